@@ -1,0 +1,245 @@
+//! The `Engine` trait: what every index offers to a [`Store`](crate::Store), as an object.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Bound;
+
+use crate::error::Result;
+
+/// What keys and values are: byte strings or 64-bit integers. Implemented by [`Bytes`] and [`U64`] only.
+pub trait Kind: Debug + Copy + Send + Sync + 'static {
+    /// A key as it is passed in.
+    type Key: ?Sized + Ord + Debug;
+    /// A key as it is handed out.
+    type KeyBuf: Ord + Clone + Debug + Default + Send;
+    /// A value as it is passed in.
+    type Value: ?Sized + PartialEq + Debug;
+    /// A value as it is handed out.
+    type ValueBuf: Clone + Debug + Default + Send;
+    /// Name used in the region's superblock.
+    const NAME: &'static str;
+
+    /// Borrows a key.
+    fn key(buf: &Self::KeyBuf) -> &Self::Key;
+    /// Borrows a value.
+    fn value(buf: &Self::ValueBuf) -> &Self::Value;
+    /// Copies a key.
+    fn own_key(key: &Self::Key) -> Self::KeyBuf;
+    /// Copies a value.
+    fn own_value(value: &Self::Value) -> Self::ValueBuf;
+    /// Refuses a key or value that is out of bounds.
+    ///
+    /// # Errors
+    /// `KeyLength` or `ValueLength`.
+    fn validate(key: &Self::Key, value: Option<&Self::Value>) -> Result<()>;
+    /// Fewest bytes that a key and a value take from a user's point of view, for space accounting.
+    fn payload_bytes(key: &Self::Key, value: &Self::Value) -> u64;
+}
+
+/// Keys of 1 to 65,535 bytes, values of 0 to 256 MiB.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;
+
+/// 64-bit keys to 64-bit values.
+#[derive(Clone, Copy, Debug)]
+pub struct U64;
+
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 65_535;
+/// Longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 256 << 20;
+
+impl Kind for Bytes {
+    type Key = [u8];
+    type KeyBuf = Vec<u8>;
+    type Value = [u8];
+    type ValueBuf = Vec<u8>;
+    const NAME: &'static str = "bytes";
+
+    fn key(buf: &Vec<u8>) -> &[u8] {
+        buf
+    }
+    fn value(buf: &Vec<u8>) -> &[u8] {
+        buf
+    }
+    fn own_key(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+    fn own_value(value: &[u8]) -> Vec<u8> {
+        value.to_vec()
+    }
+    fn validate(key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err(crate::Error::KeyLength { bytes: key.len() });
+        }
+        match value {
+            Some(value) if value.len() > VALUE_BYTES_MAX => {
+                Err(crate::Error::ValueLength { bytes: value.len() })
+            }
+            _ => Ok(()),
+        }
+    }
+    fn payload_bytes(key: &[u8], value: &[u8]) -> u64 {
+        (key.len() + value.len()) as u64
+    }
+}
+
+impl Kind for U64 {
+    type Key = u64;
+    type KeyBuf = u64;
+    type Value = u64;
+    type ValueBuf = u64;
+    const NAME: &'static str = "u64";
+
+    fn key(buf: &u64) -> &u64 {
+        buf
+    }
+    fn value(buf: &u64) -> &u64 {
+        buf
+    }
+    fn own_key(key: &u64) -> u64 {
+        *key
+    }
+    fn own_value(value: &u64) -> u64 {
+        *value
+    }
+    fn validate(_key: &u64, _value: Option<&u64>) -> Result<()> {
+        Ok(())
+    }
+    fn payload_bytes(_key: &u64, _value: &u64) -> u64 {
+        16
+    }
+}
+
+/// What an engine can do beyond the common ground. The shared test battery branches on these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Scans come in key order.
+    pub ordered: bool,
+    /// Contents survive the process.
+    pub durable: bool,
+    /// Consistent views of the past.
+    pub snapshots: bool,
+    /// Several keys change in one crash-atomic step.
+    pub atomic_batch: bool,
+    /// Writers do not exclude each other.
+    pub several_writers: bool,
+}
+
+/// What an update decides to do with a key.
+pub enum Change<'a, V: ?Sized + ToOwned> {
+    /// Leave the key as it is.
+    Keep,
+    /// Store this value.
+    Put(Cow<'a, V>),
+    /// Remove the key.
+    Delete,
+}
+
+/// Number of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Keys counted so far.
+    pub keys: u64,
+    /// True while keys are still being counted after a crash; `keys` is then a lower bound.
+    pub pending: bool,
+}
+
+/// What a full verification found.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct CheckReport {
+    /// Keys visited.
+    pub keys: u64,
+    /// Index nodes visited.
+    pub nodes: u64,
+    /// Levels of the tree, leaves included.
+    pub levels: u64,
+    /// Bytes in blocks that belong to somebody.
+    pub live_bytes: u64,
+    /// One sentence for each thing that is wrong; empty if the store is sound.
+    pub problems: Vec<String>,
+}
+
+/// Sizes and counts of an open store.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Stats {
+    /// Engine's name.
+    pub engine: String,
+    /// "bytes" or "u64".
+    pub kind: String,
+    /// What the memory is ("file", "tmpfs", "anonymous memory" …).
+    pub medium: String,
+    /// "process", "power" or "eadr".
+    pub durability: String,
+    /// Why that durability, in words for a person.
+    pub durability_reason: String,
+    /// Keys.
+    pub keys: u64,
+    /// True while keys are still being counted.
+    pub keys_pending: bool,
+    /// Bytes of the region file.
+    pub file_bytes: u64,
+    /// Bytes in blocks in use, as far as the allocator has looked since open.
+    pub live_bytes: u64,
+    /// Bytes of an index node.
+    pub node_bytes: u64,
+    /// Microseconds that open spent in recovery.
+    pub recovery_us: u64,
+    /// "new", "clean" or "recovered": how the store was found.
+    pub opened: String,
+}
+
+/// A position in key order. It holds no lock; the store may change between two calls.
+pub trait Cursor<K: Kind> {
+    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    ///
+    /// # Errors
+    /// `Pmem` for a corrupt store.
+    fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()>;
+
+    /// Moves one key on in the direction of the last `seek` and copies key and value out; false at the end.
+    ///
+    /// # Errors
+    /// `Pmem` for a corrupt store.
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool>;
+}
+
+/// An index over keys of one kind. Object-safe; shared between threads.
+///
+/// # Errors
+/// Every method: `Pmem` when memory is full, the file system refuses, or the store is corrupt.
+pub trait Engine<K: Kind>: Send + Sync
+where
+    K::Value: ToOwned,
+{
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Copies the value of `key` into `value`; false if absent.
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
+    /// True if the key is there.
+    fn contains(&self, key: &K::Key) -> Result<bool>;
+    /// Stores; true if a value was replaced.
+    fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool>;
+    /// Removes; true if the key was there.
+    fn delete(&self, key: &K::Key) -> Result<bool>;
+    /// Reads and changes one key in one step: no other write comes between.
+    fn update(
+        &self,
+        key: &K::Key,
+        decide: &mut dyn FnMut(Option<&K::Value>) -> Change<'static, K::Value>,
+    ) -> Result<()>;
+    /// A cursor over the keys.
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
+    /// Number of keys.
+    fn len(&self) -> Count;
+    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    fn sync(&self) -> Result<()>;
+    /// Verifies everything.
+    fn check(&self) -> Result<CheckReport>;
+    /// Sizes and counts.
+    fn stats(&self) -> Stats;
+    /// Removes every key.
+    fn clear(&self) -> Result<()>;
+    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
+    fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,45 @@
+//! What can go wrong with a store, and what to do about it.
+
+/// Result of a store operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a store refused. Nothing is lost by any of these.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Durable memory refused.
+    #[error(transparent)]
+    Pmem(#[from] pmem::Error),
+    /// A key of the wrong length.
+    #[error("a key of {bytes} bytes: keys have 1 to 65,535 bytes")]
+    KeyLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A value of the wrong length.
+    #[error("a value of {bytes} bytes: values have at most 268,435,456 bytes (256 MiB)")]
+    ValueLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// No such engine.
+    #[error("unknown engine {name:?}: choose one of {known}")]
+    UnknownEngine {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// An option out of bounds.
+    #[error("{0}")]
+    Option(String),
+    /// The store was closed.
+    #[error("the store is closed: open it again")]
+    Closed,
+    /// There is no store.
+    #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
+    Missing {
+        /// The directory.
+        path: std::path::PathBuf,
+    },
+}

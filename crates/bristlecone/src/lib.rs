@@ -1,0 +1,19 @@
+//! Bristlecone: an ordered key-value store that never loses its place.
+//!
+//! A [`Store`] is a directory with one region file in it. Its index lives in durable memory and is consistent after
+//! every single store instruction, so an acknowledged write survives and reopening takes no time.
+//!
+//! * [`store`]: [`Store`] (byte strings) and [`StoreU64`]; [`Options`]; scans.
+//! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
+//! * [`registry`]: the engines by name. A new engine is one room and one line there.
+//! * [`error`]: what can go wrong, and what to do.
+
+pub mod engine;
+pub mod error;
+pub mod registry;
+pub mod store;
+
+pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats, U64};
+pub use error::{Error, Result};
+pub use pmem::Durability;
+pub use store::{Options, Scan, Store, StoreOf, StoreU64};

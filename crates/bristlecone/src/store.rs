@@ -1,0 +1,304 @@
+//! `Store`: a directory with a durable ordered map in it.
+
+use std::borrow::Cow;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats, U64};
+use crate::error::Result;
+use crate::{Durability, registry};
+
+/// How to open a store. `Options::default()` is the best known setting for what the directory lies on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Engine's name, `None` for the one the store was made with (a new store: [`registry::DEFAULT`]).
+    pub engine: Option<String>,
+    /// Promise for acknowledged writes; `None` chooses by file system.
+    pub durability: Option<Durability>,
+    /// Cache lines of a new store's index nodes (2 to 16); `None` for the best measured.
+    pub node_lines: Option<u64>,
+    /// Most bytes that the region may grow to.
+    pub max_bytes: u64,
+    /// Make the store if there is none.
+    pub create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { engine: None, durability: None, node_lines: None, max_bytes: 1 << 40, create: true }
+    }
+}
+
+/// A store of one kind of keys and values. Cheap to clone; many readers beside a writer, from any thread.
+pub struct StoreOf<K: Kind>
+where
+    K::Value: ToOwned,
+{
+    engine: Arc<dyn Engine<K>>,
+}
+
+/// A store from byte strings to byte strings.
+pub type Store = StoreOf<Bytes>;
+/// A store from 64-bit integers to 64-bit integers.
+pub type StoreU64 = StoreOf<U64>;
+
+impl<K: Kind> Clone for StoreOf<K>
+where
+    K::Value: ToOwned,
+{
+    fn clone(&self) -> Self {
+        Self { engine: Arc::clone(&self.engine) }
+    }
+}
+
+impl<K: registry::Open> StoreOf<K>
+where
+    K::Value: ToOwned,
+{
+    /// Opens the store in directory `path`, recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// What [`crate::Error`] lists: the directory cannot be used, the file is foreign, damaged, newer, in use.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Ok(Self { engine: K::open(path.as_ref(), &options)? })
+    }
+}
+
+/// Errors of every method: see [`Engine`] and [`Kind::validate`].
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> StoreOf<K>
+where
+    K::Value: ToOwned,
+{
+    /// Wraps an engine.
+    pub fn from_engine(engine: Arc<dyn Engine<K>>) -> Self {
+        Self { engine }
+    }
+
+    /// What the engine can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
+        let mut value = K::ValueBuf::default();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Copies the value of `key` into a buffer; false if absent.
+    pub fn get_into(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        K::validate(key, None)?;
+        self.engine.get(key, value)
+    }
+
+    /// True if the key is there.
+    pub fn contains(&self, key: &K::Key) -> Result<bool> {
+        K::validate(key, None)?;
+        self.engine.contains(key)
+    }
+
+    /// Stores a value; true if one was replaced.
+    pub fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
+        K::validate(key, Some(value))?;
+        self.engine.put(key, value)
+    }
+
+    /// Removes a key; true if it was there.
+    pub fn delete(&self, key: &K::Key) -> Result<bool> {
+        K::validate(key, None)?;
+        self.engine.delete(key)
+    }
+
+    /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
+    /// It may be called again if the first attempt had to make room; it must not use the store.
+    pub fn update(
+        &self,
+        key: &K::Key,
+        mut decide: impl FnMut(Option<&K::Value>) -> Change<'static, K::Value>,
+    ) -> Result<()> {
+        K::validate(key, None)?;
+        let mut refused = None;
+        self.engine.update(key, &mut |old| match decide(old) {
+            Change::Put(value) => match K::validate(key, Some(value.as_ref())) {
+                Ok(()) => Change::Put(value),
+                Err(error) => {
+                    refused = Some(error);
+                    Change::Keep
+                }
+            },
+            other => other,
+        })?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Stores a value if the key is absent; true if it was stored.
+    pub fn put_if_absent(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
+        self.compare_and_swap(key, None, Some(value))
+    }
+
+    /// Replaces `expected` by `new` (`None` stands for "absent"); true if the key held what was expected.
+    pub fn compare_and_swap(
+        &self,
+        key: &K::Key,
+        expected: Option<&K::Value>,
+        new: Option<&K::Value>,
+    ) -> Result<bool> {
+        K::validate(key, new)?;
+        let mut swapped = false;
+        self.engine.update(key, &mut |old| {
+            swapped = old == expected;
+            match (swapped, new) {
+                (false, _) => Change::Keep,
+                (true, Some(value)) => Change::Put(Cow::Owned(value.to_owned())),
+                (true, None) => Change::Delete,
+            }
+        })?;
+        Ok(swapped)
+    }
+
+    /// The pairs whose keys lie in `range`, in key order; `.descending()` turns it round.
+    ///
+    /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile.
+    pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
+        let copy = |bound: Bound<&K::KeyBuf>| bound.cloned();
+        Scan {
+            cursor: self.engine.cursor(),
+            low: copy(range.start_bound()),
+            high: copy(range.end_bound()),
+            descending: false,
+            state: ScanState::Unplaced,
+        }
+    }
+
+    /// The smallest key and its value.
+    pub fn first(&self) -> Result<Option<(K::KeyBuf, K::ValueBuf)>> {
+        self.scan(..).next().transpose()
+    }
+
+    /// The largest key and its value.
+    pub fn last(&self) -> Result<Option<(K::KeyBuf, K::ValueBuf)>> {
+        self.scan(..).descending().next().transpose()
+    }
+
+    /// Number of keys: exact after a clean close, counted in the background after a crash.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> Count {
+        self.engine.len()
+    }
+
+    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    /// Verifies everything: structure, order, checksums, ownership of every block.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.engine.check()
+    }
+
+    /// Sizes and counts.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Removes every key.
+    pub fn clear(&self) -> Result<()> {
+        self.engine.clear()
+    }
+
+    /// Closes cleanly. Other clones stay readable; their writes are refused. Dropping the last clone does the same.
+    pub fn close(&self) -> Result<()> {
+        self.engine.close()
+    }
+}
+
+impl Store {
+    /// The pairs whose keys start with `prefix`, in key order.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<'_, Bytes> {
+        // The first key behind all of them: the prefix with its last byte below 255 raised and the rest cut off.
+        let mut end = prefix.to_vec();
+        while end.last() == Some(&255) {
+            end.pop();
+        }
+        let high = match end.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+            None => Bound::Unbounded,
+        };
+        self.scan((Bound::Included(prefix.to_vec()), high))
+    }
+}
+
+enum ScanState {
+    Unplaced,
+    Placed,
+    Ended,
+}
+
+/// An iterator over pairs in key order. See [`StoreOf::scan`].
+pub struct Scan<'a, K: Kind> {
+    cursor: Box<dyn Cursor<K> + 'a>,
+    low: Bound<K::KeyBuf>,
+    high: Bound<K::KeyBuf>,
+    descending: bool,
+    state: ScanState,
+}
+
+impl<K: Kind> Scan<'_, K> {
+    /// The same range from its end, largest key first.
+    #[must_use]
+    pub fn descending(mut self) -> Self {
+        self.descending = true;
+        self.state = ScanState::Unplaced;
+        self
+    }
+
+    /// Moves on, reusing the caller's buffers; false at the end.
+    ///
+    /// # Errors
+    /// `Pmem` for a corrupt store.
+    pub fn next_into(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        if let ScanState::Ended = self.state {
+            return Ok(false);
+        }
+        if let ScanState::Unplaced = self.state {
+            let from = if self.descending { &self.high } else { &self.low };
+            self.cursor.seek(from.as_ref().map(K::key), self.descending)?;
+            self.state = ScanState::Placed;
+        }
+        let inside = self.cursor.next(key, value)? && {
+            let key = K::key(key);
+            match if self.descending { &self.low } else { &self.high } {
+                Bound::Unbounded => true,
+                Bound::Included(end) if self.descending => key >= K::key(end),
+                Bound::Excluded(end) if self.descending => key > K::key(end),
+                Bound::Included(end) => key <= K::key(end),
+                Bound::Excluded(end) => key < K::key(end),
+            }
+        };
+        if !inside {
+            self.state = ScanState::Ended;
+        }
+        Ok(inside)
+    }
+}
+
+impl<K: Kind> Iterator for Scan<'_, K> {
+    type Item = Result<(K::KeyBuf, K::ValueBuf)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        match self.next_into(&mut key, &mut value) {
+            Ok(true) => Some(Ok((key, value))),
+            Ok(false) => None,
+            Err(error) => {
+                self.state = ScanState::Ended;
+                Some(Err(error))
+            }
+        }
+    }
+}

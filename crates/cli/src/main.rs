@@ -1,0 +1,2 @@
+//! The bristlecone program.
+fn main() {}

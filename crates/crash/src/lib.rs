@@ -1,0 +1,1 @@
+//! Crash-state explorer.

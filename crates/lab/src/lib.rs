@@ -1,0 +1,1 @@
+//! Benchmarks, peers and experiments.

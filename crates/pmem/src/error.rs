@@ -1,0 +1,114 @@
+//! The one error of this room: what happened, where, and what to do about it.
+
+use std::path::PathBuf;
+
+/// Result of a pmem operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a region could not be opened, read or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a call on the region's file.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried, as a phrase ("cannot open").
+        what: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's own reason.
+        source: std::io::Error,
+    },
+    /// The file system has no room for the region to grow.
+    #[error(
+        "no space to grow {path} by {bytes} bytes: free space on that file system and write again; \
+         nothing was lost and reads go on"
+    )]
+    NoSpace {
+        /// The region's file.
+        path: PathBuf,
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
+    /// The region reached the size that its owner allowed.
+    #[error("the store reached its maximum size of {max_bytes} bytes: open it with a larger maximum")]
+    Full {
+        /// The configured maximum in bytes.
+        max_bytes: u64,
+    },
+    /// Another process has the region open.
+    #[error("{path} is in use by another process: stop that one first (one process at a time)")]
+    Locked {
+        /// The region's file.
+        path: PathBuf,
+    },
+    /// The file is not a region.
+    #[error("{path} is not a Bristlecone store: {why}")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What was seen in place of a superblock.
+        why: &'static str,
+    },
+    /// The file was written by a newer program.
+    #[error("the store has format version {found}, this program reads up to {known}: use a newer program")]
+    Version {
+        /// Version in the superblock.
+        found: u64,
+        /// Newest version that this program knows.
+        known: u64,
+    },
+    /// Something read from the region cannot have been written by this program.
+    #[error("corrupt {what} at offset {at:#x}: run `check`, and `check --salvage DIR` to copy what is intact")]
+    Corrupt {
+        /// Which structure.
+        what: &'static str,
+        /// Offset in the region, in bytes.
+        at: u64,
+    },
+    /// Both superblock copies are damaged.
+    #[error(
+        "{path}: both copies of the superblock are damaged: run `check --salvage DIR` to copy every intact record"
+    )]
+    Superblock {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A store kept with Process durability did not survive the machine's restart.
+    #[error(
+        "the store was open with process durability when the machine went down, so its newest writes may be torn: \
+         run `check`, then `check --salvage DIR` to copy every intact record into a new store"
+    )]
+    Dirty,
+    /// The file is shorter than its superblock says.
+    #[error(
+        "{path} is truncated: {found} bytes, its superblock says {expected}: restore it, or run `check --salvage DIR`"
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Length of the file in bytes.
+        found: u64,
+        /// Length that the superblock gives in bytes.
+        expected: u64,
+    },
+    /// The region holds an index of another kind or shape.
+    #[error("the store was made with {found}, not with {asked}: open it with {found}")]
+    Mismatch {
+        /// What the superblock says.
+        found: String,
+        /// What the caller asked for.
+        asked: String,
+    },
+    /// One change needs more log or intent room than there is.
+    #[error("one change of {records} words exceeds the {limit} of the log")]
+    TooLarge {
+        /// Words or blocks in the change.
+        records: usize,
+        /// What fits.
+        limit: usize,
+    },
+    /// The requested durability cannot be had on this medium.
+    #[error("{0}")]
+    Durability(&'static str),
+}

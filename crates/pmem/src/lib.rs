@@ -1,0 +1,33 @@
+//! Durable memory: the one door to it, and what every index needs behind that door.
+//!
+//! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
+//! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
+//! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
+//! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
+//! * [`alloc`]: size-class chunks with durable bitmaps; an intent ring bounds what recovery has to ask.
+//! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with laps, commit marks and settling.
+//! * [`record`]: checksummed key and value bytes in blocks.
+//! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
+//! * [`stripe`]: volatile version stripes: readers look twice instead of locking.
+//!
+//! Invariants of the room:
+//! * I1: nobody writes a durable byte except through a `Medium` verb.
+//! * I2: addresses are offsets from the region's base, so a region may be mapped anywhere.
+//! * I3: reading is total: an offset outside the region yields zeros, never a fault.
+
+pub mod alloc;
+pub mod error;
+pub mod log;
+pub mod medium;
+pub mod native;
+pub mod observed;
+pub mod record;
+pub mod region;
+pub mod simd;
+pub mod stripe;
+
+pub use error::{Error, Result};
+pub use medium::{Fence, LINE, Line, Medium, WORD};
+pub use native::{Durability, FenceOp, FlushOp, Native};
+pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};
+

@@ -1,0 +1,118 @@
+//! The `Medium`: the only door to durable memory.
+//!
+//! Addresses are byte offsets from the region's base. A line is 64 bytes, eight words of 8 bytes, each an atomic, so
+//! that a reader beside the writer is defined behaviour. The verbs, and what the crash model says of them:
+//!
+//! | verb | order | after a crash |
+//! |---|---|---|
+//! | `copy` | none | the word survives or not, whatever else does |
+//! | `publish` | after every earlier store of this thread | within its line, all earlier stores survive if it does |
+//! | `flush` | none | what the line holds now is durable once a `fence` follows |
+//! | `fence` | all earlier flushes | |
+//!
+//! Anything not flushed and fenced may still become durable at any time: a cache evicts when it likes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+
+/// Bytes of a cache line.
+pub const LINE: u64 = 64;
+/// Bytes of a word.
+pub const WORD: u64 = 8;
+
+/// A cache line: eight words.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Line(pub [AtomicU64; 8]);
+
+const _: () = assert!(size_of::<Line>() == LINE as usize && align_of::<Line>() == LINE as usize);
+
+impl Line {
+    /// A line of zeros: what every read outside the region sees.
+    pub const fn zero() -> Self {
+        Self([const { AtomicU64::new(0) }; 8])
+    }
+}
+
+/// What a fence is for: the cost model counts by it, the mutation run names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fence {
+    /// A cleared valid bit must be durable before the words it guards change.
+    Guard,
+    /// Unused space was written; it must be durable before it is published.
+    Payload,
+    /// The publish that commits an operation.
+    Commit,
+    /// The allocator opens a chunk or returns one.
+    Allocate,
+    /// The log's home lines are made durable before the log is used again.
+    Checkpoint,
+    /// Superblock and life cycle of the region.
+    Superblock,
+}
+
+/// Durable memory. See the module's head for the verbs' meaning.
+///
+/// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics
+/// (native memory: faults), which is why everything read from a region is validated before it is written through.
+pub trait Medium: Send + Sync + 'static {
+    /// The line that holds byte `at`.
+    fn line(&self, at: u64) -> &Line;
+
+    /// Stores a payload word at the 8-byte aligned offset `at`.
+    #[track_caller]
+    fn copy(&self, at: u64, value: u64);
+
+    /// Stores one word after everything stored before it, at the 8-byte aligned offset `at`.
+    #[track_caller]
+    fn publish(&self, at: u64, value: u64);
+
+    /// Starts writing back every line that `at..at + bytes` touches.
+    #[track_caller]
+    fn flush(&self, at: u64, bytes: u64);
+
+    /// Waits until all flushed lines are durable.
+    #[track_caller]
+    fn fence(&self, why: Fence);
+
+    /// Asks the processor for every line of `at..at + bytes`.
+    fn prefetch(&self, at: u64, bytes: u64);
+
+    /// Bytes that may be read and written.
+    fn len(&self) -> u64;
+
+    /// True if the region has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes the region `bytes` long; new bytes are zero and backed by allocated storage.
+    ///
+    /// # Errors
+    /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. Nothing changes then.
+    fn grow(&self, bytes: u64) -> Result<()>;
+
+    /// Makes everything durable by the means of the file system (used when a region is closed).
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn sync(&self) -> Result<()>;
+
+    /// A run of lines for vector loads, if this medium allows them (a medium that observes reads does not).
+    fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
+
+    /// Reads the word at the 8-byte aligned offset `at`.
+    #[inline(always)]
+    fn word(&self, at: u64) -> u64 {
+        self.line(at).0[(at / WORD % 8) as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// The lines touched by `at..at + bytes`, as offsets of their first bytes.
+#[inline(always)]
+pub fn lines_of(at: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    let first = at & !(LINE - 1);
+    let end = at + bytes;
+    (0..).map(move |i| first + i * LINE).take_while(move |line| *line < end)
+}

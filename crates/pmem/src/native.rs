@@ -1,0 +1,389 @@
+//! Memory that the processor maps: a file (`/dev/shm`, DAX, page cache) or anonymous pages.
+//!
+//! A power-of-two range of addresses is reserved at open, readable and empty (the kernel's zero page); the file is mapped
+//! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
+//!
+//! Invariants:
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks: no store can raise SIGBUS.
+//! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
+//! * N3: only the verbs store, and only below `len`.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crate::error::{Error, Result};
+use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The death of the process: the kernel keeps the pages. Costs no flush.
+    Process,
+    /// The machine: lines are flushed and fenced.
+    Power,
+    /// The machine, where its caches are inside the power-safe domain: no flush, the fence stays.
+    Eadr,
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Durability::Process => "process",
+            Durability::Power => "power",
+            Durability::Eadr => "eadr",
+        })
+    }
+}
+
+/// Which instruction writes a line back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushOp {
+    /// Writes back and may keep the line cached.
+    Clwb,
+    /// Writes back and evicts, weakly ordered.
+    ClflushOpt,
+    /// Writes back and evicts, ordered: the papers' setting.
+    Clflush,
+}
+
+/// Which instruction orders write-backs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceOp {
+    /// Orders stores and write-backs; later loads may pass it.
+    Sfence,
+    /// Orders loads too: the papers' setting.
+    Mfence,
+}
+
+impl FlushOp {
+    /// The best instruction that this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // CPUID leaf 7, EBX: bit 24 clwb, bit 23 clflushopt [Intel SDM vol. 2, CPUID].
+            let max_leaf = std::arch::x86_64::__cpuid(0).eax;
+            let features = if max_leaf >= 7 { std::arch::x86_64::__cpuid_count(7, 0).ebx } else { 0 };
+            if features & (1 << 24) != 0 {
+                return FlushOp::Clwb;
+            }
+            if features & (1 << 23) != 0 {
+                return FlushOp::ClflushOpt;
+            }
+        }
+        FlushOp::Clflush
+    }
+}
+
+/// Mapped memory. See the module's head.
+#[derive(Debug)]
+pub struct Native {
+    base: NonNull<u8>,
+    reserved: u64,
+    len: AtomicU64,
+    max_bytes: u64,
+    durability: Durability,
+    flush_op: FlushOp,
+    fence_op: FenceOp,
+    file: Option<File>,
+    path: PathBuf,
+}
+
+// SAFETY: the mapping is plain memory reached through atomics only; `base` never changes and `len` is atomic.
+unsafe impl Send for Native {}
+// SAFETY: as above: all shared access goes through `AtomicU64` words.
+unsafe impl Sync for Native {}
+
+/// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
+const GUARD: u64 = 1 << 16;
+const PAGE: u64 = 4096;
+
+impl Native {
+    /// Maps `file`, reserving room to grow to `max_bytes`.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be inspected or mapped, `NoSpace` if its holes cannot be filled.
+    pub fn map(file: File, path: &Path, max_bytes: u64, durability: Durability) -> Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
+        let mut native = Self::reserve(max_bytes.max(meta.len()), durability, path)?;
+        // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
+        let len = meta.len() & !(PAGE - 1);
+        if meta.blocks() * 512 < len {
+            allocate(&file, path, 0, len)?;
+        }
+        native.file = Some(file);
+        native.map_range(0, len)?;
+        native.len = AtomicU64::new(len);
+        Ok(native)
+    }
+
+    /// Anonymous memory for volatile engines and tests.
+    ///
+    /// # Errors
+    /// `Io` if the range cannot be reserved.
+    pub fn anonymous(max_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::reserve(max_bytes, durability, Path::new("anonymous memory"))
+    }
+
+    /// Forces the instructions, so that a paper's setting can be reproduced.
+    #[must_use]
+    pub fn with_instructions(mut self, flush_op: FlushOp, fence_op: FenceOp) -> Self {
+        self.flush_op = flush_op;
+        self.fence_op = fence_op;
+        self
+    }
+
+    /// The instruction that flushes.
+    pub fn flush_op(&self) -> FlushOp {
+        self.flush_op
+    }
+
+    /// The promise this mapping keeps.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The file's path (or a phrase for anonymous memory).
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn reserve(max_bytes: u64, durability: Durability, path: &Path) -> Result<Self> {
+        if cfg!(not(target_arch = "x86_64")) && durability != Durability::Process {
+            return Err(Error::Durability(
+                "this processor's flush instruction is not known to this program: use process durability",
+            ));
+        }
+        let reserved = max_bytes.max(1 << 20).next_power_of_two();
+        // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                (reserved + GUARD) as usize,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io("cannot reserve addresses for", path, std::io::Error::last_os_error()));
+        }
+        let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null range");
+        Ok(Self {
+            base,
+            reserved,
+            len: AtomicU64::new(0),
+            max_bytes,
+            durability,
+            flush_op: FlushOp::detect(),
+            fence_op: FenceOp::Sfence,
+            file: None,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Maps `[from, to)` of the file (or fresh anonymous pages) at its place in the range.
+    fn map_range(&self, from: u64, to: u64) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let (flags, fd) = match &self.file {
+            Some(file) => (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd()),
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE, -1),
+        };
+        // SAFETY: `from < to <= reserved`, so the pointer stays inside the reserved range (N2).
+        let place = unsafe { self.base.as_ptr().add(from as usize) };
+        let bytes = (to - from) as usize;
+        // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
+        let mapped = unsafe {
+            libc::mmap(place.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, from as libc::off_t)
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io("cannot map", &self.path, std::io::Error::last_os_error()));
+        }
+        if self.file.is_none() {
+            // SAFETY: the range was just mapped; the advice changes no content. A refusal is harmless.
+            unsafe { libc::madvise(place.cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn cell(&self, at: u64) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(WORD) && at < self.len.load(Ordering::Relaxed), "store outside: {at:#x}");
+        let offset = (at & (self.reserved - 1) & !(WORD - 1)) as usize;
+        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: 8-byte aligned, mapped, and only ever accessed as atomics.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `reserve` with this length and no reference outlives self.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), (self.reserved + GUARD) as usize) };
+    }
+}
+
+impl Medium for Native {
+    #[inline(always)]
+    fn line(&self, at: u64) -> &Line {
+        let offset = (at & (self.reserved - 1) & !(LINE - 1)) as usize;
+        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
+        let line = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: 64-byte aligned (the base is page aligned), readable, and only ever accessed as atomics.
+        unsafe { &*line.cast::<Line>() }
+    }
+
+    #[inline(always)]
+    fn copy(&self, at: u64, value: u64) {
+        self.cell(at).store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn publish(&self, at: u64, value: u64) {
+        // Release keeps earlier stores before it; the compiler fence keeps later ones behind it, so that lines see
+        // program order (stores are not reordered among themselves on x86).
+        self.cell(at).store(value, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn flush(&self, at: u64, bytes: u64) {
+        if self.durability != Durability::Power {
+            return;
+        }
+        for line in lines_of(at, bytes) {
+            write_back(self.line(line), self.flush_op);
+        }
+    }
+
+    #[inline(always)]
+    fn fence(&self, _why: Fence) {
+        if self.durability == Durability::Process {
+            compiler_fence(Ordering::SeqCst);
+            return;
+        }
+        store_fence(self.fence_op);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: u64, bytes: u64) {
+        #[cfg(target_arch = "x86_64")]
+        for line in lines_of(at, bytes) {
+            let place = std::ptr::from_ref(self.line(line)).cast::<i8>();
+            // SAFETY: a prefetch has no effect on the program's state whatever the address.
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (at, bytes);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        let old = self.len();
+        let new = bytes.next_multiple_of(PAGE);
+        if new <= old {
+            return Ok(());
+        }
+        if new > self.max_bytes {
+            return Err(Error::Full { max_bytes: self.max_bytes });
+        }
+        if let Some(file) = &self.file {
+            allocate(file, &self.path, old, new)?;
+            if self.durability != Durability::Process {
+                file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
+            }
+        }
+        self.map_range(old, new)?;
+        self.len.store(new, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        // SAFETY: `[0, len)` is mapped (N1); msync changes no content.
+        let failed = unsafe { libc::msync(self.base.as_ptr().cast(), self.len() as usize, libc::MS_SYNC) } != 0;
+        if failed {
+            return Err(io("cannot sync", &self.path, std::io::Error::last_os_error()));
+        }
+        file.sync_all().map_err(|source| io("cannot sync", &self.path, source))
+    }
+
+    #[inline(always)]
+    fn lines(&self, at: u64, count: usize) -> Option<&[Line]> {
+        debug_assert!(count as u64 * LINE <= GUARD);
+        let first = std::ptr::from_ref(self.line(at));
+        // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
+        Some(unsafe { std::slice::from_raw_parts(first, count) })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn write_back(line: &Line, op: FlushOp) {
+    let place = std::ptr::from_ref(line);
+    match op {
+        // SAFETY: clwb changes no architectural state; `detect` or the caller chose an instruction that exists.
+        FlushOp::Clwb => unsafe {
+            std::arch::asm!("clwb [{}]", in(reg) place, options(nostack, preserves_flags));
+        },
+        // SAFETY: as above.
+        FlushOp::ClflushOpt => unsafe {
+            std::arch::asm!("clflushopt [{}]", in(reg) place, options(nostack, preserves_flags));
+        },
+        // SAFETY: as above.
+        FlushOp::Clflush => unsafe {
+            std::arch::asm!("clflush [{}]", in(reg) place, options(nostack, preserves_flags));
+        },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn store_fence(op: FenceOp) {
+    match op {
+        // SAFETY: a fence touches no memory of ours.
+        FenceOp::Sfence => unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) },
+        // SAFETY: as above.
+        FenceOp::Mfence => unsafe { std::arch::asm!("mfence", options(nostack, preserves_flags)) },
+    }
+}
+
+// `reserve` refuses every durability that would get here on other processors.
+#[cfg(not(target_arch = "x86_64"))]
+fn write_back(_line: &Line, _op: FlushOp) {}
+#[cfg(not(target_arch = "x86_64"))]
+fn store_fence(_op: FenceOp) {}
+
+/// Gives `[from, to)` of the file real blocks (N1).
+fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
+    loop {
+        // SAFETY: a system call on our own descriptor.
+        let code =
+            unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t) };
+        match code {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
+                // A partial allocation would only waste the little space that is left.
+                let _ = file.set_len(from.max(file.metadata().map_or(from, |m| m.len().min(to))));
+                return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
+            }
+            code => return Err(io("cannot allocate space in", path, std::io::Error::from_raw_os_error(code))),
+        }
+    }
+}
+
+pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
+    Error::Io { what, path: path.to_owned(), source }
+}

@@ -1,0 +1,261 @@
+//! Memory for proofs: every verb is carried out on plain memory and told to an [`Observer`].
+//!
+//! [`Counter`] counts words, flushes and fences for the cost model; [`Recorder`] keeps the event list from which the
+//! crash explorer derives every image that a crash could leave.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+
+/// Where in the source a verb was called.
+pub type Site = &'static Location<'static>;
+
+/// Which verb stored a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// `copy`: unordered payload.
+    Copy,
+    /// `publish`: after everything before it.
+    Publish,
+}
+
+/// One thing that happened to durable memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A word was stored at `at`.
+    Store {
+        /// Byte offset, 8-byte aligned.
+        at: u64,
+        /// The new word.
+        value: u64,
+        /// By which verb.
+        kind: Store,
+        /// Call site.
+        site: Site,
+    },
+    /// A line was flushed.
+    Flush {
+        /// Byte offset of the line.
+        line: u64,
+        /// Call site.
+        site: Site,
+    },
+    /// A fence.
+    Fence {
+        /// What it is for.
+        why: Fence,
+        /// Call site.
+        site: Site,
+    },
+}
+
+/// Someone who is told what happens to an [`Observed`] medium.
+pub trait Observer: Send + Sync + 'static {
+    /// A line (byte offset) is about to be read. Called before its content is looked at.
+    fn read(&self, line: u64) {
+        let _ = line;
+    }
+    /// A store, flush or fence is about to be carried out.
+    fn event(&self, event: Event);
+}
+
+/// Plain memory of fixed capacity, shared between an [`Observed`] medium and whoever composes images in it.
+#[derive(Debug)]
+pub struct Memory {
+    lines: Box<[Line]>,
+    len: AtomicU64,
+}
+
+static ZERO: Line = Line::zero();
+
+impl Memory {
+    /// Zeroed memory with room for `capacity` bytes, of which `len` are in use.
+    pub fn new(capacity: u64, len: u64) -> Arc<Self> {
+        let lines = (0..capacity.div_ceil(LINE)).map(|_| Line::zero()).collect();
+        Arc::new(Self { lines, len: AtomicU64::new(len.min(capacity)) })
+    }
+
+    /// The line that holds byte `at`; zeros outside.
+    pub fn line(&self, at: u64) -> &Line {
+        if at < self.len() { &self.lines[(at / LINE) as usize] } else { &ZERO }
+    }
+
+    /// Reads a word without telling anybody.
+    pub fn peek(&self, at: u64) -> u64 {
+        self.line(at).0[(at / WORD % 8) as usize].load(Ordering::Relaxed)
+    }
+
+    /// Stores a word without telling anybody.
+    ///
+    /// # Panics
+    /// Outside the memory.
+    pub fn poke(&self, at: u64, value: u64) {
+        assert!(at < self.len() && at.is_multiple_of(WORD), "store outside the medium: {at:#x}");
+        self.lines[(at / LINE) as usize].0[(at / WORD % 8) as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// Bytes in use.
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// True if no byte is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most bytes there is room for.
+    pub fn capacity(&self) -> u64 {
+        self.lines.len() as u64 * LINE
+    }
+
+    /// Sets the number of bytes in use (for composing an image; growth is zeroed by construction).
+    pub fn set_len(&self, len: u64) {
+        self.len.store(len.min(self.capacity()), Ordering::Relaxed);
+    }
+}
+
+/// A medium that tells an observer everything.
+#[derive(Clone)]
+pub struct Observed {
+    memory: Arc<Memory>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Observed {
+    /// Watches `memory`.
+    pub fn new(memory: Arc<Memory>, observer: Arc<dyn Observer>) -> Self {
+        Self { memory, observer }
+    }
+
+    /// The memory below.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+}
+
+impl Medium for Observed {
+    fn line(&self, at: u64) -> &Line {
+        self.observer.read(at & !(LINE - 1));
+        self.memory.line(at)
+    }
+
+    fn copy(&self, at: u64, value: u64) {
+        self.observer.event(Event::Store { at, value, kind: Store::Copy, site: Location::caller() });
+        self.memory.poke(at, value);
+    }
+
+    fn publish(&self, at: u64, value: u64) {
+        self.observer.event(Event::Store { at, value, kind: Store::Publish, site: Location::caller() });
+        self.memory.poke(at, value);
+    }
+
+    fn flush(&self, at: u64, bytes: u64) {
+        let site = Location::caller();
+        for line in lines_of(at, bytes) {
+            self.observer.event(Event::Flush { line, site });
+        }
+    }
+
+    fn fence(&self, why: Fence) {
+        self.observer.event(Event::Fence { why, site: Location::caller() });
+    }
+
+    fn prefetch(&self, _at: u64, _bytes: u64) {}
+
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        if bytes > self.memory.capacity() {
+            return Err(Error::Full { max_bytes: self.memory.capacity() });
+        }
+        self.memory.set_len(bytes.max(self.memory.len()));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        // What the file system does at close: every line written back, then waited for.
+        self.flush(0, self.memory.len());
+        self.fence(Fence::Superblock);
+        Ok(())
+    }
+
+    fn lines(&self, _at: u64, _count: usize) -> Option<&[Line]> {
+        None
+    }
+}
+
+/// Counts for the cost model: words stored, lines flushed, fences by purpose [wB+ §2.5].
+#[derive(Debug, Default)]
+pub struct Counter {
+    words: AtomicU64,
+    flushes: AtomicU64,
+    fences: Mutex<BTreeMap<Fence, u64>>,
+}
+
+/// What a [`Counter`] has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Words of 8 bytes stored.
+    pub words: u64,
+    /// Lines flushed.
+    pub flushes: u64,
+    /// Fences by purpose.
+    pub fences: BTreeMap<Fence, u64>,
+}
+
+impl Counts {
+    /// Fences of all purposes.
+    pub fn fences_total(&self) -> u64 {
+        self.fences.values().sum()
+    }
+}
+
+impl Counter {
+    /// Takes the counts and starts again from zero.
+    pub fn take(&self) -> Counts {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        Counts {
+            words: self.words.swap(0, Ordering::Relaxed),
+            flushes: self.flushes.swap(0, Ordering::Relaxed),
+            fences: std::mem::take(&mut fences),
+        }
+    }
+}
+
+impl Observer for Counter {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Store { .. } => _ = self.words.fetch_add(1, Ordering::Relaxed),
+            Event::Flush { .. } => _ = self.flushes.fetch_add(1, Ordering::Relaxed),
+            Event::Fence { why, .. } => {
+                *self.fences.lock().unwrap_or_else(PoisonError::into_inner).entry(why).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// Keeps the list of events.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    events: Mutex<Vec<Event>>,
+}
+
+impl Recorder {
+    /// Takes the events recorded so far.
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Recorder {
+    fn event(&self, event: Event) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}

@@ -1,0 +1,1 @@
+//! Network protocols in front of a Store.

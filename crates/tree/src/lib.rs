@@ -1,0 +1,1 @@
+//! Persistent B+-Trees over durable memory: one skeleton, layouts and disciplines.
