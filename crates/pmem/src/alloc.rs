@@ -1,1 +1,539 @@
-//! (being written)
+//! The block allocator: chunks by size class with durable bitmaps, and an intent ring that bounds recovery.
+//!
+//! ```text
+//! chunk   word 0: kind and block size, self-checking (0: free chunk)
+//!         words 1..: bitmap, bit set = block allocated
+//!         blocks, from the first offset that their alignment allows
+//! ```
+//!
+//! The allocator has no fence of its own on the common path. Before an operation's first fence it names each block that
+//! it takes or gives back in the intent ring; after that fence, and before its last one, it flips their bits
+//! ([`Allocator::flip`]). So at any crash a bit can disagree with the index only for blocks named in the ring, and
+//! recovery asks the index who owns those, nothing else. A stale intent is harmless: asking again changes nothing.
+//!
+//! Invariants:
+//! * A1: a bit that is flipped was named in the ring, durably, before.
+//! * A2: within one session a block is handed out again only after the operation that gave it back has ended.
+//! * A3: a chunk's bitmap is all zeros, durably, before its word 0 names a new kind.
+//! * A4: no block of a chunk holds home words of an unsettled log lap when the chunk or block is handed out again.
+//!
+//! Commit point of an allocation is the index's own publish; crash table:
+//!
+//! | fence passed | durable | recovery |
+//! |---|---|---|
+//! | none | some of: intents, block content | nobody owns the block: bit cleared (was clear) |
+//! | first | intents; some of: flipped bits | bit set to what the index says |
+//! | last | intents, bits, publish | nothing to do |
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::medium::{Fence, Medium, WORD};
+use crate::region::{INTENTS, INTENTS_AT, Region, checked, unchecked};
+
+/// What a chunk's blocks are; recovery asks a different question for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Index nodes, aligned to lines.
+    Node,
+    /// Records that a leaf entry points to.
+    Record,
+    /// Separator keys that inner entries point to.
+    Separator,
+    /// Parts of a large value, owned by a record.
+    Piece,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Node, Kind::Record, Kind::Separator, Kind::Piece];
+
+    fn code(self) -> u64 {
+        self as u64 + 1
+    }
+
+    fn of(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// Blocks are multiples of this.
+const UNIT: u64 = 16;
+const BLOCK_MIN: u64 = 32;
+
+/// A chunk's layout: what its word 0 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Class {
+    /// What the blocks are.
+    pub kind: Kind,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+}
+
+impl Class {
+    /// Class of the smallest blocks that hold `bytes`, `None` if no chunk does.
+    ///
+    /// Blocks of nodes are exact. Others grow by 16 bytes up to 256, then by an eighth of the power of two below, and
+    /// from a tenth of a chunk on a whole number of blocks fills the chunk.
+    fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
+        let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
+        let room = chunk_bytes - 64;
+        let block_bytes = if kind == Kind::Node || bytes <= 256 {
+            bytes
+        } else if bytes > room / 10 {
+            let blocks = room / bytes;
+            if blocks == 0 {
+                return None;
+            }
+            (room / blocks) & !(UNIT - 1)
+        } else {
+            bytes.next_multiple_of((1 << bytes.ilog2()) / 8).min((room / 10) & !(UNIT - 1))
+        };
+        let class = Self { kind, block_bytes };
+        (class.blocks(chunk_bytes) > 0).then_some(class)
+    }
+
+    fn align(self) -> u64 {
+        match self.kind {
+            // A node of a power of two bytes never crosses a page.
+            Kind::Node => (1 << self.block_bytes.trailing_zeros()).clamp(64, 4096),
+            _ => UNIT,
+        }
+    }
+
+    fn first(self, blocks: u64) -> u64 {
+        (WORD + blocks.div_ceil(64) * WORD).next_multiple_of(self.align())
+    }
+
+    /// Blocks in a chunk.
+    pub fn blocks(self, chunk_bytes: u64) -> u64 {
+        let mut blocks = chunk_bytes / self.block_bytes;
+        while blocks > 0 && self.first(blocks) + blocks * self.block_bytes > chunk_bytes {
+            blocks -= 1;
+        }
+        blocks
+    }
+
+    fn word(self) -> u64 {
+        checked(self.kind.code() | (self.block_bytes / UNIT) << 8)
+    }
+
+    fn of(word: u64, chunk_bytes: u64) -> Option<Self> {
+        let value = unchecked(word)?;
+        let class = Self { kind: Kind::of(value & 0xFF)?, block_bytes: (value >> 8) * UNIT };
+        (class.block_bytes >= BLOCK_MIN && class.block_bytes < chunk_bytes && class.blocks(chunk_bytes) > 0)
+            .then_some(class)
+    }
+}
+
+/// Where a block's bit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    chunk: u64,
+    class: Class,
+    index: u64,
+}
+
+impl Place {
+    fn word_at(self) -> u64 {
+        self.chunk + WORD + self.index / 64 * WORD
+    }
+    fn bit(self) -> u64 {
+        1 << (self.index % 64)
+    }
+}
+
+/// Finds the block that starts at `at`, if there is one in a chunk with a sound header.
+fn place<M: Medium>(region: &Region<M>, at: u64) -> Option<Place> {
+    let geometry = region.geometry();
+    if at < geometry.heap_at() || at >= region.medium().len() {
+        return None;
+    }
+    let chunk = chunk_of(region, at);
+    let class = Class::of(region.medium().word(chunk), geometry.chunk_bytes)?;
+    let blocks = class.blocks(geometry.chunk_bytes);
+    let offset = (at - chunk).checked_sub(class.first(blocks))?;
+    let index = offset / class.block_bytes;
+    (offset.is_multiple_of(class.block_bytes) && index < blocks).then_some(Place { chunk, class, index })
+}
+
+fn chunk_of<M: Medium>(region: &Region<M>, at: u64) -> u64 {
+    let geometry = region.geometry();
+    geometry.heap_at() + (at - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes
+}
+
+/// The class of the block that starts at `at`, if it is allocated.
+pub fn allocated<M: Medium>(region: &Region<M>, at: u64) -> Option<Class> {
+    let place = place(region, at)?;
+    (region.medium().word(place.word_at()) & place.bit() != 0).then_some(place.class)
+}
+
+/// The class of the block that starts at `at`, allocated or not.
+pub fn class_of<M: Medium>(region: &Region<M>, at: u64) -> Option<Class> {
+    Some(place(region, at)?.class)
+}
+
+/// Every chunk of the region with its class: `Ok(None)` is a free chunk, `Err` one whose header is damaged.
+pub fn chunks<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (u64, std::result::Result<Option<Class>, ()>)> {
+    let geometry = region.geometry();
+    let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
+    (0..count).map(move |i| {
+        let chunk = geometry.heap_at() + i * geometry.chunk_bytes;
+        let word = region.medium().word(chunk);
+        let class = if word == 0 { Ok(None) } else { Class::of(word, geometry.chunk_bytes).map(Some).ok_or(()) };
+        (chunk, class)
+    })
+}
+
+/// Every allocated block of a chunk.
+pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> impl Iterator<Item = u64> {
+    let blocks = class.blocks(region.geometry().chunk_bytes);
+    let first = chunk + class.first(blocks);
+    (0..blocks).filter_map(move |index| {
+        let place = Place { chunk, class, index };
+        (region.medium().word(place.word_at()) & place.bit() != 0).then_some(first + index * class.block_bytes)
+    })
+}
+
+/// Volatile state of one chunk.
+#[derive(Debug)]
+struct Chunk {
+    class: Class,
+    free: u64,
+    /// Blocks in use or promised, as the next operation may see them: at least the durable bits.
+    taken: Box<[u64]>,
+    /// Word of `taken` to look at next.
+    hint: usize,
+    /// True while the chunk is in its class's list of chunks with room.
+    listed: bool,
+}
+
+/// Volatile side of the allocator; owned by the writer.
+#[derive(Debug)]
+pub struct Allocator {
+    /// Chunks looked at since open, by offset.
+    chunks: HashMap<u64, Chunk>,
+    /// Chunks with room by class, the one in use last.
+    roomy: HashMap<Class, Vec<u64>>,
+    /// Free chunks found.
+    free_chunks: Vec<u64>,
+    /// Chunks below this offset have not been looked at since open; looked at from the end of the region downwards,
+    /// where the newest are.
+    unseen_end: u64,
+    ring_next: usize,
+    pending: Vec<Pending>,
+    flipped: bool,
+    live_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    at: u64,
+    taken: bool,
+}
+
+/// Headers looked at in one search for room: bounds the pause of the first allocations after open.
+const SEARCH_CHUNKS: u64 = 1024;
+
+impl Allocator {
+    /// The allocator of a region whose ring has been settled by [`recover`].
+    pub fn new<M: Medium>(region: &Region<M>) -> Self {
+        let geometry = region.geometry();
+        let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
+        Self {
+            chunks: HashMap::new(),
+            roomy: HashMap::new(),
+            free_chunks: Vec::new(),
+            unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
+            ring_next: 0,
+            pending: Vec::new(),
+            flipped: false,
+            live_bytes: 0,
+        }
+    }
+
+    /// Takes a block of at least `bytes` for the running operation and names it in the ring.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Full` when the region cannot grow, `TooLarge` beyond the largest block or a full ring. The
+    /// operation must then be given up with [`Allocator::abort`].
+    pub fn take<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, kind: Kind, bytes: u64) -> Result<u64> {
+        let chunk_bytes = region.geometry().chunk_bytes;
+        let class = Class::holding(kind, bytes, chunk_bytes)
+            .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })?;
+        self.reserve_intent()?;
+        let chunk_at = self.chunk_with_room(region, log, class)?;
+        let chunk = self.chunks.get_mut(&chunk_at).expect("chunk_with_room looked at it");
+        let index = chunk.take();
+        if chunk.free == 0 {
+            chunk.listed = false;
+            self.roomy.entry(class).or_default().pop();
+        }
+        let at = chunk_at + class.first(class.blocks(chunk_bytes)) + index * class.block_bytes;
+        self.live_bytes += class.block_bytes;
+        if log.touches(at, class.block_bytes.min(1024)) {
+            log.settle(region.medium()); // A4: the block may have been a node whose change is still only in the log
+        }
+        self.name(region.medium(), Pending { at, taken: true });
+        Ok(at)
+    }
+
+    /// Gives a block back when the running operation ends, and names it in the ring.
+    ///
+    /// # Errors
+    /// `TooLarge` if the ring is full, `Corrupt` if no block starts there.
+    pub fn give<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
+        self.reserve_intent()?;
+        if place(region, at).is_none() {
+            return Err(Error::Corrupt { what: "block address", at });
+        }
+        self.name(region.medium(), Pending { at, taken: false });
+        Ok(())
+    }
+
+    /// True if the running operation has named blocks whose bits are not flipped yet.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty() && !self.flipped
+    }
+
+    /// Flips the bits of the named blocks and starts their write-back. Call after the operation's first fence and
+    /// before its last one (A1).
+    pub fn flip<M: Medium>(&mut self, region: &Region<M>) {
+        if self.flipped {
+            return;
+        }
+        for pending in &self.pending {
+            let place = place(region, pending.at).expect("blocks are checked when they are named");
+            set_bit(region.medium(), place, pending.taken);
+        }
+        self.flipped = !self.pending.is_empty();
+    }
+
+    /// The operation is durable: blocks given back may be taken again (A2).
+    pub fn finish<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
+        if self.pending.is_empty() {
+            return;
+        }
+        debug_assert!(self.flipped, "an operation ended with its bits unflipped");
+        for pending in std::mem::take(&mut self.pending) {
+            if !pending.taken {
+                self.release(region, log, pending.at);
+            }
+        }
+        self.flipped = false;
+    }
+
+    /// The operation is given up before anything was flipped: what it took is free again.
+    pub fn abort<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
+        debug_assert!(!self.flipped, "an operation was given up after its bits were flipped");
+        for pending in std::mem::take(&mut self.pending) {
+            if pending.taken {
+                self.release(region, log, pending.at);
+            }
+        }
+    }
+
+    /// Bytes in allocated blocks of the chunks looked at since open, and chunks not looked at yet.
+    pub fn live_bytes<M: Medium>(&self, region: &Region<M>) -> (u64, u64) {
+        let geometry = region.geometry();
+        (self.live_bytes, self.unseen_end.saturating_sub(geometry.heap_at()) / geometry.chunk_bytes)
+    }
+
+    fn reserve_intent(&self) -> Result<()> {
+        if self.pending.len() == INTENTS {
+            return Err(Error::TooLarge { records: INTENTS + 1, limit: INTENTS });
+        }
+        Ok(())
+    }
+
+    fn name<M: Medium>(&mut self, medium: &M, pending: Pending) {
+        debug_assert!(!self.flipped, "a block was named after the operation's bits were flipped");
+        let at = INTENTS_AT + self.ring_next as u64 * WORD;
+        medium.copy(at, pending.at);
+        medium.flush(at, WORD);
+        // The ring turns, so that its wear is spread; an operation names fewer blocks than the ring holds.
+        self.ring_next = (self.ring_next + 1) % INTENTS;
+        self.pending.push(pending);
+    }
+
+    fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
+        let place = place(region, at).expect("blocks are checked when they are named");
+        self.look_at(region, place.chunk, place.class);
+        let chunk = self.chunks.get_mut(&place.chunk).expect("just looked at");
+        let word = &mut chunk.taken[(place.index / 64) as usize];
+        if *word & place.bit() == 0 {
+            return; // the chunk was looked at just now, after the bit was flipped
+        }
+        *word &= !place.bit();
+        chunk.free += 1;
+        self.live_bytes -= place.class.block_bytes;
+        let roomy = self.roomy.entry(place.class).or_default();
+        if !chunk.listed {
+            chunk.listed = true;
+            // Not last: the chunk in use stays in use.
+            roomy.insert(roomy.len().saturating_sub(1), place.chunk);
+        }
+        let empty = chunk.free == place.class.blocks(region.geometry().chunk_bytes);
+        if empty && roomy.last() != Some(&place.chunk) {
+            roomy.retain(|chunk| *chunk != place.chunk);
+            self.close_chunk(region, log, place.chunk);
+        }
+    }
+
+    /// Returns an empty chunk to the region.
+    fn close_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, chunk: u64) {
+        log.settle(region.medium()); // A4
+        region.medium().publish(chunk, 0);
+        region.medium().flush(chunk, WORD);
+        self.chunks.remove(&chunk);
+        if chunk >= self.unseen_end {
+            self.free_chunks.push(chunk); // below it, the search for room will come by
+        }
+    }
+
+    /// Loads a chunk's bitmap if it has not been looked at since open. (Its bits are durable truth: the ring is settled.)
+    fn look_at<M: Medium>(&mut self, region: &Region<M>, at: u64, class: Class) {
+        if self.chunks.contains_key(&at) {
+            return;
+        }
+        let blocks = class.blocks(region.geometry().chunk_bytes);
+        let mut taken: Box<[u64]> =
+            (0..blocks.div_ceil(64)).map(|i| region.medium().word(at + WORD + i * WORD)).collect();
+        if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
+            *last |= u64::MAX << (blocks % 64); // bits behind the last block are never free
+        }
+        let free = taken.iter().map(|word| u64::from(word.count_zeros())).sum();
+        self.live_bytes += (blocks - free) * class.block_bytes;
+        let listed = free > 0;
+        if listed {
+            self.roomy.entry(class).or_default().insert(0, at);
+        }
+        self.chunks.insert(at, Chunk { class, free, taken, hint: 0, listed });
+    }
+
+    fn chunk_with_room<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, class: Class) -> Result<u64> {
+        if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
+            return Ok(*chunk);
+        }
+        let geometry = region.geometry();
+        for _ in 0..SEARCH_CHUNKS {
+            if self.unseen_end <= geometry.heap_at() {
+                break;
+            }
+            self.unseen_end -= geometry.chunk_bytes;
+            let at = self.unseen_end;
+            match region.medium().word(at) {
+                0 => self.free_chunks.push(at),
+                word => {
+                    // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
+                    let Some(found) = Class::of(word, geometry.chunk_bytes) else { continue };
+                    self.look_at(region, at, found);
+                }
+            }
+            if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
+                return Ok(*chunk);
+            }
+        }
+        let at = match self.free_chunks.pop() {
+            Some(at) => at,
+            None => self.grow(region)?,
+        };
+        self.open_chunk(region, log, at, class);
+        Ok(at)
+    }
+
+    /// Adds free chunks at the end of the region and returns one of them.
+    fn grow<M: Medium>(&mut self, region: &Region<M>) -> Result<u64> {
+        let geometry = region.geometry();
+        let old = geometry.heap_at()
+            + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
+        // A thirty-second more at a time: few growths, little air; what is left of a nearly full disk is used too.
+        let mut chunks = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256);
+        while let Err(error) = region.grow(old + chunks * geometry.chunk_bytes) {
+            if chunks == 1 {
+                return Err(error);
+            }
+            chunks = 1;
+        }
+        self.free_chunks.extend((1..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
+        Ok(old)
+    }
+
+    /// Gives a free chunk a class (A3). The new word 0 becomes durable with the operation's first fence.
+    fn open_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
+        let medium = region.medium();
+        let blocks = class.blocks(region.geometry().chunk_bytes);
+        let words = blocks.div_ceil(64);
+        if log.touches(at, WORD + words * WORD) {
+            log.settle(medium);
+        }
+        for i in 0..words {
+            medium.copy(at + WORD + i * WORD, 0);
+        }
+        if words > 7 {
+            // Bitmap words beyond the header's line have no order with word 0 but a fence.
+            medium.flush(at + 64, (words - 7) * WORD);
+            medium.fence(Fence::Allocate);
+        }
+        medium.publish(at, class.word());
+        medium.flush(at, WORD);
+        let mut taken: Box<[u64]> = vec![0; words as usize].into();
+        if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
+            *last |= u64::MAX << (blocks % 64);
+        }
+        self.chunks.insert(at, Chunk { class, free: blocks, taken, hint: 0, listed: true });
+        self.roomy.entry(class).or_default().push(at);
+    }
+}
+
+impl Chunk {
+    /// Takes a free block's index.
+    fn take(&mut self) -> u64 {
+        debug_assert!(self.free > 0, "no room in a chunk of {:?}", self.class);
+        loop {
+            let word = &mut self.taken[self.hint];
+            if *word != u64::MAX {
+                let bit = word.trailing_ones();
+                *word |= 1 << bit;
+                self.free -= 1;
+                return self.hint as u64 * 64 + u64::from(bit);
+            }
+            self.hint = (self.hint + 1) % self.taken.len();
+        }
+    }
+}
+
+fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
+    let at = place.word_at();
+    let old = medium.word(at);
+    medium.copy(at, if taken { old | place.bit() } else { old & !place.bit() });
+    medium.flush(at, WORD);
+}
+
+/// Settles the intent ring after a crash: each named block's bit becomes what `owned` says. Stores nothing where bit
+/// and owner agree. Call after the log was replayed.
+///
+/// # Errors
+/// What `owned` says.
+pub fn recover<M: Medium>(
+    region: &Region<M>,
+    mut owned: impl FnMut(Class, u64) -> Result<bool>,
+) -> Result<()> {
+    let medium = region.medium();
+    let mut changed = false;
+    for slot in 0..INTENTS as u64 {
+        let at = medium.word(INTENTS_AT + slot * WORD);
+        let Some(place) = place(region, at) else { continue };
+        let set = medium.word(place.word_at()) & place.bit() != 0;
+        let owned = owned(place.class, at)?;
+        if set != owned {
+            set_bit(medium, place, owned);
+            changed = true;
+        }
+    }
+    if changed {
+        medium.fence(Fence::Allocate);
+    }
+    Ok(())
+}

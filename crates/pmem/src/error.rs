@@ -108,6 +108,15 @@ pub enum Error {
         /// What fits.
         limit: usize,
     },
+    /// A bulk load met a key that is not above all before it.
+    #[error("keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not")]
+    Order {
+        /// Keys loaded before it; they stay.
+        loaded: u64,
+    },
+    /// The index was closed.
+    #[error("the store is closed: open it again")]
+    Closed,
     /// The requested durability cannot be had on this medium.
     #[error("{0}")]
     Durability(&'static str),

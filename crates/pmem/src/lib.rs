@@ -30,4 +30,4 @@ pub use error::{Error, Result};
 pub use medium::{Fence, LINE, Line, Medium, WORD};
 pub use native::{Durability, FenceOp, FlushOp, Native};
 pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};
-
+pub use region::{Found, Geometry, Identity, Region, RegionOptions};

@@ -93,11 +93,11 @@ pub trait Medium: Send + Sync + 'static {
     /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. Nothing changes then.
     fn grow(&self, bytes: u64) -> Result<()>;
 
-    /// Makes everything durable by the means of the file system (used when a region is closed).
+    /// Makes `at..at + bytes` durable by the means of the file system (life cycle of a region, not operations).
     ///
     /// # Errors
     /// `Io` if the system call fails.
-    fn sync(&self) -> Result<()>;
+    fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
     /// A run of lines for vector loads, if this medium allows them (a medium that observes reads does not).
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;

@@ -241,6 +241,15 @@ impl Medium for Native {
     }
 
     #[inline(always)]
+    fn word(&self, at: u64) -> u64 {
+        let offset = (at & (self.reserved - 1) & !(WORD - 1)) as usize;
+        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: 8-byte aligned, readable, and only ever accessed as atomics.
+        unsafe { AtomicU64::from_ptr(word.cast()) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
     fn copy(&self, at: u64, value: u64) {
         self.cell(at).store(value, Ordering::Relaxed);
     }
@@ -309,14 +318,20 @@ impl Medium for Native {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        // SAFETY: `[0, len)` is mapped (N1); msync changes no content.
-        let failed = unsafe { libc::msync(self.base.as_ptr().cast(), self.len() as usize, libc::MS_SYNC) } != 0;
+    fn sync(&self, at: u64, bytes: u64) -> Result<()> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        let first = at & !(PAGE - 1);
+        let end = (at + bytes).min(self.len());
+        // SAFETY: `first` lies inside the reserved range (N2).
+        let place = unsafe { self.base.as_ptr().add(first as usize) };
+        // SAFETY: `[first, end)` is mapped (N1); msync changes no content.
+        let failed = unsafe { libc::msync(place.cast(), (end - first) as usize, libc::MS_SYNC) } != 0;
         if failed {
             return Err(io("cannot sync", &self.path, std::io::Error::last_os_error()));
         }
-        file.sync_all().map_err(|source| io("cannot sync", &self.path, source))
+        Ok(())
     }
 
     #[inline(always)]

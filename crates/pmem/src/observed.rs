@@ -179,9 +179,9 @@ impl Medium for Observed {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        // What the file system does at close: every line written back, then waited for.
-        self.flush(0, self.memory.len());
+    fn sync(&self, at: u64, bytes: u64) -> Result<()> {
+        // What the file system does: every line written back, then waited for.
+        self.flush(at, bytes);
         self.fence(Fence::Superblock);
         Ok(())
     }

@@ -1,1 +1,401 @@
-//! (being written)
+//! One region = one file: superblock, roots, intent ring, log, heap.
+//!
+//! ```text
+//! 0      superblock copy A (256 bytes, crc32c in its last word)
+//! 1024   superblock copy B
+//! 2048   root line: word 0 root of the index, word 1 length of the region; each word checks itself
+//! 2112   log line: word 0 the last settled lap
+//! 2176   intent ring: 128 words
+//! 4096   redo log: `log_records` records of 16 bytes
+//! heap   chunks of `chunk_bytes`, each with its header (see `alloc`)
+//! ```
+//!
+//! Invariants:
+//! * R1: a superblock copy is changed only while the other one is valid and durable.
+//! * R2: words that change while the store runs check themselves: 48 bits of value, 16 bits of hash.
+//! * R3: state is `in use`, durably, before the first store of a session, and `clean` only after everything else is durable.
+//!
+//! Commit point of a superblock change: the checksum word of the copy with the higher sequence number.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::error::{Error, Result};
+use crate::medium::{Fence, Medium, WORD};
+use crate::native::Durability;
+
+/// Format version written by this program.
+pub const FORMAT_VERSION: u64 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
+const COPIES: [u64; 2] = [0, 1024];
+const SUPER_WORDS: usize = 32;
+/// Offset of the word that holds the index's root.
+pub const ROOT_AT: u64 = 2048;
+/// Offset of the word that holds the region's length.
+pub const LENGTH_AT: u64 = ROOT_AT + WORD;
+/// Offset of the word that holds the log's last settled lap.
+pub const LAP_AT: u64 = 2112;
+/// Offset of the intent ring.
+pub const INTENTS_AT: u64 = 2176;
+/// Words in the intent ring: the most blocks that one operation may take or give back.
+pub const INTENTS: usize = 128;
+/// Offset of the redo log.
+pub const LOG_AT: u64 = 4096;
+
+const _: () = assert!(INTENTS_AT + INTENTS as u64 * WORD <= LOG_AT && ROOT_AT.is_multiple_of(64));
+
+/// Sizes that are fixed when a region is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a heap chunk: a power of two from 4 KiB to 1 MiB.
+    pub chunk_bytes: u64,
+    /// Records of 16 bytes in the redo log, a multiple of 4 up to 2,044.
+    pub log_records: u64,
+}
+
+impl Default for Geometry {
+    /// 256 KiB chunks hold the largest record head; 1,024 log records are some seventy splits between two settlings.
+    fn default() -> Self {
+        Self { chunk_bytes: 256 << 10, log_records: 1024 }
+    }
+}
+
+impl Geometry {
+    /// Small sizes for proofs: a chunk fills and a lap ends within a few operations.
+    pub fn tiny() -> Self {
+        Self { chunk_bytes: 4096, log_records: 128 }
+    }
+
+    /// Offset of the heap.
+    pub fn heap_at(&self) -> u64 {
+        (LOG_AT + self.log_records * 16).next_multiple_of(4096)
+    }
+
+    fn is_sane(&self) -> bool {
+        self.chunk_bytes.is_power_of_two()
+            && (4096..=1 << 20).contains(&self.chunk_bytes)
+            && self.log_records.is_multiple_of(4)
+            && (64..=2044).contains(&self.log_records)
+    }
+}
+
+/// What lives in a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Engine's name, at most 32 bytes.
+    pub engine: String,
+    /// Kind of keys and values, at most 16 bytes.
+    pub kind: String,
+    /// Cache lines of a node.
+    pub node_lines: u64,
+}
+
+/// How to make a region.
+#[derive(Clone, Debug)]
+pub struct RegionOptions {
+    /// Its fixed sizes.
+    pub geometry: Geometry,
+    /// What will live in it.
+    pub identity: Identity,
+}
+
+/// How a region was found at open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Made just now.
+    New,
+    /// Closed cleanly, with this many keys.
+    Clean {
+        /// Keys at the close.
+        keys: u64,
+    },
+    /// Not closed: recovery has to look at what was in flight.
+    InUse,
+}
+
+#[derive(Clone, Debug)]
+struct Superblock {
+    sequence: u64,
+    clean: bool,
+    /// Process durability was in force, so another boot must not trust the content.
+    fragile: bool,
+    boot: [u64; 2],
+    keys: u64,
+    geometry: Geometry,
+    identity: Identity,
+}
+
+/// An open region over a medium.
+#[derive(Debug)]
+pub struct Region<M> {
+    medium: M,
+    geometry: Geometry,
+    identity: Identity,
+    superblock: Mutex<Superblock>,
+}
+
+impl<M: Medium> Region<M> {
+    /// Formats a fresh medium (all zeros, any length).
+    ///
+    /// # Errors
+    /// What growing the medium may say.
+    pub fn create(medium: M, options: &RegionOptions, durability: Durability) -> Result<Self> {
+        assert!(options.geometry.is_sane(), "geometry out of bounds: {:?}", options.geometry);
+        medium.grow(options.geometry.heap_at())?;
+        medium.publish(ROOT_AT, checked(0));
+        medium.publish(LENGTH_AT, checked(medium.len() / WORD));
+        medium.publish(LAP_AT, checked(0));
+        medium.flush(ROOT_AT, INTENTS_AT - ROOT_AT);
+        medium.fence(Fence::Superblock);
+        let superblock = Superblock {
+            sequence: 1,
+            clean: false,
+            fragile: durability == Durability::Process,
+            boot: boot_id(),
+            keys: 0,
+            geometry: options.geometry,
+            identity: options.identity.clone(),
+        };
+        for at in COPIES {
+            superblock.write(&medium, at);
+        }
+        medium.sync(0, options.geometry.heap_at())?;
+        let (geometry, identity) = (options.geometry, options.identity.clone());
+        Ok(Self { medium, geometry, identity, superblock: Mutex::new(superblock) })
+    }
+
+    /// Reads the superblock of an existing region and says how it was found. Stores nothing.
+    ///
+    /// # Errors
+    /// `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
+    pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
+        let superblock = Superblock::read(&medium, path)?;
+        let expected = read_checked(&medium, LENGTH_AT, "region length")? * WORD;
+        if medium.len() < expected {
+            return Err(Error::Truncated { path: path.to_owned(), found: medium.len(), expected });
+        }
+        if !superblock.clean && superblock.fragile && superblock.boot != boot_id() {
+            return Err(Error::Dirty);
+        }
+        read_checked(&medium, ROOT_AT, "root")?;
+        read_checked(&medium, LAP_AT, "log lap")?;
+        let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
+        let (geometry, identity) = (superblock.geometry, superblock.identity.clone());
+        Ok((Self { medium, geometry, identity, superblock: Mutex::new(superblock) }, found))
+    }
+
+    /// Marks the region in use, durably, before the session's first store (R3).
+    ///
+    /// # Errors
+    /// `Io` if the mark cannot be synced.
+    pub fn mark_in_use(&self, durability: Durability) -> Result<()> {
+        self.change_superblock(|superblock| {
+            superblock.clean = false;
+            superblock.fragile = durability == Durability::Process;
+            superblock.boot = boot_id();
+        })
+    }
+
+    /// Makes everything durable, then marks the region clean with its exact number of keys (R3).
+    ///
+    /// # Errors
+    /// `Io` if the data or the mark cannot be synced; the region then stays in use.
+    pub fn mark_clean(&self, keys: u64) -> Result<()> {
+        self.medium.sync(0, self.medium.len())?;
+        self.change_superblock(|superblock| {
+            superblock.clean = true;
+            superblock.keys = keys;
+        })
+    }
+
+    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut superblock = self.superblock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = superblock.clone();
+        change(&mut next);
+        if next.words() == superblock.words() {
+            return Ok(());
+        }
+        next.sequence += 1;
+        for at in COPIES {
+            next.write(&self.medium, at);
+            self.medium.sync(at, SUPER_WORDS as u64 * WORD)?;
+        }
+        *superblock = next;
+        Ok(())
+    }
+
+    /// Grows the region to at least `bytes` and notes the new length durably.
+    ///
+    /// # Errors
+    /// What growing the medium may say; nothing changes then.
+    pub fn grow(&self, bytes: u64) -> Result<()> {
+        self.medium.grow(bytes)?;
+        self.medium.publish(LENGTH_AT, checked(self.medium.len() / WORD));
+        self.medium.flush(LENGTH_AT, WORD);
+        self.medium.fence(Fence::Allocate);
+        Ok(())
+    }
+
+    /// The medium below.
+    #[inline(always)]
+    pub fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    /// Its fixed sizes.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What lives here.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The index's root as noted in the root line; 0 if there is none yet.
+    ///
+    /// # Errors
+    /// `Corrupt` if the word does not check.
+    pub fn root(&self) -> Result<u64> {
+        Ok(read_checked(&self.medium, ROOT_AT, "root")? * WORD)
+    }
+
+    /// The word to store at [`ROOT_AT`] for a root at offset `at`.
+    pub fn root_word(at: u64) -> u64 {
+        checked(at / WORD)
+    }
+}
+
+/// Reads what lives in a region without opening it.
+///
+/// # Errors
+/// As [`Region::open`].
+pub fn identify<M: Medium>(medium: &M, path: &Path) -> Result<Identity> {
+    Ok(Superblock::read(medium, path)?.identity)
+}
+
+impl Superblock {
+    fn words(&self) -> [u64; SUPER_WORDS] {
+        let mut words = [0; SUPER_WORDS];
+        words[0] = MAGIC;
+        words[1] = FORMAT_VERSION;
+        words[2] = self.sequence;
+        words[3] = u64::from(self.clean) | u64::from(self.fragile) << 1;
+        words[4] = self.boot[0];
+        words[5] = self.boot[1];
+        words[6] = self.keys;
+        words[7] = self.geometry.chunk_bytes;
+        words[8] = self.geometry.log_records;
+        words[9] = self.identity.node_lines;
+        put_text(&mut words[10..14], &self.identity.engine);
+        put_text(&mut words[14..16], &self.identity.kind);
+        words[SUPER_WORDS - 1] = checksum(&words);
+        words
+    }
+
+    /// Writes one copy and makes it durable before the caller touches the other (R1).
+    fn write<M: Medium>(&self, medium: &M, at: u64) {
+        for (i, word) in self.words().into_iter().enumerate() {
+            medium.copy(at + i as u64 * WORD, word);
+        }
+        medium.flush(at, SUPER_WORDS as u64 * WORD);
+        medium.fence(Fence::Superblock);
+    }
+
+    fn read<M: Medium>(medium: &M, path: &Path) -> Result<Self> {
+        let copies = COPIES.map(|at| {
+            let mut words = [0; SUPER_WORDS];
+            for (i, word) in words.iter_mut().enumerate() {
+                *word = medium.word(at + i as u64 * WORD);
+            }
+            words
+        });
+        let newest = copies.iter().filter(|words| is_whole(*words)).max_by_key(|words| words[2]);
+        let Some(words) = newest else {
+            return Err(if copies.iter().any(|words| words[0] == MAGIC) {
+                Error::Superblock { path: path.to_owned() }
+            } else {
+                Error::Foreign { path: path.to_owned(), why: "it does not begin with a superblock" }
+            });
+        };
+        if words[1] > FORMAT_VERSION {
+            return Err(Error::Version { found: words[1], known: FORMAT_VERSION });
+        }
+        let geometry = Geometry { chunk_bytes: words[7], log_records: words[8] };
+        let identity = (get_text(&words[10..14]), get_text(&words[14..16]));
+        let (Some(engine), Some(kind), true, 2..=16) = (identity.0, identity.1, geometry.is_sane(), words[9])
+        else {
+            return Err(Error::Superblock { path: path.to_owned() });
+        };
+        Ok(Self {
+            sequence: words[2],
+            clean: words[3] & 1 != 0,
+            fragile: words[3] & 2 != 0,
+            boot: [words[4], words[5]],
+            keys: words[6],
+            geometry,
+            identity: Identity { engine, kind, node_lines: words[9] },
+        })
+    }
+}
+
+fn is_whole(words: &[u64; SUPER_WORDS]) -> bool {
+    words[0] == MAGIC && words[SUPER_WORDS - 1] == checksum(words)
+}
+
+/// crc32c of all words but the last; the upper half is fixed so that every bit of the word counts.
+fn checksum(words: &[u64; SUPER_WORDS]) -> u64 {
+    let mut crc = 0;
+    for word in &words[..SUPER_WORDS - 1] {
+        crc = crc32c::crc32c_append(crc, &word.to_le_bytes());
+    }
+    u64::from(crc) | 0xB215_71C0 << 32
+}
+
+fn put_text(words: &mut [u64], text: &str) {
+    assert!(text.len() <= words.len() * 8 && !text.is_empty(), "name too long for the superblock: {text}");
+    for (i, byte) in text.bytes().enumerate() {
+        words[i / 8] |= u64::from(byte) << (i % 8 * 8);
+    }
+}
+
+fn get_text(words: &[u64]) -> Option<String> {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).take_while(|b| *b != 0).collect();
+    String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
+}
+
+/// A word that checks itself: 48 bits of value below 16 bits of hash (R2).
+#[inline]
+pub fn checked(value: u64) -> u64 {
+    debug_assert!(value < 1 << 48);
+    value | hash16(value) << 48
+}
+
+/// The value of a self-checking word.
+#[inline]
+pub fn unchecked(word: u64) -> Option<u64> {
+    let value = word & ((1 << 48) - 1);
+    (word >> 48 == hash16(value)).then_some(value)
+}
+
+/// Multiplicative hash of 48 bits to 16; never 0, so that a zeroed word does not check.
+#[inline]
+fn hash16(value: u64) -> u64 {
+    ((value ^ 0x5851_F42D_4C95).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) | 1
+}
+
+fn read_checked<M: Medium>(medium: &M, at: u64, what: &'static str) -> Result<u64> {
+    unchecked(medium.word(at)).ok_or(Error::Corrupt { what, at })
+}
+
+/// The machine's boot id, zeros where there is none.
+fn boot_id() -> [u64; 2] {
+    static BOOT: std::sync::OnceLock<[u64; 2]> = std::sync::OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let id = u128::from_str_radix(&hex, 16).unwrap_or(0);
+        [(id >> 64) as u64, id as u64]
+    })
+}

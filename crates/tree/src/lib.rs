@@ -1,1 +1,37 @@
-//! Persistent B+-Trees over durable memory: one skeleton, layouts and disciplines.
+//! Persistent B+-Trees over durable memory: one skeleton times layouts times disciplines.
+//!
+//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines.
+//! * [`schema`]: what keys and values are: 64-bit words, key pointers, key pointers with an inline prefix.
+//! * [`layout`]: how a node keeps its entries: sorted, slot+bitmap.
+//! * [`discipline`]: how an edit becomes durable: volatile, write-atomic.
+//! * [`tree`]: the tree itself; the protocol of a change is read there.
+//! * [`search`], [`insert`], [`delete`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`check`]: what it does.
+//!
+//! Invariants of every tree here:
+//! * T1: all leaves are at level 0, linked from left to right by their link words.
+//! * T2: an inner entry (separator, child): every key below the child is at or above the separator and below the next.
+//! * T3: no node but the root is empty; an inner node other than the root has at least one separator.
+//! * T4: the state that recovery finds after any crash satisfies T1 to T3 for exactly the acknowledged operations, the
+//!   one in flight wholly there or absent.
+
+pub mod bulk;
+pub mod check;
+pub mod delete;
+pub mod discipline;
+pub mod insert;
+pub mod layout;
+pub mod merge;
+pub mod recover;
+pub mod scan;
+pub mod schema;
+pub mod search;
+pub mod shape;
+pub mod split;
+pub mod tree;
+
+pub use discipline::{Volatile, WriteAtomic};
+pub use layout::{Slotted, Sorted};
+pub use pmem::{Error, Result};
+pub use scan::TreeCursor;
+pub use schema::{Keyed, Prefixed, Schema, Words};
+pub use tree::{Tree, TreeOptions};

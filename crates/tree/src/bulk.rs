@@ -1,0 +1,130 @@
+//! Bulk load at a fill factor: leaves are written whole and joined to the right end of the tree one by one.
+//!
+//! Each leaf costs two fences (its content; the commit that links it and its separator), not three an entry. A crash keeps
+//! the leaves already joined: the load is durable from left to right, and nothing is leaked.
+
+use std::sync::atomic::Ordering;
+
+use pmem::{Error, Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::search::{Scalar, Target};
+use crate::shape::{Entry, Link, Node, Placed};
+use crate::tree::{Tree, Writer};
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Loads pairs in ascending order of distinct keys, all above every key in the tree. Leaves get `fill` (0.1 to 1.0) of
+    /// their capacity. Returns the number of keys loaded.
+    ///
+    /// # Errors
+    /// `Order` at the first key that is not above the one before it; as [`Tree::put`] otherwise. What came before stays.
+    pub fn bulk_load<'a>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'a S::Key, &'a S::Value)>,
+        fill: f64,
+    ) -> Result<u64>
+    where
+        S::Key: 'a,
+        S::Value: 'a,
+    {
+        let mut writer = self.lock_writer()?;
+        let writer = &mut *writer;
+        let batch = ((self.shape.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
+        let mut loaded = 0;
+        let mut entries: Vec<Placed> = Vec::with_capacity(batch);
+        let mut keys: Vec<&S::Key> = Vec::with_capacity(batch);
+        let mut last: Option<&S::Key> = None;
+        for (key, value) in pairs {
+            let ascending = match last {
+                Some(last) => S::order_probe(S::probe(key), last).is_gt(),
+                None => self.is_above_all(key)?,
+            };
+            if !ascending {
+                self.append_leaf(writer, &mut entries, &mut keys)?;
+                return Err(Error::Order { loaded });
+            }
+            last = Some(key);
+            let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
+                .map_err(|error| self.give_up(writer, error))?;
+            entries.push(Placed { kept: None, entry });
+            keys.push(key);
+            loaded += 1;
+            if entries.len() == batch {
+                self.append_leaf(writer, &mut entries, &mut keys)?;
+            }
+        }
+        self.append_leaf(writer, &mut entries, &mut keys)?;
+        Ok(loaded)
+    }
+
+    fn is_above_all(&self, key: &S::Key) -> Result<bool> {
+        let mut cursor = self.cursor();
+        cursor.seek(std::ops::Bound::Unbounded, true);
+        let (mut greatest, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        Ok(!cursor.next(&mut greatest, &mut value)?
+            || S::order_probe(S::probe(key), S::borrow(&greatest)).is_gt())
+    }
+
+    fn append_leaf(&self, writer: &mut Writer<S>, entries: &mut Vec<Placed>, keys: &mut Vec<&S::Key>) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let prepared = self.prepare_append(writer, entries);
+        let (edits, root) = prepared.map_err(|error| self.give_up(writer, error))?;
+        self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))?;
+        for key in keys.drain(..) {
+            self.count_key(writer, key, true);
+        }
+        entries.clear();
+        Ok(())
+    }
+
+    fn prepare_append(&self, writer: &mut Writer<S>, entries: &[Placed]) -> Result<(usize, Option<Node>)> {
+        let medium = self.region.medium();
+        let last = self.descend::<Scalar>(writer, Target::Last)?;
+        let old = self.placed(writer, last);
+        let end = Link { node: Node(0), level: 0 };
+        let Some(greatest) = old.last() else {
+            // Only the root of an empty tree is an empty leaf: it is replaced.
+            L::compose(medium, &self.shape, last, true, entries, end, writer.edit(0));
+            return Ok((1, None));
+        };
+        let leaf = self.take_node(writer)?;
+        let first: &Entry = &entries[0].entry;
+        let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, &greatest.entry, first)?;
+        self.compose_new(writer, 0, leaf, entries, end);
+        L::compose(medium, &self.shape, last, true, &old, Link { node: leaf, level: 0 }, writer.edit(1));
+        self.raise_separator(writer, 2, key, leaf, true)
+    }
+
+    /// Counts some more keys if the count is still being taken; true while there is more to count.
+    ///
+    /// # Errors
+    /// `Corrupt` if a leaf is damaged.
+    pub fn count_some(&self, keys: usize) -> Result<bool> {
+        if !self.counting.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let mut writer = match self.lock_writer() {
+            Err(Error::Closed) => return Ok(false),
+            other => other?,
+        };
+        let mut cursor = self.cursor();
+        if let Some(to) = &writer.counted_to {
+            cursor.seek(std::ops::Bound::Excluded(to.clone()), false);
+        }
+        let mut key = S::KeyBuf::default();
+        for _ in 0..keys {
+            if !cursor.next_key(&mut key)? {
+                self.counting.store(false, Ordering::Release);
+                writer.counted_to = None;
+                return Ok(false);
+            }
+            self.keys.fetch_add(1, Ordering::AcqRel);
+        }
+        writer.counted_to = Some(key);
+        Ok(true)
+    }
+}

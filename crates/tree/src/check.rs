@@ -1,0 +1,201 @@
+//! Full verification: structure, order, chain, records, and the ownership of every block.
+
+use std::collections::{BTreeMap, HashSet};
+
+use pmem::alloc::{self, Kind};
+use pmem::{Medium, record};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::shape::{Entry, LEVELS_MAX, Node, Order};
+use crate::tree::Tree;
+
+/// What a verification saw.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Keys in leaves.
+    pub keys: u64,
+    /// Nodes reached.
+    pub nodes: u64,
+    /// Levels, leaves included.
+    pub levels: u64,
+    /// Bytes in allocated blocks.
+    pub live_bytes: u64,
+    /// One sentence for each thing that is wrong, the first hundred of them.
+    pub problems: Vec<String>,
+}
+
+const PROBLEMS_MAX: usize = 100;
+
+impl Report {
+    fn problem(&mut self, text: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(text);
+        }
+    }
+}
+
+struct Walk<S: Schema> {
+    report: Report,
+    owned: BTreeMap<u64, Kind>,
+    seen: HashSet<u64>,
+    leaves: Vec<(Node, Node)>,
+    last_key: Option<S::KeyBuf>,
+}
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    pub fn check(&self) -> Report {
+        let _writer = self.lock_writer();
+        let mut walk = Walk::<S> {
+            report: Report::default(),
+            owned: BTreeMap::new(),
+            seen: HashSet::new(),
+            leaves: Vec::new(),
+            last_key: None,
+        };
+        let root = self.root();
+        let levels = self.shape.link(self.region.medium(), root).map_or(0, |link| link.level);
+        walk.report.levels = levels as u64 + 1;
+        self.check_node(&mut walk, root, levels, None, None);
+        for pair in walk.leaves.windows(2) {
+            if pair[0].1 != pair[1].0 {
+                walk.report.problem(format!("leaf {:#x} links to {:#x}, not to its neighbour {:#x}", pair[0].0.0, pair[0].1.0, pair[1].0.0));
+            }
+        }
+        if let Some((leaf, next)) = walk.leaves.last()
+            && next.0 != 0
+        {
+            walk.report.problem(format!("the last leaf {:#x} links on to {:#x}", leaf.0, next.0));
+        }
+        let (keys, pending) = self.len();
+        if !pending && keys != walk.report.keys {
+            walk.report.problem(format!("{} keys are in leaves, {keys} were counted", walk.report.keys));
+        }
+        self.check_blocks(&mut walk);
+        walk.report
+    }
+
+    fn check_node(
+        &self,
+        walk: &mut Walk<S>,
+        node: Node,
+        level: usize,
+        low: Option<[u64; 2]>,
+        high: Option<[u64; 2]>,
+    ) {
+        let medium = self.region.medium();
+        if walk.report.problems.len() >= PROBLEMS_MAX || level >= LEVELS_MAX {
+            return;
+        }
+        if !walk.seen.insert(node.0) {
+            return walk.report.problem(format!("node {:#x} is reached twice", node.0));
+        }
+        let Some(link) = self.shape.link(medium, node).filter(|link| link.level == level) else {
+            return walk.report.problem(format!("no node of level {level} at {:#x}", node.0));
+        };
+        walk.report.nodes += 1;
+        walk.owned.insert(node.0, Kind::Node);
+        if let Some(fault) = L::fault(medium, &self.shape, node) {
+            return walk.report.problem(format!("node {:#x}: {fault}", node.0));
+        }
+        let mut order = Order::default();
+        L::order::<M, S>(medium, &self.shape, node, &mut order);
+        let entries: Vec<Entry> =
+            order.as_slice().iter().map(|i| self.shape.entry(medium, node, usize::from(*i))).collect();
+        if entries.is_empty() && node != self.root() {
+            walk.report.problem(format!("node {:#x} is empty", node.0));
+        }
+        self.check_order(walk, node, &entries, low, high);
+        if level == 0 {
+            walk.leaves.push((node, link.node));
+            entries.iter().for_each(|entry| self.check_leaf_entry(walk, node, entry));
+            return;
+        }
+        for entry in &entries {
+            if let Some(block) = S::separator_block(entry.key) {
+                self.own(walk, block, Kind::Separator, node);
+            }
+        }
+        let bound = |i: usize| entries.get(i).map(|entry| entry.key);
+        self.check_node(walk, link.node, level - 1, low, bound(0).or(high));
+        for (i, entry) in entries.iter().enumerate() {
+            self.check_node(walk, Node(entry.payload), level - 1, Some(entry.key), bound(i + 1).or(high));
+        }
+    }
+
+    fn check_order(
+        &self,
+        walk: &mut Walk<S>,
+        node: Node,
+        entries: &[Entry],
+        low: Option<[u64; 2]>,
+        high: Option<[u64; 2]>,
+    ) {
+        let medium = self.region.medium();
+        for pair in entries.windows(2) {
+            if S::compare_keys(medium, pair[0].key, pair[1].key).is_ge() {
+                walk.report.problem(format!("node {:#x}: entries out of order", node.0));
+            }
+        }
+        if let (Some(low), Some(first)) = (low, entries.first())
+            && S::compare_keys(medium, first.key, low).is_lt()
+        {
+            walk.report.problem(format!("node {:#x}: a key below its separator", node.0));
+        }
+        if let (Some(high), Some(last)) = (high, entries.last())
+            && S::compare_keys(medium, last.key, high).is_ge()
+        {
+            walk.report.problem(format!("node {:#x}: a key at or above the next separator", node.0));
+        }
+    }
+
+    fn check_leaf_entry(&self, walk: &mut Walk<S>, node: Node, entry: &Entry) {
+        let medium = self.region.medium();
+        walk.report.keys += 1;
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        if !S::read_key(medium, entry.key, &mut key) || !S::read_value(medium, entry, &mut value) {
+            walk.report.problem(format!("leaf {:#x}: the record at {:#x} is damaged", node.0, entry.payload));
+        }
+        if walk.last_key.as_ref().is_some_and(|last| *last >= key) {
+            walk.report.problem(format!("leaf {:#x}: key {key:?} is not above the one before", node.0));
+        }
+        walk.last_key = Some(key);
+        for block in S::blocks_of(entry) {
+            self.own(walk, block, Kind::Record, node);
+            for piece in record::pieces(&self.region, block) {
+                self.own(walk, piece, Kind::Piece, node);
+            }
+        }
+    }
+
+    fn own(&self, walk: &mut Walk<S>, block: u64, kind: Kind, node: Node) {
+        if walk.owned.insert(block, kind).is_some() {
+            walk.report.problem(format!("block {block:#x} has two owners, one of them node {:#x}", node.0));
+        }
+    }
+
+    /// What is reached is what is allocated, chunk by chunk.
+    fn check_blocks(&self, walk: &mut Walk<S>) {
+        let mut unreached = walk.owned.clone();
+        for (chunk, class) in alloc::chunks(&self.region) {
+            let Ok(class) = class else {
+                walk.report.problem(format!("chunk {chunk:#x} has a damaged header"));
+                continue;
+            };
+            let Some(class) = class else { continue };
+            for block in alloc::blocks_in(&self.region, chunk, class) {
+                walk.report.live_bytes += class.block_bytes;
+                match unreached.remove(&block) {
+                    Some(kind) if kind == class.kind => {}
+                    Some(kind) => walk.report.problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind)),
+                    None => walk.report.problem(format!("block {block:#x} ({:?}) is allocated and belongs to nobody", class.kind)),
+                }
+            }
+        }
+        for (block, kind) in unreached {
+            walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
+        }
+    }
+}

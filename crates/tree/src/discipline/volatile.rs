@@ -1,0 +1,28 @@
+//! Nothing survives: the baseline that the durable disciplines are measured against.
+
+use pmem::alloc::Allocator;
+use pmem::log::Log;
+use pmem::{Medium, Region, Result};
+
+use super::Discipline;
+use crate::shape::Edit;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Volatile;
+
+impl Discipline for Volatile {
+    const NAME: &'static str = "volatile";
+    const DURABLE: bool = false;
+
+    #[inline(always)]
+    fn commit<M: Medium>(region: &Region<M>, _log: &mut Log, allocator: &mut Allocator, edits: &[Edit]) -> Result<()> {
+        for edit in edits {
+            for (at, word) in edit.fresh.iter().chain(&edit.guarded).chain(&edit.switch) {
+                region.medium().copy(*at, *word);
+            }
+        }
+        allocator.flip(region);
+        Ok(())
+    }
+}

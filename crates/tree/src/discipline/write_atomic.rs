@@ -1,0 +1,114 @@
+//! Write-atomic [wB+ §4.3, figures 9 and 10]: a change inside one node commits with one store; a change of several nodes
+//! commits through the redo-only log [wB+ §3.1, figure 6].
+//!
+//! One node (commit point: the switch word; for two independent words, each of them):
+//!
+//! | fence passed | may be on the medium | recovery |
+//! |---|---|---|
+//! | none | guard word cleared or not; intents; records | old entries; order derived if the guard is cleared |
+//! | guard | some of the fresh and guarded words | old entries, order derived |
+//! | payload | switch word or not; flipped bits | old or new entries; bits follow the owner |
+//! | commit | everything | new entries |
+//!
+//! Several nodes (commit point: the log's last record):
+//!
+//! | fence passed | may be on the medium | recovery |
+//! |---|---|---|
+//! | none | some of the fresh words, intents | old tree |
+//! | payload | log records, flipped bits | old tree, or the new one if the records are complete |
+//! | commit | home words or not | the log is replayed: new tree |
+
+use pmem::alloc::Allocator;
+use pmem::log::Log;
+use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD};
+
+use super::Discipline;
+use crate::shape::Edit;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct WriteAtomic;
+
+impl Discipline for WriteAtomic {
+    const NAME: &'static str = "write-atomic";
+    const DURABLE: bool = true;
+
+    #[inline(always)]
+    fn commit<M: Medium>(region: &Region<M>, log: &mut Log, allocator: &mut Allocator, edits: &[Edit]) -> Result<()> {
+        match edits {
+            [edit] if edit.switch.len() == 1 || edit.independent => {
+                commit_in_place(region, log, allocator, edit);
+                Ok(())
+            }
+            _ => commit_through_log(region, log, allocator, edits),
+        }
+    }
+}
+
+#[inline(always)]
+fn commit_in_place<M: Medium>(region: &Region<M>, log: &mut Log, allocator: &mut Allocator, edit: &Edit) {
+    let medium = region.medium();
+    if log.touches(edit.node.0, edit.bytes) {
+        log.settle(medium); // a replay must not undo what is stored here without the log
+    }
+    if let Some((at, word)) = edit.guard {
+        medium.publish(at, word);
+        medium.flush(at, WORD);
+        medium.fence(Fence::Guard);
+    }
+    copy_and_flush(medium, &edit.fresh);
+    copy_and_flush(medium, &edit.guarded);
+    if !edit.fresh.is_empty() || !edit.guarded.is_empty() || allocator.has_pending() {
+        medium.fence(Fence::Payload);
+    }
+    allocator.flip(region);
+    for (at, word) in &edit.switch {
+        medium.publish(*at, *word);
+        medium.flush(*at, WORD);
+    }
+    medium.fence(Fence::Commit);
+}
+
+#[cold]
+fn commit_through_log<M: Medium>(
+    region: &Region<M>,
+    log: &mut Log,
+    allocator: &mut Allocator,
+    edits: &[Edit],
+) -> Result<()> {
+    let medium = region.medium();
+    let mut logged = Vec::new();
+    for edit in edits {
+        // Words that an unsettled commit may still write over go the same way again, behind it in the log.
+        if log.touches(edit.node.0, edit.bytes) {
+            logged.extend_from_slice(&edit.fresh);
+        }
+        logged.extend(edit.guarded.iter().chain(&edit.switch));
+    }
+    if logged.len() > log.capacity() {
+        return Err(Error::TooLarge { records: logged.len(), limit: log.capacity() });
+    }
+    for edit in edits {
+        if !log.touches(edit.node.0, edit.bytes) {
+            copy_and_flush(medium, &edit.fresh);
+        }
+    }
+    medium.fence(Fence::Payload);
+    allocator.flip(region);
+    log.commit(medium, &logged)
+}
+
+/// Stores words and starts writing back their lines, each run of a line's words once.
+#[inline(always)]
+fn copy_and_flush<M: Medium>(medium: &M, words: &[(u64, u64)]) {
+    for (at, word) in words {
+        medium.copy(*at, *word);
+    }
+    let mut flushed = u64::MAX;
+    for (at, _) in words {
+        if at & !(LINE - 1) != flushed {
+            flushed = at & !(LINE - 1);
+            medium.flush(flushed, LINE);
+        }
+    }
+}

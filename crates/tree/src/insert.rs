@@ -1,0 +1,157 @@
+//! Insert, upsert, update in place [wB+ §4.3].
+
+use std::borrow::Borrow;
+use std::sync::atomic::Ordering;
+
+use pmem::{Error, Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+#[cfg(target_arch = "x86_64")]
+use crate::search::Vector;
+use crate::search::{Scalar, Search, Target};
+use crate::shape::{LEVELS_MAX, Node};
+use crate::tree::{Tree, Writer};
+
+/// What an update decides.
+pub enum Decision<V> {
+    /// Leave the key as it is.
+    Keep,
+    /// Store this value.
+    Put(V),
+    /// Remove the key.
+    Delete,
+}
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Descends as the writer, noting the way in `writer.path`.
+    #[inline(always)]
+    pub(crate) fn descend<V: Search>(&self, writer: &mut Writer<S>, target: Target<S::Probe<'_>>) -> Result<Node> {
+        let medium = self.region.medium();
+        let mut node = self.root();
+        writer.path.clear();
+        for _ in 0..LEVELS_MAX {
+            let link = self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 })?;
+            if link.level == 0 {
+                return Ok(node);
+            }
+            let rank = self.child_rank::<V>(node, target);
+            writer.path.push((node, rank));
+            let (child, _) = self.child(node, link.node, rank);
+            medium.prefetch(child.0, self.shape.bytes());
+            node = child;
+        }
+        Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 })
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_with<V: Search>(
+        &self,
+        writer: &mut Writer<S>,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<bool> {
+        let medium = self.region.medium();
+        let probe = S::probe(key);
+        let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
+        let located = L::locate::<M, S, V>(medium, &self.shape, leaf, probe);
+        if let Some(index) = located.hit {
+            self.replace(writer, leaf, index, key, value)?;
+            return Ok(true);
+        }
+        let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
+            .map_err(|error| self.give_up(writer, error))?;
+        if L::count(medium, &self.shape, leaf) < self.shape.capacity {
+            L::order::<M, S>(medium, &self.shape, leaf, &mut writer.order);
+            L::insert(medium, &self.shape, leaf, &writer.order, located.rank, &entry, &mut writer.edits[0]);
+            self.change(writer, 1)?;
+        } else {
+            self.split_leaf(writer, leaf, located.rank, entry)?;
+        }
+        self.count_key(writer, key, true);
+        Ok(false)
+    }
+
+    /// Update in place: one publish for a word; for a record, the record first, then its address.
+    fn replace(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        index: usize,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<()> {
+        let old = self.shape.entry(self.region.medium(), leaf, index);
+        let new = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
+            .map_err(|error| self.give_up(writer, error))?;
+        for block in S::blocks_of(&old) {
+            writer.allocator.give(&self.region, block).map_err(|error| self.give_up(writer, error))?;
+        }
+        let edit = &mut writer.edits[0];
+        edit.start(leaf, self.shape.bytes());
+        edit.independent = true;
+        let at = self.shape.key_at(leaf, index);
+        edit.switch.extend(S::replace(&old, &new).map(|(number, word)| (at + number * pmem::WORD, word)));
+        self.change(writer, 1)
+    }
+
+    /// Keeps the number of keys, whether or not it is still being taken.
+    #[inline]
+    pub(crate) fn count_key(&self, writer: &Writer<S>, key: &S::Key, added: bool) {
+        if self.counting.load(Ordering::Relaxed) {
+            // The count will come by keys beyond the point that it has reached.
+            let probe = S::probe(key);
+            let reached = writer.counted_to.as_ref().is_some_and(|to| S::order_probe(probe, S::borrow(to)).is_le());
+            if !reached {
+                return;
+            }
+        }
+        let keys = self.keys.load(Ordering::Relaxed);
+        self.keys.store(if added { keys + 1 } else { keys.saturating_sub(1) }, Ordering::Release);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+    fn put_vector(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.put_with::<Vector>(writer, key, value)
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        #[cfg(target_arch = "x86_64")]
+        if self.vector {
+            // SAFETY: `vector` is set only where `simd::available` found these features.
+            return unsafe { self.put_vector(writer, key, value) };
+        }
+        self.put_with::<Scalar>(writer, key, value)
+    }
+
+    /// Stores `value` under `key`; true if a value was replaced. Durable when it returns.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed then. `Corrupt` if the path is damaged.
+    pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.put_locked(&mut *self.lock_writer()?, key, value)
+    }
+
+    /// Reads and changes one key in one step: no other write comes between. `decide` must not use the tree.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn update<W: Borrow<S::Value>>(
+        &self,
+        key: &S::Key,
+        decide: impl FnOnce(Option<&S::Value>) -> Decision<W>,
+    ) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        let mut value = S::ValueBuf::default();
+        let found = self.get(key, Some(&mut value))?;
+        match decide(found.then(|| S::borrow_value(&value))) {
+            Decision::Keep => {}
+            Decision::Put(new) => _ = self.put_locked(&mut writer, key, new.borrow())?,
+            Decision::Delete => _ = self.delete_locked(&mut writer, key)?,
+        }
+        Ok(())
+    }
+}

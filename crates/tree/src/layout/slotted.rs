@@ -1,0 +1,269 @@
+//! Slot+bitmap nodes of the wB+-Tree [wB+ §4.2, figure 8 (e), (f)].
+//!
+//! ```text
+//! word 0      bitmap: bit 0 slot array valid, bit i+1 entry i in use
+//! word 1…     slot array: byte 0 number of entries, byte r+1 number of the entry with rank r
+//! next word   link (the word before it may be padding, so that 16-byte entries never straddle a line)
+//! then        entries, anywhere
+//! ```
+//!
+//! Invariants:
+//! * W1: the bitmap names the entries in use, always.
+//! * W2: if its bit 0 is set, the slot array names the same entries in key order; if not, the order is derived.
+//!
+//! Commit point of an insert, delete or update in place: the bitmap word (or the entry's payload word).
+
+use pmem::{Medium, WORD};
+
+use super::{Layout, Located, bisect};
+use crate::schema::Schema;
+use crate::search::Search;
+use crate::shape::{Edit, ENTRIES_MAX, Entry, Link, Node, Order, Placed, Shape};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Slotted;
+
+const SLOTS_AT: u64 = 1;
+const VALID: u64 = 1;
+
+impl Slotted {
+    fn slots_at(node: Node) -> u64 {
+        node.0 + SLOTS_AT * WORD
+    }
+
+    #[inline(always)]
+    fn slot<M: Medium>(medium: &M, node: Node, byte: usize) -> u8 {
+        let word = medium.word(Self::slots_at(node) + (byte as u64 & !7));
+        (word >> (byte % 8 * 8)) as u8
+    }
+
+    /// The bitmap without its valid bit and without bits that no entry has.
+    #[inline(always)]
+    fn used(bitmap: u64, shape: &Shape) -> u64 {
+        bitmap >> 1 & ((1 << shape.capacity) - 1)
+    }
+
+    /// Words of a slot array that holds these entries, `count` first.
+    fn slot_words(entries: impl ExactSizeIterator<Item = u8>) -> impl Iterator<Item = u64> {
+        let count = entries.len();
+        let mut words = [0_u64; (ENTRIES_MAX + 1).div_ceil(8)];
+        words[0] = count as u64;
+        for (rank, index) in entries.enumerate() {
+            let byte = rank + 1;
+            words[byte / 8] |= u64::from(index) << (byte % 8 * 8);
+        }
+        words.into_iter().take((count + 1).div_ceil(8))
+    }
+
+    fn put_slots(node: Node, entries: impl ExactSizeIterator<Item = u8>, to: &mut Vec<(u64, u64)>) {
+        to.extend(
+            Self::slot_words(entries).enumerate().map(|(i, word)| (Self::slots_at(node) + i as u64 * WORD, word)),
+        );
+    }
+}
+
+impl Layout for Slotted {
+    const NAME: &'static str = "slot+bitmap";
+
+    fn shape(lines: u64, key_words: usize) -> Shape {
+        let words = lines * 8;
+        let entry = key_words as u64 + 1;
+        let mut capacity = ENTRIES_MAX as u64;
+        loop {
+            let link_at = SLOTS_AT + (capacity + 1).div_ceil(8);
+            // An even number of words before entries of two words keeps each of them inside a line.
+            let entries_at = if entry == 2 { (link_at + 1).next_multiple_of(2) } else { link_at + 1 };
+            if entries_at + capacity * entry <= words {
+                return Shape { lines, key_words, capacity: capacity as usize, link_at, entries_at };
+            }
+            capacity -= 1;
+        }
+    }
+
+    #[inline(always)]
+    fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
+        Self::used(medium.word(node.0), shape).count_ones() as usize
+    }
+
+    #[inline(always)]
+    fn locate<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Located {
+        let bitmap = medium.word(node.0);
+        let used = Self::used(bitmap, shape);
+        if let Some((below, equal)) = V::masks::<M, S>(medium, shape, node, probe) {
+            let hit = equal & used;
+            return Located {
+                rank: (below & used).count_ones() as usize,
+                hit: (hit != 0).then(|| hit.trailing_zeros() as usize),
+            };
+        }
+        if bitmap & VALID != 0 {
+            let count = used.count_ones() as usize;
+            return bisect::<M, S>(medium, shape, node, probe, count, |rank| {
+                usize::from(Self::slot(medium, node, rank + 1)) % shape.capacity
+            });
+        }
+        // Only after a crash: the slot array is out of use, every entry is looked at.
+        let mut located = Located { rank: 0, hit: None };
+        for index in bits(used) {
+            match S::compare(medium, shape.key_at(node, index), probe) {
+                std::cmp::Ordering::Less => located.rank += 1,
+                std::cmp::Ordering::Equal => located.hit = Some(index),
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        located
+    }
+
+    #[inline(always)]
+    fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
+        if medium.word(node.0) & VALID != 0 {
+            return usize::from(Self::slot(medium, node, rank + 1)) % shape.capacity;
+        }
+        let mut order = Order::default();
+        Self::order::<M, S>(medium, shape, node, &mut order);
+        order.at(rank)
+    }
+
+    #[inline(always)]
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
+        order.clear();
+        let bitmap = medium.word(node.0);
+        let used = Self::used(bitmap, shape);
+        if bitmap & VALID != 0 {
+            let count = used.count_ones() as usize;
+            let mut word = medium.word(Self::slots_at(node)) >> 8;
+            for byte in 1..=count {
+                if byte % 8 == 0 {
+                    word = medium.word(Self::slots_at(node) + byte as u64);
+                }
+                order.push(word as u8 % shape.capacity as u8);
+                word >>= 8;
+            }
+            return;
+        }
+        for index in bits(used) {
+            order.push(index as u8);
+        }
+        order.as_mut_slice().sort_by(|a, b| {
+            let key = |index: u8| shape.entry(medium, node, usize::from(index)).key;
+            S::compare_keys(medium, key(*a), key(*b))
+        });
+    }
+
+    #[inline]
+    fn insert<M: Medium>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        order: &Order,
+        rank: usize,
+        entry: &Entry,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let bitmap = medium.word(node.0);
+        let index = (!Self::used(bitmap, shape)).trailing_zeros() as usize;
+        debug_assert!(index < shape.capacity, "insert into a full node");
+        if bitmap & VALID != 0 {
+            edit.guard = Some((node.0, bitmap & !VALID));
+        }
+        edit.fresh.extend(shape.entry_words_at(node, index, entry));
+        let mut slots = [0_u8; ENTRIES_MAX + 1];
+        let old = order.as_slice();
+        slots[..rank].copy_from_slice(&old[..rank]);
+        slots[rank] = index as u8;
+        slots[rank + 1..=old.len()].copy_from_slice(&old[rank..]);
+        Self::put_slots(node, slots[..=old.len()].iter().copied(), &mut edit.guarded);
+        edit.switch.push((node.0, bitmap | VALID | 1 << (index + 1)));
+    }
+
+    #[inline]
+    fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
+        edit.start(node, shape.bytes());
+        let bitmap = medium.word(node.0);
+        if bitmap & VALID != 0 {
+            edit.guard = Some((node.0, bitmap & !VALID));
+        }
+        let mut slots = [0_u8; ENTRIES_MAX + 1];
+        let old = order.as_slice();
+        slots[..rank].copy_from_slice(&old[..rank]);
+        slots[rank..old.len() - 1].copy_from_slice(&old[rank + 1..]);
+        Self::put_slots(node, slots[..old.len() - 1].iter().copied(), &mut edit.guarded);
+        edit.switch.push((node.0, (bitmap | VALID) & !(1 << (order.at(rank) + 1))));
+    }
+
+    fn compose<M: Medium>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        existing: bool,
+        entries: &[Placed],
+        link: Link,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let old = if existing { Self::used(medium.word(node.0), shape) } else { 0 };
+        let kept = entries.iter().filter_map(|p| p.kept).fold(0_u64, |mask, index| mask | 1 << index);
+        debug_assert!(existing || kept == 0);
+        // Newcomers go where nothing is; only if that does not suffice, over entries that leave the node.
+        let all = (1_u64 << shape.capacity) - 1;
+        let mut places = bits(!old & all).chain(bits(old & !kept & all));
+        let mut slots = [0_u8; ENTRIES_MAX + 1];
+        let mut bitmap = VALID;
+        for (rank, placed) in entries.iter().enumerate() {
+            let index = match placed.kept {
+                Some(index) => usize::from(index),
+                None => {
+                    let index = places.next().expect("compose is given at most a node's capacity of entries");
+                    let words = if old & 1 << index == 0 { &mut edit.fresh } else { &mut edit.switch };
+                    words.extend(shape.entry_words_at(node, index, &placed.entry));
+                    index
+                }
+            };
+            slots[rank] = index as u8;
+            bitmap |= 1 << (index + 1);
+        }
+        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        Self::put_slots(node, slots[..entries.len()].iter().copied(), words);
+        words.push((node.0 + shape.link_at * WORD, link.word()));
+        words.push((node.0, bitmap));
+        if existing {
+            words.retain(|(at, word)| medium.word(*at) != *word);
+        }
+    }
+
+    fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
+        let bitmap = medium.word(node.0);
+        let used = Self::used(bitmap, shape);
+        if bitmap >> 1 != used {
+            return Some("bitmap names entries that a node does not have");
+        }
+        if bitmap & VALID == 0 {
+            return None;
+        }
+        let count = usize::from(Self::slot(medium, node, 0));
+        if count != used.count_ones() as usize {
+            return Some("slot array and bitmap disagree on the number of entries");
+        }
+        let named = (1..=count).fold(0_u64, |mask, byte| mask | 1_u64.wrapping_shl(Self::slot(medium, node, byte).into()));
+        (named != used).then_some("slot array and bitmap name different entries")
+    }
+}
+
+/// The numbers of the set bits.
+#[inline(always)]
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let index = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            index
+        })
+    })
+}

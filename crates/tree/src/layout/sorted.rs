@@ -1,0 +1,123 @@
+//! Sorted nodes: the prefetching B+-Tree's, and the volatile baseline [wB+ §2.2, figure 1].
+//!
+//! ```text
+//! word 0   number of entries
+//! word 1   link
+//! word 2…  entries in key order
+//! ```
+//!
+//! An insert or a delete moves half of the entries on average: cheap in memory, dear where every word must be durable.
+
+use pmem::{Medium, WORD};
+
+use super::{Layout, Located, bisect};
+use crate::schema::Schema;
+use crate::search::Search;
+use crate::shape::{Edit, ENTRIES_MAX, Entry, Link, Node, Order, Placed, Shape};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Sorted;
+
+impl Layout for Sorted {
+    const NAME: &'static str = "sorted";
+
+    fn shape(lines: u64, key_words: usize) -> Shape {
+        let entries_at = 2;
+        let capacity = ((lines * 8 - entries_at) / (key_words as u64 + 1)).min(ENTRIES_MAX as u64) as usize;
+        Shape { lines, key_words, capacity, link_at: 1, entries_at }
+    }
+
+    #[inline(always)]
+    fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
+        (medium.word(node.0) as usize).min(shape.capacity)
+    }
+
+    #[inline(always)]
+    fn locate<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Located {
+        let count = Self::count(medium, shape, node);
+        if let Some((below, equal)) = V::masks::<M, S>(medium, shape, node, probe) {
+            let valid = (1_u64 << count) - 1;
+            let hit = equal & valid;
+            return Located {
+                rank: (below & valid).count_ones() as usize,
+                hit: (hit != 0).then(|| hit.trailing_zeros() as usize),
+            };
+        }
+        bisect::<M, S>(medium, shape, node, probe, count, |rank| rank)
+    }
+
+    #[inline(always)]
+    fn nth<M: Medium, S: Schema>(_medium: &M, _shape: &Shape, _node: Node, rank: usize) -> usize {
+        rank
+    }
+
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
+        order.clear();
+        for index in 0..Self::count(medium, shape, node) {
+            order.push(index as u8);
+        }
+    }
+
+    fn insert<M: Medium>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        order: &Order,
+        rank: usize,
+        entry: &Entry,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let words = shape.entry_words();
+        let (from, to) = (shape.key_at(node, rank), shape.key_at(node, order.len()));
+        // From the end downwards, so that carrying the words out in order never overwrites one still to be moved.
+        let mut at = to;
+        while at > from {
+            at -= WORD;
+            edit.switch.push((at + words * WORD, medium.word(at)));
+        }
+        edit.switch.extend(shape.entry_words_at(node, rank, entry));
+        edit.switch.push((node.0, order.len() as u64 + 1));
+    }
+
+    fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
+        edit.start(node, shape.bytes());
+        let words = shape.entry_words();
+        let mut at = shape.key_at(node, rank + 1);
+        while at < shape.key_at(node, order.len()) {
+            edit.switch.push((at - words * WORD, medium.word(at)));
+            at += WORD;
+        }
+        edit.switch.push((node.0, order.len() as u64 - 1));
+    }
+
+    fn compose<M: Medium>(
+        _medium: &M,
+        shape: &Shape,
+        node: Node,
+        existing: bool,
+        entries: &[Placed],
+        link: Link,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        for (index, placed) in entries.iter().enumerate() {
+            if placed.kept != Some(index as u8) {
+                words.extend(shape.entry_words_at(node, index, &placed.entry));
+            }
+        }
+        words.push((node.0, entries.len() as u64));
+        words.push((node.0 + shape.link_at * WORD, link.word()));
+    }
+
+    fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
+        (medium.word(node.0) > shape.capacity as u64).then_some("more entries than a node holds")
+    }
+}

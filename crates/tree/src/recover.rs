@@ -1,0 +1,95 @@
+//! Recovery: the log is replayed, then the index says who owns the blocks that the last operations named.
+//!
+//! Nothing else is looked at: the work is bounded by the log's and the ring's sizes, whatever the tree holds.
+
+use pmem::alloc::{self, Class, Kind};
+use pmem::{Medium, Result, record};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::search::Scalar;
+use crate::search::Target;
+use crate::shape::{LEVELS_MAX, Node};
+use crate::tree::Tree;
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Settles the allocator's intents by asking the tree.
+    pub(crate) fn recover_blocks(&self) -> Result<()> {
+        alloc::recover(&self.region, |class, at| {
+            Ok(self.root().0 != 0 && self.owns(class, at))
+        })
+    }
+
+    /// True if the tree reaches this block. Asked by descending with a key that the block itself holds: a block that the
+    /// descent arrives at is in the tree; garbage in a block that is not can only lead elsewhere.
+    pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
+        match class.kind {
+            Kind::Node => class.block_bytes == self.shape.bytes() && self.owns_node(Node(at)),
+            Kind::Record | Kind::Separator => {
+                let mut key = S::KeyBuf::default();
+                S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
+            }
+            Kind::Piece => {
+                let owner = record::owner_of_piece(self.region.medium(), at);
+                alloc::class_of(&self.region, owner).is_some_and(|class| {
+                    class.kind == Kind::Record
+                        && record::pieces(&self.region, owner).contains(&at)
+                        && self.owns(class, owner)
+                })
+            }
+        }
+    }
+
+    fn owns_node(&self, node: Node) -> bool {
+        if node == self.root() {
+            return true;
+        }
+        let medium = self.region.medium();
+        let Some(link) = self.shape.link(medium, node) else { return false };
+        if L::count(medium, &self.shape, node) == 0 {
+            return false; // T3: only the root is empty
+        }
+        let index = L::nth::<M, S>(medium, &self.shape, node, 0);
+        let entry = self.shape.entry(medium, node, index);
+        let mut key = S::KeyBuf::default();
+        if !S::read_key(medium, entry.key, &mut key) {
+            return false;
+        }
+        self.walk_down(&key, |at, level, _| (level == link.level).then_some(at == node)).unwrap_or(false)
+    }
+
+    fn owns_record(&self, kind: Kind, at: u64, key: &S::KeyBuf) -> bool {
+        let medium = self.region.medium();
+        let probe = S::probe(S::borrow(key));
+        self.walk_down(key, |node, level, _| {
+            let located = L::locate::<M, S, Scalar>(medium, &self.shape, node, probe);
+            let entry = located.hit.map(|index| self.shape.entry(medium, node, index));
+            match (kind, entry) {
+                (Kind::Separator, Some(entry)) if level > 0 && S::separator_block(entry.key) == Some(at) => Some(true),
+                (Kind::Record, Some(entry)) if level == 0 => Some(S::blocks_of(&entry).any(|block| block == at)),
+                _ => None,
+            }
+        })
+        .unwrap_or(false)
+    }
+
+    /// Shows `visit` the nodes from the root down to the leaf for `key`, until it answers.
+    fn walk_down<T>(&self, key: &S::KeyBuf, mut visit: impl FnMut(Node, usize, usize) -> Option<T>) -> Option<T> {
+        let medium = self.region.medium();
+        let probe = S::probe(S::borrow(key));
+        let mut node = self.root();
+        for depth in 0..LEVELS_MAX {
+            let link = self.shape.link(medium, node)?;
+            if let Some(answer) = visit(node, link.level, depth) {
+                return Some(answer);
+            }
+            if link.level == 0 {
+                return None;
+            }
+            let rank = self.child_rank::<Scalar>(node, Target::Holding(probe));
+            node = self.child(node, link.node, rank).0;
+        }
+        None
+    }
+}

@@ -1,0 +1,278 @@
+//! Scans, both ways, beside the writer.
+//!
+//! A cursor copies what it needs of one leaf between two looks at it, and goes from leaf to leaf by looking at the next
+//! before it looks a last time at the one it leaves. If anything changed it descends again from the last key it gave out:
+//! so a scan gives each key at most once, in order, and misses none that was there throughout. Descending scans take each
+//! further leaf by a descent below the separator that bounded the last one.
+
+use std::ops::Bound;
+
+use pmem::stripe::Version;
+use pmem::{Error, Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+#[cfg(target_arch = "x86_64")]
+use crate::search::Vector;
+use crate::search::{Scalar, Search, Target};
+use crate::shape::{ENTRIES_MAX, Entry, Node, Order};
+use crate::tree::Tree;
+
+/// A position in key order. It holds no lock.
+pub struct TreeCursor<'a, M, S: Schema, L, D> {
+    tree: &'a Tree<M, S, L, D>,
+    descending: bool,
+    /// Where to descend to when the page is spent or stale; always behind everything given out.
+    from: Bound<S::KeyBuf>,
+    page: Page,
+    /// Separator below the page's leaf, for descending scans.
+    low: Option<S::KeyBuf>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Descend to `from`.
+    Seek,
+    /// The page is good.
+    Page,
+    Ended,
+}
+
+/// Entries of one leaf in the direction of the scan.
+struct Page {
+    leaf: Node,
+    version: Version,
+    next_leaf: Node,
+    entries: [Entry; ENTRIES_MAX],
+    count: usize,
+    given: usize,
+}
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// A cursor before the first key.
+    pub fn cursor(&self) -> TreeCursor<'_, M, S, L, D> {
+        TreeCursor {
+            tree: self,
+            descending: false,
+            from: Bound::Unbounded,
+            page: Page {
+                leaf: Node(0),
+                version: self.stripes.read(0),
+                next_leaf: Node(0),
+                entries: [Entry::default(); ENTRIES_MAX],
+                count: 0,
+                given: 0,
+            },
+            low: None,
+            state: State::Seek,
+        }
+    }
+}
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> {
+    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+        self.from = from;
+        self.descending = descending;
+        self.state = State::Seek;
+    }
+
+    /// Moves one key on and copies key and value out; false at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    #[inline]
+    pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        loop {
+            match self.state {
+                State::Ended => return Ok(false),
+                State::Seek => self.load()?,
+                State::Page if self.page.given == self.page.count => self.turn()?,
+                State::Page => {
+                    let entry = self.page.entries[self.page.given];
+                    if S::PLAIN {
+                        // The words were copied between two looks at the leaf.
+                        S::read_key(self.tree.region.medium(), entry.key, key);
+                        S::read_value(self.tree.region.medium(), &entry, value);
+                        self.page.given += 1;
+                        return Ok(true);
+                    }
+                    if self.give_record(&entry, key, value)? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves one key on without its value; false at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node is damaged.
+    pub fn next_key(&mut self, key: &mut S::KeyBuf) -> Result<bool> {
+        loop {
+            match self.state {
+                State::Ended => return Ok(false),
+                State::Seek => self.load()?,
+                State::Page if self.page.given == self.page.count => self.turn()?,
+                State::Page => {
+                    let entry = self.page.entries[self.page.given];
+                    let sound = S::read_key(self.tree.region.medium(), entry.key, key);
+                    if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+                        self.state = State::Seek;
+                        continue;
+                    }
+                    if !sound {
+                        return Err(Error::Corrupt { what: "key of record", at: entry.payload });
+                    }
+                    self.page.given += 1;
+                    self.from = Bound::Excluded(key.clone());
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Copies a record out if the leaf still is what it was; else the cursor has to descend again.
+    fn give_record(&mut self, entry: &Entry, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        let medium = self.tree.region.medium();
+        let sound = S::read_key(medium, entry.key, key) && S::read_value(medium, entry, value);
+        if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+            self.state = State::Seek;
+            return Ok(false);
+        }
+        if !sound {
+            return Err(Error::Corrupt { what: "record", at: entry.payload });
+        }
+        self.page.given += 1;
+        self.from = Bound::Excluded(key.clone());
+        Ok(true)
+    }
+
+    /// The page is spent: on to the next leaf.
+    fn turn(&mut self) -> Result<()> {
+        if self.descending {
+            match self.low.take() {
+                None => self.state = State::Ended,
+                Some(low) => {
+                    self.from = Bound::Excluded(low);
+                    self.state = State::Seek;
+                }
+            }
+            return Ok(());
+        }
+        if S::PLAIN && self.page.count > 0 {
+            let mut last = S::KeyBuf::default();
+            S::read_key(self.tree.region.medium(), self.page.entries[self.page.count - 1].key, &mut last);
+            self.from = Bound::Excluded(last);
+        }
+        let next = self.page.next_leaf;
+        if next.0 == 0 {
+            self.state = State::Ended;
+            // The end may have moved since the page was read.
+            if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+                self.state = State::Seek;
+            }
+            return Ok(());
+        }
+        let version = self.tree.stripes.read(next.0);
+        if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+            self.state = State::Seek;
+            return Ok(());
+        }
+        if !self.read_page(next, version, 0, usize::MAX)? {
+            self.state = State::Seek;
+        }
+        Ok(())
+    }
+
+    /// Descends to `from` and reads its leaf.
+    fn load(&mut self) -> Result<()> {
+        #[cfg(target_arch = "x86_64")]
+        if self.tree.vector {
+            // SAFETY: `vector` is set only where `simd::available` found these features.
+            return unsafe { self.load_vector() };
+        }
+        self.load_with::<Scalar>()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+    fn load_vector(&mut self) -> Result<()> {
+        self.load_with::<Vector>()
+    }
+
+    #[inline(always)]
+    fn load_with<V: Search>(&mut self) -> Result<()> {
+        let tree = self.tree;
+        let (medium, shape) = (tree.region.medium(), &tree.shape);
+        let from = self.from.clone();
+        let probe = match &from {
+            Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
+            Bound::Unbounded => None,
+        };
+        let target = match (probe, &from, self.descending) {
+            (None, _, false) => Target::First,
+            (None, _, true) => Target::Last,
+            (Some(probe), Bound::Excluded(_), true) => Target::Below(probe),
+            (Some(probe), _, _) => Target::Holding(probe),
+        };
+        loop {
+            let low = self.descending.then_some(&mut self.low);
+            let seen = tree.find_leaf::<V>(target, low)?;
+            let (skip, take) = match probe {
+                None => (0, usize::MAX),
+                Some(probe) => {
+                    let located = L::locate::<M, S, V>(medium, shape, seen.leaf, probe);
+                    let with_hit = located.rank + usize::from(located.hit.is_some());
+                    match (&from, self.descending) {
+                        (Bound::Included(_), false) => (located.rank, usize::MAX),
+                        (_, false) => (with_hit, usize::MAX),
+                        (Bound::Included(_), true) => (0, with_hit),
+                        (_, true) => (0, located.rank),
+                    }
+                }
+            };
+            if self.read_page(seen.leaf, seen.version, skip, take)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies the entries of a leaf with ranks `skip..take`; false if the leaf changed meanwhile.
+    #[inline(always)]
+    fn read_page(&mut self, leaf: Node, version: Version, skip: usize, take: usize) -> Result<bool> {
+        let tree = self.tree;
+        let (medium, shape) = (tree.region.medium(), &tree.shape);
+        let link = shape.link(medium, leaf).filter(|link| link.level == 0);
+        let mut order = Order::default();
+        L::order::<M, S>(medium, shape, leaf, &mut order);
+        let page = &mut self.page;
+        page.next_leaf = link.map_or(Node(0), |link| link.node);
+        if !self.descending {
+            medium.prefetch(page.next_leaf.0, shape.bytes());
+        }
+        let take = take.min(order.len());
+        let ranks = order.as_slice().get(skip..take).unwrap_or_default();
+        page.count = ranks.len();
+        for (place, index) in page.entries.iter_mut().zip(ranks) {
+            *place = shape.entry(medium, leaf, usize::from(*index));
+        }
+        if !tree.stripes.check(leaf.0, version) {
+            return Ok(false);
+        }
+        if link.is_none() {
+            return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
+        }
+        if self.descending {
+            page.entries[..page.count].reverse();
+        }
+        page.leaf = leaf;
+        page.version = version;
+        page.given = 0;
+        self.state = State::Page;
+        Ok(true)
+    }
+}

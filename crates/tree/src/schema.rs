@@ -1,0 +1,328 @@
+//! What keys and values are.
+//!
+//! | schema | entry | value |
+//! |---|---|---|
+//! | [`Words`] | key word, value word | a 64-bit integer |
+//! | [`Keyed`] | key pointer, record pointer [wB+ §4.6] | byte string in the record |
+//! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
+//!
+//! A byte-string entry's key pointer and record pointer name the same record, which holds key and value. An update in
+//! place writes a new record and switches both words, each in its own right: between the two, the key is read from one
+//! record and the value from the other, and both records belong to the entry. The record pointer alone decides the value.
+//! Separators of inner nodes are records of their own, cut to the shortest key that separates.
+
+use std::cmp::Ordering;
+use std::fmt::Debug;
+
+use pmem::alloc::{Allocator, Kind};
+use pmem::log::Log;
+use pmem::{Medium, Region, Result, WORD, record};
+
+use crate::shape::Entry;
+
+/// Keys and values of a tree. See the module's head.
+pub trait Schema: Send + Sync + 'static {
+    /// A key as it is passed in.
+    type Key: ?Sized + Debug;
+    /// A key as it is handed out.
+    type KeyBuf: Default + Clone + Debug + Send + Ord;
+    /// A value as it is passed in.
+    type Value: ?Sized + Debug;
+    /// A value as it is handed out.
+    type ValueBuf: Default + Clone + Debug + Send;
+    /// A key prepared for comparisons.
+    type Probe<'a>: Copy;
+
+    /// Name used in a region's identity.
+    const NAME: &'static str;
+    /// Words of a key in an entry.
+    const KEY_WORDS: usize;
+    /// The key word is the key: vector comparison applies.
+    const PLAIN: bool;
+
+    /// Borrows a key that was handed out.
+    fn borrow(key: &Self::KeyBuf) -> &Self::Key;
+    /// Borrows a value that was handed out.
+    fn borrow_value(value: &Self::ValueBuf) -> &Self::Value;
+    /// Prepares a key.
+    fn probe(key: &Self::Key) -> Self::Probe<'_>;
+    /// Compares two keys in memory.
+    fn order_probe(a: Self::Probe<'_>, b: &Self::Key) -> Ordering;
+    /// The key as a word, for plain keys.
+    fn plain(probe: Self::Probe<'_>) -> u64;
+    /// Compares the key of the entry whose key words are at `at` with `probe`.
+    fn compare<M: Medium>(medium: &M, at: u64, probe: Self::Probe<'_>) -> Ordering;
+    /// Compares two entries' keys.
+    fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering;
+    /// Copies the key out; false if there is none (a race, or damage).
+    fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Self::KeyBuf) -> bool;
+    /// Copies the value out; false if there is none (a race, or damage).
+    fn read_value<M: Medium>(medium: &M, entry: &Entry, out: &mut Self::ValueBuf) -> bool;
+    /// Makes a leaf entry, writing what it points to.
+    ///
+    /// # Errors
+    /// What the allocator says.
+    fn make<M: Medium>(
+        region: &Region<M>,
+        allocator: &mut Allocator,
+        log: &mut Log,
+        key: &Self::Key,
+        value: &Self::Value,
+    ) -> Result<Entry>;
+    /// Key words of a separator between two neighbouring leaf entries: above the first, at or below the second.
+    ///
+    /// # Errors
+    /// What the allocator says.
+    fn separate<M: Medium>(
+        region: &Region<M>,
+        allocator: &mut Allocator,
+        log: &mut Log,
+        left: &Entry,
+        right: &Entry,
+    ) -> Result<[u64; 2]>;
+    /// Blocks that a leaf entry owns.
+    fn blocks_of(entry: &Entry) -> impl Iterator<Item = u64>;
+    /// The block that a separator owns.
+    fn separator_block(key: [u64; 2]) -> Option<u64>;
+    /// Words (number in the entry, new word) that turn entry `old` into `new` with the same key.
+    fn replace(old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)>;
+    /// The key of the record in a block, to ask the tree who owns it; false if the block holds no sound record.
+    fn key_of_block<M: Medium>(medium: &M, at: u64, out: &mut Self::KeyBuf) -> bool;
+}
+
+/// 64-bit keys to 64-bit values.
+#[derive(Debug)]
+pub struct Words;
+
+impl Schema for Words {
+    type Key = u64;
+    type KeyBuf = u64;
+    type Value = u64;
+    type ValueBuf = u64;
+    type Probe<'a> = u64;
+
+    const NAME: &'static str = "u64";
+    const KEY_WORDS: usize = 1;
+    const PLAIN: bool = true;
+
+    fn borrow(key: &u64) -> &u64 {
+        key
+    }
+    fn borrow_value(value: &u64) -> &u64 {
+        value
+    }
+    #[inline(always)]
+    fn probe(key: &u64) -> u64 {
+        *key
+    }
+    fn order_probe(a: u64, b: &u64) -> Ordering {
+        a.cmp(b)
+    }
+    #[inline(always)]
+    fn plain(probe: u64) -> u64 {
+        probe
+    }
+    #[inline(always)]
+    fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
+        medium.word(at).cmp(&probe)
+    }
+    fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+        a[0].cmp(&b[0])
+    }
+    #[inline(always)]
+    fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
+        *out = key[0];
+        true
+    }
+    #[inline(always)]
+    fn read_value<M: Medium>(_medium: &M, entry: &Entry, out: &mut u64) -> bool {
+        *out = entry.payload;
+        true
+    }
+    #[inline(always)]
+    fn make<M: Medium>(
+        _region: &Region<M>,
+        _allocator: &mut Allocator,
+        _log: &mut Log,
+        key: &u64,
+        value: &u64,
+    ) -> Result<Entry> {
+        Ok(Entry { key: [*key, 0], payload: *value })
+    }
+    fn separate<M: Medium>(
+        _region: &Region<M>,
+        _allocator: &mut Allocator,
+        _log: &mut Log,
+        _left: &Entry,
+        right: &Entry,
+    ) -> Result<[u64; 2]> {
+        Ok(right.key)
+    }
+    fn blocks_of(_entry: &Entry) -> impl Iterator<Item = u64> {
+        std::iter::empty()
+    }
+    fn separator_block(_key: [u64; 2]) -> Option<u64> {
+        None
+    }
+    fn replace(_old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)> {
+        std::iter::once((1, new.payload))
+    }
+    fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
+        false
+    }
+}
+
+/// What the two byte-string schemas share.
+mod bytes {
+    use super::{Allocator, Entry, Kind, Log, Medium, Region, Result, record};
+
+    pub fn read_key<M: Medium>(medium: &M, at: u64, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        record::read_key(medium, at, out)
+    }
+
+    pub fn separate<M: Medium>(
+        region: &Region<M>,
+        allocator: &mut Allocator,
+        log: &mut Log,
+        left_at: u64,
+        right_at: u64,
+    ) -> Result<(u64, Vec<u8>)> {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for (at, key) in [(left_at, &mut left), (right_at, &mut right)] {
+            if !record::read_key(region.medium(), at, key) {
+                return Err(pmem::Error::Corrupt { what: "record", at });
+            }
+        }
+        // One byte more than the two have in common: above the left key, and a prefix of the right one.
+        let common = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
+        right.truncate(common + 1);
+        Ok((record::write(region, allocator, log, Kind::Separator, &right, &[])?, right))
+    }
+
+    pub fn blocks(key_pointer: u64, entry: &Entry) -> impl Iterator<Item = u64> + use<> {
+        let second = (entry.payload != key_pointer).then_some(entry.payload);
+        std::iter::once(key_pointer).chain(second)
+    }
+
+    /// The first 8 bytes of a key as a number that compares as they do.
+    pub fn prefix(key: &[u8]) -> u64 {
+        let mut first = [0; 8];
+        let bytes = key.len().min(8);
+        first[..bytes].copy_from_slice(&key[..bytes]);
+        u64::from_be_bytes(first)
+    }
+}
+
+/// Byte strings by key pointer [wB+ §4.6].
+#[derive(Debug)]
+pub struct Keyed;
+
+/// Byte strings by key pointer with the key's first 8 bytes inline: most comparisons stay inside the node.
+#[derive(Debug)]
+pub struct Prefixed;
+
+macro_rules! byte_strings {
+    ($schema:ty, $name:literal, words: $words:literal, pointer: $pointer:literal, key: |$key:ident, $at:ident| $make:expr) => {
+        fn borrow(key: &Vec<u8>) -> &[u8] {
+            key
+        }
+        fn borrow_value(value: &Vec<u8>) -> &[u8] {
+            value
+        }
+        fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Vec<u8>) -> bool {
+            bytes::read_key(medium, key[$pointer], out)
+        }
+        fn read_value<M: Medium>(medium: &M, entry: &Entry, out: &mut Vec<u8>) -> bool {
+            record::read(medium, entry.payload, None, out)
+        }
+        fn plain(_probe: Self::Probe<'_>) -> u64 {
+            0
+        }
+        fn make<M: Medium>(
+            region: &Region<M>,
+            allocator: &mut Allocator,
+            log: &mut Log,
+            $key: &[u8],
+            value: &[u8],
+        ) -> Result<Entry> {
+            let $at = record::write(region, allocator, log, Kind::Record, $key, value)?;
+            Ok(Entry { key: $make, payload: $at })
+        }
+        fn separate<M: Medium>(
+            region: &Region<M>,
+            allocator: &mut Allocator,
+            log: &mut Log,
+            left: &Entry,
+            right: &Entry,
+        ) -> Result<[u64; 2]> {
+            let ($at, $key) = bytes::separate(region, allocator, log, left.key[$pointer], right.key[$pointer])?;
+            let $key = $key.as_slice();
+            let _ = $key;
+            Ok($make)
+        }
+        fn blocks_of(entry: &Entry) -> impl Iterator<Item = u64> {
+            bytes::blocks(entry.key[$pointer], entry)
+        }
+        fn separator_block(key: [u64; 2]) -> Option<u64> {
+            Some(key[$pointer])
+        }
+        fn replace(_old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)> {
+            [($words as u64, new.payload), ($pointer as u64, new.key[$pointer])].into_iter()
+        }
+        fn key_of_block<M: Medium>(medium: &M, at: u64, out: &mut Vec<u8>) -> bool {
+            let mut value = Vec::new();
+            record::read(medium, at, Some(out), &mut value)
+        }
+        const NAME: &'static str = $name;
+        const KEY_WORDS: usize = $words;
+        const PLAIN: bool = false;
+        type Key = [u8];
+        type KeyBuf = Vec<u8>;
+        type Value = [u8];
+        type ValueBuf = Vec<u8>;
+    };
+}
+
+impl Schema for Keyed {
+    byte_strings!(Keyed, "bytes", words: 1, pointer: 0, key: |key, at| [at, 0]);
+    type Probe<'a> = &'a [u8];
+
+    fn probe(key: &[u8]) -> &[u8] {
+        key
+    }
+    fn order_probe(a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+    #[inline(always)]
+    fn compare<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
+        record::compare_key(medium, medium.word(at), probe)
+    }
+    fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+        let mut key = Vec::new();
+        bytes::read_key(medium, b[0], &mut key);
+        record::compare_key(medium, a[0], &key)
+    }
+}
+
+impl Schema for Prefixed {
+    byte_strings!(Prefixed, "bytes", words: 2, pointer: 1, key: |key, at| [bytes::prefix(key), at]);
+    type Probe<'a> = (u64, &'a [u8]);
+
+    fn probe(key: &[u8]) -> (u64, &[u8]) {
+        (bytes::prefix(key), key)
+    }
+    fn order_probe(a: (u64, &[u8]), b: &[u8]) -> Ordering {
+        a.1.cmp(b)
+    }
+    #[inline(always)]
+    fn compare<M: Medium>(medium: &M, at: u64, (prefix, probe): (u64, &[u8])) -> Ordering {
+        match medium.word(at).cmp(&prefix) {
+            Ordering::Equal => record::compare_key(medium, medium.word(at + WORD), probe),
+            other => other,
+        }
+    }
+    fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+        a[0].cmp(&b[0]).then_with(|| Keyed::compare_keys(medium, [a[1], 0], [b[1], 0]))
+    }
+}

@@ -1,0 +1,211 @@
+//! Descending, and looking things up beside the writer.
+//!
+//! A reader couples looks: it looks at a child's stripe before it looks a second time at the parent's, so it is always on
+//! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf.
+
+use pmem::stripe::Version;
+use pmem::{Error, Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::shape::{Entry, LEVELS_MAX, Node, Shape};
+use crate::tree::Tree;
+
+/// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
+/// comparison.
+pub trait Search {
+    /// Masks of entries with keys below the probe and equal to it, if this search and medium can make them.
+    fn masks<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Option<(u64, u64)>;
+}
+
+/// One comparison after another.
+#[derive(Debug)]
+pub struct Scalar;
+
+impl Search for Scalar {
+    #[inline(always)]
+    fn masks<M: Medium, S: Schema>(
+        _medium: &M,
+        _shape: &Shape,
+        _node: Node,
+        _probe: S::Probe<'_>,
+    ) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// Eight comparisons at a time. Used only where [`pmem::simd::available`] says so.
+#[derive(Debug)]
+pub struct Vector(());
+
+impl Search for Vector {
+    #[inline(always)]
+    fn masks<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Option<(u64, u64)> {
+        if !S::PLAIN {
+            return None;
+        }
+        let first_line = shape.entries_at / 8;
+        let lines = medium.lines(node.0 + first_line * pmem::LINE, (shape.lines - first_line) as usize)?;
+        let before = shape.entries_at % 8 / 2;
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: operations are entered with `Vector` only after `simd::available` was asked (see `tree`).
+            let (below, equal) = unsafe { pmem::simd::pair_masks(lines, S::plain(probe)) };
+            Some((below >> before, equal >> before))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, before, probe);
+            None
+        }
+    }
+}
+
+/// A leaf and the look that the reader took at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// The leaf.
+    pub leaf: Node,
+    /// The first look.
+    pub version: Version,
+}
+
+/// Which leaf a descent is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<P> {
+    /// The leaf that holds the key, if any does.
+    Holding(P),
+    /// The leaf that holds the largest keys below this one.
+    Below(P),
+    /// The first leaf.
+    First,
+    /// The last leaf.
+    Last,
+}
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Number of separators at or below (for `Below`: strictly below) the target: the child to take.
+    #[inline(always)]
+    pub(crate) fn child_rank<V: Search>(&self, node: Node, target: Target<S::Probe<'_>>) -> usize {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        match target {
+            Target::Holding(probe) => {
+                let located = L::locate::<M, S, V>(medium, shape, node, probe);
+                located.rank + usize::from(located.hit.is_some())
+            }
+            Target::Below(probe) => L::locate::<M, S, V>(medium, shape, node, probe).rank,
+            Target::First => 0,
+            Target::Last => L::count(medium, shape, node),
+        }
+    }
+
+    /// The child left of separator `rank`, and the entry that leads to it (none for the leftmost child).
+    #[inline(always)]
+    pub(crate) fn child(&self, node: Node, leftmost: Node, rank: usize) -> (Node, Option<Entry>) {
+        if rank == 0 {
+            return (leftmost, None);
+        }
+        let medium = self.region.medium();
+        let index = L::nth::<M, S>(medium, &self.shape, node, rank - 1);
+        let entry = self.shape.entry(medium, node, index);
+        (Node(entry.payload), Some(entry))
+    }
+
+    /// Descends to the leaf for `target`, as a reader. `low`, if asked for, becomes the separator that bounds the leaf from
+    /// below (left as it is if nothing does).
+    #[inline(always)]
+    pub(crate) fn find_leaf<V: Search>(
+        &self,
+        target: Target<S::Probe<'_>>,
+        mut low: Option<&mut Option<S::KeyBuf>>,
+    ) -> Result<Seen> {
+        let medium = self.region.medium();
+        'restart: loop {
+            let mut node = self.root();
+            let mut version = self.stripes.read(node.0);
+            if self.root() != node {
+                continue;
+            }
+            if let Some(low) = low.as_deref_mut() {
+                *low = None;
+            }
+            for _ in 0..LEVELS_MAX {
+                let link = self.shape.link(medium, node);
+                let Some(link) = link else {
+                    if self.stripes.check(node.0, version) {
+                        return Err(Error::Corrupt { what: "node", at: node.0 });
+                    }
+                    continue 'restart;
+                };
+                if link.level == 0 {
+                    return Ok(Seen { leaf: node, version });
+                }
+                let rank = self.child_rank::<V>(node, target);
+                let (child, entry) = self.child(node, link.node, rank);
+                medium.prefetch(child.0, self.shape.bytes());
+                if let (Some(low), Some(entry)) = (low.as_deref_mut(), entry) {
+                    S::read_key(medium, entry.key, low.get_or_insert_default());
+                }
+                let child_version = self.stripes.read(child.0);
+                if !self.stripes.check(node.0, version) {
+                    continue 'restart;
+                }
+                (node, version) = (child, child_version);
+            }
+            return Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 });
+        }
+    }
+
+    #[inline(always)]
+    fn get_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let medium = self.region.medium();
+        let probe = S::probe(key);
+        let mut value = value;
+        loop {
+            let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
+            let located = L::locate::<M, S, V>(medium, &self.shape, seen.leaf, probe);
+            let Some(index) = located.hit else {
+                if self.stripes.check(seen.leaf.0, seen.version) {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let entry = self.shape.entry(medium, seen.leaf, index);
+            let sound = value.as_deref_mut().is_none_or(|value| S::read_value(medium, &entry, value));
+            if self.stripes.check(seen.leaf.0, seen.version) {
+                return if sound { Ok(true) } else { Err(Error::Corrupt { what: "record", at: entry.payload }) };
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+    fn get_vector(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        self.get_with::<Vector>(key, value)
+    }
+
+    /// Copies the value of `key` into `value` (if given); false if the key is absent.
+    ///
+    /// # Errors
+    /// `Corrupt` if the path or the record is damaged.
+    #[inline]
+    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        #[cfg(target_arch = "x86_64")]
+        if self.vector {
+            // SAFETY: `vector` is set only where `simd::available` found these features.
+            return unsafe { self.get_vector(key, value) };
+        }
+        self.get_with::<Scalar>(key, value)
+    }
+}

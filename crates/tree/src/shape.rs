@@ -1,0 +1,211 @@
+//! The geometry of a node, its entries, and the edit.
+//!
+//! A node is `lines` cache lines. Every layout has a link word (leaf: right sibling; inner: leftmost child) whose upper 16
+//! bits carry a tag and the node's level, and an array of entries: key words, then one payload word (leaf: value or
+//! record; inner: child). What else there is, and in which order entries lie, is the layout's affair.
+
+use pmem::{Medium, WORD};
+
+/// Most entries of a node: a bitmap word less its valid bit.
+pub const ENTRIES_MAX: usize = 63;
+/// Most levels of a tree; beyond it a descent is on a damaged path.
+pub const LEVELS_MAX: usize = 24;
+const NODE_TAG: u64 = 0xB7;
+const LINK_MASK: u64 = (1 << 48) - 1;
+
+/// A node's address: its offset in the region, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Node(pub u64);
+
+/// Where things are in a node of one tree. Word numbers count from the node's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Cache lines of a node.
+    pub lines: u64,
+    /// Words of a key in an entry: 1 or 2.
+    pub key_words: usize,
+    /// Most entries.
+    pub capacity: usize,
+    /// Word number of the link.
+    pub link_at: u64,
+    /// Word number of the first entry.
+    pub entries_at: u64,
+}
+
+/// A link word, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Right sibling of a leaf (0: none), leftmost child of an inner node.
+    pub node: Node,
+    /// 0 for leaves.
+    pub level: usize,
+}
+
+impl Link {
+    /// The word.
+    pub fn word(self) -> u64 {
+        self.node.0 | NODE_TAG << 56 | (self.level as u64) << 48
+    }
+
+    /// The link in a word, if it has a node's tag.
+    #[inline(always)]
+    pub fn of(word: u64) -> Option<Self> {
+        let level = (word >> 48 & 0xFF) as usize;
+        (word >> 56 == NODE_TAG && level < LEVELS_MAX).then_some(Self { node: Node(word & LINK_MASK), level })
+    }
+}
+
+/// An entry's words: keys, then the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// Key words; the second is 0 where keys have one.
+    pub key: [u64; 2],
+    /// Value word, record or child.
+    pub payload: u64,
+}
+
+impl Shape {
+    /// Words of an entry.
+    #[inline(always)]
+    pub fn entry_words(&self) -> u64 {
+        self.key_words as u64 + 1
+    }
+
+    /// Bytes of a node.
+    #[inline(always)]
+    pub fn bytes(&self) -> u64 {
+        self.lines * pmem::LINE
+    }
+
+    /// Offset of an entry's first key word.
+    #[inline(always)]
+    pub fn key_at(&self, node: Node, index: usize) -> u64 {
+        node.0 + (self.entries_at + index as u64 * self.entry_words()) * WORD
+    }
+
+    /// Offset of an entry's payload word.
+    #[inline(always)]
+    pub fn payload_at(&self, node: Node, index: usize) -> u64 {
+        self.key_at(node, index) + self.key_words as u64 * WORD
+    }
+
+    /// Reads an entry.
+    #[inline(always)]
+    pub fn entry<M: Medium>(&self, medium: &M, node: Node, index: usize) -> Entry {
+        let at = self.key_at(node, index);
+        let second = if self.key_words == 2 { medium.word(at + WORD) } else { 0 };
+        Entry { key: [medium.word(at), second], payload: medium.word(self.payload_at(node, index)) }
+    }
+
+    /// An entry's words with their offsets.
+    pub fn entry_words_at(&self, node: Node, index: usize, entry: &Entry) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let at = self.key_at(node, index);
+        let keys = self.key_words;
+        let words = [entry.key[0], if keys == 2 { entry.key[1] } else { entry.payload }, entry.payload];
+        words.into_iter().take(keys + 1).enumerate().map(move |(i, word)| (at + i as u64 * WORD, word))
+    }
+
+    /// Reads a node's link; `None` if there is no node.
+    #[inline(always)]
+    pub fn link<M: Medium>(&self, medium: &M, node: Node) -> Option<Link> {
+        Link::of(medium.word(node.0 + self.link_at * WORD))
+    }
+}
+
+/// Entry numbers in key order.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    count: usize,
+    index: [u8; ENTRIES_MAX + 1],
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { count: 0, index: [0; ENTRIES_MAX + 1] }
+    }
+}
+
+impl Order {
+    /// Number of entries.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of the entry with this rank.
+    #[inline(always)]
+    pub fn at(&self, rank: usize) -> usize {
+        usize::from(self.index[rank % self.index.len()])
+    }
+
+    /// Entry numbers in key order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.index[..self.count]
+    }
+
+    /// Forgets all entries.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds the next entry; beyond the most entries of a node nothing is added.
+    #[inline(always)]
+    pub fn push(&mut self, index: u8) {
+        if self.count < ENTRIES_MAX {
+            self.index[self.count] = index;
+            self.count += 1;
+        }
+    }
+
+    /// The entry numbers, for sorting.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.index[..self.count]
+    }
+}
+
+/// An entry on its way into a node: where it already is, if it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// Its number in the node that is being composed.
+    pub kept: Option<u8>,
+    /// Its words.
+    pub entry: Entry,
+}
+
+/// What a layout wants written, in the classes that matter to a discipline. All pairs are (offset, word).
+#[derive(Debug, Default)]
+pub struct Edit {
+    /// The node (or the root line).
+    pub node: Node,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Unused space: whatever is there now means nothing.
+    pub fresh: Vec<(u64, u64)>,
+    /// Store this first, and make it durable, to take the guarded words out of use. `None`: they are out of use.
+    pub guard: Option<(u64, u64)>,
+    /// Words that mean something only while the guard's valid bit is set.
+    pub guarded: Vec<(u64, u64)>,
+    /// Words in use, to be overwritten: the change becomes true with them.
+    pub switch: Vec<(u64, u64)>,
+    /// Each switch word alone leaves a state that means the same as before or after.
+    pub independent: bool,
+}
+
+impl Edit {
+    /// An edit of nothing yet.
+    pub fn start(&mut self, node: Node, bytes: u64) {
+        self.node = node;
+        self.bytes = bytes;
+        self.fresh.clear();
+        self.guard = None;
+        self.guarded.clear();
+        self.switch.clear();
+        self.independent = false;
+    }
+}

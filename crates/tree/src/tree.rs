@@ -1,0 +1,290 @@
+//! The tree: its parts, and how a change goes through it.
+//!
+//! A change (see `change`): lock the stripes of the nodes in its edits, let the discipline commit the edits, tell the
+//! allocator that the operation is over, unlock. Readers meet either the nodes before or, when everything is durable, the
+//! nodes after.
+
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pmem::alloc::{Allocator, Kind};
+use pmem::log::Log;
+use pmem::region::ROOT_AT;
+use pmem::stripe::{Held, Stripes};
+use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layout;
+use crate::schema::Schema;
+use crate::shape::{Edit, Link, Node, Order, Shape};
+
+/// How to make a tree.
+#[derive(Clone, Debug)]
+pub struct TreeOptions {
+    /// Engine's name for the superblock.
+    pub engine: String,
+    /// Cache lines of a node, 2 to 16.
+    pub node_lines: u64,
+    /// The region's fixed sizes.
+    pub geometry: Geometry,
+    /// The promise, for the superblock.
+    pub durability: Durability,
+    /// Version stripes; a power of two.
+    pub stripes: usize,
+}
+
+impl TreeOptions {
+    /// Production settings.
+    pub fn new(engine: &str, node_lines: u64, durability: Durability) -> Self {
+        Self { engine: engine.into(), node_lines, geometry: Geometry::default(), durability, stripes: 1024 }
+    }
+}
+
+/// A B+-Tree over a medium: schema, layout and discipline are its parts.
+pub struct Tree<M, S: Schema, L, D> {
+    pub(crate) region: Region<M>,
+    pub(crate) shape: Shape,
+    pub(crate) stripes: Stripes,
+    pub(crate) vector: bool,
+    pub(crate) keys: AtomicU64,
+    pub(crate) counting: AtomicBool,
+    root: AtomicU64,
+    durability: Durability,
+    writer: Mutex<Writer<S>>,
+    parts: PhantomData<fn() -> (L, D)>,
+}
+
+/// What only the writer has.
+pub(crate) struct Writer<S: Schema> {
+    pub log: Log,
+    pub allocator: Allocator,
+    pub edits: Vec<Edit>,
+    pub order: Order,
+    pub path: Trail,
+    held: Held,
+    closed: bool,
+    /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
+    pub counted_to: Option<S::KeyBuf>,
+}
+
+/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each.
+pub(crate) type Trail = Vec<(Node, usize)>;
+
+impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// Makes an empty tree in a fresh medium.
+    ///
+    /// # Errors
+    /// What growing the medium may say.
+    pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
+        let identity = Identity {
+            engine: options.engine.clone(),
+            kind: S::NAME.into(),
+            node_lines: options.node_lines,
+        };
+        let region =
+            Region::create(medium, &RegionOptions { geometry: options.geometry, identity }, options.durability)?;
+        Self::start(region, Found::New, options.durability, options.stripes)
+    }
+
+    /// Opens the tree in a region, recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
+    pub fn open(medium: M, path: &Path, engine: &str, durability: Durability, stripes: usize) -> Result<(Self, Found)> {
+        let (region, found) = Region::open(medium, path)?;
+        let identity = region.identity();
+        if identity.engine != engine || identity.kind != S::NAME {
+            return Err(Error::Mismatch {
+                found: format!("engine {} over {}", identity.engine, identity.kind),
+                asked: format!("{engine} over {}", S::NAME),
+            });
+        }
+        Ok((Self::start(region, found, durability, stripes)?, found))
+    }
+
+    fn start(region: Region<M>, found: Found, durability: Durability, stripes: usize) -> Result<Self> {
+        let shape = L::shape(region.identity().node_lines, S::KEY_WORDS);
+        let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
+        let allocator = Allocator::new(&region);
+        region.mark_in_use(durability)?;
+        let log = match found {
+            Found::New => Log::new(region.geometry()),
+            _ => Log::recover(region.medium(), region.geometry())?,
+        };
+        let keys = match found {
+            Found::Clean { keys } => keys,
+            _ => 0,
+        };
+        let tree = Self {
+            shape,
+            vector,
+            stripes: Stripes::new(stripes),
+            keys: AtomicU64::new(keys),
+            counting: AtomicBool::new(false),
+            root: AtomicU64::new(region.root()?),
+            durability,
+            writer: Mutex::new(Writer {
+                log,
+                allocator,
+                edits: vec![Edit::default()],
+                order: Order::default(),
+                path: Vec::new(),
+                held: Held::default(),
+                closed: false,
+                counted_to: None,
+            }),
+            region,
+            parts: PhantomData,
+        };
+        if found == Found::InUse {
+            tree.recover_blocks()?;
+        }
+        if tree.root().0 == 0 {
+            tree.make_root()?;
+        } else if found == Found::InUse {
+            tree.counting.store(true, Ordering::Release);
+        }
+        Ok(tree)
+    }
+
+    /// Gives a tree without a root (new, or crashed before it had one) an empty leaf.
+    fn make_root(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        let writer = &mut *writer;
+        let root = self.take_node(writer)?;
+        let link = Link { node: Node(0), level: 0 };
+        L::compose(self.region.medium(), &self.shape, root, false, &[], link, &mut writer.edits[0]);
+        self.edit_root(writer, 1, root);
+        self.change(writer, 2)?;
+        self.set_root(root);
+        Ok(())
+    }
+
+    /// The writer's side, unless the tree was closed.
+    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<S>>> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.closed { Err(Error::Closed) } else { Ok(writer) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn root(&self) -> Node {
+        Node(self.root.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_root(&self, root: Node) {
+        self.root.store(root.0, Ordering::Release);
+    }
+
+    /// Takes a block for a new node.
+    pub(crate) fn take_node(&self, writer: &mut Writer<S>) -> Result<Node> {
+        writer.allocator.take(&self.region, &mut writer.log, Kind::Node, self.shape.bytes()).map(Node)
+    }
+
+    /// Writes edit number `number`: the root becomes `root`.
+    pub(crate) fn edit_root(&self, writer: &mut Writer<S>, number: usize, root: Node) {
+        let edit = writer.edit(number);
+        edit.start(Node(ROOT_AT), LINE);
+        edit.switch.push((ROOT_AT, Region::<M>::root_word(root.0)));
+    }
+
+    /// Carries out the writer's first `edits` edits as one crash-atomic step. On an error nothing has changed and the
+    /// operation is given up.
+    #[inline(always)]
+    pub(crate) fn change(&self, writer: &mut Writer<S>, edits: usize) -> Result<()> {
+        self.change_and(writer, edits, || {})
+    }
+
+    /// As [`Tree::change`]; `visible` runs when everything is durable and before readers may look.
+    #[inline(always)]
+    pub(crate) fn change_and(&self, writer: &mut Writer<S>, edits: usize, visible: impl FnOnce()) -> Result<()> {
+        let edits = &writer.edits[..edits];
+        for edit in edits {
+            self.stripes.lock(edit.node.0, &mut writer.held);
+        }
+        let outcome = D::commit(&self.region, &mut writer.log, &mut writer.allocator, edits);
+        match outcome {
+            Ok(()) => {
+                visible();
+                writer.allocator.finish(&self.region, &mut writer.log);
+            }
+            Err(_) => writer.allocator.abort(&self.region, &mut writer.log),
+        }
+        self.stripes.unlock(&mut writer.held);
+        outcome
+    }
+
+    /// Gives up the running operation, passing its error on.
+    #[cold]
+    pub(crate) fn give_up(&self, writer: &mut Writer<S>, error: Error) -> Error {
+        writer.allocator.abort(&self.region, &mut writer.log);
+        error
+    }
+
+    /// Makes everything durable by the means of the file system.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    pub fn sync(&self) -> Result<()> {
+        self.region.medium().sync(0, self.region.medium().len())
+    }
+
+    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused, reads go on.
+    ///
+    /// # Errors
+    /// `Io` if the data cannot be synced: the tree then stays in use, and the next open recovers it.
+    pub fn close(&self) -> Result<()> {
+        while self.count_some(1 << 16)? {}
+        let mut writer = match self.lock_writer() {
+            Err(Error::Closed) => return Ok(()),
+            other => other?,
+        };
+        writer.log.settle(self.region.medium());
+        self.region.mark_clean(self.keys.load(Ordering::Acquire))?;
+        writer.closed = true;
+        Ok(())
+    }
+
+    /// Number of keys, and whether they are still being counted.
+    pub fn len(&self) -> (u64, bool) {
+        let pending = self.counting.load(Ordering::Acquire);
+        (self.keys.load(Ordering::Acquire), pending)
+    }
+
+    /// True without keys (as far as counted).
+    pub fn is_empty(&self) -> bool {
+        self.len().0 == 0
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// Geometry of a node.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The promise this tree was opened with.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Bytes in allocated blocks of the chunks looked at since open, and the number of chunks not looked at.
+    pub fn live_bytes(&self) -> (u64, u64) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.allocator.live_bytes(&self.region)
+    }
+}
+
+impl<S: Schema> Writer<S> {
+    /// Edit number `number`, made if need be.
+    pub(crate) fn edit(&mut self, number: usize) -> &mut Edit {
+        while self.edits.len() <= number {
+            self.edits.push(Edit::default());
+        }
+        &mut self.edits[number]
+    }
+}

@@ -1,0 +1,220 @@
+//! Every tree against `BTreeMap`: the same random stream of operations, contents compared by get, by scans both ways and by
+//! the full check, across reopens.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use pmem::{Counter, Durability, Geometry, Medium, Memory, Native, Observed};
+use tree::discipline::Discipline;
+use tree::layout::Layout;
+use tree::{Keyed, Prefixed, Schema, Slotted, Sorted, Tree, TreeOptions, Volatile, Words, WriteAtomic};
+
+/// Keys and values of a schema from small numbers.
+trait Sample: Schema<KeyBuf: Ord, ValueBuf: PartialEq> {
+    fn key(n: u64) -> Self::KeyBuf;
+    fn value(n: u64) -> Self::ValueBuf;
+}
+
+impl Sample for Words {
+    fn key(n: u64) -> u64 {
+        n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+    fn value(n: u64) -> u64 {
+        n
+    }
+}
+
+fn text(n: u64) -> Vec<u8> {
+    // Common beginnings longer and shorter than a prefix word, lengths from 1 to some 40.
+    let stem = ["", "a", "user:", "session/2026/", "the same long beginning of many a key "][n as usize % 5];
+    format!("{stem}{}", n.wrapping_mul(0x9E37_79B9) % 100_003).into_bytes()
+}
+
+fn payload(n: u64) -> Vec<u8> {
+    (0..n % 97).map(|i| (n + i) as u8).collect()
+}
+
+impl Sample for Keyed {
+    fn key(n: u64) -> Vec<u8> {
+        text(n)
+    }
+    fn value(n: u64) -> Vec<u8> {
+        payload(n)
+    }
+}
+
+impl Sample for Prefixed {
+    fn key(n: u64) -> Vec<u8> {
+        text(n)
+    }
+    fn value(n: u64) -> Vec<u8> {
+        payload(n)
+    }
+}
+
+fn assert_same<M: Medium, S: Sample, L: Layout, D: Discipline>(
+    tree: &Tree<M, S, L, D>,
+    model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
+    seed: u64,
+) {
+    let report = tree.check();
+    assert!(report.problems.is_empty(), "seed {seed}: {:#?}", report.problems);
+    assert_eq!(tree.len(), (model.len() as u64, false), "seed {seed}");
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    for descending in [false, true] {
+        let mut cursor = tree.cursor();
+        cursor.seek(Bound::Unbounded, descending);
+        let mut pairs: Vec<_> = model.iter().collect();
+        if descending {
+            pairs.reverse();
+        }
+        for (k, v) in pairs {
+            assert!(cursor.next(&mut key, &mut value).unwrap(), "seed {seed}: scan ends before {k:?}");
+            assert!(key == *k && value == *v, "seed {seed}: scan gives {key:?}, not {k:?}");
+        }
+        assert!(!cursor.next(&mut key, &mut value).unwrap(), "seed {seed}: scan goes on with {key:?}");
+    }
+}
+
+fn assert_bounds<M: Medium, S: Sample, L: Layout, D: Discipline>(
+    tree: &Tree<M, S, L, D>,
+    model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
+    at: S::KeyBuf,
+) {
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    for bound in [Bound::Included(at.clone()), Bound::Excluded(at)] {
+        let mut cursor = tree.cursor();
+        cursor.seek(bound.clone(), false);
+        let mut wanted = model.range((bound.clone(), Bound::Unbounded));
+        for _ in 0..3 {
+            let next = cursor.next(&mut key, &mut value).unwrap().then_some(&key);
+            assert_eq!(next, wanted.next().map(|(k, _)| k));
+        }
+        cursor.seek(bound.clone(), true);
+        let mut wanted = model.range((Bound::Unbounded, bound)).rev();
+        for _ in 0..3 {
+            let next = cursor.next(&mut key, &mut value).unwrap().then_some(&key);
+            assert_eq!(next, wanted.next().map(|(k, _)| k));
+        }
+    }
+}
+
+/// One stream: growing, mixed, shrinking to nothing.
+fn run<M: Medium, S: Sample, L: Layout, D: Discipline>(
+    tree: &Tree<M, S, L, D>,
+    model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
+    keys: u64,
+    operations: usize,
+    seed: u64,
+) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for step in 0..operations {
+        let key = S::key(random.u64(..keys));
+        let deletes = [2, 5, 8][step * 3 / operations];
+        if random.u64(..10) < deletes {
+            assert_eq!(tree.delete(S::borrow(&key)).unwrap(), model.remove(&key).is_some(), "seed {seed} step {step}");
+        } else {
+            let value = S::value(random.u64(..1000));
+            let replaced = tree.put(S::borrow(&key), S::borrow_value(&value)).unwrap();
+            assert_eq!(replaced, model.insert(key.clone(), value).is_some(), "seed {seed} step {step}");
+        }
+        let probe = S::key(random.u64(..keys));
+        let mut value = S::ValueBuf::default();
+        let found = tree.get(S::borrow(&probe), Some(&mut value)).unwrap();
+        assert_eq!(found.then_some(&value), model.get(&probe), "seed {seed} step {step}");
+        if step % 97 == 0 {
+            assert_bounds(tree, model, probe);
+        }
+        if step % (operations / 10) == 0 {
+            assert_same(tree, model, seed);
+        }
+    }
+    assert_same(tree, model, seed);
+}
+
+fn options(lines: u64) -> TreeOptions {
+    TreeOptions { geometry: Geometry { chunk_bytes: 16 << 10, log_records: 256 }, ..TreeOptions::new("t", lines, Durability::Power) }
+}
+
+fn empty_out<M: Medium, S: Sample, L: Layout, D: Discipline>(
+    tree: &Tree<M, S, L, D>,
+    model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
+) {
+    while let Some((key, _)) = model.pop_first() {
+        assert!(tree.delete(S::borrow(&key)).unwrap());
+    }
+    assert_same(tree, model, 0);
+    let report = tree.check();
+    assert_eq!((report.nodes, report.levels), (1, 1), "an emptied tree is one empty leaf");
+    assert_eq!(report.live_bytes, tree.shape().bytes(), "and owns nothing else");
+}
+
+fn on_observed<S: Sample, L: Layout>(lines: u64, seed: u64) {
+    let memory = Memory::new(16 << 20, 0);
+    let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
+    let mut model = BTreeMap::new();
+    let tree = Tree::<_, S, L, WriteAtomic>::create(medium(), &options(lines)).unwrap();
+    run(&tree, &mut model, 600, 3000, seed);
+    drop(tree); // as a crash that loses nothing
+    let open = || Tree::<_, S, L, WriteAtomic>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap();
+    let (tree, found) = open();
+    assert_eq!(found, pmem::Found::InUse);
+    while tree.count_some(7).unwrap() {}
+    assert_same(&tree, &model, seed);
+    run(&tree, &mut model, 600, 1000, seed + 1);
+    tree.close().unwrap();
+    assert!(tree.put(S::borrow(&S::key(1)), S::borrow_value(&S::value(1))).is_err());
+    let (tree, found) = open();
+    assert_eq!(found, pmem::Found::Clean { keys: model.len() as u64 });
+    assert_same(&tree, &model, seed);
+    empty_out(&tree, &mut model);
+}
+
+fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, seed: u64) {
+    let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
+    let tree = Tree::<_, S, L, D>::create(medium, &TreeOptions::new("t", lines, Durability::Power)).unwrap();
+    let mut model = BTreeMap::new();
+    run(&tree, &mut model, 20_000, 60_000, seed);
+    empty_out(&tree, &mut model);
+}
+
+#[test]
+fn a_wbtree_of_words_equals_the_model_at_every_node_size() {
+    for lines in [2, 3, 4, 8, 16] {
+        on_observed::<Words, Slotted>(lines, lines);
+        on_native::<Words, Slotted, WriteAtomic>(lines, lines);
+    }
+}
+
+#[test]
+fn a_btree_of_words_equals_the_model_at_every_node_size() {
+    for lines in [2, 4, 8, 16] {
+        on_native::<Words, Sorted, Volatile>(lines, lines);
+    }
+}
+
+#[test]
+fn wbtrees_of_byte_strings_equal_the_model() {
+    for lines in [2, 4, 8, 16] {
+        on_observed::<Keyed, Slotted>(lines, lines);
+        on_observed::<Prefixed, Slotted>(lines, lines);
+        on_native::<Keyed, Slotted, WriteAtomic>(lines, lines);
+        on_native::<Prefixed, Slotted, WriteAtomic>(lines, lines);
+        on_native::<Prefixed, Sorted, Volatile>(lines, lines);
+    }
+}
+
+#[test]
+fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
+    let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
+    let tree = Tree::<_, Prefixed, Slotted, WriteAtomic>::create(medium, &TreeOptions::new("t", 8, Durability::Power)).unwrap();
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = (0..5000).map(|n| (text(n), payload(n))).collect();
+    let pairs = model.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
+    assert_eq!(tree.bulk_load(pairs, 0.7).unwrap(), model.len() as u64);
+    assert_same(&tree, &model, 0);
+    let error = tree.bulk_load([(b"0".as_slice(), b"".as_slice())], 0.7).unwrap_err();
+    assert!(matches!(error, pmem::Error::Order { loaded: 0 }), "{error}");
+    run(&tree, &mut model, 6000, 5000, 3);
+}
