@@ -181,6 +181,8 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Bytes in blocks in use, as far as the allocator has looked since open.
     pub live_bytes: u64,
+    /// Chunks that the allocator has not looked at since open.
+    pub chunks_unseen: u64,
     /// Bytes of an index node.
     pub node_bytes: u64,
     /// Microseconds that open spent in recovery.

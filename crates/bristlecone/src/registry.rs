@@ -1,46 +1,109 @@
-//! SCAFFOLD: replaced when the trees land.
-use std::collections::BTreeMap;
-use std::ops::Bound;
+//! The engines by name. A new engine is one room and one line here; the shared test battery runs over this table.
+
 use std::path::Path;
-use std::sync::{Arc, RwLock};
-use crate::engine::*;
-use crate::{Options, Result};
+use std::sync::Arc;
+
+use pmem::Native;
+use tree::{Keyed, Prefixed, Slotted, Sorted, Volatile, Words, WriteAtomic};
+
+use crate::engine::{Bytes, Engine, Kind, U64};
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::store::Options;
+use crate::tree_engine;
+
 /// Engine of a new store.
 pub const DEFAULT: &str = "wbtree";
-/// Kinds with engines.
-pub trait Open: Kind where Self::Value: ToOwned {
-    /// Opens.
-    fn open(path: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
+
+type Opener<K> = fn(&'static str, Option<Place>, &Options) -> Result<Arc<dyn Engine<K>>>;
+
+/// An engine.
+pub struct Entry {
+    /// Name, as users give it and superblocks hold it.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Contents survive the process; else no file is used.
+    pub durable: bool,
+    bytes: Opener<Bytes>,
+    words: Opener<U64>,
 }
-struct Mem<K: Kind>(RwLock<BTreeMap<K::KeyBuf, K::ValueBuf>>);
-impl<K: Kind> Open for K where K::Value: ToOwned, K::ValueBuf: Sync, K::KeyBuf: Sync {
-    fn open(_p: &Path, _o: &Options) -> Result<Arc<dyn Engine<K>>> { Ok(Arc::new(Mem::<K>(RwLock::default()))) }
+
+/// All engines, the default first.
+pub const ENGINES: &[Entry] = &[
+    Entry {
+        name: DEFAULT,
+        about: "wB+-Tree: slot+bitmap nodes, write-atomic; byte strings with an inline 8-byte prefix",
+        durable: true,
+        bytes: tree_engine::open::<Bytes, Prefixed, Slotted, WriteAtomic>,
+        words: tree_engine::open::<U64, Words, Slotted, WriteAtomic>,
+    },
+    Entry {
+        name: "wbtree-keyptr",
+        about: "wB+-Tree as in the paper's section 4.6: byte strings by 8-byte key pointer",
+        durable: true,
+        bytes: tree_engine::open::<Bytes, Keyed, Slotted, WriteAtomic>,
+        words: tree_engine::open::<U64, Words, Slotted, WriteAtomic>,
+    },
+    Entry {
+        name: "btree",
+        about: "volatile cache-optimised prefetching B+-Tree: nothing survives the process",
+        durable: false,
+        bytes: tree_engine::open::<Bytes, Prefixed, Sorted, Volatile>,
+        words: tree_engine::open::<U64, Words, Sorted, Volatile>,
+    },
+];
+
+/// Kinds that engines can be opened for.
+pub trait Open: Kind
+where
+    Self::Value: ToOwned,
+{
+    /// Opens the store in directory `dir`.
+    ///
+    /// # Errors
+    /// As [`Store::open`](crate::Store::open).
+    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
 }
-struct Cur<'a, K: Kind>(&'a Mem<K>, Bound<K::KeyBuf>, bool);
-impl<K: Kind> Cursor<K> for Cur<'_, K> {
-    fn seek(&mut self, from: Bound<&K::Key>, d: bool) -> Result<()> { self.1 = from.map(K::own_key); self.2 = d; Ok(()) }
-    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
-        let g = self.0.0.read().unwrap();
-        let r = if self.2 { g.range((Bound::Unbounded, self.1.clone())).next_back() } else { g.range((self.1.clone(), Bound::Unbounded)).next() };
-        let Some((k, v)) = r else { return Ok(false) };
-        *key = k.clone(); *value = v.clone(); self.1 = Bound::Excluded(k.clone()); Ok(true)
+
+impl Open for Bytes {
+    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+        open(dir, options, |entry| entry.bytes)
     }
 }
-impl<K: Kind> Engine<K> for Mem<K> where K::Value: ToOwned, K::ValueBuf: Sync, K::KeyBuf: Sync {
-    fn capabilities(&self) -> Capabilities { Capabilities { ordered: true, durable: false, snapshots: false, atomic_batch: false, several_writers: false } }
-    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> { Ok(match self.0.read().unwrap().get(&K::own_key(key)) { Some(v) => { *value = v.clone(); true } None => false }) }
-    fn contains(&self, key: &K::Key) -> Result<bool> { Ok(self.0.read().unwrap().contains_key(&K::own_key(key))) }
-    fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> { Ok(self.0.write().unwrap().insert(K::own_key(key), K::own_value(value)).is_some()) }
-    fn delete(&self, key: &K::Key) -> Result<bool> { Ok(self.0.write().unwrap().remove(&K::own_key(key)).is_some()) }
-    fn update(&self, key: &K::Key, decide: &mut dyn FnMut(Option<&K::Value>) -> Change<'static, K::Value>) -> Result<()> {
-        let mut g = self.0.write().unwrap(); let k = K::own_key(key);
-        match decide(g.get(&k).map(K::value)) { Change::Keep => {}, Change::Delete => { g.remove(&k); } Change::Put(v) => { g.insert(k, K::own_value(v.as_ref())); } } Ok(())
+
+impl Open for U64 {
+    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+        open(dir, options, |entry| entry.words)
     }
-    fn cursor(&self) -> Box<dyn Cursor<K> + '_> { Box::new(Cur(self, Bound::Unbounded, false)) }
-    fn len(&self) -> Count { Count { keys: self.0.read().unwrap().len() as u64, pending: false } }
-    fn sync(&self) -> Result<()> { Ok(()) }
-    fn check(&self) -> Result<CheckReport> { Ok(CheckReport::default()) }
-    fn stats(&self) -> Stats { Stats { engine: "wbtree".into(), ..Stats::default() } }
-    fn clear(&self) -> Result<()> { self.0.write().unwrap().clear(); Ok(()) }
-    fn close(&self) -> Result<()> { Ok(()) }
+}
+
+fn open<K: Kind>(
+    dir: &Path,
+    options: &Options,
+    opener: fn(&Entry) -> Opener<K>,
+) -> Result<Arc<dyn Engine<K>>> {
+    let asked = options.engine.as_deref().map(find).transpose()?;
+    if let Some(entry) = asked.filter(|entry| !entry.durable) {
+        return opener(entry)(entry.name, None, options);
+    }
+    let place = Place::take(dir, options)?;
+    let entry = match asked {
+        Some(entry) => entry,
+        None if place.fresh => find(DEFAULT)?,
+        None => find(&engine_of(&place, options)?)?,
+    };
+    opener(entry)(entry.name, Some(place), options)
+}
+
+fn engine_of(place: &Place, options: &Options) -> Result<String> {
+    let medium: Native = place.map(options)?;
+    Ok(pmem::region::identify(&medium, &place.path)?.engine)
+}
+
+fn find(name: &str) -> Result<&'static Entry> {
+    ENGINES.iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownEngine {
+        name: name.into(),
+        known: ENGINES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+    })
 }

@@ -221,7 +221,10 @@ pub struct Allocator {
     /// where the newest are.
     unseen_end: u64,
     ring_next: usize,
+    /// Blocks named by the running operation.
     pending: Vec<Pending>,
+    /// Pieces of large values that the running operation takes or gives back; their records are named for them.
+    pieces: Vec<Pending>,
     flipped: bool,
     live_bytes: u64,
 }
@@ -247,6 +250,7 @@ impl Allocator {
             unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
             ring_next: 0,
             pending: Vec::new(),
+            pieces: Vec::new(),
             flipped: false,
             live_bytes: 0,
         }
@@ -258,10 +262,42 @@ impl Allocator {
     /// `NoSpace` or `Full` when the region cannot grow, `TooLarge` beyond the largest block or a full ring. The
     /// operation must then be given up with [`Allocator::abort`].
     pub fn take<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, kind: Kind, bytes: u64) -> Result<u64> {
+        self.reserve_intent()?;
+        let at = self.reserve(region, log, kind, bytes)?;
+        self.name(region.medium(), Pending { at, taken: true });
+        Ok(at)
+    }
+
+    /// Takes a block for a piece of a large value. Its record is named in the ring, and must list the piece durably
+    /// before [`Allocator::flip_taken_pieces`].
+    ///
+    /// # Errors
+    /// As [`Allocator::take`].
+    pub fn take_piece<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, bytes: u64) -> Result<u64> {
+        let at = self.reserve(region, log, Kind::Piece, bytes)?;
+        self.pieces.push(Pending { at, taken: true });
+        Ok(at)
+    }
+
+    /// Sets the bits of the pieces taken so far and starts their write-back.
+    pub fn flip_taken_pieces<M: Medium>(&mut self, region: &Region<M>) {
+        for piece in self.pieces.iter().filter(|piece| piece.taken) {
+            let place = place(region, piece.at).expect("just taken");
+            set_bit(region.medium(), place, true);
+        }
+    }
+
+    /// Gives a piece back when the running operation ends; its record was given back with [`Allocator::give`].
+    pub fn give_piece<M: Medium>(&mut self, region: &Region<M>, at: u64) {
+        debug_assert!(place(region, at).is_some());
+        self.pieces.push(Pending { at, taken: false });
+    }
+
+    /// Finds a block and keeps it from others; nothing durable says so yet.
+    fn reserve<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, kind: Kind, bytes: u64) -> Result<u64> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let class = Class::holding(kind, bytes, chunk_bytes)
             .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })?;
-        self.reserve_intent()?;
         let chunk_at = self.chunk_with_room(region, log, class)?;
         let chunk = self.chunks.get_mut(&chunk_at).expect("chunk_with_room looked at it");
         let index = chunk.take();
@@ -274,7 +310,6 @@ impl Allocator {
         if log.touches(at, class.block_bytes.min(1024)) {
             log.settle(region.medium()); // A4: the block may have been a node whose change is still only in the log
         }
-        self.name(region.medium(), Pending { at, taken: true });
         Ok(at)
     }
 
@@ -303,7 +338,8 @@ impl Allocator {
         if self.flipped {
             return;
         }
-        for pending in &self.pending {
+        let given = self.pieces.iter().filter(|piece| !piece.taken);
+        for pending in self.pending.iter().chain(given) {
             let place = place(region, pending.at).expect("blocks are checked when they are named");
             set_bit(region.medium(), place, pending.taken);
         }
@@ -316,21 +352,40 @@ impl Allocator {
             return;
         }
         debug_assert!(self.flipped, "an operation ended with its bits unflipped");
-        for pending in std::mem::take(&mut self.pending) {
+        for index in 0..self.pending.len() {
+            let pending = self.pending[index];
             if !pending.taken {
                 self.release(region, log, pending.at);
+            }
+        }
+        self.pending.clear();
+        for piece in std::mem::take(&mut self.pieces) {
+            if !piece.taken {
+                self.release(region, log, piece.at);
             }
         }
         self.flipped = false;
     }
 
-    /// The operation is given up before anything was flipped: what it took is free again.
+    /// The operation is given up before its named blocks were flipped: what it took is free again.
     pub fn abort<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
         debug_assert!(!self.flipped, "an operation was given up after its bits were flipped");
         for pending in std::mem::take(&mut self.pending) {
             if pending.taken {
                 self.release(region, log, pending.at);
             }
+        }
+        let pieces = std::mem::take(&mut self.pieces);
+        for piece in pieces.iter().filter(|piece| piece.taken) {
+            let place = place(region, piece.at).expect("just taken");
+            set_bit(region.medium(), place, false);
+        }
+        if pieces.iter().any(|piece| piece.taken) {
+            // Before the ring forgets the record that lists them.
+            region.medium().fence(Fence::Allocate);
+        }
+        for piece in pieces.iter().filter(|piece| piece.taken) {
+            self.release(region, log, piece.at);
         }
     }
 
@@ -512,24 +567,28 @@ fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
 }
 
 /// Settles the intent ring after a crash: each named block's bit becomes what `owned` says. Stores nothing where bit
-/// and owner agree. Call after the log was replayed.
+/// and owner agree. `pieces` are the blocks that share a named block's fate. Call after the log was replayed.
 ///
 /// # Errors
 /// What `owned` says.
 pub fn recover<M: Medium>(
     region: &Region<M>,
     mut owned: impl FnMut(Class, u64) -> Result<bool>,
+    mut pieces: impl FnMut(Class, u64) -> Vec<u64>,
 ) -> Result<()> {
     let medium = region.medium();
     let mut changed = false;
     for slot in 0..INTENTS as u64 {
         let at = medium.word(INTENTS_AT + slot * WORD);
         let Some(place) = place(region, at) else { continue };
-        let set = medium.word(place.word_at()) & place.bit() != 0;
         let owned = owned(place.class, at)?;
-        if set != owned {
-            set_bit(medium, place, owned);
-            changed = true;
+        let also = pieces(place.class, at);
+        for block in also.into_iter().chain([at]) {
+            let Some(place) = self::place(region, block) else { continue };
+            if (medium.word(place.word_at()) & place.bit() != 0) != owned {
+                set_bit(medium, place, owned);
+                changed = true;
+            }
         }
     }
     if changed {

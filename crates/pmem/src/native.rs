@@ -88,6 +88,8 @@ pub struct Native {
     flush_op: FlushOp,
     fence_op: FenceOp,
     file: Option<File>,
+    /// The mapping is a DAX mapping: flushed lines are durable without a system call.
+    dax: bool,
     path: PathBuf,
 }
 
@@ -114,6 +116,7 @@ impl Native {
         if meta.blocks() * 512 < len {
             allocate(&file, path, 0, len)?;
         }
+        native.dax = is_dax(&file);
         native.file = Some(file);
         native.map_range(0, len)?;
         native.len = AtomicU64::new(len);
@@ -182,6 +185,7 @@ impl Native {
             flush_op: FlushOp::detect(),
             fence_op: FenceOp::Sfence,
             file: None,
+            dax: false,
             path: path.to_owned(),
         })
     }
@@ -192,6 +196,9 @@ impl Native {
             return Ok(());
         }
         let (flags, fd) = match &self.file {
+            Some(file) if self.dax => {
+                (libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC | libc::MAP_FIXED, file.as_raw_fd())
+            }
             Some(file) => (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd()),
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE, -1),
         };
@@ -379,6 +386,63 @@ fn store_fence(op: FenceOp) {
 fn write_back(_line: &Line, _op: FlushOp) {}
 #[cfg(not(target_arch = "x86_64"))]
 fn store_fence(_op: FenceOp) {}
+
+/// True if the file can be mapped so that flushed lines are durable (MAP_SYNC: persistent memory with DAX).
+pub fn is_dax(file: &File) -> bool {
+    let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; it is never accessed.
+    let page = unsafe {
+        libc::mmap(std::ptr::null_mut(), PAGE as usize, libc::PROT_READ, flags, file.as_raw_fd(), 0)
+    };
+    if page == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: exactly what was mapped above.
+    unsafe { libc::munmap(page, PAGE as usize) };
+    true
+}
+
+/// What a file lies on, as far as durability is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Persistent memory, mapped directly.
+    Dax,
+    /// A memory file system: gone when the machine stops.
+    Tmpfs,
+    /// A disk or SSD behind the page cache.
+    Ordinary,
+}
+
+/// Finds out what `file` lies on.
+///
+/// # Errors
+/// `Io` if the system does not say.
+pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
+    if is_dax(file) {
+        return Ok(Backing::Dax);
+    }
+    // SAFETY: all-zero is a valid `statfs`, which is plain data.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a live `statfs` for the call to fill.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
+        return Err(io("cannot inspect the file system of", path, std::io::Error::last_os_error()));
+    }
+    const RAMFS_MAGIC: i64 = 0x8584_58F6;
+    let memory = stat.f_type as i64 == libc::TMPFS_MAGIC as i64 || stat.f_type as i64 == RAMFS_MAGIC;
+    Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
+}
+
+/// Takes the file for this process alone, until it is closed.
+///
+/// # Errors
+/// `Locked` if another process (or another open store of this one) has it.
+pub fn lock(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(io("cannot lock", path, source)),
+    }
+}
 
 /// Gives `[from, to)` of the file real blocks (N1).
 fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {

@@ -2,36 +2,35 @@
 //!
 //! ```text
 //! word 0   bit 0..16 key length   16..48 value length   48..64 tag
-//! word 1   bit 0..32 crc32c of word 0, key and value    32..64 number of pieces
+//! word 1   bit 0..32 crc32c of word 0, key and value    32..48 number of pieces   48..64 a piece's bytes / 8
 //! then     the pieces' addresses, 8 bytes each
 //! then     key, padded to 8 bytes, then the value (of a large value: what is left after its pieces)
 //! ```
 //!
-//! A large value is cut into pieces, blocks of kind `Piece`: word 0 the owner's address, word 1 the piece's number, then
-//! [`PIECE_BYTES`] of the value.
+//! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk: word 0 names the record, then come bytes of the
+//! value. Pieces are not named in the intent ring: their record is, and lists them. While a large record is written, a
+//! piece's bit is set only after the list that names it is durable; recovery makes the bits of a named record's pieces
+//! agree with the record's own.
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.
 //! * C2: reading is total: lengths are bounded before they are believed, and the checksum decides.
+//! * C3: an allocated piece is listed, durably, by the record that it names.
 
 use std::cmp::Ordering;
 
-use crate::alloc::{Allocator, Kind, allocated, class_of};
-use crate::error::{Error, Result};
+use crate::alloc::{Allocator, Kind, class_of};
+use crate::error::Result;
 use crate::log::Log;
 use crate::medium::{Fence, Medium, WORD};
 use crate::region::Region;
 
 const TAG: u64 = 0xB21C;
-/// Bytes of a value in one piece: eight blocks fill a chunk of 256 KiB.
-pub const PIECE_BYTES: u64 = 32_704 - PIECE_HEAD;
-const PIECE_HEAD: u64 = 16;
+const PIECE_HEAD: u64 = 8;
 const HEAD: u64 = 16;
-/// Values of more bytes than this are cut into pieces.
-const WHOLE_BYTES_MAX: u64 = 2 * PIECE_BYTES;
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: u64 = 256 << 20;
-/// Pieces that one operation may name before it has to fence: with its own blocks they fit in the intent ring.
+/// Pieces written between two fences.
 const PIECES_PER_FENCE: usize = 64;
 
 /// What a record's head says.
@@ -42,9 +41,24 @@ struct Head {
     value_bytes: u64,
     crc: u32,
     pieces: u64,
+    piece_bytes: u64,
 }
 
 impl Head {
+    fn new(key: &[u8], value: &[u8], chunk_bytes: u64) -> Self {
+        let word = key.len() as u64 | (value.len() as u64) << 16 | TAG << 48;
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
+        let piece_bytes = ((chunk_bytes - 64) / 8 & !15) - PIECE_HEAD;
+        let value_bytes = value.len() as u64;
+        // Up to two pieces' worth stays whole.
+        let pieces = if value_bytes <= 2 * piece_bytes { 0 } else { value_bytes / piece_bytes };
+        Self { word, key_bytes: key.len() as u64, value_bytes, crc, pieces, piece_bytes }
+    }
+
+    fn check_word(&self) -> u64 {
+        u64::from(self.crc) | self.pieces << 32 | (self.piece_bytes / 8) << 48
+    }
+
     fn read<M: Medium>(medium: &M, at: u64) -> Option<Self> {
         let (word, check) = (medium.word(at), medium.word(at + WORD));
         let head = Self {
@@ -52,12 +66,14 @@ impl Head {
             key_bytes: word & 0xFFFF,
             value_bytes: word >> 16 & 0xFFFF_FFFF,
             crc: check as u32,
-            pieces: check >> 32,
+            pieces: check >> 32 & 0xFFFF,
+            piece_bytes: (check >> 48) * 8,
         };
         let sane = word >> 48 == TAG
             && head.value_bytes <= VALUE_BYTES_MAX
-            && head.pieces == pieces_of(head.value_bytes)
-            && at.checked_add(head.bytes()).is_some_and(|end| end <= medium.len());
+            && head.pieces * head.piece_bytes <= head.value_bytes
+            && at < medium.len()
+            && head.bytes() <= medium.len() - at;
         sane.then_some(head)
     }
 
@@ -70,16 +86,12 @@ impl Head {
     }
 
     fn tail_bytes(&self) -> u64 {
-        self.value_bytes - self.pieces * PIECE_BYTES
+        self.value_bytes - self.pieces * self.piece_bytes
     }
 
     fn bytes(&self) -> u64 {
         self.tail_at(0) + self.tail_bytes()
     }
-}
-
-fn pieces_of(value_bytes: u64) -> u64 {
-    if value_bytes <= WHOLE_BYTES_MAX { 0 } else { value_bytes / PIECE_BYTES }
 }
 
 /// Writes a record for the running operation and starts its write-back. It is durable after the operation's first
@@ -96,41 +108,60 @@ pub fn write<M: Medium>(
     value: &[u8],
 ) -> Result<u64> {
     let medium = region.medium();
-    let word = key.len() as u64 | (value.len() as u64) << 16 | TAG << 48;
-    let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
-    let head = Head {
-        word,
-        key_bytes: key.len() as u64,
-        value_bytes: value.len() as u64,
-        crc,
-        pieces: pieces_of(value.len() as u64),
-    };
+    let head = Head::new(key, value, region.geometry().chunk_bytes);
     let at = allocator.take(region, log, kind, head.bytes())?;
-    let (in_pieces, tail) = value.split_at((head.pieces * PIECE_BYTES) as usize);
-    if head.pieces > 0 {
-        write_pieces(region, allocator, log, at, in_pieces)?;
-    }
     medium.copy(at, head.word);
-    medium.copy(at + WORD, u64::from(head.crc) | head.pieces << 32);
+    medium.copy(at + WORD, head.check_word());
+    medium.flush(at, HEAD);
+    let (in_pieces, tail) = value.split_at((head.pieces * head.piece_bytes) as usize);
+    if head.pieces > 0 {
+        write_pieces(region, allocator, log, at, in_pieces, head.piece_bytes)?;
+    }
     write_bytes(medium, head.key_at(at), key);
     write_bytes(medium, head.tail_at(at), tail);
-    medium.flush(at, HEAD);
-    medium.flush(head.key_at(at), head.bytes() - (head.key_at(0)));
+    medium.flush(head.key_at(at), head.bytes() - head.key_at(0));
     Ok(at)
 }
 
-/// Writes the pieces of a large value, a ring's worth at a time: the record's own intent stays named throughout, and
-/// recovery finds its pieces through the list in the record.
+/// Writes the pieces of a large value: some, with their list; a fence; their bits (C3); and so on.
+#[cold]
 fn write_pieces<M: Medium>(
     region: &Region<M>,
     allocator: &mut Allocator,
     log: &mut Log,
-    owner: u64,
+    record: u64,
     bytes: &[u8],
+    piece_bytes: u64,
 ) -> Result<()> {
     let medium = region.medium();
-    let _ = (allocator, log, owner, bytes, PIECES_PER_FENCE, Fence::Payload);
-    Err(Error::TooLarge { records: bytes.len(), limit: medium.len() as usize })
+    let mut list_at = record + HEAD;
+    for batch in bytes.chunks(piece_bytes as usize * PIECES_PER_FENCE) {
+        let first = list_at;
+        for part in batch.chunks(piece_bytes as usize) {
+            let piece = allocator.take_piece(region, log, PIECE_HEAD + piece_bytes)?;
+            medium.copy(list_at, piece);
+            medium.copy(piece, record);
+            write_bytes(medium, piece + PIECE_HEAD, part);
+            medium.flush(piece, PIECE_HEAD + piece_bytes);
+            list_at += WORD;
+        }
+        medium.flush(first, list_at - first);
+        medium.fence(Fence::Payload);
+        allocator.flip_taken_pieces(region);
+    }
+    Ok(())
+}
+
+/// Gives a record and its pieces back when the running operation ends.
+///
+/// # Errors
+/// What [`Allocator::give`] says.
+pub fn give<M: Medium>(region: &Region<M>, allocator: &mut Allocator, at: u64) -> Result<()> {
+    allocator.give(region, at)?;
+    for piece in pieces(region, at) {
+        allocator.give_piece(region, piece);
+    }
+    Ok(())
 }
 
 fn write_bytes<M: Medium>(medium: &M, at: u64, bytes: &[u8]) {
@@ -167,7 +198,7 @@ pub fn compare_key<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
         return Ordering::Less;
     }
     let key_bytes = (head & 0xFFFF) as usize;
-    let pieces = medium.word(at + WORD) >> 32;
+    let pieces = medium.word(at + WORD) >> 32 & 0xFFFF;
     let key_at = at + HEAD + pieces * WORD;
     let common = key_bytes.min(probe.len());
     let (words, rest) = probe[..common].as_chunks::<8>();
@@ -205,10 +236,10 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
     read_bytes(medium, head.key_at(at), head.key_bytes, key);
     for index in 0..head.pieces {
         let piece = medium.word(at + HEAD + index * WORD);
-        if medium.word(piece) != at || medium.word(piece + WORD) != index {
+        if medium.word(piece) != at {
             return false;
         }
-        read_bytes(medium, piece + PIECE_HEAD, PIECE_BYTES, value);
+        read_bytes(medium, piece + PIECE_HEAD, head.piece_bytes, value);
     }
     read_bytes(medium, head.tail_at(at), head.tail_bytes(), value);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head.word.to_le_bytes()), key);
@@ -220,18 +251,13 @@ pub fn value_bytes<M: Medium>(medium: &M, at: u64) -> Option<u64> {
     Head::read(medium, at).map(|head| head.value_bytes)
 }
 
-/// The record that the piece at `at` names as its owner.
-pub fn owner_of_piece<M: Medium>(medium: &M, at: u64) -> u64 {
-    medium.word(at)
-}
-
-/// The pieces that belong to the record at `at`.
+/// The pieces that belong to the record at `at`: those it lists and that name it.
 pub fn pieces<M: Medium>(region: &Region<M>, at: u64) -> Vec<u64> {
     let medium = region.medium();
     let Some(head) = Head::read(medium, at) else { return Vec::new() };
     (0..head.pieces)
         .map(|index| medium.word(at + HEAD + index * WORD))
         .filter(|piece| class_of(region, *piece).is_some_and(|class| class.kind == Kind::Piece))
-        .filter(|piece| medium.word(*piece) == at && allocated(region, *piece).is_some())
+        .filter(|piece| medium.word(*piece) == at)
         .collect()
 }

@@ -22,7 +22,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let count = writer.order.len();
         let old = self.shape.entry(medium, leaf, index);
         for block in S::blocks_of(&old) {
-            writer.allocator.give(&self.region, block).map_err(|error| self.give_up(writer, error))?;
+            pmem::record::give(&self.region, &mut writer.allocator, block).map_err(|error| self.give_up(writer, error))?;
         }
         L::remove(medium, &self.shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
         self.change(writer, 1)?;
@@ -55,5 +55,20 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// `Closed`, `Corrupt`: nothing has changed then.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
         self.delete_locked(&mut *self.lock_writer()?, key)
+    }
+
+    /// Removes every key, from the greatest down, each as durably as [`Tree::delete`]; readers and other writers go on
+    /// meanwhile, so keys written while it runs may stay.
+    ///
+    /// # Errors
+    /// As [`Tree::delete`]; keys removed until then stay removed.
+    pub fn clear(&self) -> Result<()> {
+        let mut cursor = self.cursor();
+        cursor.seek(std::ops::Bound::Unbounded, true);
+        let mut key = S::KeyBuf::default();
+        while cursor.next_key(&mut key)? {
+            self.delete(S::borrow(&key))?;
+        }
+        Ok(())
     }
 }

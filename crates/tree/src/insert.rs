@@ -86,7 +86,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let new = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
         for block in S::blocks_of(&old) {
-            writer.allocator.give(&self.region, block).map_err(|error| self.give_up(writer, error))?;
+            pmem::record::give(&self.region, &mut writer.allocator, block).map_err(|error| self.give_up(writer, error))?;
         }
         let edit = &mut writer.edits[0];
         edit.start(leaf, self.shape.bytes());

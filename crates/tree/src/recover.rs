@@ -16,9 +16,11 @@ use crate::tree::Tree;
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
-        alloc::recover(&self.region, |class, at| {
-            Ok(self.root().0 != 0 && self.owns(class, at))
-        })
+        alloc::recover(
+            &self.region,
+            |class, at| Ok(self.root().0 != 0 && self.owns(class, at)),
+            |class, at| if class.kind == Kind::Record { record::pieces(&self.region, at) } else { Vec::new() },
+        )
     }
 
     /// True if the tree reaches this block. Asked by descending with a key that the block itself holds: a block that the
@@ -30,14 +32,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
             }
-            Kind::Piece => {
-                let owner = record::owner_of_piece(self.region.medium(), at);
-                alloc::class_of(&self.region, owner).is_some_and(|class| {
-                    class.kind == Kind::Record
-                        && record::pieces(&self.region, owner).contains(&at)
-                        && self.owns(class, owner)
-                })
-            }
+            // Never named: a piece shares its record's fate.
+            Kind::Piece => false,
         }
     }
 

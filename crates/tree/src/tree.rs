@@ -246,6 +246,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok(())
     }
 
+    /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.
+    pub fn close_on_drop(&self) {
+        if !std::thread::panicking() {
+            let _ = self.close();
+        }
+    }
+
     /// Number of keys, and whether they are still being counted.
     pub fn len(&self) -> (u64, bool) {
         let pending = self.counting.load(Ordering::Acquire);

@@ -1,0 +1,239 @@
+//! The trees over durable memory as engines.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmem::{Durability, Found, Medium, Native};
+use tree::discipline::Discipline;
+use tree::insert::Decision;
+use tree::layout::Layout;
+use tree::{Schema, Tree, TreeCursor, TreeOptions};
+
+use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats};
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::store::Options;
+
+/// Lines of a node unless the user says otherwise: the best of `bench trees --node-lines`.
+pub const NODE_LINES: u64 = 8;
+
+/// A schema whose keys and values are those of a kind.
+pub trait SchemaOf<K: Kind>:
+    Schema<Key = K::Key, KeyBuf = K::KeyBuf, Value = K::Value, ValueBuf = K::ValueBuf>
+{
+}
+impl<K: Kind, S> SchemaOf<K> for S where
+    S: Schema<Key = K::Key, KeyBuf = K::KeyBuf, Value = K::Value, ValueBuf = K::ValueBuf>
+{
+}
+
+struct TreeEngine<K, S: Schema, L: Layout, D: Discipline> {
+    tree: Arc<Tree<Native, S, L, D>>,
+    about: About,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// What an engine knows of how it was opened.
+struct About {
+    engine: &'static str,
+    medium: &'static str,
+    reason: &'static str,
+    opened: &'static str,
+    recovery_us: u64,
+}
+
+/// Opens (or makes) a tree as an engine. A volatile one lives in anonymous memory and ignores the place.
+pub(crate) fn open<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline>(
+    engine: &'static str,
+    place: Option<Place>,
+    options: &Options,
+) -> Result<Arc<dyn Engine<K>>>
+where
+    K::Value: ToOwned,
+{
+    let node_lines = options.node_lines.unwrap_or(NODE_LINES);
+    if !(2..=16).contains(&node_lines) {
+        return Err(Error::Option(format!("a node of {node_lines} lines: nodes have 2 to 16 lines of 64 bytes")));
+    }
+    let start = Instant::now();
+    let Some(place) = place else {
+        let durability = Durability::Process;
+        let medium = Native::anonymous(options.max_bytes, durability)?;
+        let tree = Tree::create(medium, &TreeOptions::new(engine, node_lines, durability))?;
+        let reason = "a volatile engine: nothing survives the process";
+        return Ok(finish::<K, S, L, D>(tree, Found::New, About::new(engine, "anonymous memory", reason, start)));
+    };
+    let about = |start| About::new(engine, place.medium, place.reason, start);
+    let medium = place.map(options)?;
+    if place.fresh {
+        let tree = Tree::create(medium, &TreeOptions::new(engine, node_lines, place.durability))?;
+        place.finish()?;
+        return Ok(finish::<K, S, L, D>(tree, Found::New, about(start)));
+    }
+    let (tree, found) = Tree::open(medium, &place.path, engine, place.durability, 1024)?;
+    Ok(finish::<K, S, L, D>(tree, found, about(start)))
+}
+
+impl About {
+    fn new(engine: &'static str, medium: &'static str, reason: &'static str, start: Instant) -> Self {
+        let recovery_us = start.elapsed().as_micros() as u64;
+        Self { engine, medium, reason, opened: "", recovery_us }
+    }
+}
+
+fn finish<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline>(
+    tree: Tree<Native, S, L, D>,
+    found: Found,
+    mut about: About,
+) -> Arc<dyn Engine<K>>
+where
+    K::Value: ToOwned,
+{
+    about.opened = match found {
+        Found::New => "new",
+        Found::Clean { .. } => "clean",
+        Found::InUse => "recovered",
+    };
+    let tree = Arc::new(tree);
+    if tree.len().1 {
+        count_in_background(&tree);
+    }
+    Arc::new(TreeEngine { tree, about, kind: PhantomData })
+}
+
+/// Counts the keys of a recovered tree beside its users, a little at a time; ends with the tree.
+fn count_in_background<S: Schema, L: Layout, D: Discipline>(tree: &Arc<Tree<Native, S, L, D>>) {
+    let tree = Arc::downgrade(tree);
+    let count = move || {
+        // A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
+        while let Some(tree) = tree.upgrade() {
+            if !matches!(tree.count_some(256), Ok(true)) {
+                break;
+            }
+            drop(tree);
+            std::thread::yield_now();
+        }
+    };
+    // Without a thread the keys are counted at close; until then the count stays pending.
+    let _ = std::thread::Builder::new().name("count keys".into()).spawn(count);
+}
+
+impl<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline> Engine<K> for TreeEngine<K, S, L, D>
+where
+    K::Value: ToOwned,
+{
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: true,
+            durable: D::DURABLE,
+            snapshots: false,
+            atomic_batch: false,
+            several_writers: false,
+        }
+    }
+
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.tree.get(key, Some(value))?)
+    }
+
+    fn contains(&self, key: &K::Key) -> Result<bool> {
+        Ok(self.tree.get(key, None)?)
+    }
+
+    fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
+        Ok(self.tree.put(key, value)?)
+    }
+
+    fn delete(&self, key: &K::Key) -> Result<bool> {
+        Ok(self.tree.delete(key)?)
+    }
+
+    fn update(
+        &self,
+        key: &K::Key,
+        decide: &mut dyn FnMut(Option<&K::Value>) -> Change<'static, K::Value>,
+    ) -> Result<()> {
+        Ok(self.tree.update(key, |old| match decide(old) {
+            Change::Keep => Decision::Keep,
+            Change::Put(value) => Decision::<Cow<'static, K::Value>>::Put(value),
+            Change::Delete => Decision::Delete,
+        })?)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
+        Box::new(EngineCursor { cursor: self.tree.cursor(), kind: PhantomData })
+    }
+
+    fn len(&self) -> Count {
+        let (keys, pending) = self.tree.len();
+        Count { keys, pending }
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.tree.sync()?)
+    }
+
+    fn check(&self) -> Result<CheckReport> {
+        let report = self.tree.check();
+        Ok(CheckReport {
+            keys: report.keys,
+            nodes: report.nodes,
+            levels: report.levels,
+            live_bytes: report.live_bytes,
+            problems: report.problems,
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        let (keys, keys_pending) = self.tree.len();
+        let (live_bytes, chunks_unseen) = self.tree.live_bytes();
+        Stats {
+            engine: self.about.engine.into(),
+            kind: K::NAME.into(),
+            medium: self.about.medium.into(),
+            durability: self.tree.durability().to_string(),
+            durability_reason: self.about.reason.into(),
+            keys,
+            keys_pending,
+            file_bytes: self.tree.region().medium().len(),
+            live_bytes,
+            chunks_unseen,
+            node_bytes: self.tree.shape().bytes(),
+            recovery_us: self.about.recovery_us,
+            opened: self.about.opened.into(),
+        }
+    }
+
+    fn clear(&self) -> Result<()> {
+        Ok(self.tree.clear()?)
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.tree.close()?)
+    }
+}
+
+impl<K, S: Schema, L: Layout, D: Discipline> Drop for TreeEngine<K, S, L, D> {
+    fn drop(&mut self) {
+        self.tree.close_on_drop();
+    }
+}
+
+struct EngineCursor<'a, K, S: Schema, L, D> {
+    cursor: TreeCursor<'a, Native, S, L, D>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline> Cursor<K> for EngineCursor<'_, K, S, L, D> {
+    fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
+        self.cursor.seek(from.map(K::own_key), descending);
+        Ok(())
+    }
+
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.cursor.next(key, value)?)
+    }
+}
