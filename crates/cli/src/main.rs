@@ -1,2 +1,75 @@
-//! The bristlecone program.
-fn main() {}
+//! The `bristlecone` program: one module for each command, and here only the way to them.
+//!
+//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 damage that `check`
+//! found. A reader of the output that goes away (`scan | head`) is no error.
+#![forbid(unsafe_code)]
+
+mod check;
+mod common;
+mod failure;
+mod get;
+mod input;
+mod load;
+mod put;
+mod scan;
+mod serve;
+mod stats;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key was not found (get, del); 4 the store is damaged (check).
+
+Examples:
+  bristlecone serve --dir data                     serve Redis clients on 127.0.0.1:7379
+  bristlecone load pairs.tsv --format tsv          fill the store in ./bristlecone-data
+  bristlecone scan --prefix user: --limit 10       print keys and values in order
+  bristlecone check --json                         verify everything";
+
+/// A durable ordered key-value store that never loses its place.
+#[derive(Parser)]
+#[command(name = "bristlecone", version, after_help = EXIT_CODES)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a store to Redis clients.
+    Serve(serve::Arguments),
+    /// Fill a store from a file.
+    Load(load::Arguments),
+    /// Print the value of a key.
+    Get(get::Arguments),
+    /// Store a value.
+    Put(put::Arguments),
+    /// Remove keys.
+    Del(put::DelArguments),
+    /// Print keys and values in key order.
+    Scan(scan::Arguments),
+    /// Print sizes and counts of a store.
+    Stats(stats::Arguments),
+    /// Verify a store completely.
+    Check(check::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Program::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
+        Command::Get(arguments) => get::run(&arguments),
+        Command::Put(arguments) => put::run(&arguments),
+        Command::Del(arguments) => put::run_del(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

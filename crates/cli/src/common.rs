@@ -1,0 +1,70 @@
+//! What the commands share: the directory, the output, keys as bytes.
+
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use bristlecone::{Options, Store};
+
+use crate::failure::{Failure, Result};
+
+/// Options of every command.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Directory of the store.
+    #[arg(long, value_name = "DIR", default_value = "./bristlecone-data")]
+    pub dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Common {
+    /// Opens the store, and makes it if there is none.
+    pub fn open_or_create(&self) -> Result<Store> {
+        Ok(Store::open(&self.dir, Options::default())?)
+    }
+
+    /// Opens the store; an error if there is none.
+    pub fn open(&self) -> Result<Store> {
+        Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
+    }
+}
+
+/// A key or value from the command line, whatever its bytes.
+pub fn bytes(argument: &OsStr) -> &[u8] {
+    argument.as_bytes()
+}
+
+/// The standard output; [`Output::end`] tells whether all of it arrived.
+pub struct Output(BufWriter<io::StdoutLock<'static>>);
+
+impl Output {
+    /// The output.
+    pub fn new() -> Self {
+        Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    }
+
+    /// Writes bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).map_err(Failure::Output)
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, text: &str) -> Result<()> {
+        self.write(text.as_bytes())?;
+        self.write(b"\n")
+    }
+
+    /// Writes a value as one line of JSON.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
+        let line = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
+        self.line(&line)
+    }
+
+    /// Sends what is left.
+    pub fn end(mut self) -> Result<()> {
+        self.0.flush().map_err(Failure::Output)
+    }
+}

@@ -1,0 +1,61 @@
+//! `get`: the value of a key.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use serde_json::Map;
+
+use crate::common::{Common, Output, bytes};
+use crate::failure::{NOT_FOUND, Result};
+use crate::text;
+
+const EXAMPLES: &str = "\
+Prints the value and a line end, bytes that do not print as \\xNN; with --raw the value's bytes and nothing else.
+Exit code 3 if the key is not there.
+
+Examples:
+  bristlecone get user:7
+  bristlecone get --raw picture > picture.png";
+
+/// Arguments of `get`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The key.
+    key: OsString,
+    /// Print the value's bytes as they are, without a line end.
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let key = bytes(&arguments.key);
+    let store = arguments.common.open()?;
+    let value = store.get(key)?;
+    store.close()?;
+    let mut output = Output::new();
+    if arguments.common.json {
+        let mut object = Map::new();
+        text::json_field(&mut object, "key", key);
+        object.insert("found".to_owned(), value.is_some().into());
+        if let Some(value) = &value {
+            text::json_field(&mut object, "value", value);
+        }
+        output.json(&object)?;
+    } else if let Some(value) = &value {
+        if arguments.raw {
+            output.write(value)?;
+        } else {
+            output.line(&text::escaped(value))?;
+        }
+    } else {
+        // The exit code tells it too, should nobody read this.
+        let _ = writeln!(io::stderr(), "bristlecone: key not found: {}", text::escaped(key));
+    }
+    output.end()?;
+    Ok(if value.is_some() { ExitCode::SUCCESS } else { NOT_FOUND.into() })
+}

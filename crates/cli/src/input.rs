@@ -1,0 +1,93 @@
+//! Input files: plain or gzip, read line by line in bounded memory.
+//!
+//! Invariant: at most one line (one record of CSV) is held, and it is at most [`LINE_BYTES_MAX`] long.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::failure::{Failure, Result, io};
+
+/// Longest line in bytes: a key and a value of the largest size fit.
+pub const LINE_BYTES_MAX: u64 = 300 << 20;
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Counts the bytes that were read from the file itself.
+struct Counting<R> {
+    inner: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// A file being read by lines.
+pub struct Lines {
+    reader: Box<dyn BufRead>,
+    /// Name for messages.
+    pub name: String,
+    /// Length of the file in bytes, 0 if unknown.
+    pub file_bytes: u64,
+    /// Lines read so far.
+    pub number: u64,
+    count: Arc<AtomicU64>,
+}
+
+impl Lines {
+    /// Opens a file, or the standard input for `-`; unpacks gzip, which it knows by its first bytes.
+    pub fn open(path: &Path) -> Result<Self> {
+        let (raw, name, file_bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
+            (Box::new(io::stdin()), "standard input".to_owned(), 0)
+        } else {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(io(format!("cannot open {name}")))?;
+            let metadata = file.metadata().map_err(io(format!("cannot open {name}")))?;
+            if metadata.is_dir() {
+                return Err(Failure::Text(format!("cannot load {name}: it is a directory")));
+            }
+            (Box::new(file), name, metadata.len())
+        };
+        let count = Arc::new(AtomicU64::new(0));
+        let counting = Counting { inner: raw, count: Arc::clone(&count) };
+        let mut plain = BufReader::with_capacity(BUFFER_BYTES, counting);
+        let start = plain.fill_buf().map_err(io(format!("cannot read {name}")))?;
+        let reader: Box<dyn BufRead> = if start.starts_with(&[0x1f, 0x8b]) {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(plain)))
+        } else {
+            Box::new(plain)
+        };
+        Ok(Self { reader, name, file_bytes, number: 0, count })
+    }
+
+    /// Bytes read from the file so far, packed if it is.
+    pub fn read_bytes(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Appends the next line with its line feed, if it has one; false at the end. The reason if it cannot be read.
+    pub fn append(&mut self, line: &mut Vec<u8>) -> std::result::Result<bool, String> {
+        let held = line.len() as u64;
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(held);
+        self.number += 1;
+        let read = self.reader.by_ref().take(room).read_until(b'\n', line);
+        match read.map_err(|error| format!("cannot be read: {error}"))? {
+            0 if room > 0 => {
+                self.number -= 1;
+                Ok(false)
+            }
+            _ if line.len() as u64 > LINE_BYTES_MAX => {
+                Err(format!("longer than {} MiB", LINE_BYTES_MAX >> 20))
+            }
+            _ => Ok(true),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `load`: fills a store from a file.
+//!
+//! Each key is stored durably before the next line is read, so what was loaded before an error, or before the program was
+//! killed, stays.
+
+mod csv;
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bristlecone::{Change, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::common::{Common, Output};
+use crate::failure::{Failure, Result};
+use crate::input::Lines;
+
+const EXAMPLES: &str = "\
+Formats (gzip is recognised in each):
+  tsv   key, tab, value: the rest of the line; a line without a tab is a key with an empty value
+  csv   the first column is the key, the other columns as they are written are the value; with --header the first line
+        names the columns, and --key-column and --value-column choose among them
+  fimi  a transaction of item numbers on each line: key t:<line, 8 digits>:<item, 6 digits> for each item, and the number
+        of transactions with an item under i:<item, 6 digits>
+
+Examples:
+  bristlecone load pairs.tsv.gz --format tsv --dir data
+  bristlecone load people.csv --format csv --header --key-column id --value-column name
+  zcat retail.dat.gz | bristlecone load - --format fimi";
+
+/// Arguments of `load`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The file; `-` for the standard input.
+    file: PathBuf,
+    /// What is in it.
+    #[arg(long, value_enum)]
+    format: Format,
+    /// The first line of a CSV file names its columns.
+    #[arg(long)]
+    header: bool,
+    /// Column with the keys (otherwise the first).
+    #[arg(long, value_name = "NAME", requires = "header")]
+    key_column: Option<String>,
+    /// Column with the values (otherwise all others).
+    #[arg(long, value_name = "NAME", requires = "header")]
+    value_column: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What a file holds.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Key, tab, value.
+    Tsv,
+    /// Comma-separated columns.
+    Csv,
+    /// Transactions of item numbers.
+    Fimi,
+}
+
+/// Why a line cannot be loaded.
+pub enum Bad {
+    /// Its fault.
+    Line(String),
+    /// The store's fault.
+    Store(bristlecone::Error),
+}
+
+impl From<String> for Bad {
+    fn from(why: String) -> Self {
+        Bad::Line(why)
+    }
+}
+
+impl From<bristlecone::Error> for Bad {
+    fn from(error: bristlecone::Error) -> Self {
+        match error {
+            bristlecone::Error::KeyLength { .. } | bristlecone::Error::ValueLength { .. } => {
+                Bad::Line(error.to_string())
+            }
+            other => Bad::Store(other),
+        }
+    }
+}
+
+type Step<T> = std::result::Result<T, Bad>;
+
+/// Puts keys and counts them.
+pub struct Loader {
+    store: Store,
+    keys: u64,
+    bytes: u64,
+}
+
+impl Loader {
+    /// Stores a key; true if it was new.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Step<bool> {
+        let replaced = self.store.put(key, value)?;
+        self.keys += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        Ok(!replaced)
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.header && arguments.format != Format::Csv {
+        return Err(Failure::Text("--header is for --format csv".to_owned()));
+    }
+    // The file before the store: a wrong name must not make a store.
+    let mut lines = Lines::open(&arguments.file)?;
+    let mut loader = Loader { store: arguments.common.open_or_create()?, keys: 0, bytes: 0 };
+    let start = Instant::now();
+    let progress = progress_bar(&lines);
+    let loaded = load(arguments, &mut lines, &mut loader, &progress);
+    progress.finish_and_clear();
+    // Closed also if loading failed; its error comes first.
+    let closed = loader.store.close();
+    loaded.map_err(|(line, bad)| match bad {
+        Bad::Line(why) => Failure::Line { input: lines.name.clone(), line, why, loaded: loader.keys },
+        Bad::Store(error) => Failure::Load { why: error.to_string(), loaded: loader.keys },
+    })?;
+    closed?;
+    report(arguments, &loader, start.elapsed())
+}
+
+/// Loads all lines; an error comes with the number of its line.
+fn load(
+    arguments: &Arguments,
+    lines: &mut Lines,
+    loader: &mut Loader,
+    progress: &ProgressBar,
+) -> std::result::Result<(), (u64, Bad)> {
+    let mut columns = csv::Columns::default();
+    let mut line = Vec::new();
+    let mut count = 0_u64;
+    loop {
+        line.clear();
+        let first = lines.number + 1;
+        let at = |bad: Bad| (first, bad);
+        if !lines.append(&mut line).map_err(|why| at(why.into()))? {
+            return Ok(());
+        }
+        if arguments.format == Format::Csv {
+            csv::complete(lines, &mut line).map_err(|why| at(why.into()))?;
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        let step = match arguments.format {
+            Format::Tsv => tsv(loader, &line),
+            Format::Fimi => fimi(loader, first, &line),
+            Format::Csv if first == 1 && arguments.header => {
+                let (key, value) = (arguments.key_column.as_deref(), arguments.value_column.as_deref());
+                csv::Columns::named(&line, key, value).map(|named| columns = named).map_err(Bad::Line)
+            }
+            Format::Csv => columns
+                .split(&line)
+                .map_err(Bad::Line)
+                .and_then(|(key, value)| loader.put(&key, &value).map(drop)),
+        };
+        step.map_err(at)?;
+        count += 1;
+        if count.is_multiple_of(1024) {
+            progress.set_position(lines.read_bytes());
+            progress.set_message(format!(
+                "{} keys, {:.0} keys/s",
+                loader.keys,
+                rate(loader, progress.elapsed())
+            ));
+        }
+    }
+}
+
+fn tsv(loader: &mut Loader, line: &[u8]) -> Step<()> {
+    let (key, value) = match line.iter().position(|&byte| byte == b'\t') {
+        Some(tab) => (&line[..tab], &line[tab + 1..]),
+        None => (line, &[][..]),
+    };
+    loader.put(key, value).map(drop)
+}
+
+/// Stores a transaction. An item that was there already (the file is loaded again) is not counted again.
+fn fimi(loader: &mut Loader, transaction: u64, line: &[u8]) -> Step<()> {
+    if transaction > 99_999_999 {
+        return Err(Bad::Line("more than 99,999,999 transactions".to_owned()));
+    }
+    for item in line.split(u8::is_ascii_whitespace).filter(|item| !item.is_empty()) {
+        let number =
+            std::str::from_utf8(item).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.and_then(|text| text.parse::<u32>().ok()).filter(|&number| number <= 999_999);
+        let Some(number) = number else {
+            let item: String = String::from_utf8_lossy(item).chars().take(40).collect();
+            return Err(Bad::Line(format!("{item:?} is not an item number from 0 to 999,999")));
+        };
+        if loader.put(format!("t:{transaction:08}:{number:06}").as_bytes(), &[])? {
+            count_item(&loader.store, format!("i:{number:06}").as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn count_item(store: &Store, key: &[u8]) -> Step<()> {
+    let mut wrong = false;
+    store.update(key, |old| {
+        let count = old.map_or(Some(0), |old| std::str::from_utf8(old).ok()?.parse::<u64>().ok());
+        wrong = count.is_none();
+        match count {
+            Some(count) => Change::Put(Cow::Owned(count.saturating_add(1).to_string().into_bytes())),
+            None => Change::Keep,
+        }
+    })?;
+    let key = String::from_utf8_lossy(key);
+    if wrong {
+        Err(Bad::Line(format!("the store holds something under {key} that is not a count")))
+    } else {
+        Ok(())
+    }
+}
+
+/// A bar on the error output, if that is a terminal.
+fn progress_bar(lines: &Lines) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    if lines.file_bytes == 0 {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(200));
+        return bar;
+    }
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta} {msg}");
+    let bar = ProgressBar::new(lines.file_bytes);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn rate(loader: &Loader, elapsed: Duration) -> f64 {
+    loader.keys as f64 / elapsed.as_secs_f64().max(1e-9)
+}
+
+fn report(arguments: &Arguments, loader: &Loader, elapsed: Duration) -> Result<ExitCode> {
+    let (keys, bytes, seconds, rate) =
+        (loader.keys, loader.bytes, elapsed.as_secs_f64(), rate(loader, elapsed));
+    let mut output = Output::new();
+    if arguments.common.json {
+        output.json(&json!({ "keys": keys, "bytes": bytes, "seconds": seconds, "keys_per_second": rate }))?;
+    } else {
+        output.line(&format!("loaded {keys} keys, {bytes} bytes in {seconds:.3} s ({rate:.0} keys/s)"))?;
+    }
+    output.end()?;
+    Ok(ExitCode::SUCCESS)
+}

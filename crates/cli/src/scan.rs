@@ -1,0 +1,103 @@
+//! `scan`: keys and values in key order.
+
+use std::ffi::OsString;
+use std::ops::Bound;
+use std::process::ExitCode;
+
+use serde_json::Map;
+
+use crate::common::{Common, Output, bytes};
+use crate::failure::Result;
+use crate::text;
+
+const EXAMPLES: &str = "\
+Prints a key, a tab and its value on each line, in the order of the keys' bytes. Bytes that do not print are \\xNN and a
+backslash is \\\\; with --raw all bytes are as they are. With --json each line is an object with `key` and `value`, or
+`key_base64` and `value_base64` where the bytes are not UTF-8.
+
+Examples:
+  bristlecone scan --prefix user: --limit 10
+  bristlecone scan --from 2024 --to 2025 --reverse --keys-only";
+
+/// Arguments of `scan`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Only keys that start so.
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["from", "to"])]
+    prefix: Option<OsString>,
+    /// Only keys from here on, this one included.
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Only keys up to here, this one not included.
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
+    /// Largest key first.
+    #[arg(long)]
+    reverse: bool,
+    /// At most so many keys.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Leave the values out.
+    #[arg(long)]
+    keys_only: bool,
+    /// Print bytes as they are.
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let store = arguments.common.open()?;
+    let own = |bound: &Option<OsString>| bound.as_ref().map(|key| bytes(key).to_vec());
+    let scan = match &arguments.prefix {
+        Some(prefix) => store.scan_prefix(bytes(prefix)),
+        None => store.scan((
+            own(&arguments.from).map_or(Bound::Unbounded, Bound::Included),
+            own(&arguments.to).map_or(Bound::Unbounded, Bound::Excluded),
+        )),
+    };
+    let mut scan = if arguments.reverse { scan.descending() } else { scan };
+    let mut output = Output::new();
+    let (mut key, mut value, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..arguments.limit.unwrap_or(u64::MAX) {
+        if !scan.next_into(&mut key, &mut value)? {
+            break;
+        }
+        let value = (!arguments.keys_only).then_some(value.as_slice());
+        if arguments.common.json {
+            output.json(&object(&key, value))?;
+        } else {
+            line.clear();
+            print(&mut line, &key, value, arguments.raw);
+            output.write(&line)?;
+        }
+    }
+    drop(scan);
+    output.end()?;
+    store.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(key: &[u8], value: Option<&[u8]>) -> Map<String, serde_json::Value> {
+    let mut object = Map::new();
+    text::json_field(&mut object, "key", key);
+    if let Some(value) = value {
+        text::json_field(&mut object, "value", value);
+    }
+    object
+}
+
+fn print(line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>, raw: bool) {
+    let append = |line: &mut Vec<u8>, bytes: &[u8]| {
+        if raw { line.extend_from_slice(bytes) } else { text::escape_into(line, bytes) }
+    };
+    append(line, key);
+    if let Some(value) = value {
+        line.push(b'\t');
+        append(line, value);
+    }
+    line.push(b'\n');
+}

@@ -1,0 +1,159 @@
+//! `serve`: the store in front of the network, until a signal or SHUTDOWN.
+
+use std::process::ExitCode;
+
+use bristlecone::{Durability, Options, Stats, Store};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::common::{Common, Output};
+use crate::failure::{Failure, Result, io};
+use crate::stats;
+
+const EXAMPLES: &str = "\
+Speaks the protocol of Redis (RESP2 and RESP3): redis-cli and every Redis client can talk to it. There are no passwords:
+listen on addresses only that you trust. SIGTERM, SIGINT and SHUTDOWN let running commands end and close the store.
+
+Examples:
+  bristlecone serve --dir data
+  bristlecone serve --dir /dev/shm/data --listen 127.0.0.1:0 --json";
+
+/// Arguments of `serve`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Engine of a new store (what a store was made with cannot be changed).
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// Address and port; port 0 takes a free one and tells it.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7379")]
+    listen: String,
+    /// What an acknowledged write survives; without it, the best that the directory's file system gives.
+    #[arg(long, value_enum)]
+    durability: Option<Promise>,
+    /// Cache lines of a new store's index nodes, 2 to 16.
+    #[arg(long, value_name = "N")]
+    node_lines: Option<u64>,
+    /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    max_bytes: Option<u64>,
+    /// Most connections at a time.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    max_connections: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Promise {
+    /// The death of the process.
+    Process,
+    /// The machine losing power.
+    Power,
+}
+
+/// A number of bytes: digits, then K, M, G or T if wanted.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("give a number of bytes, with K, M, G or T behind it if you like".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(io("cannot start the runtime"))?;
+    runtime.block_on(serve(arguments))
+}
+
+async fn serve(arguments: &Arguments) -> Result<ExitCode> {
+    // Signals first: one that comes during recovery ends the server right after it.
+    let mut terminate = signal(SignalKind::terminate()).map_err(io("cannot wait for SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("cannot wait for SIGINT"))?;
+    // The address before the store: a port that is taken is the common mistake and must not touch the store.
+    let listener = TcpListener::bind(&arguments.listen).await;
+    let listener = listener.map_err(io(format!("cannot listen on {}", arguments.listen)))?;
+    let store = Store::open(&arguments.common.dir, options(arguments))?;
+    announce(arguments, &store, &listener)?;
+    let config = server::Config { connections_max: arguments.max_connections, ..server::Config::default() };
+    let signals = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let served = server::serve(store.clone(), listener, config, signals).await;
+    // Closed also if serving failed; its error comes first.
+    let closed = store.close();
+    served?;
+    closed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(arguments: &Arguments) -> Options {
+    let defaults = Options::default();
+    Options {
+        engine: arguments.engine.clone(),
+        durability: arguments.durability.map(|promise| match promise {
+            Promise::Process => Durability::Process,
+            Promise::Power => Durability::Power,
+        }),
+        node_lines: arguments.node_lines,
+        max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
+        create: true,
+    }
+}
+
+/// Tells what is served, where, and what it promises.
+fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Result<()> {
+    let address = listener.local_addr().map_err(io("cannot tell the address"))?;
+    let stats: Stats = store.stats();
+    let mut output = Output::new();
+    if arguments.common.json {
+        output.json(&json!({
+            "listen": address.to_string(),
+            "dir": arguments.common.dir.display().to_string(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "stats": stats,
+        }))?;
+    } else {
+        output.line(&format!("bristlecone {}", env!("CARGO_PKG_VERSION")))?;
+        output.line(&format!("  {:<12}{}", "store", arguments.common.dir.display()))?;
+        for (name, value) in stats::rows(&stats) {
+            output.line(&format!("  {name:<12}{value}"))?;
+        }
+        output.line(&format!("  {:<12}{address}", "listening"))?;
+    }
+    match output.end() {
+        // Whoever started the server need not read what it says.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(size("123"), Ok(123));
+        assert_eq!(size("2k"), Ok(2048));
+        assert_eq!(size("3G"), Ok(3 << 30));
+        for wrong in ["", "K", "-1", "1.5G", "12X", "99999999999T", "99999999999999999999"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

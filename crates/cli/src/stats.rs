@@ -1,0 +1,52 @@
+//! `stats`: sizes and counts.
+
+use std::process::ExitCode;
+
+use bristlecone::Stats;
+
+use crate::common::{Common, Output};
+use crate::failure::Result;
+
+/// Arguments of `stats`.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  bristlecone stats --dir data --json")]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let store = arguments.common.open()?;
+    let stats = store.stats();
+    store.close()?;
+    let mut output = Output::new();
+    if arguments.common.json {
+        output.json(&stats)?;
+    } else {
+        for (name, value) in rows(&stats) {
+            output.line(&format!("{name:<12}{value}"))?;
+        }
+    }
+    output.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A store's statistics as rows for a person.
+pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
+    let counting = if stats.keys_pending { " so far (counting)" } else { "" };
+    vec![
+        ("engine", stats.engine.clone()),
+        ("medium", stats.medium.clone()),
+        ("durability", with_reason(&stats.durability, &stats.durability_reason)),
+        ("keys", format!("{}{counting}", stats.keys)),
+        ("found", format!("{}, ready in {} us", stats.opened, stats.recovery_us)),
+        ("file", format!("{} bytes", stats.file_bytes)),
+        ("in use", format!("{} bytes", stats.live_bytes)),
+        ("node", format!("{} bytes", stats.node_bytes)),
+    ]
+}
+
+fn with_reason(durability: &str, reason: &str) -> String {
+    if reason.is_empty() { durability.to_owned() } else { format!("{durability} ({reason})") }
+}

@@ -1,0 +1,205 @@
+//! The connection itself: PING, HELLO, CLIENT, SELECT, QUIT …
+//!
+//! There are no users and no passwords: who can reach the port can do everything. AUTH says so.
+
+use std::fmt::Write as _;
+
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, integer, is};
+use crate::resp::Protocol;
+use crate::shared::{Client, lock};
+
+const GROUP: &str = "connection";
+/// Longest name that a client can give itself, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+/// The version of Redis whose commands and replies these are.
+pub const REDIS_VERSION: &str = "7.0.0";
+
+const fn command(name: &'static str, arity: i64, summary: &'static str, handler: Handler) -> Command {
+    Command { name, arity, flags: Flags::FAST, keys: NO_KEYS, group: GROUP, summary, handler }
+}
+
+/// The family's commands.
+pub const COMMANDS: &[Command] = &[
+    command("ping", -1, "Answers PONG, or its argument.", ping),
+    command("echo", 2, "Returns its argument.", |call| Ok(call.reply.bulk(call.argument(1))?)),
+    command("hello", -1, "Chooses the protocol's version.", hello),
+    command("auth", -2, "Refused: there are no passwords.", |_| Err(no_password())),
+    command("client", -2, "Tells and asks about connections.", client),
+    command("select", 2, "Chooses a database; there is only 0.", select),
+    command("quit", -1, "Closes the connection.", quit),
+    command("reset", 1, "Makes the connection as it was when new.", reset),
+];
+
+fn ping(call: &mut Call<'_>) -> Result<(), CommandError> {
+    match call.rest(1) {
+        [] => call.reply.simple("PONG"),
+        [text] => call.reply.bulk(text)?,
+        _ => return Err(CommandError::Arity("ping".to_owned())),
+    }
+    Ok(())
+}
+
+fn no_password() -> CommandError {
+    CommandError::Text(
+        "ERR AUTH <password> called without any password configured for the default user. \
+         Are you sure your configuration is correct?"
+            .to_owned(),
+    )
+}
+
+fn hello(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let mut protocol = call.session.protocol;
+    let mut name = None;
+    if let Some((version, options)) = call.rest(1).split_first() {
+        let not_integer =
+            || CommandError::Text("ERR Protocol version is not an integer or out of range".to_owned());
+        protocol = match integer(version).map_err(|_| not_integer())? {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
+            _ => return Err(CommandError::Text("NOPROTO unsupported protocol version".to_owned())),
+        };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            if is(option, "AUTH") {
+                return Err(no_password());
+            }
+            match options.next() {
+                Some(value) if is(option, "SETNAME") => name = Some(client_name(value)?),
+                _ => {
+                    let option = String::from_utf8_lossy(option);
+                    return Err(CommandError::Text(format!("ERR Syntax error in HELLO option '{option}'")));
+                }
+            }
+        }
+    }
+    if let Some(name) = name {
+        lock(&call.session.client.names).name = name;
+    }
+    set_protocol(call, protocol);
+    let reply = &mut call.reply;
+    reply.map(7);
+    for (field, value) in [("server", "bristlecone"), ("version", REDIS_VERSION)] {
+        reply.text(field);
+        reply.text(value);
+    }
+    reply.text("proto");
+    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    reply.text("id");
+    reply.count(call.session.client.id);
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.text(field);
+        reply.text(value);
+    }
+    reply.text("modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn set_protocol(call: &mut Call<'_>, protocol: Protocol) {
+    call.session.protocol = protocol;
+    call.reply.set_protocol(protocol);
+    lock(&call.session.client.names).protocol = if protocol == Protocol::Resp3 { 3 } else { 2 };
+}
+
+fn select(call: &mut Call<'_>) -> Result<(), CommandError> {
+    if integer(call.argument(1))? != 0 {
+        return Err(CommandError::Text("ERR DB index is out of range".to_owned()));
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn quit(call: &mut Call<'_>) -> Result<(), CommandError> {
+    call.session.close = true;
+    call.reply.ok();
+    Ok(())
+}
+
+fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
+    set_protocol(call, Protocol::Resp2);
+    lock(&call.session.client.names).name.clear();
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+/// What a client may call itself: printable ASCII without blanks.
+fn client_name(name: &[u8]) -> Result<String, CommandError> {
+    if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
+        let text = "ERR Client names cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::Text(text.to_owned()));
+    }
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+fn client(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let subcommand = String::from_utf8_lossy(call.argument(1)).to_ascii_lowercase();
+    let rest = call.rest(2);
+    match (subcommand.as_str(), rest) {
+        ("id", []) => call.reply.count(call.session.client.id),
+        ("getname", []) => {
+            let name = lock(&call.session.client.names).name.clone();
+            if name.is_empty() { call.reply.null() } else { call.reply.text(&name) }
+        }
+        ("setname", [name]) => {
+            lock(&call.session.client.names).name = client_name(name)?;
+            call.reply.ok();
+        }
+        ("setinfo", [field, value]) => {
+            let value = client_name(value)?;
+            let mut names = lock(&call.session.client.names);
+            if is(field, "LIB-NAME") {
+                names.library = value;
+            } else if is(field, "LIB-VER") {
+                names.library_version = value;
+            } else {
+                let field = String::from_utf8_lossy(field);
+                return Err(CommandError::Text(format!("ERR Unrecognized option '{field}'")));
+            }
+            drop(names);
+            call.reply.ok();
+        }
+        ("list", []) => {
+            let clients = call.shared.clients();
+            let lines: String = clients.iter().map(|client| line(call, client) + "\n").collect();
+            call.reply.verbatim(&lines);
+        }
+        ("info", []) => {
+            let line = line(call, &call.session.client) + "\n";
+            call.reply.verbatim(&line);
+        }
+        ("no-evict" | "no-touch", [_]) => call.reply.ok(),
+        ("help", []) => {
+            let lines = ["CLIENT ID | INFO | LIST | GETNAME | SETNAME name | SETINFO LIB-NAME|LIB-VER value"];
+            call.reply.array(lines.len());
+            lines.iter().for_each(|line| call.reply.simple(line));
+        }
+        (
+            "id" | "getname" | "setname" | "setinfo" | "list" | "info" | "no-evict" | "no-touch" | "help",
+            _,
+        ) => {
+            return Err(CommandError::Arity(format!("client|{subcommand}")));
+        }
+        _ => {
+            let name = String::from_utf8_lossy(call.argument(1)).chars().take(128).collect();
+            return Err(CommandError::Subcommand(name, "CLIENT"));
+        }
+    }
+    Ok(())
+}
+
+fn line(call: &Call<'_>, client: &Client) -> String {
+    let names = lock(&client.names).clone();
+    let mut line = String::new();
+    let age = client.since.elapsed().as_secs();
+    let (id, peer, address) = (client.id, client.peer, call.shared.address);
+    let _ = write!(
+        line,
+        "id={id} addr={peer} laddr={address} fd=-1 name={} age={age} idle=0 flags=N",
+        names.name
+    );
+    let command = if names.command.is_empty() { "NULL" } else { names.command };
+    let (library, version, protocol) = (names.library, names.library_version, names.protocol);
+    let _ =
+        write!(line, " db=0 cmd={command} user=default resp={protocol} lib-name={library} lib-ver={version}");
+    line
+}

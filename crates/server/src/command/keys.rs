@@ -1,0 +1,232 @@
+//! Keys as such: presence, removal, and everything that goes through them in order.
+//!
+//! Invariants
+//! * I1: SCAN and KEYS look only at the range of keys that start with the pattern's literal prefix.
+//! * I2: SCAN goes on behind the last key it looked at, so every key that is there throughout is returned exactly once.
+
+use std::ops::Bound;
+
+use super::strings::NO_EXPIRY;
+use super::{ALL_KEYS, Call, Command, CommandError, Flags, NO_KEYS, ONE_KEY, integer, is};
+use crate::glob;
+use crate::shared::lock;
+
+const GROUP: &str = "generic";
+const SCAN_COUNT_DEFAULT: u64 = 10;
+const SCAN_COUNT_MAX: u64 = 1_000_000;
+
+const fn command(
+    name: &'static str,
+    arity: i64,
+    flags: Flags,
+    keys: super::KeyPositions,
+    summary: &'static str,
+    handler: super::Handler,
+) -> Command {
+    Command { name, arity, flags, keys, group: GROUP, summary, handler }
+}
+
+const READ: Flags = Flags::READ.and(Flags::FAST);
+const WALK: Flags = Flags::READ.and(Flags::SLOW);
+
+/// The family's commands.
+pub const COMMANDS: &[Command] = &[
+    command("del", -2, Flags::WRITE, ALL_KEYS, "Removes keys; returns how many were there.", del),
+    command("unlink", -2, Flags::WRITE, ALL_KEYS, "The same as DEL.", del),
+    command("exists", -2, READ, ALL_KEYS, "Returns how many of the keys are there.", exists),
+    command("touch", -2, READ, ALL_KEYS, "The same as EXISTS.", exists),
+    command("type", 2, READ, ONE_KEY, "Returns \"string\", or \"none\" for an absent key.", kind),
+    command("ttl", 2, READ, ONE_KEY, "Returns -1: keys do not expire; -2 for an absent key.", ttl),
+    command("pttl", 2, READ, ONE_KEY, "Returns -1: keys do not expire; -2 for an absent key.", ttl),
+    command("persist", 2, Flags::WRITE, ONE_KEY, "Returns 0: keys do not expire.", persist),
+    command("expire", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
+    command("pexpire", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
+    command("expireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
+    command("pexpireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
+    command("keys", 2, WALK, NO_KEYS, "Returns the keys that match a pattern, in order.", keys),
+    command("scan", -2, WALK, NO_KEYS, "Goes through the keys in order. Options: MATCH, COUNT, TYPE.", scan),
+    command(
+        "range",
+        -3,
+        WALK,
+        NO_KEYS,
+        "Returns keys and values between two bounds. Options: REV, LIMIT.",
+        range,
+    ),
+];
+
+fn del(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let mut removed = 0;
+    for key in call.rest(1) {
+        removed += u64::from(call.shared.store.delete(key)?);
+    }
+    call.reply.count(removed);
+    Ok(())
+}
+
+fn exists(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let mut there = 0;
+    for key in call.rest(1) {
+        let found = call.shared.store.contains(key)?;
+        call.count_lookup(found);
+        there += u64::from(found);
+    }
+    call.reply.count(there);
+    Ok(())
+}
+
+fn kind(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let found = call.shared.store.contains(call.argument(1))?;
+    call.reply.simple(if found { "string" } else { "none" });
+    Ok(())
+}
+
+fn ttl(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let found = call.shared.store.contains(call.argument(1))?;
+    call.reply.integer(if found { -1 } else { -2 });
+    Ok(())
+}
+
+fn persist(call: &mut Call<'_>) -> Result<(), CommandError> {
+    call.reply.flag(false);
+    Ok(())
+}
+
+fn expire(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let name = String::from_utf8_lossy(call.argument(0)).to_ascii_uppercase();
+    Err(CommandError::Unsupported(name, NO_EXPIRY))
+}
+
+fn prefix_bounds(prefix: Vec<u8>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let high = glob::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix) }, high)
+}
+
+fn keys(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let pattern = call.argument(1);
+    let mut scan = call.shared.store.scan(prefix_bounds(glob::literal_prefix(pattern)));
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut count = 0;
+    while scan.next_into(&mut key, &mut value)? {
+        if glob::matches(pattern, &key) {
+            call.reply.bulk(&key)?;
+            count += 1;
+        }
+    }
+    call.reply.array_since(0, count);
+    Ok(())
+}
+
+struct ScanOptions<'a> {
+    pattern: &'a [u8],
+    count: u64,
+    strings: bool,
+}
+
+fn scan_options<'a>(call: &Call<'a>) -> Result<ScanOptions<'a>, CommandError> {
+    let mut options = ScanOptions { pattern: b"*", count: SCAN_COUNT_DEFAULT, strings: true };
+    let pairs = call.rest(2).chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(CommandError::Syntax);
+    }
+    for pair in pairs {
+        if is(&pair[0], "MATCH") {
+            options.pattern = &pair[1];
+        } else if is(&pair[0], "COUNT") {
+            let count = u64::try_from(integer(&pair[1])?).ok().filter(|&count| count > 0);
+            options.count = count.ok_or(CommandError::Syntax)?.min(SCAN_COUNT_MAX);
+        } else if is(&pair[0], "TYPE") {
+            options.strings = is(&pair[1], "string");
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(options)
+}
+
+fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let cursor = std::str::from_utf8(call.argument(1)).ok().and_then(|text| text.parse::<u64>().ok());
+    let cursor = cursor.ok_or_else(|| CommandError::Text("ERR invalid cursor".to_owned()))?;
+    let options = scan_options(call)?;
+    let (mut low, high) = prefix_bounds(glob::literal_prefix(options.pattern));
+    if cursor != 0 {
+        let last = lock(&call.shared.cursors).last_key(cursor).map(<[u8]>::to_vec);
+        let Some(last) = last else {
+            let text =
+                format!("ERR cursor {cursor} is not known any more: start the SCAN again with cursor 0");
+            return Err(CommandError::Text(text));
+        };
+        if !matches!(&low, Bound::Included(prefix) if *prefix > last) {
+            low = Bound::Excluded(last);
+        }
+    }
+    // A step ends early rather than answer more than it may: the next one goes on from there.
+    let answer_bytes_max = (call.shared.config.reply_bytes_max / 2).min(64 << 20);
+    let (mut found, mut found_bytes) = (Vec::new(), 0);
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut more = options.strings;
+    let mut scan = call.shared.store.scan((low, high));
+    for _ in 0..options.count {
+        if !more || found_bytes > answer_bytes_max {
+            break;
+        }
+        more = scan.next_into(&mut key, &mut value)?;
+        if more && glob::matches(options.pattern, &key) {
+            found_bytes += key.len();
+            found.push(key.clone());
+        }
+    }
+    let next = if more { lock(&call.shared.cursors).insert(key, cursor) } else { 0 };
+    call.reply.array(2);
+    call.reply.text(&next.to_string());
+    call.reply.array(found.len());
+    Ok(found.iter().try_for_each(|key| call.reply.bulk(key))?)
+}
+
+/// A bound as ZRANGEBYLEX writes it, except that a bare key stands for itself, included.
+fn bound(text: &[u8]) -> Bound<Vec<u8>> {
+    match text {
+        b"-" | b"+" => Bound::Unbounded,
+        [b'[', key @ ..] => Bound::Included(key.to_vec()),
+        [b'(', key @ ..] => Bound::Excluded(key.to_vec()),
+        key => Bound::Included(key.to_vec()),
+    }
+}
+
+/// `RANGE start end [REV] [LIMIT n]`: from `start` up to `end`; with REV from `start` down to `end`.
+///
+/// `-` stands before all keys, `+` behind them; `[key` or a bare key is included, `(key` is not.
+fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (start, end) = (call.argument(1), call.argument(2));
+    let (mut descending, mut limit) = (false, u64::MAX);
+    let mut options = call.rest(3).iter();
+    while let Some(option) = options.next() {
+        if is(option, "REV") {
+            descending = true;
+        } else if is(option, "LIMIT") {
+            let count = integer(options.next().ok_or(CommandError::Syntax)?)?;
+            limit = u64::try_from(count).map_err(|_| CommandError::NotInteger)?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let (low, high) = if descending { (end, start) } else { (start, end) };
+    if low == b"+" || high == b"-" {
+        call.reply.array(0);
+        return Ok(());
+    }
+    let scan = call.shared.store.scan((bound(low), bound(high)));
+    let mut scan = if descending { scan.descending() } else { scan };
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut count = 0;
+    for _ in 0..limit {
+        if !scan.next_into(&mut key, &mut value)? {
+            break;
+        }
+        call.reply.bulk(&key)?;
+        call.reply.bulk(&value)?;
+        count += 2;
+    }
+    call.reply.array_since(0, count);
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Counters: values that are decimal numbers, changed in one step.
+//!
+//! Floating-point numbers are IEEE doubles here, written with the fewest digits that read back the same.
+
+use std::borrow::Cow;
+
+use bristlecone::Change;
+
+use super::{Call, Command, CommandError, Flags, ONE_KEY, integer};
+
+const GROUP: &str = "string";
+const FLAGS: Flags = Flags::WRITE.and(Flags::FAST);
+
+/// The family's commands.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "incr",
+        arity: 2,
+        flags: FLAGS,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Adds one to a number.",
+        handler: |call| add(call, 1),
+    },
+    Command {
+        name: "decr",
+        arity: 2,
+        flags: FLAGS,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Subtracts one from a number.",
+        handler: |call| add(call, -1),
+    },
+    Command {
+        name: "incrby",
+        arity: 3,
+        flags: FLAGS,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Adds to a number.",
+        handler: |call| add(call, integer(call.argument(2))?),
+    },
+    Command {
+        name: "decrby",
+        arity: 3,
+        flags: FLAGS,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Subtracts from a number.",
+        handler: |call| {
+            let negated = integer(call.argument(2))?.checked_neg();
+            let amount =
+                negated.ok_or_else(|| CommandError::Text("ERR decrement would overflow".to_owned()))?;
+            add(call, amount)
+        },
+    },
+    Command {
+        name: "incrbyfloat",
+        arity: 3,
+        flags: FLAGS,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Adds to a floating-point number.",
+        handler: add_float,
+    },
+];
+
+fn add(call: &mut Call<'_>, amount: i64) -> Result<(), CommandError> {
+    let sum = change(call, |old| {
+        let old = old.map_or(Ok(0), integer)?;
+        let overflow = || CommandError::Text("ERR increment or decrement would overflow".to_owned());
+        let sum = old.checked_add(amount).ok_or_else(overflow)?;
+        Ok((sum, sum.to_string()))
+    })?;
+    call.reply.integer(sum);
+    Ok(())
+}
+
+fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let amount = float(call.argument(2))?;
+    let text = change(call, |old| {
+        let sum = old.map_or(Ok(0.0), float)? + amount;
+        if !sum.is_finite() {
+            return Err(CommandError::Text("ERR increment would produce NaN or Infinity".to_owned()));
+        }
+        let text = sum.to_string();
+        Ok((text.clone(), text))
+    })?;
+    call.reply.bulk(text.as_bytes())?;
+    Ok(())
+}
+
+/// Replaces the value of the first argument by what `next` makes of it (an answer and the new text), in one step.
+fn change<T>(
+    call: &Call<'_>,
+    mut next: impl FnMut(Option<&[u8]>) -> Result<(T, String), CommandError>,
+) -> Result<T, CommandError> {
+    let mut answer = Err(CommandError::NotInteger);
+    call.shared.store.update(call.argument(1), |old| match next(old) {
+        Ok((value, text)) => {
+            answer = Ok(value);
+            Change::Put(Cow::Owned(text.into_bytes()))
+        }
+        Err(error) => {
+            answer = Err(error);
+            Change::Keep
+        }
+    })?;
+    answer
+}
+
+/// A finite number.
+fn float(text: &[u8]) -> Result<f64, CommandError> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.filter(|number: &f64| number.is_finite()).ok_or(CommandError::NotFloat)
+}

@@ -1,0 +1,246 @@
+//! The server: INFO, CONFIG, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use super::connection::REDIS_VERSION;
+use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
+use crate::glob;
+use crate::shared::{Shared, unix_time};
+
+const GROUP: &str = "server";
+
+const fn command(
+    name: &'static str,
+    arity: i64,
+    flags: Flags,
+    summary: &'static str,
+    handler: Handler,
+) -> Command {
+    Command { name, arity, flags, keys: NO_KEYS, group: GROUP, summary, handler }
+}
+
+const FLUSH: Flags = Flags::WRITE.and(Flags::SLOW);
+
+/// The family's commands.
+pub const COMMANDS: &[Command] = &[
+    command("dbsize", 1, Flags::READ.and(Flags::FAST), "Returns the number of keys.", dbsize),
+    command("flushdb", -1, FLUSH, "Removes every key.", flush),
+    command("flushall", -1, FLUSH, "Removes every key.", flush),
+    command("info", -1, Flags::SLOW, "Tells about the server and the store.", info),
+    command("config", -2, Flags::ADMIN, "Tells settings.", config),
+    command("time", 1, Flags::FAST, "Returns the time: seconds since 1970 and microseconds.", time),
+    command("shutdown", -1, Flags::ADMIN, "Closes the store cleanly and ends the server.", shutdown),
+];
+
+fn dbsize(call: &mut Call<'_>) -> Result<(), CommandError> {
+    call.reply.count(call.shared.store.len().keys);
+    Ok(())
+}
+
+fn flush(call: &mut Call<'_>) -> Result<(), CommandError> {
+    match call.rest(1) {
+        [] => {}
+        [how] if is(how, "SYNC") || is(how, "ASYNC") => {}
+        _ => return Err(CommandError::Syntax),
+    }
+    call.shared.store.clear()?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn time(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let now = unix_time();
+    call.reply.array(2);
+    call.reply.text(&now.as_secs().to_string());
+    call.reply.text(&now.subsec_micros().to_string());
+    Ok(())
+}
+
+/// Answers nothing, as Redis: the connection closes when the server stops.
+fn shutdown(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let known = ["SAVE", "NOSAVE", "NOW", "FORCE"];
+    if !call.rest(1).iter().all(|option| known.iter().any(|word| is(option, word))) {
+        return Err(CommandError::Syntax);
+    }
+    call.session.close = true;
+    call.shared.stop();
+    Ok(())
+}
+
+fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let subcommand = call.argument(1);
+    let name = String::from_utf8_lossy(subcommand).to_ascii_lowercase();
+    match (name.as_str(), call.rest(2)) {
+        ("get", patterns @ [_, ..]) => {
+            let mut settings = settings(call.shared);
+            settings.retain(|(name, _)| {
+                patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+            });
+            call.reply.map(settings.len());
+            for (name, value) in settings {
+                call.reply.text(name);
+                call.reply.text(&value);
+            }
+            Ok(())
+        }
+        ("resetstat", []) => {
+            call.shared.counters.reset();
+            call.reply.ok();
+            Ok(())
+        }
+        ("set" | "rewrite", _) => Err(CommandError::Unsupported(
+            format!("CONFIG {}", name.to_ascii_uppercase()),
+            "settings are options of `bristlecone serve`",
+        )),
+        ("get" | "resetstat", _) => Err(CommandError::Arity(format!("config|{name}"))),
+        _ => {
+            let name = String::from_utf8_lossy(subcommand).chars().take(128).collect();
+            Err(CommandError::Subcommand(name, "CONFIG"))
+        }
+    }
+}
+
+/// The settings that clients and benchmarks ask for.
+fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    vec![
+        ("appendonly", "no".to_owned()),
+        ("bind", shared.address.ip().to_string()),
+        ("databases", "1".to_owned()),
+        ("maxclients", shared.config.connections_max.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("port", shared.address.port().to_string()),
+        ("proto-max-bulk-len", shared.config.limits.bulk_bytes_max.to_string()),
+        ("save", String::new()),
+        ("timeout", "0".to_owned()),
+    ]
+}
+
+type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
+
+const SECTIONS: [Section; 9] = [
+    ("Server", server_fields),
+    ("Clients", client_fields),
+    ("Memory", memory_fields),
+    ("Persistence", persistence_fields),
+    ("Stats", stats_fields),
+    ("Replication", |_| vec![("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]),
+    ("Cluster", |_| vec![("cluster_enabled", "0".to_owned())]),
+    ("Keyspace", keyspace_fields),
+    ("Bristlecone", store_fields),
+];
+
+fn info(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let asked = call.rest(1);
+    let everything = ["default", "all", "everything"];
+    let all = asked.is_empty() || asked.iter().any(|name| everything.iter().any(|word| is(name, word)));
+    let mut text = String::new();
+    for (section, fields) in SECTIONS {
+        if !all && !asked.iter().any(|name| is(name, section)) {
+            continue;
+        }
+        let separator = if text.is_empty() { "" } else { "\r\n" };
+        let _ = write!(text, "{separator}# {section}\r\n");
+        for (name, value) in fields(call.shared) {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    }
+    call.reply.verbatim(&text);
+    Ok(())
+}
+
+fn server_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let uptime = shared.started.elapsed().as_secs();
+    vec![
+        ("redis_version", REDIS_VERSION.to_owned()),
+        ("server_name", "bristlecone".to_owned()),
+        ("bristlecone_version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("redis_mode", "standalone".to_owned()),
+        ("os", std::env::consts::OS.to_owned()),
+        ("arch_bits", usize::BITS.to_string()),
+        ("process_id", std::process::id().to_string()),
+        ("tcp_port", shared.address.port().to_string()),
+        ("server_time_usec", unix_time().as_micros().to_string()),
+        ("uptime_in_seconds", uptime.to_string()),
+        ("uptime_in_days", (uptime / 86_400).to_string()),
+    ]
+}
+
+fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    vec![
+        ("connected_clients", shared.connections().to_string()),
+        ("maxclients", shared.config.connections_max.to_string()),
+        ("blocked_clients", "0".to_owned()),
+    ]
+}
+
+fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let resident = resident_bytes().to_string();
+    vec![
+        ("used_memory", resident.clone()),
+        ("used_memory_rss", resident),
+        ("held_by_clients", shared.held_bytes().to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory_policy", "noeviction".to_owned()),
+    ]
+}
+
+/// Memory of this process as the kernel counts it, mapped file pages included; 0 where it does not tell.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+fn persistence_fields(_: &Shared) -> Vec<(&'static str, String)> {
+    // Every acknowledged write is durable, so nothing is ever waiting to be saved.
+    let fields = [
+        ("loading", "0"),
+        ("rdb_changes_since_last_save", "0"),
+        ("rdb_bgsave_in_progress", "0"),
+        ("rdb_last_bgsave_status", "ok"),
+        ("aof_enabled", "0"),
+    ];
+    fields.map(|(name, value)| (name, value.to_owned())).to_vec()
+}
+
+fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let counters = &shared.counters;
+    let fields = [
+        ("total_connections_received", &counters.connections),
+        ("total_commands_processed", &counters.commands),
+        ("total_net_input_bytes", &counters.input_bytes),
+        ("total_net_output_bytes", &counters.output_bytes),
+        ("rejected_connections", &counters.rejected),
+        ("total_error_replies", &counters.errors),
+        ("keyspace_hits", &counters.hits),
+        ("keyspace_misses", &counters.misses),
+    ];
+    fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec()
+}
+
+fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    match shared.store.len().keys {
+        0 => Vec::new(),
+        keys => vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))],
+    }
+}
+
+fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let stats = shared.store.stats();
+    vec![
+        ("engine", stats.engine),
+        ("medium", stats.medium),
+        ("durability", stats.durability),
+        ("durability_reason", stats.durability_reason.replace(['\r', '\n'], " ")),
+        ("keys", stats.keys.to_string()),
+        ("keys_pending", u8::from(stats.keys_pending).to_string()),
+        ("file_bytes", stats.file_bytes.to_string()),
+        ("live_bytes", stats.live_bytes.to_string()),
+        ("node_bytes", stats.node_bytes.to_string()),
+        ("recovery_us", stats.recovery_us.to_string()),
+        ("opened", stats.opened),
+    ]
+}

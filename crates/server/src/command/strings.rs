@@ -1,0 +1,228 @@
+//! GET, SET and their kin. The only type is the string of bytes; keys do not expire.
+
+use std::borrow::Cow;
+
+use bristlecone::Change;
+
+use super::{ALL_KEYS, Call, Command, CommandError, Flags, ONE_KEY, is};
+
+const GROUP: &str = "string";
+/// Why options of expiry are refused.
+pub const NO_EXPIRY: &str = "keys do not expire";
+
+/// The family's commands.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "get",
+        arity: 2,
+        flags: Flags::READ.and(Flags::FAST),
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Returns the value of a key.",
+        handler: |call| call.reply_value(call.argument(1)),
+    },
+    Command {
+        name: "set",
+        arity: -3,
+        flags: Flags::WRITE,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Sets the value of a key. Options: NX, XX, GET.",
+        handler: set,
+    },
+    Command {
+        name: "setnx",
+        arity: 3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Sets the value of a key only if it is absent.",
+        handler: setnx,
+    },
+    Command {
+        name: "setex",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Not supported yet: keys do not expire.",
+        handler: |_| Err(CommandError::Unsupported("SETEX".to_owned(), NO_EXPIRY)),
+    },
+    Command {
+        name: "psetex",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Not supported yet: keys do not expire.",
+        handler: |_| Err(CommandError::Unsupported("PSETEX".to_owned(), NO_EXPIRY)),
+    },
+    Command {
+        name: "mget",
+        arity: -2,
+        flags: Flags::READ,
+        keys: ALL_KEYS,
+        group: GROUP,
+        summary: "Returns the values of several keys.",
+        handler: mget,
+    },
+    Command {
+        name: "mset",
+        arity: -3,
+        flags: Flags::WRITE,
+        keys: (1, -1, 2),
+        group: GROUP,
+        summary: "Sets several keys, one after another.",
+        handler: mset,
+    },
+    Command {
+        name: "getset",
+        arity: 3,
+        flags: Flags::WRITE,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Sets the value of a key and returns the one before.",
+        handler: getset,
+    },
+    Command {
+        name: "getdel",
+        arity: 2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Removes a key and returns the value that it had.",
+        handler: getdel,
+    },
+    Command {
+        name: "strlen",
+        arity: 2,
+        flags: Flags::READ.and(Flags::FAST),
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Returns the length of a value in bytes.",
+        handler: strlen,
+    },
+    Command {
+        name: "append",
+        arity: 3,
+        flags: Flags::WRITE,
+        keys: ONE_KEY,
+        group: GROUP,
+        summary: "Appends to a value, or sets it; returns the new length.",
+        handler: append,
+    },
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Always,
+    IfAbsent,
+    IfPresent,
+}
+
+fn set(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (key, value) = (call.argument(1), call.argument(2));
+    let (mut condition, mut get) = (Condition::Always, false);
+    for option in call.rest(3) {
+        if is(option, "NX") && condition != Condition::IfPresent {
+            condition = Condition::IfAbsent;
+        } else if is(option, "XX") && condition != Condition::IfAbsent {
+            condition = Condition::IfPresent;
+        } else if is(option, "GET") {
+            get = true;
+        } else if ["EX", "PX", "EXAT", "PXAT", "KEEPTTL"].iter().any(|word| is(option, word)) {
+            let option = format!("the option {}", String::from_utf8_lossy(option).to_ascii_uppercase());
+            return Err(CommandError::Unsupported(option, NO_EXPIRY));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if condition == Condition::Always && !get {
+        call.shared.store.put(key, value)?;
+        call.reply.ok();
+        return Ok(());
+    }
+    let (mut stored, mut before) = (false, None);
+    call.shared.store.update(key, |old| {
+        stored = match condition {
+            Condition::Always => true,
+            Condition::IfAbsent => old.is_none(),
+            Condition::IfPresent => old.is_some(),
+        };
+        before = if get { old.map(<[u8]>::to_vec) } else { None };
+        if stored { Change::Put(Cow::Owned(value.to_vec())) } else { Change::Keep }
+    })?;
+    if get {
+        call.reply_option(before.as_deref())
+    } else {
+        if stored {
+            call.reply.ok()
+        } else {
+            call.reply.null()
+        }
+        Ok(())
+    }
+}
+
+fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let stored = call.shared.store.put_if_absent(call.argument(1), call.argument(2))?;
+    call.reply.flag(stored);
+    Ok(())
+}
+
+fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let keys = call.rest(1);
+    call.reply.array(keys.len());
+    keys.iter().try_for_each(|key| call.reply_value(key))
+}
+
+fn mset(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let pairs = call.rest(1).chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(CommandError::Arity("mset".to_owned()));
+    }
+    for pair in pairs {
+        call.shared.store.put(&pair[0], &pair[1])?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (key, value) = (call.argument(1), call.argument(2));
+    let mut before = None;
+    call.shared.store.update(key, |old| {
+        before = old.map(<[u8]>::to_vec);
+        Change::Put(Cow::Owned(value.to_vec()))
+    })?;
+    call.reply_option(before.as_deref())
+}
+
+fn getdel(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let mut before = None;
+    call.shared.store.update(call.argument(1), |old| {
+        before = old.map(<[u8]>::to_vec);
+        if before.is_some() { Change::Delete } else { Change::Keep }
+    })?;
+    call.count_lookup(before.is_some());
+    call.reply_option(before.as_deref())
+}
+
+fn strlen(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let found = call.shared.store.get_into(call.argument(1), &mut call.session.value)?;
+    call.count_lookup(found);
+    call.reply.count(if found { call.session.value.len() as u64 } else { 0 });
+    Ok(())
+}
+
+fn append(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (key, tail) = (call.argument(1), call.argument(2));
+    let mut bytes = 0;
+    call.shared.store.update(key, |old| {
+        let old = old.unwrap_or_default();
+        bytes = (old.len() + tail.len()) as u64;
+        Change::Put(Cow::Owned([old, tail].concat()))
+    })?;
+    call.reply.count(bytes);
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! SCAN's cursors: clients hold a number, the server the key behind it.
+//!
+//! Invariants
+//! * I1: the table is bounded in entries and in bytes; the oldest go first, and a cursor that went is an error for its
+//!   client, never a wrong place.
+//! * I2: a scan keeps two entries at most, its last two: a client that lost a reply may ask again with the cursor it has.
+//! * I3: a number is not given twice, not by another server process either (its upper half is drawn at random), so that
+//!   an old number is not taken for a new one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Most bytes of keys in the table.
+const KEY_BYTES_MAX: usize = 64 << 20;
+
+/// A number that a client holds; never 0.
+pub type CursorId = u64;
+
+#[derive(Debug)]
+struct Entry {
+    last_key: Vec<u8>,
+    parent: CursorId,
+}
+
+/// The bounded table of cursors.
+#[derive(Debug)]
+pub struct CursorTable {
+    /// By number, which is also the order of age.
+    entries: BTreeMap<CursorId, Entry>,
+    /// The newest child of a cursor, to find it again if the client asks twice.
+    children: HashMap<CursorId, CursorId>,
+    entries_max: usize,
+    key_bytes: usize,
+    next: CursorId,
+}
+
+impl CursorTable {
+    /// An empty table for at most `entries_max` cursors.
+    #[must_use]
+    pub fn new(entries_max: usize) -> Self {
+        // 31 random bits above 32 counted ones: clients keep cursors in signed 64-bit integers.
+        let random = RandomState::new().build_hasher().finish() >> 33;
+        Self {
+            entries: BTreeMap::new(),
+            children: HashMap::new(),
+            entries_max: entries_max.max(2),
+            key_bytes: 0,
+            next: (random << 32) | 1,
+        }
+    }
+
+    /// The key after which the cursor goes on; `None` if it is unknown (any more).
+    #[must_use]
+    pub fn last_key(&self, cursor: CursorId) -> Option<&[u8]> {
+        self.entries.get(&cursor).map(|entry| entry.last_key.as_slice())
+    }
+
+    /// Remembers a place that was reached from cursor `parent` (0 for a scan's first step), and forgets the one before
+    /// `parent`.
+    pub fn insert(&mut self, last_key: Vec<u8>, parent: CursorId) -> CursorId {
+        if let Some(grandparent) = self.entries.get(&parent).map(|entry| entry.parent) {
+            self.remove(grandparent);
+        }
+        if let Some(sibling) = self.children.get(&parent).copied().filter(|_| parent != 0) {
+            self.remove(sibling);
+        }
+        let cursor = self.next;
+        self.next += 1;
+        self.key_bytes += last_key.len();
+        self.entries.insert(cursor, Entry { last_key, parent });
+        if parent != 0 {
+            self.children.insert(parent, cursor);
+        }
+        while self.entries.len() > self.entries_max || self.key_bytes > KEY_BYTES_MAX {
+            let Some((&oldest, _)) = self.entries.first_key_value() else { break };
+            self.remove(oldest);
+        }
+        cursor
+    }
+
+    fn remove(&mut self, cursor: CursorId) {
+        if let Some(entry) = self.entries.remove(&cursor) {
+            self.key_bytes -= entry.last_key.len();
+            self.children.remove(&cursor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_scan_keeps_its_last_two_places_only() {
+        let mut table = CursorTable::new(100);
+        let mut cursor = 0;
+        for step in 0..1000_u32 {
+            let parent = cursor;
+            cursor = table.insert(step.to_be_bytes().to_vec(), parent);
+            assert_eq!(table.last_key(cursor), Some(step.to_be_bytes().as_slice()));
+            if step > 0 {
+                assert_eq!(table.last_key(parent), Some((step - 1).to_be_bytes().as_slice()));
+            }
+        }
+        assert_eq!(table.entries.len(), 2);
+        assert!(table.children.len() <= 2);
+    }
+
+    #[test]
+    fn a_client_that_repeats_a_cursor_gets_the_same_place_and_leaves_nothing_behind() {
+        let mut table = CursorTable::new(100);
+        let first = table.insert(b"a".to_vec(), 0);
+        for _ in 0..50 {
+            let second = table.insert(b"b".to_vec(), first);
+            assert_eq!(table.last_key(second), Some(b"b".as_slice()));
+            assert_eq!(table.last_key(first), Some(b"a".as_slice()));
+        }
+        assert_eq!(table.entries.len(), 2);
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many_or_too_large() {
+        let mut table = CursorTable::new(10);
+        let cursors: Vec<_> = (0..20_u8).map(|key| table.insert(vec![key], 0)).collect();
+        assert!(cursors[..10].iter().all(|&cursor| table.last_key(cursor).is_none()));
+        assert!(cursors[10..].iter().all(|&cursor| table.last_key(cursor).is_some()));
+        let mut table = CursorTable::new(1 << 20);
+        for _ in 0..2000 {
+            table.insert(vec![0; 65_535], 0);
+        }
+        assert!(table.key_bytes <= KEY_BYTES_MAX);
+    }
+
+    #[test]
+    fn numbers_fit_signed_integers_and_are_never_zero() {
+        for _ in 0..100 {
+            let cursor = CursorTable::new(1).insert(Vec::new(), 0);
+            assert!(cursor > 0 && i64::try_from(cursor).is_ok());
+        }
+    }
+}

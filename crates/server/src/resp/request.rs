@@ -1,0 +1,344 @@
+//! The request parser: bytes as they arrive in, commands out.
+//!
+//! Invariants
+//! * I1: no memory is taken for what is only declared. An argument's bytes are counted when they have arrived; the list of
+//!   arguments grows as they come.
+//! * I2: every byte is looked at a bounded number of times, however the input is cut: what was parsed is consumed, and
+//!   an unfinished header line is at most [`HEADER_BYTES_MAX`] long, an unfinished inline line is searched from where
+//!   the last search ended.
+//! * I3: the same bytes give the same commands, however they are cut.
+//! * I4: after an error the parser is not used again: the connection closes.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Longest header line (`*3`, `$5`) without its end, in bytes. A sign and the digits of an `i64` fit.
+const HEADER_BYTES_MAX: usize = 32;
+/// What an argument costs beside its own bytes (its entry in the list and its header), in bytes.
+const ARGUMENT_OVERHEAD_BYTES: usize = 48;
+/// Room made in the list of arguments before any has arrived.
+const ARGUMENTS_RESERVED: usize = 8;
+
+/// Bounds on one command. Beyond them the client gets a protocol error.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Longest bulk string in bytes.
+    pub bulk_bytes_max: usize,
+    /// Most arguments of a command, its name included.
+    pub arguments_max: usize,
+    /// Longest inline command in bytes.
+    pub inline_bytes_max: usize,
+    /// Most bytes of a command, all arguments together with what it costs to hold them.
+    pub command_bytes_max: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            bulk_bytes_max: 256 << 20,
+            arguments_max: 1 << 20,
+            inline_bytes_max: 64 << 10,
+            command_bytes_max: 512 << 20,
+        }
+    }
+}
+
+/// Why a request cannot be understood. The text is Redis's own where Redis has one, because clients look at it.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// `*` without a number, with a negative one other than -1, or with one beyond the limit.
+    #[error("invalid multibulk length")]
+    ArrayLength,
+    /// `$` without a number, with a negative one, or with one beyond the limit.
+    #[error("invalid bulk length")]
+    BulkLength,
+    /// An array whose element is not a bulk string.
+    #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
+    ExpectedBulk(u8),
+    /// A bulk string that does not end where it said.
+    #[error("expected CRLF after a bulk string")]
+    BulkEnd,
+    /// A header line that does not end.
+    #[error("too big count string")]
+    HeaderTooLong,
+    /// A header line that ends in a line feed without a carriage return.
+    #[error("expected CRLF after a length")]
+    HeaderEnd,
+    /// An inline command that does not end.
+    #[error("too big inline request")]
+    InlineTooLong,
+    /// Quotes that do not match in an inline command.
+    #[error("unbalanced quotes in request")]
+    Quotes,
+    /// More bytes than one command may have.
+    #[error("a command of more than {0} bytes")]
+    CommandTooLong(usize),
+}
+
+/// What the parser is in the middle of.
+#[derive(Debug, Default)]
+enum State {
+    /// Before the first byte of a command.
+    #[default]
+    Start,
+    /// In an inline line, of which this many bytes were searched for its end.
+    Inline { searched: usize },
+    /// In an array: this many arguments are still to come; the length of the one that is arriving, if known.
+    Array { missing: usize, bulk_bytes: Option<usize> },
+}
+
+/// Parses requests incrementally. Feed it the connection's buffer whenever bytes have arrived.
+#[derive(Debug)]
+pub struct RequestParser {
+    limits: RequestLimits,
+    state: State,
+    arguments: Vec<Bytes>,
+    /// Bytes declared by the command so far, overhead included.
+    command_bytes: usize,
+    /// Bytes of the arguments that are complete.
+    arrived_bytes: usize,
+}
+
+impl RequestParser {
+    /// A parser before its first byte.
+    #[must_use]
+    pub fn new(limits: RequestLimits) -> Self {
+        Self { limits, state: State::Start, arguments: Vec::new(), command_bytes: 0, arrived_bytes: 0 }
+    }
+
+    /// Bytes held for the unfinished command, beside those still in the buffer.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.arrived_bytes + self.arguments.capacity() * size_of::<Bytes>()
+    }
+
+    /// Bytes that would complete the argument that is arriving (a hint for the size of the next read).
+    #[must_use]
+    pub fn wanted_bytes(&self, buffered: usize) -> usize {
+        match self.state {
+            State::Array { bulk_bytes: Some(bytes), .. } => (bytes + 2).saturating_sub(buffered),
+            _ => 0,
+        }
+    }
+
+    /// Takes the next command from the front of `buffer`; `None` if more bytes are needed. Commands without arguments
+    /// (an empty line, `*0`, `*-1`) are passed over.
+    ///
+    /// # Errors
+    /// What cannot be a command, or exceeds the limits.
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Vec<Bytes>>, ProtocolError> {
+        loop {
+            let done = match self.state {
+                State::Start => match buffer.first() {
+                    None => return Ok(None),
+                    Some(b'*') => self.array_header(buffer)?,
+                    Some(_) => {
+                        self.state = State::Inline { searched: 0 };
+                        continue;
+                    }
+                },
+                State::Inline { searched } => self.inline(buffer, searched)?,
+                State::Array { missing, bulk_bytes: None } => self.bulk_header(buffer, missing)?,
+                State::Array { missing, bulk_bytes: Some(bytes) } => self.bulk(buffer, missing, bytes)?,
+            };
+            match done {
+                Step::Wait => return Ok(None),
+                Step::On => {}
+                Step::Command => {
+                    self.state = State::Start;
+                    self.command_bytes = 0;
+                    self.arrived_bytes = 0;
+                    let arguments = std::mem::take(&mut self.arguments);
+                    if !arguments.is_empty() {
+                        return Ok(Some(arguments));
+                    }
+                }
+            }
+        }
+    }
+
+    fn array_header(&mut self, buffer: &mut BytesMut) -> Result<Step, ProtocolError> {
+        let Some(line) = header_line(buffer)? else { return Ok(Step::Wait) };
+        let count = decimal(&line[1..]).ok_or(ProtocolError::ArrayLength)?;
+        buffer.advance(line.len() + 2);
+        if count <= 0 {
+            return if count < -1 { Err(ProtocolError::ArrayLength) } else { Ok(Step::Command) };
+        }
+        let missing = usize::try_from(count).map_err(|_| ProtocolError::ArrayLength)?;
+        if missing > self.limits.arguments_max {
+            return Err(ProtocolError::ArrayLength);
+        }
+        self.arguments.reserve(missing.min(ARGUMENTS_RESERVED));
+        self.state = State::Array { missing, bulk_bytes: None };
+        Ok(Step::On)
+    }
+
+    fn bulk_header(&mut self, buffer: &mut BytesMut, missing: usize) -> Result<Step, ProtocolError> {
+        match buffer.first() {
+            None => return Ok(Step::Wait),
+            Some(b'$') => {}
+            Some(&other) => return Err(ProtocolError::ExpectedBulk(other)),
+        }
+        let Some(line) = header_line(buffer)? else { return Ok(Step::Wait) };
+        let bytes = decimal(&line[1..]).and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes =
+            bytes.filter(|&bytes| bytes <= self.limits.bulk_bytes_max).ok_or(ProtocolError::BulkLength)?;
+        buffer.advance(line.len() + 2);
+        self.command_bytes += bytes + ARGUMENT_OVERHEAD_BYTES;
+        if self.command_bytes > self.limits.command_bytes_max {
+            return Err(ProtocolError::CommandTooLong(self.limits.command_bytes_max));
+        }
+        self.state = State::Array { missing, bulk_bytes: Some(bytes) };
+        Ok(Step::On)
+    }
+
+    fn bulk(&mut self, buffer: &mut BytesMut, missing: usize, bytes: usize) -> Result<Step, ProtocolError> {
+        // The end is judged byte by byte as it comes, so that a wrong one is an error at once.
+        if buffer.get(bytes).is_some_and(|&end| end != b'\r')
+            || buffer.get(bytes + 1).is_some_and(|&end| end != b'\n')
+        {
+            return Err(ProtocolError::BulkEnd);
+        }
+        if buffer.len() < bytes + 2 {
+            return Ok(Step::Wait);
+        }
+        self.arguments.push(buffer.split_to(bytes).freeze());
+        self.arrived_bytes += bytes;
+        buffer.advance(2);
+        if missing == 1 {
+            return Ok(Step::Command);
+        }
+        self.state = State::Array { missing: missing - 1, bulk_bytes: None };
+        Ok(Step::On)
+    }
+
+    fn inline(&mut self, buffer: &mut BytesMut, searched: usize) -> Result<Step, ProtocolError> {
+        let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') else {
+            if buffer.len() > self.limits.inline_bytes_max {
+                return Err(ProtocolError::InlineTooLong);
+            }
+            self.state = State::Inline { searched: buffer.len() };
+            return Ok(Step::Wait);
+        };
+        let line = buffer.split_to(searched + end + 1).freeze();
+        let line = &line[..line.len() - 1];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.len() > self.limits.inline_bytes_max {
+            return Err(ProtocolError::InlineTooLong);
+        }
+        self.arguments = split_line(line)?;
+        Ok(Step::Command)
+    }
+}
+
+enum Step {
+    /// More bytes are needed.
+    Wait,
+    /// Something was consumed.
+    On,
+    /// A command is complete.
+    Command,
+}
+
+/// The header line at the front of the buffer without its CRLF; `None` while it is unfinished.
+fn header_line(buffer: &BytesMut) -> Result<Option<&[u8]>, ProtocolError> {
+    let window = &buffer[..buffer.len().min(HEADER_BYTES_MAX)];
+    match window.iter().position(|&byte| byte == b'\n') {
+        Some(end) => window[..end].strip_suffix(b"\r").map(Some).ok_or(ProtocolError::HeaderEnd),
+        None if window.len() == HEADER_BYTES_MAX => Err(ProtocolError::HeaderTooLong),
+        None => Ok(None),
+    }
+}
+
+/// A decimal number: an optional minus sign and digits, nothing else.
+fn decimal(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    let mut number = 0_i64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    Some(if negative { -number } else { number })
+}
+
+/// Splits an inline line into arguments: blanks between them; double quotes with the escapes `\n \r \t \b \a \xHH`,
+/// single quotes with `\'`. A closing quote must be followed by a blank or the end.
+fn split_line(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
+    let mut arguments = Vec::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        if at == line.len() {
+            return Ok(arguments);
+        }
+        let mut argument = Vec::new();
+        while let Some(&byte) = line.get(at) {
+            match byte {
+                _ if byte.is_ascii_whitespace() => break,
+                b'"' | b'\'' => at = quoted(line, at + 1, byte, &mut argument)?,
+                _ => {
+                    argument.push(byte);
+                    at += 1;
+                }
+            }
+        }
+        arguments.push(Bytes::from(argument));
+    }
+}
+
+/// Reads up to the closing quote; gives the position behind it.
+fn quoted(line: &[u8], mut at: usize, quote: u8, argument: &mut Vec<u8>) -> Result<usize, ProtocolError> {
+    loop {
+        match &line[at.min(line.len())..] {
+            [] => return Err(ProtocolError::Quotes),
+            [end, rest @ ..] if *end == quote => {
+                return match rest.first() {
+                    Some(next) if !next.is_ascii_whitespace() => Err(ProtocolError::Quotes),
+                    _ => Ok(at + 1),
+                };
+            }
+            [b'\\', b'\'', ..] if quote == b'\'' => {
+                argument.push(b'\'');
+                at += 2;
+            }
+            [b'\\', b'x', high, low, ..]
+                if quote == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                argument.push(hex_digit(*high) << 4 | hex_digit(*low));
+                at += 4;
+            }
+            [b'\\', escaped, ..] if quote == b'"' => {
+                argument.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                at += 2;
+            }
+            [byte, ..] => {
+                argument.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn hex_digit(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
