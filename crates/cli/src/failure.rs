@@ -20,6 +20,9 @@ pub enum Failure {
     /// The server stopped otherwise than on request.
     #[error(transparent)]
     Server(#[from] server::Error),
+    /// An experiment ended early.
+    #[error(transparent)]
+    Lab(#[from] lab::Error),
     /// The system refused something.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),

@@ -4,6 +4,7 @@
 //! found. A reader of the output that goes away (`scan | head`) is no error.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod common;
 mod failure;
@@ -53,6 +54,8 @@ enum Command {
     Scan(scan::Arguments),
     /// Print sizes and counts of a store.
     Stats(stats::Arguments),
+    /// Measure operations beside the memory itself.
+    Bench(bench::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Del(arguments) => put::run_del(&arguments),
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
     };
     match result {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pmem::native::{FenceOp, FlushOp};
-use pmem::{Durability, Medium, Native};
+use pmem::{Durability, Native};
 use tree::{Slotted, Sorted, Tree, TreeOptions, Volatile, WriteAtomic};
 
 use crate::Error;
