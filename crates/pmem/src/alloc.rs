@@ -35,8 +35,10 @@ use crate::region::{INTENTS, INTENTS_AT, Region, checked, unchecked};
 /// What a chunk's blocks are; recovery asks a different question for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Index nodes, aligned to lines.
-    Node,
+    /// Leaves of an index, aligned to lines.
+    Leaf,
+    /// Inner nodes of an index: apart from the leaves, so that few pages hold them all.
+    Inner,
     /// Records that a leaf entry points to.
     Record,
     /// Separator keys that inner entries point to.
@@ -46,7 +48,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::Node, Kind::Record, Kind::Separator, Kind::Piece];
+    const ALL: [Kind; 5] = [Kind::Leaf, Kind::Inner, Kind::Record, Kind::Separator, Kind::Piece];
+
+    /// True for nodes of an index.
+    pub fn is_node(self) -> bool {
+        matches!(self, Kind::Leaf | Kind::Inner)
+    }
 
     fn code(self) -> u64 {
         self as u64 + 1
@@ -78,7 +85,7 @@ impl Class {
     fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
         let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
         let room = chunk_bytes - 64;
-        let block_bytes = if kind == Kind::Node || bytes <= 256 {
+        let block_bytes = if kind.is_node() || bytes <= 256 {
             bytes
         } else if bytes > room / 10 {
             let blocks = room / bytes;
@@ -96,7 +103,7 @@ impl Class {
     fn align(self) -> u64 {
         match self.kind {
             // A node of a power of two bytes never crosses a page.
-            Kind::Node => (1 << self.block_bytes.trailing_zeros()).clamp(64, 4096),
+            kind if kind.is_node() => (1 << self.block_bytes.trailing_zeros()).clamp(64, 4096),
             _ => UNIT,
         }
     }

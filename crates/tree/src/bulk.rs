@@ -91,7 +91,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             L::compose(medium, &self.shape, last, true, entries, end, writer.edit(0));
             return Ok((1, None));
         };
-        let leaf = self.take_node(writer)?;
+        let leaf = self.take_node(writer, 0)?;
         let first: &Entry = &entries[0].entry;
         let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, &greatest.entry, first)?;
         self.compose_new(writer, 0, leaf, entries, end);

@@ -96,7 +96,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             return walk.report.problem(format!("no node of level {level} at {:#x}", node.0));
         };
         walk.report.nodes += 1;
-        walk.owned.insert(node.0, Kind::Node);
+        walk.owned.insert(node.0, if level == 0 { Kind::Leaf } else { Kind::Inner });
         if let Some(fault) = L::fault(medium, &self.shape, node) {
             return walk.report.problem(format!("node {:#x}: {fault}", node.0));
         }

@@ -27,7 +27,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// descent arrives at is in the tree; garbage in a block that is not can only lead elsewhere.
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
-            Kind::Node => class.block_bytes == self.shape.bytes() && self.owns_node(Node(at)),
+            Kind::Leaf | Kind::Inner => class.block_bytes == self.shape.bytes() && self.owns_node(Node(at)),
             Kind::Record | Kind::Separator => {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)

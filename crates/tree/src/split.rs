@@ -50,7 +50,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         entries.insert(rank, Placed { kept: None, entry });
         let middle = if appending { entries.len() - 1 } else { entries.len() / 2 };
         let (left, right) = entries.split_at(middle);
-        let sibling = self.take_node(writer)?;
+        let sibling = self.take_node(writer, 0)?;
         let key = S::separate(
             &self.region,
             &mut writer.allocator,
@@ -99,7 +99,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             entries.insert(rank, Placed { kept: None, entry });
             let middle = if at_end { entries.len() - 2 } else { entries.len() / 2 };
             let promoted = entries[middle].entry;
-            let sibling = self.take_node(writer)?;
+            let sibling = self.take_node(writer, link.level)?;
             let right_link = Link { node: Node(promoted.payload), level: link.level };
             self.compose_new(writer, edits, sibling, &entries[middle + 1..], right_link);
             L::compose(medium, &self.shape, parent, true, &entries[..middle], link, writer.edit(edits + 1));
@@ -108,7 +108,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         }
         let old = self.root();
         let level = self.shape.link(medium, old).map_or(0, |link| link.level) + 1;
-        let root = self.take_node(writer)?;
+        let root = self.take_node(writer, level)?;
         let only = Placed { kept: None, entry: Entry { key: rising.key, payload: rising.right.0 } };
         self.compose_new(writer, edits, root, &[only], Link { node: old, level });
         self.edit_root(writer, edits + 1, root);

@@ -153,7 +153,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     fn make_root(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         let writer = &mut *writer;
-        let root = self.take_node(writer)?;
+        let root = self.take_node(writer, 0)?;
         let link = Link { node: Node(0), level: 0 };
         L::compose(self.region.medium(), &self.shape, root, false, &[], link, &mut writer.edits[0]);
         self.edit_root(writer, 1, root);
@@ -177,9 +177,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.root.store(root.0, Ordering::Release);
     }
 
-    /// Takes a block for a new node.
-    pub(crate) fn take_node(&self, writer: &mut Writer<S>) -> Result<Node> {
-        writer.allocator.take(&self.region, &mut writer.log, Kind::Node, self.shape.bytes()).map(Node)
+    /// Takes a block for a new node of this level.
+    pub(crate) fn take_node(&self, writer: &mut Writer<S>, level: usize) -> Result<Node> {
+        let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
+        writer.allocator.take(&self.region, &mut writer.log, kind, self.shape.bytes()).map(Node)
     }
 
     /// Writes edit number `number`: the root becomes `root`.
