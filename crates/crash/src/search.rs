@@ -47,6 +47,30 @@ struct Outer<'a> {
     choices: &'a [usize],
 }
 
+/// A crash point, in a step or inside recovery.
+struct Point<'a, S: Subject> {
+    scene: &'a Scene<'a, S>,
+    open: &'a Open,
+    event: usize,
+    outer: Option<&'a Outer<'a>>,
+}
+
+impl<S: Subject> Point<'_, S> {
+    fn crash(&self, taken: &[Taken]) -> Crash {
+        let choices = taken.iter().map(|taken| taken.choice).collect();
+        let phase = self.scene.phase;
+        match self.outer {
+            None => Crash { phase, event: self.event, choices, inside: None },
+            Some(outer) => Crash {
+                phase,
+                event: outer.event,
+                choices: outer.choices.to_vec(),
+                inside: Some((self.event, choices)),
+            },
+        }
+    }
+}
+
 impl<S: Subject> Search<'_, S> {
     /// True if enough was found.
     pub(crate) fn is_over(&self) -> bool {
@@ -80,41 +104,54 @@ impl<S: Subject> Search<'_, S> {
         }
         self.report.crash_points += 1;
         let before = self.report.images;
-        self.images(scene, open, event, None);
+        self.images(&Point { scene, open: &open, event, outer: None });
         let images = self.report.images - before;
         if self.report.worst.is_none_or(|worst| images > worst.images) {
             self.report.worst = Some(Worst { phase: scene.phase, event, images });
         }
     }
 
-    fn images(&mut self, scene: &Scene<'_, S>, open: Open, event: usize, outer: Option<&Outer<'_>>) {
-        self.report.capped_lines += open.lines.iter().filter(|(_, choices)| choices.capped).count() as u64;
-        let cap = if outer.is_none() { self.options.cap } else { self.options.nested_cap };
-        let previous = self.stage.install(open.clone());
-        let mut script = match (&self.options.only, outer) {
+    fn images(&mut self, point: &Point<'_, S>) {
+        let capped = point.open.lines.iter().filter(|(_, choices)| choices.capped);
+        self.report.capped_lines += capped.count() as u64;
+        let cap = if point.outer.is_none() { self.options.cap } else { self.options.nested_cap };
+        let previous = self.stage.install(point.open.clone());
+        let mut script = match (&self.options.only, point.outer) {
             (None, _) => Vec::new(),
             (Some(only), None) => only.choices.clone(),
             (Some(only), Some(_)) => {
                 only.inside.as_ref().map(|(_, choices)| choices.clone()).unwrap_or_default()
             }
         };
-        let mut shared = None;
+        let (mut shared, mut last) = (None, Vec::new());
         for image in 1.. {
-            let taken = self.image(scene, &open, event, script, Beyond::First, shared, outer);
+            let violations = self.report.violations.len();
+            let taken = self.image(point, script, Beyond::First, shared);
+            if !same_lines(&last, &taken, shared) {
+                let message = "the subject is not deterministic: the same image was read in another order";
+                self.violation(
+                    point.scene.phase,
+                    point.scene.name,
+                    Some(point.crash(&taken)),
+                    message.to_owned(),
+                );
+            }
             let advanced = if self.is_over() || self.options.only.is_some() { None } else { advance(&taken) };
             let Some(next) = advanced else { break };
             if image >= cap {
-                self.sample(scene, &open, event, outer);
+                self.sample(point);
                 break;
             }
-            shared = Some(next.len() - 1);
-            script = next;
+            // The recovery of a broken image was not crashed into: the next image cannot rely on that.
+            let broken = self.report.violations.len() > violations;
+            shared = (!broken).then_some(next.len() - 1);
+            (script, last) = (next, taken);
         }
         self.stage.install(previous);
     }
 
     /// Images with random choices, for a crash point that has too many.
-    fn sample(&mut self, scene: &Scene<'_, S>, open: &Open, event: usize, outer: Option<&Outer<'_>>) {
+    fn sample(&mut self, point: &Point<'_, S>) {
         self.report.sampled_points += 1;
         let place = self.report.crash_points ^ (self.report.nested_points << 32);
         let mut rng = fastrand::Rng::with_seed(self.options.seed ^ place);
@@ -122,46 +159,30 @@ impl<S: Subject> Search<'_, S> {
             if self.is_over() {
                 return;
             }
-            self.image(scene, open, event, Vec::new(), Beyond::Random(rng.fork()), None, outer);
+            self.image(point, Vec::new(), Beyond::Random(rng.fork()), None);
         }
     }
 
     /// Judges one image, then the crashes inside its recovery. `shared` choices are those of the image before it.
-    #[allow(clippy::too_many_arguments)]
     fn image(
         &mut self,
-        scene: &Scene<'_, S>,
-        open: &Open,
-        event: usize,
+        point: &Point<'_, S>,
         script: Vec<usize>,
         beyond: Beyond,
         shared: Option<usize>,
-        outer: Option<&Outer<'_>>,
     ) -> Vec<Taken> {
-        match outer {
+        match point.outer {
             None => self.report.images += 1,
             Some(_) => self.report.nested_images += 1,
         }
+        let scene = point.scene;
         self.stage.begin(script, beyond);
         let verdict = quietly(|| judge::<S>(&self.stage, self.config, &scene.expect, scene.continuation));
         let taken = self.stage.end();
-        let choices: Vec<usize> = taken.iter().map(|taken| taken.choice).collect();
         match verdict {
-            Err(message) => {
-                let crash = match outer {
-                    None => Crash { phase: scene.phase, event, choices, inside: None },
-                    Some(outer) => Crash {
-                        phase: scene.phase,
-                        event: outer.event,
-                        choices: outer.choices.to_vec(),
-                        inside: Some((event, choices)),
-                    },
-                };
-                self.violation(scene.phase, scene.name, Some(crash), message);
-            }
-            Ok(judged) if outer.is_none() && self.options.nested => {
-                let outer = Outer { event, choices: &choices };
-                self.inside_recovery(scene, open, &taken, judged, shared, &outer);
+            Err(message) => self.violation(scene.phase, scene.name, Some(point.crash(&taken)), message),
+            Ok(judged) if point.outer.is_none() && self.options.nested => {
+                self.inside_recovery(point, &taken, judged, shared);
             }
             Ok(_) => {}
         }
@@ -170,19 +191,20 @@ impl<S: Subject> Search<'_, S> {
 
     fn inside_recovery(
         &mut self,
-        scene: &Scene<'_, S>,
-        open: &Open,
+        point: &Point<'_, S>,
         taken: &[Taken],
         judged: Judged,
         shared: Option<usize>,
-        outer: &Outer<'_>,
     ) {
         discover(&judged.recovery, &mut self.report.mutants);
         let events = self.seen_by_model(judged.recovery);
         if !events.iter().any(Recorded::is_store) {
             return;
         }
-        let mut ground = Ground::new(&self.stage, open, taken);
+        let choices: Vec<usize> = taken.iter().map(|taken| taken.choice).collect();
+        let outer = &Outer { event: point.event, choices: &choices };
+        let scene = point.scene;
+        let mut ground = Ground::new(&self.stage, point.open, taken);
         let mut model = Model::new(self.options.line_cap, self.options.seed);
         let mut stored = false;
         for (event, recorded) in events.iter().enumerate() {
@@ -198,7 +220,7 @@ impl<S: Subject> Search<'_, S> {
             && !model.is_settled()
         {
             ground.reach(taken.len(), judged.len);
-            let scene = Scene { expect: Expect::exactly(seen), name: scene.name, ..*scene };
+            let scene = Scene { expect: Expect::exactly(seen), ..*scene };
             self.nested_point(&scene, ground.open(&mut model), events.len(), outer);
         }
         ground.leave();
@@ -210,8 +232,17 @@ impl<S: Subject> Search<'_, S> {
             return;
         }
         self.report.nested_points += 1;
-        self.images(scene, open, event, Some(outer));
+        self.images(&Point { scene, open: &open, event, outer: Some(outer) });
     }
+}
+
+/// Whether two images with the same first choices, and one more to be made, read the same lines up to there.
+fn same_lines(last: &[Taken], taken: &[Taken], shared: Option<usize>) -> bool {
+    let Some(shared) = shared else { return true };
+    let lines =
+        |taken: &[Taken]| taken.get(..=shared).map(|taken| taken.iter().map(|t| (t.line, t.count)).collect());
+    let (before, now): (Option<Vec<_>>, Option<Vec<_>>) = (lines(last), lines(taken));
+    now.is_some() && before == now
 }
 
 /// The script after `taken`: the last choice with a content left is advanced. `None` when all were seen.
