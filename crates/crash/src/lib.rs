@@ -20,6 +20,55 @@
 //! * I2: between two images the stage holds exactly the known-durable words (every change has an undo entry).
 //! * I3: a line is branched on at most once per image, when it is first read or first stored to.
 //! * I4: what is not explored is counted: capped lines, sampled crash points.
+//!
+//! # Example
+//! One word, published, flushed and fenced. Without the fence an acknowledged value could be lost.
+//! ```
+//! use crash::{Contents, Options, Subject, Workload, explore, explore_mutant, mutants};
+//! use pmem::{Fence, Medium, Observed};
+//!
+//! struct Word(Observed);
+//!
+//! impl Subject for Word {
+//!     type Op = u64;
+//!     type Config = ();
+//!     fn size(_: &()) -> (u64, u64) {
+//!         (64, 64)
+//!     }
+//!     fn create(medium: Observed, _: &()) -> Result<Self, String> {
+//!         Ok(Self(medium))
+//!     }
+//!     fn recover(medium: Observed, _: &()) -> Result<Self, String> {
+//!         Ok(Self(medium))
+//!     }
+//!     fn apply(&mut self, value: &u64) -> Result<(), String> {
+//!         self.0.publish(0, *value);
+//!         self.0.flush(0, 8);
+//!         self.0.fence(Fence::Commit);
+//!         Ok(())
+//!     }
+//!     fn apply_model(value: &u64, model: &mut Contents) {
+//!         model.insert(b"word".to_vec(), value.to_le_bytes().to_vec());
+//!     }
+//!     fn verify(&self) -> Result<Contents, String> {
+//!         let word = Some(self.0.word(0)).filter(|word| *word != 0);
+//!         Ok(word.map(|word| (b"word".to_vec(), word.to_le_bytes().to_vec())).into_iter().collect())
+//!     }
+//!     fn continuation(value: &u64) -> Vec<u64> {
+//!         vec![value + 1]
+//!     }
+//!     fn close(self) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let (workload, options) = (Workload::<Word>::new((), [5, 1 << 40 | 6]), Options::default());
+//! let report = explore(&workload, &options);
+//! assert!(!report.is_violated(), "{report}");
+//! for mutant in mutants(&report) {
+//!     assert!(explore_mutant(&workload, &options, Some(mutant)).is_violated(), "{mutant} survived");
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod explore;

@@ -123,9 +123,13 @@ fn a_verification_that_stores_is_a_violation() {
 
 #[test]
 fn an_operation_that_fails_without_a_crash_is_a_violation() {
-    let violation = caught(Flaw::ApplyFails);
-    assert_eq!(violation.crash, None);
-    assert!(violation.message.contains("no"), "{violation}");
+    let workload = Workload::<Pair>::new(Flaw::ApplyFails, [Set(1, 2)]);
+    let report = explore(&workload, &Options { continuation: false, ..Options::default() });
+    assert_eq!(
+        (report.violations[0].crash.clone(), report.violations[0].message.as_str()),
+        (None, "full of holes")
+    );
+    assert!(caught(Flaw::ApplyFails).message.contains("continuation"), "it fails after recovery too");
 }
 
 #[test]

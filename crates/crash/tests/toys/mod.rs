@@ -133,7 +133,7 @@ impl Subject for Pair {
         if medium.word(MAGIC_AT) != MAGIC {
             return Err("never created".to_owned());
         }
-        if *flaw == Flaw::Moody && MOOD.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+        if *flaw == Flaw::Moody && MOOD.fetch_add(1, Ordering::Relaxed) % 3 == 1 {
             medium.word(HOME_B);
             medium.word(HOME_A);
         }
@@ -145,7 +145,7 @@ impl Subject for Pair {
     fn apply(&mut self, op: &Set) -> Result<(), String> {
         let (medium, flaw) = (&self.medium, self.flaw);
         match flaw {
-            Flaw::ApplyFails => return Err("no".to_owned()),
+            Flaw::ApplyFails => return Err("full of holes".to_owned()),
             Flaw::BreaksLater if self.recovered => return Ok(()),
             _ => {}
         }
