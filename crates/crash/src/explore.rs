@@ -74,6 +74,18 @@ pub fn explore<S: Subject>(workload: &Workload<S>, options: &Options) -> Report 
     explore_mutant(workload, options, None)
 }
 
+/// Explores workloads one after the other until enough was found.
+pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> Report {
+    let mut total = Report::default();
+    for workload in workloads {
+        if total.violations.len() >= options.violations_max {
+            break;
+        }
+        total.merge(explore(workload, options));
+    }
+    total
+}
+
 /// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant whose report must be violated.
 pub fn explore_mutant<S: Subject>(
     workload: &Workload<S>,

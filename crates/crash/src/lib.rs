@@ -2,17 +2,17 @@
 //!
 //! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. A [`Workload`] is run on it; the stores, flushes and
 //! fences of each step are recorded; before every fence and at the end of every step the crash model ([`line`],
-//! [`model`]) says what each line may hold, and every image is recovered and judged ([`judge`]).
+//! [`model`]) says what each line may hold, and every image is recovered and judged ([`mod@judge`]).
 //!
 //! * [`subject`]: what the crate asks of the thing under test, workloads, and generators of workloads.
 //! * [`line`]: the contents one cache line may have after a crash.
 //! * [`model`]: the same for all lines: replays events, advances what is durable at fences.
 //! * [`tape`]: the recorder of a running subject.
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
-//! * [`judge`]: the oracle on one image.
+//! * [`mod@judge`]: the oracle on one image.
 //! * [`search`]: all images of one crash point, and of the crash points inside recovery.
-//! * [`explore`]: a whole workload: create, steps, close.
-//! * [`mutate`], [`mutants`]: the reverse proof: without any one flush or fence some image must break.
+//! * [`mod@explore`]: a whole workload: create, steps, close.
+//! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
 //! * [`report`]: what was explored and what was found.
 //!
 //! Invariants of the room:
@@ -83,10 +83,10 @@ pub mod stage;
 pub mod subject;
 pub mod tape;
 
-pub use explore::{Options, explore, explore_mutant};
+pub use explore::{Options, explore, explore_all, explore_mutant};
 pub use line::{Choices, Words};
 pub use model::Model;
-pub use mutants::{Argued, MutationReport, Spot, mutants, run_mutants};
+pub use mutants::{Argued, MutationReport, Spot, canary, mutants, run_mutants};
 pub use mutate::{Kind, Mutant};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};

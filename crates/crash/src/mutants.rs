@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::explore::{Options, explore_mutant};
+use crate::explore::{Options, explore_all, explore_mutant};
 use crate::mutate::{Kind, Mutant};
 use crate::report::{Report, Violation};
 use crate::subject::{Subject, Workload};
@@ -105,21 +105,14 @@ pub fn run_mutants<S: Subject>(
     options: &Options,
     argued: &[Argued],
 ) -> MutationReport {
-    let mut report = MutationReport::default();
-    for workload in workloads {
-        report.base.merge(explore_mutant(workload, options, None));
-        if report.base.is_violated() {
-            return report;
-        }
-    }
     let options = Options { violations_max: 1, ..options.clone() };
+    let mut report = MutationReport { base: explore_all(workloads, &options), ..MutationReport::default() };
+    if report.base.is_violated() {
+        return report;
+    }
     let mut needed = vec![false; argued.len()];
     for mutant in mutants(&report.base) {
-        let mut explored = workloads.iter().map(|workload| explore_mutant(workload, &options, Some(mutant)));
-        let killed = explored.find_map(|run| {
-            report.images += run.images + run.nested_images;
-            run.violations.into_iter().next()
-        });
+        let killed = kill(workloads, &options, mutant, &mut report.images);
         let argument = argued.iter().position(|argued| argued.spot.matches(&mutant));
         match (killed, argument) {
             (Some(violation), _) => report.killed.push((mutant, violation)),
@@ -133,4 +126,42 @@ pub fn run_mutants<S: Subject>(
     report.stale =
         argued.iter().zip(needed).filter(|(_, needed)| !needed).map(|(argued, _)| *argued).collect();
     report
+}
+
+/// The first violation that `mutant` causes.
+fn kill<S: Subject>(
+    workloads: &[Workload<S>],
+    options: &Options,
+    mutant: Mutant,
+    images: &mut u64,
+) -> Option<Violation> {
+    workloads.iter().find_map(|workload| {
+        let run = explore_mutant(workload, options, Some(mutant));
+        *images += run.images + run.nested_images;
+        run.violations.into_iter().next()
+    })
+}
+
+/// Breaks the subject at `spot` on purpose, and returns how each such mutant was caught.
+///
+/// # Errors
+/// The workloads are violated as they are, `spot` names no site that does anything, or a mutant there is not caught: the
+/// exploration is not to be trusted.
+pub fn canary<S: Subject>(
+    workloads: &[Workload<S>],
+    options: &Options,
+    spot: &Spot,
+) -> Result<Vec<Violation>, String> {
+    let options = Options { violations_max: 1, ..options.clone() };
+    let base = explore_all(workloads, &options);
+    if let Some(violation) = base.violations.first() {
+        return Err(format!("without the canary: {violation}"));
+    }
+    let found = spot.find(&base);
+    if found.is_empty() {
+        return Err(format!("no {:?} at `{}` in {}", spot.kind, spot.contains, spot.file_suffix));
+    }
+    let caught =
+        |mutant| kill(workloads, &options, mutant, &mut 0).ok_or_else(|| format!("{mutant} is not caught"));
+    found.into_iter().map(caught).collect()
 }

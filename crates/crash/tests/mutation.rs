@@ -3,7 +3,7 @@
 mod toys;
 
 use crash::{
-    Argued, Kind, Mutant, Options, Spot, Workload, explore, explore_mutant, interrupted, random, run_mutants,
+    Argued, Kind, Options, Spot, Workload, canary, explore, explore_mutant, interrupted, random, run_mutants,
 };
 use pmem::Fence;
 use toys::{Flaw, Pair, Set};
@@ -66,12 +66,19 @@ fn mutants_inside_recovery_live_on_without_nested_crashes_and_cut_steps() {
 
 #[test]
 fn a_canary_with_one_fence_removed_is_caught() {
-    let workload = &workloads()[0];
-    let base = explore(workload, &Options::default());
-    let canary: Vec<Mutant> = spot(Kind::DropFence(Fence::Commit), "[commit before home]").find(&base);
-    assert_eq!(canary.len(), 1);
-    let report = explore_mutant(workload, &Options::default(), Some(canary[0]));
-    assert!(report.is_violated());
-    assert_eq!(report.violations[0].mutant, Some(canary[0]));
-    assert!(report.violations[0].reproduction().contains("DropFence(Commit)"), "{report}");
+    let commit = spot(Kind::DropFence(Fence::Commit), "[commit before home]");
+    let caught = canary(&workloads(), &Options::default(), &commit).expect("caught");
+    assert_eq!(caught.len(), 1);
+    assert!(caught[0].mutant.is_some_and(|mutant| commit.matches(&mutant)));
+    assert!(caught[0].reproduction().contains("DropFence(Commit)"), "{}", caught[0]);
+}
+
+#[test]
+fn a_canary_that_lives_is_an_error_and_so_is_one_that_names_nothing() {
+    let lives = canary(&workloads(), &Options::default(), &ARGUED[0].spot);
+    assert!(lives.expect_err("it lives").contains("not caught"));
+    let nothing = spot(Kind::DropFence(Fence::Guard), "[commit before home]");
+    assert!(
+        canary(&workloads(), &Options::default(), &nothing).expect_err("no guard fence").contains("Guard")
+    );
 }

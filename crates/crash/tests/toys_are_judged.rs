@@ -2,7 +2,7 @@
 
 mod toys;
 
-use crash::{Options, Report, Violation, Workload, explore, interrupted, random, sequences};
+use crash::{Options, Report, Violation, Workload, explore, explore_all, interrupted, random, sequences};
 use toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 
 fn pairs(flaw: Flaw, ops: &[Set]) -> Report {
@@ -152,6 +152,19 @@ fn a_list_that_grows_inside_an_operation_survives_and_one_that_trusts_the_length
     let all = Options { violations_max: usize::MAX, ..Options::default() };
     let torn = explore(&workload(ListConfig { unflushed: true, ..right }), &all);
     assert!(torn.violations.iter().any(|violation| violation.message.contains("is torn")), "{torn}");
+}
+
+#[test]
+fn a_longer_list_is_explored_at_more_than_ten_thousand_states_a_second() {
+    let config = ListConfig { trusts_length: false, unflushed: false, words: 8 };
+    let workloads: Vec<_> =
+        (0..40).map(|seed| Workload::<List>::new(config, (1..=60).map(|n| Push(seed + n)))).collect();
+    let report = explore_all(&workloads, &Options::default());
+    println!("{report}");
+    assert_eq!(report.violations, []);
+    // Each push: the payload's fence (count not stored yet: 1 image), the commit's (2), the end (1).
+    assert_eq!(report.images, 40 * (60 * 4 + 4));
+    assert!(report.states_per_second() > 10_000.0, "{report}");
 }
 
 #[test]
