@@ -83,6 +83,8 @@ pub struct Judged {
     pub recovery: Vec<Recorded>,
     /// Bytes in use when it was done.
     pub len: u64,
+    /// Choices made until its contents had been read.
+    pub taken: usize,
 }
 
 /// Recovers and checks the image that `stage` has begun, then carries out `continuation`.
@@ -99,13 +101,14 @@ pub fn judge<S: Subject>(
     stage.record(true);
     let subject = match S::recover(medium.clone(), config) {
         Ok(subject) => subject,
-        Err(_) if expect.absent => return Ok(Judged { seen: None, recovery: Vec::new(), len: 0 }),
+        Err(_) if expect.absent => return Ok(Judged { seen: None, recovery: Vec::new(), len: 0, taken: 0 }),
         Err(message) => return Err(format!("does not recover: {message}")),
     };
     stage.record(false);
     let (recovery, len) = (stage.events(), stage.memory().len());
     let seen = subject.verify().map_err(|message| format!("after recovery: {message}"))?;
     expect.check(&seen)?;
+    let taken = stage.taken();
     drop(subject);
 
     stage.record(true);
@@ -128,7 +131,7 @@ pub fn judge<S: Subject>(
             return Err(format!("after the continuation: {}", difference(&model, &end)));
         }
     }
-    Ok(Judged { seen: Some(seen), recovery, len })
+    Ok(Judged { seen: Some(seen), recovery, len, taken })
 }
 
 fn stores_nothing<S: Subject>(events: &[Recorded]) -> Result<(), String> {

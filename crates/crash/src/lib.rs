@@ -1,11 +1,11 @@
 //! Crash-state explorer: enumerates what a power cut can leave of durable memory, and checks every image.
 //!
 //! A [`Subject`] lives in durable memory behind [`pmem::Observed`]. A [`Workload`] is run on it; the stores, flushes and
-//! fences of each step are recorded; before every fence and at the end of every step the crash model ([`line`],
+//! fences of each step are recorded; before every fence and at the end of every step the crash model ([`mod@line`],
 //! [`model`]) says what each line may hold, and every image is recovered and judged ([`mod@judge`]).
 //!
 //! * [`subject`]: what the crate asks of the thing under test, workloads, and generators of workloads.
-//! * [`line`]: the contents one cache line may have after a crash.
+//! * [`mod@line`]: the contents one cache line may have after a crash.
 //! * [`model`]: the same for all lines: replays events, advances what is durable at fences.
 //! * [`tape`]: the recorder of a running subject.
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
@@ -18,7 +18,7 @@
 //! Invariants of the room:
 //! * I1: everything is a function of workload, options and mutant; no clock, address or hash order takes part.
 //! * I2: between two images the stage holds exactly the known-durable words (every change has an undo entry).
-//! * I3: a line is branched on at most once per image, when it is first read or first stored to.
+//! * I3: a line is branched on at most once per image, when it is first read; words stored before that do not branch.
 //! * I4: what is not explored is counted: capped lines, sampled crash points.
 //!
 //! # Example

@@ -1,12 +1,13 @@
 //! The contents one cache line may have after a crash.
 //!
-//! A line has a `base` (known durable) and the stores made since, in order. A crash keeps some prefix of the publishes:
+//! A line has a base (known durable) and the stores made since, in order. (Inside recovery there may be several bases: a
+//! line that recovery wrote to without ever reading it.) A crash keeps some prefix of the publishes:
 //! every store up to and including the last kept publish is in; of the copies after it and before the next publish any
 //! subset survives, so that each word holds its old value or any value copied to it in that stretch. A flush remembers
-//! how many stores it covered; the fence after it moves them into `base`.
+//! how many stores it covered; the fence after it moves them into the base.
 //!
 //! Invariants:
-//! * choice 0 is always `base` ("nothing survived"); contents are distinct.
+//! * choice 0 is always a base ("nothing survived"); contents are distinct.
 //! * with more stores the contents only gain members, with a fence they only lose some: so a crash before a fence
 //!   covers every instant since the fence before it.
 
@@ -41,16 +42,20 @@ pub struct Choices {
 /// One line's base, the stores since, and how many of them a flush has covered.
 #[derive(Clone, Debug)]
 pub struct LineState {
-    base: Words,
+    bases: Vec<Words>,
     pending: Vec<Pending>,
     flushed: usize,
     choices: Option<Arc<Choices>>,
 }
 
 impl LineState {
-    /// A line that durably holds `base`.
-    pub fn new(base: Words) -> Self {
-        Self { base, pending: Vec::new(), flushed: 0, choices: None }
+    /// A line that durably holds one of `bases`.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn new(bases: Vec<Words>) -> Self {
+        assert!(!bases.is_empty(), "a line holds something");
+        Self { bases, pending: Vec::new(), flushed: 0, choices: None }
     }
 
     /// A word was stored.
@@ -66,28 +71,68 @@ impl LineState {
         gained
     }
 
-    /// A fence: what was flushed is durable. Returns the new base if there is one.
-    pub fn fence(&mut self) -> Option<Words> {
-        if self.flushed == 0 {
-            return None;
-        }
+    /// A fence: what was flushed is durable. True if that is anything.
+    pub fn fence(&mut self) -> bool {
         for pending in self.pending.drain(..self.flushed) {
-            self.base[pending.word] = pending.value;
+            self.bases.iter_mut().for_each(|base| base[pending.word] = pending.value);
         }
-        self.flushed = 0;
-        self.choices = None;
-        Some(self.base)
+        let advanced = self.flushed > 0;
+        if advanced {
+            self.flushed = 0;
+            self.choices = None;
+            let mut seen = HashSet::new();
+            self.bases.retain(|base| seen.insert(*base));
+        }
+        advanced
     }
 
-    /// True if all stores are known to be durable.
+    /// Somebody read the line: outside the words of `mask` its base is that of `words`.
+    pub fn narrow(&mut self, mask: u8, words: &Words) {
+        let agrees = |base: &Words| (0..8).all(|word| mask & (1 << word) != 0 || base[word] == words[word]);
+        self.bases.retain(agrees);
+        self.choices = None;
+        assert!(!self.bases.is_empty(), "what was read was one of the bases");
+    }
+
+    /// The durable content, if it is known.
+    pub fn base(&self) -> Option<&Words> {
+        if let [base] = self.bases.as_slice() { Some(base) } else { None }
+    }
+
+    /// True if the line's content after a crash is known.
     pub fn is_settled(&self) -> bool {
-        self.pending.is_empty()
+        self.pending.is_empty() && self.bases.len() == 1
     }
 
     /// What the line may hold, at most `cap` contents; beyond that a sample by `seed`.
     pub fn choices(&mut self, cap: usize, seed: u64) -> Arc<Choices> {
-        let fresh = || Arc::new(contents(&self.base, &self.pending, cap, seed ^ self.pending.len() as u64));
+        let fresh = || Arc::new(union(&self.bases, &self.pending, cap, seed ^ self.pending.len() as u64));
         self.choices.get_or_insert_with(fresh).clone()
+    }
+}
+
+/// The contents from any of `bases`.
+fn union(bases: &[Words], pending: &[Pending], cap: usize, seed: u64) -> Choices {
+    if let [base] = bases {
+        return contents(base, pending, cap, seed);
+    }
+    let mut seen = HashSet::new();
+    let mut all = Choices { contents: Vec::new(), capped: false };
+    for base in bases {
+        let choices = contents(base, pending, cap, seed);
+        all.capped |= choices.capped;
+        all.contents.extend(choices.contents.into_iter().filter(|words| seen.insert(*words)));
+    }
+    all.capped |= all.contents.len() > cap;
+    sample(&mut all.contents, cap, seed);
+    all
+}
+
+/// Keeps the first content, and of the others so many that there are at most `cap`.
+fn sample(contents: &mut Vec<Words>, cap: usize, seed: u64) {
+    if contents.len() > cap {
+        fastrand::Rng::with_seed(seed).shuffle(&mut contents[1..]);
+        contents.truncate(cap.max(1));
     }
 }
 
@@ -143,11 +188,7 @@ pub fn contents(base: &Words, pending: &[Pending], cap: usize, seed: u64) -> Cho
             (0..stretch.count()).for_each(|number| keep(stretch.nth(number)));
         }
         let capped = contents.len() > cap;
-        if capped {
-            let mut rng = fastrand::Rng::with_seed(seed);
-            rng.shuffle(&mut contents[1..]);
-            contents.truncate(cap);
-        }
+        sample(&mut contents, cap, seed);
         return Choices { contents, capped };
     }
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -62,7 +62,8 @@ impl Model {
         match *event {
             Event::Store { at, value, kind, .. } => {
                 let line = at & !(LINE - 1);
-                let state = self.lines.entry(line).or_insert_with(|| LineState::new(words(memory, line)));
+                let state =
+                    self.lines.entry(line).or_insert_with(|| LineState::new(vec![words(memory, line)]));
                 state.store(Pending { word: (at / WORD % 8) as usize, value, kind });
             }
             Event::Flush { line, .. } => {
@@ -72,16 +73,41 @@ impl Model {
             }
             Event::Fence { .. } => {
                 for line in std::mem::take(&mut self.flushed) {
-                    let Some(state) = self.lines.get_mut(&line) else { continue };
-                    if let Some(base) = state.fence() {
-                        undo.push((line, words(memory, line)));
-                        put(memory, line, &base);
-                    }
-                    if state.is_settled() {
-                        self.lines.remove(&line);
+                    if self.lines.get_mut(&line).is_some_and(LineState::fence) {
+                        self.ground(line, memory, undo);
                     }
                 }
             }
+        }
+    }
+
+    /// If the line's base is known, puts it in memory; forgets the line if there is nothing else to know.
+    fn ground(&mut self, line: u64, memory: &Memory, undo: &mut Undo) {
+        let Some(state) = self.lines.get(&line) else { return };
+        if let Some(base) = state.base() {
+            undo.push((line, words(memory, line)));
+            put(memory, line, base);
+        }
+        if state.is_settled() {
+            self.lines.remove(&line);
+        }
+    }
+
+    /// Whether stores to `line` are kept here.
+    pub fn has(&self, line: u64) -> bool {
+        self.lines.contains_key(&line)
+    }
+
+    /// From now on `line`, not in the model yet, durably holds one of `bases`.
+    pub fn adopt(&mut self, line: u64, bases: &[Words]) {
+        self.lines.insert(line, LineState::new(bases.to_vec()));
+    }
+
+    /// Somebody read `line`: outside the words of `mask` it durably holds those of `read`.
+    pub fn narrow(&mut self, line: u64, mask: u8, read: &Words, memory: &Memory, undo: &mut Undo) {
+        if let Some(state) = self.lines.get_mut(&line) {
+            state.narrow(mask, read);
+            self.ground(line, memory, undo);
         }
     }
 

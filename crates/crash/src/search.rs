@@ -4,11 +4,13 @@
 //! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
 //!
 //! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
-//! then; lines that recovery had not read by the second crash stay open. Two images that agree on the first `n` choices
+//! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices
 //! have the same recovery up to there, so a crash point reached with no more than `n` choices is explored once only. At
 //! recovery's end, somebody may have read: the contents seen must stay exactly those.
 
 use std::sync::Arc;
+
+use pmem::{Event, LINE};
 
 use crate::explore::Options;
 use crate::judge::{Expect, Judged, judge, quietly};
@@ -208,18 +210,19 @@ impl<S: Subject> Search<'_, S> {
         let mut model = Model::new(self.options.line_cap, self.options.seed);
         let mut stored = false;
         for (event, recorded) in events.iter().enumerate() {
-            ground.reach(recorded.taken, recorded.len);
+            ground.reach(recorded.taken, recorded.len, &mut model);
             let here = recorded.is_fence() || (self.options.every_store && recorded.is_store());
             if here && std::mem::take(&mut stored) && shared.is_none_or(|shared| ground.composed > shared) {
                 self.nested_point(scene, ground.open(&mut model), event, outer);
             }
-            model.apply(&recorded.event, self.stage.memory(), &mut ground.undo);
+            ground.apply(recorded, &mut model);
             stored |= recorded.is_store();
         }
         if let Some(seen) = &judged.seen
             && !model.is_settled()
+            && shared.is_none_or(|shared| judged.taken > shared)
         {
-            ground.reach(taken.len(), judged.len);
+            ground.reach(judged.taken, judged.len, &mut model);
             let scene = Scene { expect: Expect::exactly(seen), ..*scene };
             self.nested_point(&scene, ground.open(&mut model), events.len(), outer);
         }
@@ -259,34 +262,66 @@ struct Ground<'a> {
     image: &'a Open,
     taken: &'a [Taken],
     composed: usize,
+    /// Open lines that recovery stored to unread: the model knows them.
+    adopted: Vec<u64>,
     len: u64,
     undo: Undo,
 }
 
 impl<'a> Ground<'a> {
     fn new(stage: &Arc<Stage>, image: &'a Open, taken: &'a [Taken]) -> Self {
-        Self { stage: stage.clone(), image, taken, composed: 0, len: image.len, undo: Undo::new() }
+        Self {
+            stage: stage.clone(),
+            image,
+            taken,
+            composed: 0,
+            adopted: Vec::new(),
+            len: image.len,
+            undo: Undo::new(),
+        }
     }
 
     /// Goes on to where `taken` lines were read and `len` bytes in use. Never backwards.
-    fn reach(&mut self, taken: usize, len: u64) {
+    fn reach(&mut self, taken: usize, len: u64, model: &mut Model) {
         let memory = self.stage.memory();
         self.len = self.len.max(len);
         memory.set_len(self.len);
         while self.composed < taken {
-            let Taken { line, choice, .. } = self.taken[self.composed];
-            if let Ok(index) = self.image.lines.binary_search_by_key(&line, |open| open.0) {
+            let Taken { line, mask, words: read, .. } = self.taken[self.composed];
+            if model.has(line) {
+                model.narrow(line, mask, &read, memory, &mut self.undo);
+            } else {
                 self.undo.push((line, words(memory, line)));
-                put(memory, line, &self.image.lines[index].1.contents[choice]);
+                put(memory, line, &read);
             }
             self.composed += 1;
         }
     }
 
-    /// What a crash here leaves open: the image's lines not read yet, and recovery's own.
+    /// Replays one event of recovery. A line that it stores to unread may hold any of its contents below the store.
+    fn apply(&mut self, recorded: &Recorded, model: &mut Model) {
+        if let Event::Store { at, .. } = recorded.event {
+            let line = at & !(LINE - 1);
+            if let Ok(index) = self.image.lines.binary_search_by_key(&line, |open| open.0)
+                && !model.has(line)
+                && !self.adopted.contains(&line)
+                && !self.has_read(line)
+            {
+                self.adopted.push(line);
+                model.adopt(line, &self.image.lines[index].1.contents);
+            }
+        }
+        model.apply(&recorded.event, self.stage.memory(), &mut self.undo);
+    }
+
+    fn has_read(&self, line: u64) -> bool {
+        self.taken[..self.composed].iter().any(|taken| taken.line == line)
+    }
+
+    /// What a crash here leaves open: the image's lines not read or stored to yet, and recovery's own.
     fn open(&self, model: &mut Model) -> Open {
-        let read = |line: u64| self.taken[..self.composed].iter().any(|taken| taken.line == line);
-        let unread = self.image.lines.iter().filter(|(line, _)| !read(*line)).cloned();
+        let untouched = |line: u64| !self.has_read(line) && !self.adopted.contains(&line);
+        let unread = self.image.lines.iter().filter(|(line, _)| untouched(*line)).cloned();
         let mut lines = model.open();
         lines.extend(unread);
         lines.sort_by_key(|(line, _)| *line);

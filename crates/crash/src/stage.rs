@@ -1,15 +1,21 @@
 //! The memory in which images are composed, lazily.
 //!
 //! At a crash point the stage holds the known-durable words and a list of *open* lines, each with its possible contents.
-//! When recovery or the check first reads an open line, or first stores to it, the next choice of the script is taken and
-//! the words are put in place; past the script's end the first content is taken (or a random one, when sampling). All
-//! changes go to an undo list, so that the next image starts from the same words at the cost of the lines touched.
+//! When recovery or the check first reads an open line, the next choice of the script is taken and the words are put in
+//! place; past the script's end the first content is taken (or a random one, when sampling). All changes go to an undo
+//! list, so that the next image starts from the same words at the cost of the lines touched.
+//!
+//! A store to an open line does not look at it, so it does not branch: the stage remembers which words were stored (the
+//! line's *mask*), and the later read branches on the distinct contents of the other words. A block of garbage that is
+//! used again, and a home line that a redo log overwrites, cost no images.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmem::{Event, LINE, Memory, Observer};
+use pmem::{Event, LINE, Memory, Observer, WORD};
 
+use crate::line::Words;
 use crate::model::{OpenLines, Undo, put, rewind, words};
 use crate::tape::Recorded;
 
@@ -31,6 +37,10 @@ pub struct Taken {
     pub choice: usize,
     /// How many it had.
     pub count: usize,
+    /// Words (a bit each) that had been stored to before the line was read.
+    pub mask: u8,
+    /// What the line then held.
+    pub words: Words,
 }
 
 /// How choices past the script are made.
@@ -56,6 +66,10 @@ struct Inner {
     script: Vec<usize>,
     beyond: Beyond,
     taken: Vec<Taken>,
+    /// Lines read in this image, and lines stored to while open: for the next image all this is put back.
+    closed: Vec<u64>,
+    masked: Vec<u64>,
+    masks: Vec<u8>,
     undo: Undo,
     epoch: u64,
     touched: Vec<u64>,
@@ -72,6 +86,9 @@ impl Stage {
             script: Vec::new(),
             beyond: Beyond::First,
             taken: Vec::new(),
+            closed: Vec::new(),
+            masked: Vec::new(),
+            masks: vec![0; lines],
             undo: Undo::new(),
             epoch: 1,
             touched: vec![0; lines],
@@ -117,13 +134,20 @@ impl Stage {
     /// Ends the image: puts all words back, and returns the choices that were made.
     pub fn end(&self) -> Vec<Taken> {
         let mut inner = self.lock();
-        let taken = std::mem::take(&mut inner.taken);
-        for choice in &taken {
-            self.mark(choice.line, 1);
+        while let Some(line) = inner.closed.pop() {
+            self.mark(line, 1);
+        }
+        while let Some(line) = inner.masked.pop() {
+            inner.masks[(line / LINE) as usize] = 0;
         }
         rewind(&self.memory, &mut inner.undo);
         self.memory.set_len(inner.open.len);
-        taken
+        std::mem::take(&mut inner.taken)
+    }
+
+    /// How many choices were made so far.
+    pub fn taken(&self) -> usize {
+        self.lock().taken.len()
     }
 
     /// From now on events are kept (`true`) or not.
@@ -159,24 +183,50 @@ impl Stage {
     fn resolve(&self, inner: &mut Inner, line: u64) {
         let Ok(index) = inner.open.lines.binary_search_by_key(&line, |open| open.0) else { return };
         let choices = inner.open.lines[index].1.clone();
-        let count = choices.contents.len();
-        let choice = match (inner.script.get(inner.taken.len()), &mut inner.beyond) {
-            (Some(choice), _) => *choice,
-            (None, Beyond::First) => 0,
-            (None, Beyond::Random(rng)) => rng.usize(..count),
-        };
-        assert!(
-            choice < count,
-            "the subject is not deterministic: choice {choice} of {count} at line {line:#x}"
-        );
+        let mask = inner.masks[(line / LINE) as usize];
+        let masked =
+            if mask == 0 { None } else { Some(overlay(&choices.contents, mask, &words(&self.memory, line))) };
+        let contents = masked.as_ref().unwrap_or(&choices.contents);
+        let count = contents.len();
+        let mut choice = 0;
+        if count > 1 {
+            choice = match (inner.script.get(inner.taken.len()), &mut inner.beyond) {
+                (Some(choice), _) => *choice,
+                (None, Beyond::First) => 0,
+                (None, Beyond::Random(rng)) => rng.usize(..count),
+            };
+            assert!(
+                choice < count,
+                "the subject is not deterministic: choice {choice} of {count} at line {line:#x}"
+            );
+            inner.taken.push(Taken { line, choice, count, mask, words: contents[choice] });
+        }
         self.mark(line, 0);
-        inner.taken.push(Taken { line, choice, count });
+        inner.closed.push(line);
         inner.touch(&self.memory, line);
-        put(&self.memory, line, &choices.contents[choice]);
+        put(&self.memory, line, &contents[choice]);
     }
 }
 
+/// The distinct contents when the words of `mask` are those of `stored`.
+fn overlay(contents: &[Words], mask: u8, stored: &Words) -> Vec<Words> {
+    let mut seen = HashSet::new();
+    let over = |content: &Words| {
+        std::array::from_fn(|word| if mask & (1 << word) != 0 { stored[word] } else { content[word] })
+    };
+    contents.iter().map(over).filter(|words: &Words| seen.insert(*words)).collect()
+}
+
 impl Inner {
+    /// Remembers that a word of an open line was stored to.
+    fn mask(&mut self, line: u64, word: usize) {
+        let mask = &mut self.masks[(line / LINE) as usize];
+        if *mask == 0 {
+            self.masked.push(line);
+        }
+        *mask |= 1 << word;
+    }
+
     /// Remembers a line's words before they change for the first time in this image.
     fn touch(&mut self, memory: &Memory, line: u64) {
         let touched = &mut self.touched[(line / LINE) as usize];
@@ -203,7 +253,7 @@ impl Observer for Stage {
         {
             let line = at & !(LINE - 1);
             if self.is_open(line) {
-                self.resolve(&mut inner, line);
+                inner.mask(line, (at / WORD % 8) as usize);
             }
             inner.touch(&self.memory, line);
         }

@@ -62,22 +62,23 @@ fn equal_contents_are_one() {
 
 #[test]
 fn a_fence_makes_durable_what_was_flushed_before_it_and_no_more() {
-    let mut line = LineState::new(words(&[]));
+    let mut line = LineState::new(vec![words(&[])]);
     line.store(copy(0, 1));
     assert!(line.flush());
     line.store(copy(1, 2));
-    assert_eq!(line.fence(), Some(words(&[1])));
+    assert!(line.fence());
+    assert_eq!(line.base(), Some(&words(&[1])));
     assert_eq!(line.choices(100, 1).contents, [words(&[1]), words(&[1, 2])]);
-    assert_eq!(line.fence(), None, "the second store was not flushed");
+    assert!(!line.fence(), "the second store was not flushed");
     assert!(!line.is_settled());
     assert!(line.flush() && !line.flush(), "a second flush covers nothing new");
-    assert_eq!(line.fence(), Some(words(&[1, 2])));
-    assert!(line.is_settled());
+    assert!(line.fence() && line.is_settled());
+    assert_eq!(line.base(), Some(&words(&[1, 2])));
 }
 
 #[test]
 fn a_flush_without_a_fence_promises_nothing() {
-    let mut line = LineState::new(words(&[7]));
+    let mut line = LineState::new(vec![words(&[7])]);
     line.store(publish(0, 8));
     line.flush();
     assert_eq!(line.choices(100, 1).contents, [words(&[7]), words(&[8])]);
@@ -93,4 +94,18 @@ fn a_line_with_too_many_contents_is_sampled_and_says_so() {
     assert!(choices.contents.len() <= 100 && choices.contents.len() > 90);
     assert_eq!(choices, contents(&words(&[]), &pending, 100, 1), "by seed");
     assert_ne!(choices, contents(&words(&[]), &pending, 100, 2));
+}
+
+#[test]
+fn a_line_written_unread_keeps_every_base_until_a_fence_or_a_reader_tells_them_apart() {
+    let mut line = LineState::new(vec![words(&[1, 1]), words(&[1, 2]), words(&[3, 2])]);
+    line.store(publish(1, 9));
+    let got: BTreeSet<Words> = line.choices(100, 1).contents.iter().copied().collect();
+    let all = [[1, 1], [1, 2], [3, 2], [1, 9], [3, 9]];
+    assert_eq!(got, all.iter().map(|first| words(first)).collect());
+    assert!(line.flush() && line.fence());
+    assert_eq!(line.choices(100, 1).contents, [words(&[1, 9]), words(&[3, 9])]);
+    assert!(line.base().is_none() && !line.is_settled());
+    line.narrow(0b10, &words(&[3, 9]));
+    assert!(line.is_settled() && line.base() == Some(&words(&[3, 9])));
 }

@@ -50,7 +50,7 @@ fn a_commit_word_stored_before_its_payload_is_fenced_is_caught() {
 
 #[test]
 fn a_log_emptied_before_the_home_lines_are_durable_is_caught() {
-    assert!(caught(Flaw::NoHomeFence).message.contains("wrong contents"));
+    assert!(caught(Flaw::NoHomeFence).message.contains("not followed by its twin"));
 }
 
 #[test]
@@ -71,6 +71,12 @@ fn a_missing_fence_inside_recovery_needs_the_nested_crash() {
     assert!(violation.crash.is_some_and(|crash| crash.inside.is_some()));
     let workload = Workload::<Pair>::new(Flaw::NoHomeFenceInRecovery, [Set(1, 2), Set(3, 4)]);
     assert!(!explore(&workload, &Options { nested: false, ..Options::default() }).is_violated());
+}
+
+#[test]
+fn a_recovery_that_overwrites_half_of_a_line_unread_is_caught_by_the_other_half() {
+    let violation = caught(Flaw::RecoveryForgetsTwins);
+    assert!(violation.message.contains("not followed by its twin"), "{violation}");
 }
 
 #[test]

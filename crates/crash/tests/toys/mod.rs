@@ -30,6 +30,8 @@ pub enum Flaw {
     RecoveryAddsUp,
     /// Recovery carries on but never empties the log.
     RecoveryLeavesLog,
+    /// Recovery redoes the first word of each home line and takes the second for granted.
+    RecoveryForgetsTwins,
     /// Recovery panics when it finds work.
     RecoveryPanics,
     /// Recovery never ends when it finds work.
@@ -58,6 +60,7 @@ const LOG_B: u64 = 128;
 const COMMIT: u64 = 192;
 const HOME_A: u64 = 256;
 const HOME_B: u64 = 320;
+const TWIN: u64 = 8;
 
 /// Two words on two lines that always change together, behind a redo log on three lines.
 pub struct Pair {
@@ -74,9 +77,16 @@ pub const ALPHABET: [Set; 4] = [Set(1, 2), Set(3, 4), Set(0x1_0000_0007, 8), Set
 
 fn store_home(medium: &Observed, a: u64, b: u64) {
     medium.copy(HOME_A, a);
+    medium.copy(HOME_A + TWIN, twin(a));
     medium.copy(HOME_B, b);
+    medium.copy(HOME_B + TWIN, twin(b));
     medium.flush(HOME_A, 8);
     medium.flush(HOME_B, 8);
+}
+
+/// What the second word of a home line holds.
+fn twin(value: u64) -> u64 {
+    value.wrapping_mul(3)
 }
 
 fn empty_log(medium: &Observed) {
@@ -95,6 +105,15 @@ impl Pair {
         match self.flaw {
             Flaw::RecoveryPanics => panic!("work to do"),
             Flaw::RecoveryHangs => while medium.word(COMMIT) != 7 {},
+            Flaw::RecoveryForgetsTwins => {
+                medium.publish(HOME_A, medium.word(LOG_A));
+                medium.publish(HOME_B, medium.word(LOG_B));
+                medium.flush(HOME_A, 128);
+                medium.fence(Fence::Checkpoint);
+                empty_log(medium);
+                medium.fence(Fence::Commit);
+                return Ok(());
+            }
             _ => {}
         }
         let base = if self.flaw == Flaw::RecoveryAddsUp { medium.word(HOME_A) } else { 0 };
@@ -180,6 +199,11 @@ impl Subject for Pair {
     fn verify(&self) -> Result<Contents, String> {
         if self.flaw == Flaw::VerifyStores {
             self.medium.copy(HOME_A, self.medium.word(HOME_A));
+        }
+        for home in [HOME_A, HOME_B] {
+            if self.medium.word(home + TWIN) != twin(self.medium.word(home)) {
+                return Err(format!("the word at {home:#x} is not followed by its twin"));
+            }
         }
         match self.medium.word(COMMIT) {
             0 => Ok(contents(self.medium.word(HOME_A), self.medium.word(HOME_B))),
