@@ -31,12 +31,12 @@ type Program = Vec<Instruction>;
 
 fn program(rng: &mut fastrand::Rng, length: usize) -> Program {
     let word = |rng: &mut fastrand::Rng| 64 * rng.u64(..LINES) + 8 * rng.u64(..WORDS);
-    let mut one = || match rng.u32(..12) {
+    let mut one = || match rng.u32(..15) {
         0..3 => Instruction::Copy(word(rng), rng.u64(1..4)),
         3..5 => Instruction::Publish(word(rng), rng.u64(1..4)),
-        5 => Instruction::Move(word(rng), word(rng)),
-        6 => Instruction::Unless(word(rng), rng.u64(..4), rng.usize(1..3)),
-        7..10 => Instruction::Flush(64 * rng.u64(..LINES)),
+        5..8 => Instruction::Move(word(rng), word(rng)),
+        8..10 => Instruction::Unless(word(rng), rng.u64(..4), rng.usize(1..3)),
+        10..13 => Instruction::Flush(64 * rng.u64(..LINES)),
         _ => Instruction::Fence,
     };
     (0..length).map(|_| one()).collect()
@@ -199,7 +199,7 @@ fn lazy_and_eager_search_see_the_same_contents_after_one_crash_or_two() {
     let (mut nested, mut contents) = (0, 0);
     for seed in 0..1500 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let (op, recovery) = (program(&mut rng, 9), program(&mut rng, 7));
+        let (op, recovery) = (program(&mut rng, 9), program(&mut rng, 10));
         let (lazy, eager, images) = both(&op, &recovery, None);
         assert_eq!(lazy, eager, "seed {seed}: {op:?} recovered by {recovery:?}");
         nested += images;
