@@ -197,7 +197,7 @@ fn both(
 #[test]
 fn lazy_and_eager_search_see_the_same_contents_after_one_crash_or_two() {
     let (mut nested, mut contents) = (0, 0);
-    for seed in 0..1500 {
+    for seed in 0..3000 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (op, recovery) = (program(&mut rng, 9), program(&mut rng, 10));
         let (lazy, eager, images) = both(&op, &recovery, None);

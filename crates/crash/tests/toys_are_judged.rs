@@ -161,16 +161,16 @@ fn a_list_that_grows_inside_an_operation_survives_and_one_that_trusts_the_length
 }
 
 #[test]
-fn a_longer_list_is_explored_at_more_than_ten_thousand_states_a_second() {
+fn garbage_that_later_operations_overwrite_costs_no_images() {
     let config = ListConfig { trusts_length: false, unflushed: false, words: 8 };
     let workloads: Vec<_> =
         (0..40).map(|seed| Workload::<List>::new(config, (1..=60).map(|n| Push(seed + n)))).collect();
     let report = explore_all(&workloads, &Options::default());
     println!("{report}");
     assert_eq!(report.violations, []);
+    // An entry not counted yet has 256 images, and the continuation's push writes over them unread.
     // Each push: the payload's fence (count not stored yet: 1 image), the commit's (2), the end (1).
     assert_eq!(report.images, 40 * (60 * 4 + 4));
-    assert!(report.states_per_second() > 10_000.0, "{report}");
 }
 
 #[test]
