@@ -1,0 +1,337 @@
+//! A whole workload: create, steps, close; each recorded, replayed on the model, and explored at its crash points.
+//!
+//! Crash points are before every fence that follows a store of the same step, and at every step's end. Images only become
+//! more with further stores (see [`crate::line`]), so these cover every instant between them; at the end less is
+//! allowed, so the end is always explored.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmem::{Memory, Observed};
+
+use crate::judge::{Expect, quietly};
+use crate::model::{Model, Undo, put, words};
+use crate::mutate::{Mutant, discover};
+use crate::report::{Crash, Phase, Report};
+use crate::search::{Scene, Search};
+use crate::stage::{Open, Stage};
+use crate::subject::{Contents, Step, Subject, Workload};
+use crate::tape::{Recorded, Tape};
+
+/// How much to explore.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For everything random: samples, capped lines, cut steps.
+    pub seed: u64,
+    /// Images explored exhaustively at one crash point.
+    pub cap: usize,
+    /// Images explored in the same way at one crash point inside recovery.
+    pub nested_cap: usize,
+    /// Random images explored at a crash point that has more than its cap.
+    pub samples: usize,
+    /// Contents of one line.
+    pub line_cap: usize,
+    /// Crash inside recovery too.
+    pub nested: bool,
+    /// Crash before every store as well (covered by the other points; for tiny cases).
+    pub every_store: bool,
+    /// Go on with a few operations after recovery.
+    pub continuation: bool,
+    /// Crash inside create.
+    pub create: bool,
+    /// Crash inside the clean close.
+    pub close: bool,
+    /// Reads and stores on one image before it counts as endless.
+    pub steps_max: u64,
+    /// Stop after so many violations.
+    pub violations_max: usize,
+    /// This image only.
+    pub only: Option<Crash>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            cap: 4096,
+            nested_cap: 256,
+            samples: 256,
+            line_cap: 1024,
+            nested: true,
+            every_store: false,
+            continuation: true,
+            create: true,
+            close: true,
+            steps_max: 20_000_000,
+            violations_max: 1,
+            only: None,
+        }
+    }
+}
+
+/// Explores a workload.
+pub fn explore<S: Subject>(workload: &Workload<S>, options: &Options) -> Report {
+    explore_mutant(workload, options, None)
+}
+
+/// Explores workloads one after the other until enough was found.
+pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> Report {
+    let mut total = Report::default();
+    for workload in workloads {
+        if total.violations.len() >= options.violations_max {
+            break;
+        }
+        total.merge(explore(workload, options));
+    }
+    total
+}
+
+/// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant whose report must be violated.
+pub fn explore_mutant<S: Subject>(
+    workload: &Workload<S>,
+    options: &Options,
+    mutant: Option<Mutant>,
+) -> Report {
+    let start = Instant::now();
+    let mut run = Run::new(workload, options, mutant);
+    if let Err(failure) = run.workload(workload) {
+        run.search.violation(failure.phase, &failure.name, None, failure.message);
+    }
+    let mut report = run.search.report;
+    report.elapsed = start.elapsed();
+    report
+}
+
+/// The subject failed without a crash, or after a cut step.
+struct Failure {
+    phase: Phase,
+    name: String,
+    message: String,
+}
+
+/// A run of one workload: the live subject's memory and tape, the model of what is durable, the search.
+struct Run<'a, S: Subject> {
+    live: Arc<Memory>,
+    tape: Arc<Tape>,
+    model: Model,
+    contents: Contents,
+    len: u64,
+    search: Search<'a, S>,
+}
+
+/// A step that was recorded.
+struct Played<'a, S: Subject> {
+    phase: Phase,
+    name: &'a str,
+    during: Expect<'a>,
+    end: Expect<'a>,
+    continuation: &'a [S::Op],
+}
+
+impl<'a, S: Subject> Run<'a, S> {
+    fn new(workload: &'a Workload<S>, options: &'a Options, mutant: Option<Mutant>) -> Self {
+        let (len, capacity) = S::size(&workload.config);
+        let live = Memory::new(capacity, len);
+        let stage = Stage::new(capacity, len, options.steps_max);
+        let search = Search { stage, config: &workload.config, options, mutant, report: Report::default() };
+        let model = Model::new(options.line_cap, options.seed);
+        Self { tape: Tape::new(live.clone()), live, model, contents: Contents::new(), len, search }
+    }
+
+    fn medium(&self) -> Observed {
+        Observed::new(self.live.clone(), self.tape.clone())
+    }
+
+    fn continuation(&self, op: Option<&S::Op>) -> Vec<S::Op> {
+        op.filter(|_| self.search.options.continuation).map(S::continuation).unwrap_or_default()
+    }
+
+    fn workload(&mut self, workload: &Workload<S>) -> Result<(), Failure> {
+        let mut subject = self.create(workload)?;
+        for op in &workload.prepare {
+            let fail = |message| Failure { phase: Phase::Create, name: format!("prepare {op:?}"), message };
+            quietly(|| subject.apply(op)).map_err(fail)?;
+            S::apply_model(op, &mut self.contents);
+            let events = self.take_events();
+            self.replay(events, None);
+        }
+        for (index, step) in workload.steps.iter().enumerate() {
+            if self.search.is_over() {
+                return Ok(());
+            }
+            let (phase, name) = (Phase::Step(index), format!("{:?}", step.op()));
+            let played = match step {
+                Step::Run(op) => self.run(&mut subject, op, phase, &name),
+                Step::Cut(op) => match self.cut(subject, op, phase, &name) {
+                    Ok(recovered) => {
+                        subject = recovered;
+                        Ok(())
+                    }
+                    Err(message) => return Err(Failure { phase, name, message }),
+                },
+            };
+            played.map_err(|message| Failure { phase, name, message })?;
+        }
+        if self.search.is_over() {
+            return Ok(());
+        }
+        self.close(subject, workload.steps.last().map(Step::op))
+    }
+
+    fn create(&mut self, workload: &Workload<S>) -> Result<S, Failure> {
+        let name = format!("create {:?}", workload.config);
+        let (phase, empty) = (Phase::Create, Contents::new());
+        let subject = quietly(|| S::create(self.medium(), &workload.config)).map_err(|message| Failure {
+            phase,
+            name: name.clone(),
+            message,
+        })?;
+        let continuation = self.continuation(workload.steps.first().map(Step::op));
+        let played = Played {
+            phase,
+            name: &name,
+            during: Expect::unborn(&empty),
+            end: Expect::exactly(&empty),
+            continuation: &continuation,
+        };
+        let events = self.take_events();
+        self.replay(events, self.search.options.create.then_some(&played));
+        Ok(subject)
+    }
+
+    fn run(&mut self, subject: &mut S, op: &S::Op, phase: Phase, name: &str) -> Result<(), String> {
+        let before = self.contents.clone();
+        quietly(|| subject.apply(op))?;
+        let events = self.take_events();
+        S::apply_model(op, &mut self.contents);
+        let after = self.contents.clone();
+        let continuation = self.continuation(Some(op));
+        let (during, end) = (Expect::either(&before, &after), Expect::exactly(&after));
+        if !events.is_empty() || before != after {
+            let played = Played { phase, name, during, end, continuation: &continuation };
+            self.replay(events, Some(&played));
+        }
+        self.verify_live(subject, &end).map(|_| ())
+    }
+
+    /// Cuts `op` short, crashes, and goes on with the subject that recovery makes of one random image.
+    fn cut(&mut self, mut subject: S, op: &S::Op, phase: Phase, name: &str) -> Result<S, String> {
+        let before = self.contents.clone();
+        let mut after = before.clone();
+        quietly(|| subject.apply(op))?;
+        drop(subject);
+        S::apply_model(op, &mut after);
+        let mut rng = fastrand::Rng::with_seed(self.search.options.seed ^ ((self.tape_number(phase)) << 20));
+        let mut events = self.take_events();
+        discover(&events, &mut self.search.report.mutants);
+        events = self.search.seen_by_model(events);
+        let kept = rng.usize(..=events.len());
+        let expect =
+            if kept == events.len() { Expect::exactly(&after) } else { Expect::either(&before, &after) };
+        events.truncate(kept);
+        self.replay_quietly(&events);
+        self.crash(&mut rng);
+
+        let recovered = quietly(|| S::recover(self.medium(), self.search.config))
+            .map_err(|message| format!("cut after {kept} events: does not recover: {message}"))?;
+        let events = self.take_events();
+        let seen = self
+            .verify_live(&recovered, &expect)
+            .map_err(|message| format!("cut after {kept} events: {message}"))?;
+        let continuation = self.continuation(Some(op));
+        let end = Expect::exactly(&seen);
+        self.replay(events, Some(&Played { phase, name, during: expect, end, continuation: &continuation }));
+        self.contents = seen;
+        Ok(recovered)
+    }
+
+    fn close(&mut self, subject: S, last: Option<&S::Op>) -> Result<(), Failure> {
+        let (phase, name) = (Phase::Close, "close");
+        quietly(|| subject.close()).map_err(|message| Failure { phase, name: name.to_owned(), message })?;
+        let contents = self.contents.clone();
+        let continuation = self.continuation(last);
+        let expect = Expect::exactly(&contents);
+        let played = Played { phase, name, during: expect, end: expect, continuation: &continuation };
+        let events = self.take_events();
+        self.replay(events, self.search.options.close.then_some(&played));
+        Ok(())
+    }
+
+    fn tape_number(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::Create => 0,
+            Phase::Step(index) => index as u64 + 1,
+            Phase::Close => u64::MAX,
+        }
+    }
+
+    fn take_events(&self) -> Vec<Recorded> {
+        self.tape.take()
+    }
+
+    fn verify_live(&self, subject: &S, expect: &Expect<'_>) -> Result<Contents, String> {
+        let seen = quietly(|| subject.verify())?;
+        expect.check(&seen)?;
+        match self.tape.take().iter().find(|recorded| recorded.is_store()) {
+            Some(recorded) => Err(format!("verify stores: {:?}", recorded.event)),
+            None => Ok(seen),
+        }
+    }
+
+    /// Replays a step on the model; explores its crash points if it was `played` for that.
+    fn replay(&mut self, events: Vec<Recorded>, played: Option<&Played<'_, S>>) {
+        let Some(played) = played else {
+            let events = self.search.seen_by_model(events);
+            return self.replay_quietly(&events);
+        };
+        discover(&events, &mut self.search.report.mutants);
+        let events = self.search.seen_by_model(events);
+        let &Played { phase, name, continuation, .. } = played;
+        let during = Scene { phase, name, expect: played.during, continuation };
+        let mut stored = false;
+        for (event, recorded) in events.iter().enumerate() {
+            self.len = self.len.max(recorded.len);
+            let here = recorded.is_fence() || (self.search.options.every_store && recorded.is_store());
+            if here && std::mem::take(&mut stored) {
+                self.point(&during, event);
+            }
+            self.replay_quietly(std::slice::from_ref(recorded));
+            stored |= recorded.is_store();
+        }
+        self.len = self.live.len();
+        self.point(&Scene { phase, name, expect: played.end, continuation }, events.len());
+    }
+
+    fn point(&mut self, scene: &Scene<'_, S>, event: usize) {
+        let open = Open { lines: self.model.open(), len: self.len };
+        self.search.point(scene, open, event);
+    }
+
+    fn replay_quietly(&mut self, events: &[Recorded]) {
+        let mut undo = Undo::new();
+        let memory = self.search.stage.memory();
+        for recorded in events {
+            self.len = self.len.max(recorded.len);
+            memory.set_len(self.len);
+            self.model.apply(&recorded.event, memory, &mut undo);
+            undo.clear();
+        }
+    }
+
+    /// Chooses a content for every open line, and makes that image the live memory.
+    fn crash(&mut self, rng: &mut fastrand::Rng) {
+        let image = self.search.stage.memory();
+        image.set_len(self.len);
+        for (line, choices) in self.model.open() {
+            put(image, line, &choices.contents[rng.usize(..choices.contents.len())]);
+        }
+        self.model.settle();
+        image.set_len(image.capacity());
+        self.live.set_len(self.live.capacity());
+        for line in (0..image.capacity()).step_by(pmem::LINE as usize) {
+            put(&self.live, line, &words(image, line));
+        }
+        image.set_len(self.len);
+        self.live.set_len(self.len);
+    }
+}

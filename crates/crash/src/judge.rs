@@ -1,0 +1,179 @@
+//! The oracle on one image.
+//!
+//! The image recovers; what it holds is what was acknowledged, with the operation in flight whole or absent; a second
+//! recovery sees the same and stores nothing; a few operations later everything still holds. A panic, and a loop without
+//! end, are verdicts like any other.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+
+use pmem::{Event, Observed};
+
+use crate::stage::Stage;
+use crate::subject::{Contents, Subject};
+use crate::tape::Recorded;
+
+/// What an image may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Expect<'a> {
+    /// Without the operation in flight, if that is allowed.
+    pub before: Option<&'a Contents>,
+    /// With it, if that is allowed.
+    pub after: Option<&'a Contents>,
+    /// The crash was inside `create`: recovery may say "never created".
+    pub absent: bool,
+}
+
+impl<'a> Expect<'a> {
+    /// Exactly these contents.
+    pub fn exactly(contents: &'a Contents) -> Self {
+        Self { before: None, after: Some(contents), absent: false }
+    }
+
+    /// The operation in flight whole or absent.
+    pub fn either(before: &'a Contents, after: &'a Contents) -> Self {
+        Self { before: Some(before), after: Some(after), absent: false }
+    }
+
+    /// Empty, or never created.
+    pub fn unborn(empty: &'a Contents) -> Self {
+        Self { before: None, after: Some(empty), absent: true }
+    }
+
+    /// # Errors
+    /// The contents are not among the expected ones; says how they differ.
+    pub fn check(&self, seen: &Contents) -> Result<(), String> {
+        if [self.before, self.after].into_iter().flatten().any(|allowed| allowed == seen) {
+            return Ok(());
+        }
+        let mut message = "wrong contents".to_owned();
+        for (name, allowed) in [("the operation absent", self.before), ("the operation whole", self.after)] {
+            if let Some(allowed) = allowed {
+                message += &format!("; against {name}: {}", difference(allowed, seen));
+            }
+        }
+        Err(message)
+    }
+}
+
+/// The first few differences between two contents, in one line.
+fn difference(allowed: &Contents, seen: &Contents) -> String {
+    let missing = allowed.iter().filter(|(key, _)| !seen.contains_key(*key)).map(|(key, _)| ("missing", key));
+    let extra = seen.iter().filter(|(key, _)| !allowed.contains_key(*key)).map(|(key, _)| ("extra", key));
+    let changed = seen.iter().filter(|(key, value)| allowed.get(*key).is_some_and(|other| other != *value));
+    let changed = changed.map(|(key, _)| ("changed", key));
+    let all: Vec<_> = missing.chain(extra).chain(changed).collect();
+    let shown: Vec<_> =
+        all.iter().take(4).map(|(what, key)| format!("{what} {}", key.escape_ascii())).collect();
+    format!(
+        "{}{}",
+        shown.join(", "),
+        if all.len() > 4 { format!(" and {} more", all.len() - 4) } else { String::new() }
+    )
+}
+
+/// What a good image showed.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// What the subject held after recovery; `None` if it was never created.
+    pub seen: Option<Contents>,
+    /// What recovery did.
+    pub recovery: Vec<Recorded>,
+    /// Bytes in use when it was done.
+    pub len: u64,
+    /// Choices made until its contents had been read.
+    pub taken: usize,
+}
+
+/// Recovers and checks the image that `stage` has begun, then carries out `continuation`.
+///
+/// # Errors
+/// The first broken promise.
+pub fn judge<S: Subject>(
+    stage: &Arc<Stage>,
+    config: &S::Config,
+    expect: &Expect<'_>,
+    continuation: &[S::Op],
+) -> Result<Judged, String> {
+    let medium = Observed::new(stage.memory().clone(), stage.clone());
+    stage.record(true);
+    let subject = match S::recover(medium.clone(), config) {
+        Ok(subject) => subject,
+        Err(_) if expect.absent => return Ok(Judged { seen: None, recovery: Vec::new(), len: 0, taken: 0 }),
+        Err(message) => return Err(format!("does not recover: {message}")),
+    };
+    stage.record(false);
+    let (recovery, len) = (stage.events(), stage.memory().len());
+    let seen = subject.verify().map_err(|message| format!("after recovery: {message}"))?;
+    expect.check(&seen)?;
+    let taken = stage.taken();
+    drop(subject);
+
+    stage.record(true);
+    let mut subject = S::recover(medium, config).map_err(|message| format!("second recovery: {message}"))?;
+    stage.record(false);
+    stores_nothing::<S>(&stage.events())?;
+    let again = subject.verify().map_err(|message| format!("after a second recovery: {message}"))?;
+    if again != seen {
+        return Err(format!("a second recovery sees something else: {}", difference(&seen, &again)));
+    }
+
+    if !continuation.is_empty() {
+        let mut model = again;
+        for op in continuation {
+            subject.apply(op).map_err(|message| format!("continuation {op:?}: {message}"))?;
+            S::apply_model(op, &mut model);
+        }
+        let end = subject.verify().map_err(|message| format!("after the continuation: {message}"))?;
+        if end != model {
+            return Err(format!("after the continuation: {}", difference(&model, &end)));
+        }
+    }
+    Ok(Judged { seen: Some(seen), recovery, len, taken })
+}
+
+fn stores_nothing<S: Subject>(events: &[Recorded]) -> Result<(), String> {
+    for recorded in events {
+        if let Event::Store { at, site, .. } = recorded.event
+            && !S::idempotence_exempt(at)
+        {
+            return Err(format!("a second recovery stores to {at:#x} ({site})"));
+        }
+    }
+    Ok(())
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs `f`; a panic in it is an error that says where it was, and prints nothing.
+///
+/// # Errors
+/// Those of `f`, and its panics.
+pub fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET.get() {
+                let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
+                PANIC.set(format!("panic{place}: {}", payload(info.payload())));
+            } else {
+                loud(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(before);
+    result.unwrap_or_else(|_| Err(PANIC.take()))
+}
+
+fn payload(payload: &dyn Any) -> &str {
+    let owned = payload.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("(no message)")
+}

@@ -1,0 +1,218 @@
+//! The contents one cache line may have after a crash.
+//!
+//! A line has a base (known durable) and the stores made since, in order. (Inside recovery there may be several bases: a
+//! line that recovery wrote to without ever reading it.) A crash keeps some prefix of the publishes:
+//! every store up to and including the last kept publish is in; of the copies after it and before the next publish any
+//! subset survives, so that each word holds its old value or any value copied to it in that stretch. A flush remembers
+//! how many stores it covered; the fence after it moves them into the base.
+//!
+//! Invariants:
+//! * choice 0 is always a base ("nothing survived"); contents are distinct.
+//! * with more stores the contents only gain members, with a fence they only lose some: so a crash before a fence
+//!   covers every instant since the fence before it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use pmem::Store;
+
+/// The words of a line.
+pub type Words = [u64; 8];
+
+/// A store that is not known to be durable.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// Which word of the line.
+    pub word: usize,
+    /// Its new value.
+    pub value: u64,
+    /// By which verb.
+    pub kind: Store,
+}
+
+/// What a line may hold after a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// The distinct contents, the known-durable one first.
+    pub contents: Vec<Words>,
+    /// True if there were more than the cap, and these are a sample.
+    pub capped: bool,
+}
+
+/// One line's base, the stores since, and how many of them a flush has covered.
+#[derive(Clone, Debug)]
+pub struct LineState {
+    bases: Vec<Words>,
+    pending: Vec<Pending>,
+    flushed: usize,
+    choices: Option<Arc<Choices>>,
+}
+
+impl LineState {
+    /// A line that durably holds one of `bases`.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn new(bases: Vec<Words>) -> Self {
+        assert!(!bases.is_empty(), "a line holds something");
+        Self { bases, pending: Vec::new(), flushed: 0, choices: None }
+    }
+
+    /// A word was stored.
+    pub fn store(&mut self, pending: Pending) {
+        self.pending.push(pending);
+        self.choices = None;
+    }
+
+    /// The line was flushed. True if that covers a store no flush covered since the last fence.
+    pub fn flush(&mut self) -> bool {
+        let gained = self.flushed < self.pending.len();
+        self.flushed = self.pending.len();
+        gained
+    }
+
+    /// A fence: what was flushed is durable. True if that is anything.
+    pub fn fence(&mut self) -> bool {
+        for pending in self.pending.drain(..self.flushed) {
+            self.bases.iter_mut().for_each(|base| base[pending.word] = pending.value);
+        }
+        let advanced = self.flushed > 0;
+        if advanced {
+            self.flushed = 0;
+            self.choices = None;
+            let mut seen = HashSet::new();
+            self.bases.retain(|base| seen.insert(*base));
+        }
+        advanced
+    }
+
+    /// Somebody read the line: outside the words of `mask` its base is that of `words`.
+    pub fn narrow(&mut self, mask: u8, words: &Words) {
+        let agrees = |base: &Words| (0..8).all(|word| mask & (1 << word) != 0 || base[word] == words[word]);
+        self.bases.retain(agrees);
+        self.choices = None;
+        assert!(!self.bases.is_empty(), "what was read was one of the bases");
+    }
+
+    /// The durable content, if it is known.
+    pub fn base(&self) -> Option<&Words> {
+        if let [base] = self.bases.as_slice() { Some(base) } else { None }
+    }
+
+    /// True if the line's content after a crash is known.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.bases.len() == 1
+    }
+
+    /// What the line may hold, at most `cap` contents; beyond that a sample by `seed`.
+    pub fn choices(&mut self, cap: usize, seed: u64) -> Arc<Choices> {
+        let fresh = || Arc::new(union(&self.bases, &self.pending, cap, seed ^ self.pending.len() as u64));
+        self.choices.get_or_insert_with(fresh).clone()
+    }
+}
+
+/// The contents from any of `bases`.
+fn union(bases: &[Words], pending: &[Pending], cap: usize, seed: u64) -> Choices {
+    if let [base] = bases {
+        return contents(base, pending, cap, seed);
+    }
+    let mut seen = HashSet::new();
+    let mut all = Choices { contents: Vec::new(), capped: false };
+    for base in bases {
+        let choices = contents(base, pending, cap, seed);
+        all.capped |= choices.capped;
+        all.contents.extend(choices.contents.into_iter().filter(|words| seen.insert(*words)));
+    }
+    all.capped |= all.contents.len() > cap;
+    sample(&mut all.contents, cap, seed);
+    all
+}
+
+/// Keeps the first content, and of the others so many that there are at most `cap`.
+fn sample(contents: &mut Vec<Words>, cap: usize, seed: u64) {
+    if contents.len() > cap {
+        fastrand::Rng::with_seed(seed).shuffle(&mut contents[1..]);
+        contents.truncate(cap.max(1));
+    }
+}
+
+/// A stretch of copies between two publishes: the content before it, and for each word the values it may have.
+struct Stretch {
+    values: [Vec<u64>; 8],
+}
+
+impl Stretch {
+    fn new(start: &Words, copies: &[Pending]) -> Self {
+        let mut values = start.map(|word| vec![word]);
+        for copy in copies {
+            if !values[copy.word].contains(&copy.value) {
+                values[copy.word].push(copy.value);
+            }
+        }
+        Self { values }
+    }
+
+    fn count(&self) -> usize {
+        self.values.iter().fold(1, |product, values| product.saturating_mul(values.len()))
+    }
+
+    /// The `number`-th content; number 0 is the start.
+    fn nth(&self, mut number: usize) -> Words {
+        std::array::from_fn(|word| {
+            let values = &self.values[word];
+            let value = values[number % values.len()];
+            number /= values.len();
+            value
+        })
+    }
+
+    fn random(&self, rng: &mut fastrand::Rng) -> Words {
+        std::array::from_fn(|word| self.values[word][rng.usize(..self.values[word].len())])
+    }
+}
+
+/// Enumerates the contents of a line with `base` durable and `pending` stored since. See the module's head.
+pub fn contents(base: &Words, pending: &[Pending], cap: usize, seed: u64) -> Choices {
+    let stretches = stretches(base, pending);
+    let total = stretches.iter().fold(0_usize, |sum, stretch| sum.saturating_add(stretch.count()));
+    let mut seen = HashSet::new();
+    let mut contents = Vec::new();
+    let mut keep = |words: Words| {
+        if seen.insert(words) {
+            contents.push(words);
+        }
+    };
+    // Many stores of few values repeat the same contents: the product may be well above the number of distinct ones.
+    if total <= cap.saturating_mul(8) {
+        for stretch in &stretches {
+            (0..stretch.count()).for_each(|number| keep(stretch.nth(number)));
+        }
+        let capped = contents.len() > cap;
+        sample(&mut contents, cap, seed);
+        return Choices { contents, capped };
+    }
+    let mut rng = fastrand::Rng::with_seed(seed);
+    keep(*base);
+    keep(stretches[stretches.len() - 1].nth(stretches[stretches.len() - 1].count() - 1));
+    for _ in 0..cap {
+        keep(stretches[rng.usize(..stretches.len())].random(&mut rng));
+    }
+    contents.truncate(cap.max(1));
+    Choices { contents, capped: true }
+}
+
+fn stretches(base: &Words, pending: &[Pending]) -> Vec<Stretch> {
+    let mut start = *base;
+    let mut rest = pending;
+    let mut stretches = Vec::new();
+    loop {
+        let publish = rest.iter().position(|store| store.kind == Store::Publish);
+        let (copies, after) = rest.split_at(publish.unwrap_or(rest.len()));
+        stretches.push(Stretch::new(&start, copies));
+        let Some((publish, after)) = after.split_first() else { return stretches };
+        for store in copies.iter().chain([publish]) {
+            start[store.word] = store.value;
+        }
+        rest = after;
+    }
+}

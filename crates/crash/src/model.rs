@@ -1,0 +1,131 @@
+//! The durability of all lines: replays events, and says what a crash may leave.
+//!
+//! Invariant: the memory it is given holds the known-durable content of every line; a fence writes the new base there
+//! and leaves the old one in the undo list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pmem::{Event, LINE, Memory, WORD};
+
+use crate::line::{Choices, LineState, Pending, Words};
+
+/// Old contents of lines (by byte offset), to be put back in reverse order.
+pub type Undo = Vec<(u64, Words)>;
+
+/// Lines whose content a crash may choose, by ascending byte offset.
+pub type OpenLines = Vec<(u64, Arc<Choices>)>;
+
+/// Reads a line without telling anybody.
+pub fn words(memory: &Memory, line: u64) -> Words {
+    let line = memory.line(line);
+    std::array::from_fn(|word| line.0[word].load(Ordering::Relaxed))
+}
+
+/// Writes a line without telling anybody.
+///
+/// # Panics
+/// Outside the memory.
+pub fn put(memory: &Memory, line: u64, words: &Words) {
+    assert!(line < memory.len(), "line {line:#x} is outside the memory");
+    let target = memory.line(line);
+    for (word, value) in words.iter().enumerate() {
+        target.0[word].store(*value, Ordering::Relaxed);
+    }
+}
+
+/// Puts back what `undo` remembers.
+pub fn rewind(memory: &Memory, undo: &mut Undo) {
+    while let Some((line, old)) = undo.pop() {
+        put(memory, line, &old);
+    }
+}
+
+/// Which stores are not known to be durable.
+#[derive(Clone, Debug)]
+pub struct Model {
+    lines: BTreeMap<u64, LineState>,
+    flushed: Vec<u64>,
+    line_cap: usize,
+    seed: u64,
+}
+
+impl Model {
+    /// Everything is durable. A line yields at most `line_cap` contents, beyond that a sample by `seed`.
+    pub fn new(line_cap: usize, seed: u64) -> Self {
+        Self { lines: BTreeMap::new(), flushed: Vec::new(), line_cap, seed }
+    }
+
+    /// Replays one event. `memory` holds the known-durable content and is advanced by fences.
+    pub fn apply(&mut self, event: &Event, memory: &Memory, undo: &mut Undo) {
+        match *event {
+            Event::Store { at, value, kind, .. } => {
+                let line = at & !(LINE - 1);
+                let state =
+                    self.lines.entry(line).or_insert_with(|| LineState::new(vec![words(memory, line)]));
+                state.store(Pending { word: (at / WORD % 8) as usize, value, kind });
+            }
+            Event::Flush { line, .. } => {
+                if self.lines.get_mut(&line).is_some_and(LineState::flush) {
+                    self.flushed.push(line);
+                }
+            }
+            Event::Fence { .. } => {
+                for line in std::mem::take(&mut self.flushed) {
+                    if self.lines.get_mut(&line).is_some_and(LineState::fence) {
+                        self.ground(line, memory, undo);
+                    }
+                }
+            }
+        }
+    }
+
+    /// If the line's base is known, puts it in memory; forgets the line if there is nothing else to know.
+    fn ground(&mut self, line: u64, memory: &Memory, undo: &mut Undo) {
+        let Some(state) = self.lines.get(&line) else { return };
+        if let Some(base) = state.base() {
+            undo.push((line, words(memory, line)));
+            put(memory, line, base);
+        }
+        if state.is_settled() {
+            self.lines.remove(&line);
+        }
+    }
+
+    /// Whether stores to `line` are kept here.
+    pub fn has(&self, line: u64) -> bool {
+        self.lines.contains_key(&line)
+    }
+
+    /// From now on `line`, not in the model yet, durably holds one of `bases`.
+    pub fn adopt(&mut self, line: u64, bases: &[Words]) {
+        self.lines.insert(line, LineState::new(bases.to_vec()));
+    }
+
+    /// Somebody read `line`: outside the words of `mask` it durably holds those of `read`.
+    pub fn narrow(&mut self, line: u64, mask: u8, read: &Words, memory: &Memory, undo: &mut Undo) {
+        if let Some(state) = self.lines.get_mut(&line) {
+            state.narrow(mask, read);
+            self.ground(line, memory, undo);
+        }
+    }
+
+    /// True if every store is known to be durable.
+    pub fn is_settled(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Every line that has more than one possible content.
+    pub fn open(&mut self) -> OpenLines {
+        let (cap, seed) = (self.line_cap, self.seed);
+        let choices = self.lines.iter_mut().map(|(line, state)| (*line, state.choices(cap, seed ^ *line)));
+        choices.filter(|(_, choices)| choices.contents.len() > 1).collect()
+    }
+
+    /// The crash has happened: whatever the memory holds now is durable.
+    pub fn settle(&mut self) {
+        self.lines.clear();
+        self.flushed.clear();
+    }
+}

@@ -1,0 +1,337 @@
+//! All images of one crash point, and of the crash points inside the recovery from each.
+//!
+//! An image is one execution of the oracle with a vector of choices. After it, the last choice that has another content
+//! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
+//!
+//! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
+//! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices
+//! have the same recovery up to there, so a crash point reached with no more than `n` choices is explored once only. At
+//! recovery's end, somebody may have read: the contents seen must stay exactly those.
+
+use std::sync::Arc;
+
+use pmem::{Event, LINE};
+
+use crate::explore::Options;
+use crate::judge::{Expect, Judged, judge, quietly};
+use crate::model::{Model, Undo, put, rewind, words};
+use crate::mutate::{Mutant, discover};
+use crate::report::{Crash, Phase, Report, Violation, Worst};
+use crate::stage::{Beyond, Open, Stage, Taken};
+use crate::subject::Subject;
+use crate::tape::Recorded;
+
+/// What is true of all images of a crash point.
+#[derive(Debug)]
+pub struct Scene<'a, S: Subject> {
+    /// Part of the workload.
+    pub phase: Phase,
+    /// The operation in flight, in words.
+    pub name: &'a str,
+    /// What an image may hold.
+    pub expect: Expect<'a>,
+    /// Carried out after recovery.
+    pub continuation: &'a [S::Op],
+}
+
+/// The search's state: the stage, the options, and the report so far.
+pub struct Search<'a, S: Subject> {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) config: &'a S::Config,
+    pub(crate) options: &'a Options,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) report: Report,
+}
+
+/// The image around a crash inside recovery.
+struct Outer<'a> {
+    event: usize,
+    choices: &'a [usize],
+}
+
+/// A crash point, in a step or inside recovery.
+struct Point<'a, S: Subject> {
+    scene: &'a Scene<'a, S>,
+    open: &'a Open,
+    event: usize,
+    outer: Option<&'a Outer<'a>>,
+}
+
+impl<S: Subject> Point<'_, S> {
+    fn crash(&self, taken: &[Taken]) -> Crash {
+        let choices = taken.iter().map(|taken| taken.choice).collect();
+        let phase = self.scene.phase;
+        match self.outer {
+            None => Crash { phase, event: self.event, choices, inside: None },
+            Some(outer) => Crash {
+                phase,
+                event: outer.event,
+                choices: outer.choices.to_vec(),
+                inside: Some((self.event, choices)),
+            },
+        }
+    }
+}
+
+impl<S: Subject> Search<'_, S> {
+    /// True if enough was found.
+    pub(crate) fn is_over(&self) -> bool {
+        self.report.violations.len() >= self.options.violations_max
+    }
+
+    /// The events as the durability model is to see them.
+    pub(crate) fn seen_by_model(&self, events: Vec<Recorded>) -> Vec<Recorded> {
+        match &self.mutant {
+            Some(mutant) => mutant.rewrite(events),
+            None => events,
+        }
+    }
+
+    pub(crate) fn violation(&mut self, phase: Phase, name: &str, crash: Option<Crash>, message: String) {
+        self.report.violations.push(Violation {
+            phase,
+            op: name.to_owned(),
+            crash,
+            message,
+            seed: self.options.seed,
+            mutant: self.mutant,
+        });
+    }
+
+    /// Explores a crash just before `event`, which leaves `open` open.
+    pub(crate) fn point(&mut self, scene: &Scene<'_, S>, open: Open, event: usize) {
+        let only = self.options.only.as_ref();
+        if only.is_some_and(|only| (only.phase, only.event) != (scene.phase, event)) || self.is_over() {
+            return;
+        }
+        self.report.crash_points += 1;
+        let before = self.report.images;
+        self.images(&Point { scene, open: &open, event, outer: None });
+        let images = self.report.images - before;
+        if self.report.worst.is_none_or(|worst| images > worst.images) {
+            self.report.worst = Some(Worst { phase: scene.phase, event, images });
+        }
+    }
+
+    fn images(&mut self, point: &Point<'_, S>) {
+        let capped = point.open.lines.iter().filter(|(_, choices)| choices.capped);
+        self.report.capped_lines += capped.count() as u64;
+        let cap = if point.outer.is_none() { self.options.cap } else { self.options.nested_cap };
+        let previous = self.stage.install(point.open.clone());
+        let mut script = match (&self.options.only, point.outer) {
+            (None, _) => Vec::new(),
+            (Some(only), None) => only.choices.clone(),
+            (Some(only), Some(_)) => {
+                only.inside.as_ref().map(|(_, choices)| choices.clone()).unwrap_or_default()
+            }
+        };
+        let (mut shared, mut last) = (None, Vec::new());
+        for image in 1.. {
+            let violations = self.report.violations.len();
+            let taken = self.image(point, script, Beyond::First, shared);
+            if !same_lines(&last, &taken, shared) {
+                let message = "the subject is not deterministic: the same image was read in another order";
+                self.violation(
+                    point.scene.phase,
+                    point.scene.name,
+                    Some(point.crash(&taken)),
+                    message.to_owned(),
+                );
+            }
+            let advanced = if self.is_over() || self.options.only.is_some() { None } else { advance(&taken) };
+            let Some(next) = advanced else { break };
+            if image >= cap {
+                self.sample(point);
+                break;
+            }
+            // The recovery of a broken image was not crashed into: the next image cannot rely on that.
+            let broken = self.report.violations.len() > violations;
+            shared = (!broken).then_some(next.len() - 1);
+            (script, last) = (next, taken);
+        }
+        self.stage.install(previous);
+    }
+
+    /// Images with random choices, for a crash point that has too many.
+    fn sample(&mut self, point: &Point<'_, S>) {
+        self.report.sampled_points += 1;
+        let place = self.report.crash_points ^ (self.report.nested_points << 32);
+        let mut rng = fastrand::Rng::with_seed(self.options.seed ^ place);
+        for _ in 0..self.options.samples {
+            if self.is_over() {
+                return;
+            }
+            self.image(point, Vec::new(), Beyond::Random(rng.fork()), None);
+        }
+    }
+
+    /// Judges one image, then the crashes inside its recovery. `shared` choices are those of the image before it.
+    fn image(
+        &mut self,
+        point: &Point<'_, S>,
+        script: Vec<usize>,
+        beyond: Beyond,
+        shared: Option<usize>,
+    ) -> Vec<Taken> {
+        match point.outer {
+            None => self.report.images += 1,
+            Some(_) => self.report.nested_images += 1,
+        }
+        let scene = point.scene;
+        self.stage.begin(script, beyond);
+        let verdict = quietly(|| judge::<S>(&self.stage, self.config, &scene.expect, scene.continuation));
+        let taken = self.stage.end();
+        match verdict {
+            Err(message) => self.violation(scene.phase, scene.name, Some(point.crash(&taken)), message),
+            Ok(judged) if point.outer.is_none() && self.options.nested => {
+                self.inside_recovery(point, &taken, judged, shared);
+            }
+            Ok(_) => {}
+        }
+        taken
+    }
+
+    fn inside_recovery(
+        &mut self,
+        point: &Point<'_, S>,
+        taken: &[Taken],
+        judged: Judged,
+        shared: Option<usize>,
+    ) {
+        discover(&judged.recovery, &mut self.report.mutants);
+        let events = self.seen_by_model(judged.recovery);
+        if !events.iter().any(Recorded::is_store) {
+            return;
+        }
+        let choices: Vec<usize> = taken.iter().map(|taken| taken.choice).collect();
+        let outer = &Outer { event: point.event, choices: &choices };
+        let scene = point.scene;
+        let mut ground = Ground::new(&self.stage, point.open, taken);
+        let mut model = Model::new(self.options.line_cap, self.options.seed);
+        let mut stored = false;
+        for (event, recorded) in events.iter().enumerate() {
+            ground.reach(recorded.taken, recorded.len, &mut model);
+            let here = recorded.is_fence() || (self.options.every_store && recorded.is_store());
+            if here && std::mem::take(&mut stored) && shared.is_none_or(|shared| ground.composed > shared) {
+                self.nested_point(scene, ground.open(&mut model), event, outer);
+            }
+            ground.apply(recorded, &mut model);
+            stored |= recorded.is_store();
+        }
+        if let Some(seen) = &judged.seen
+            && !model.is_settled()
+            && shared.is_none_or(|shared| judged.taken > shared)
+        {
+            ground.reach(judged.taken, judged.len, &mut model);
+            let scene = Scene { expect: Expect::exactly(seen), ..*scene };
+            self.nested_point(&scene, ground.open(&mut model), events.len(), outer);
+        }
+        ground.leave();
+    }
+
+    fn nested_point(&mut self, scene: &Scene<'_, S>, open: Open, event: usize, outer: &Outer<'_>) {
+        let wanted = |only: &Crash| only.inside.as_ref().is_some_and(|(inside, _)| *inside == event);
+        if self.is_over() || !self.options.only.as_ref().is_none_or(wanted) {
+            return;
+        }
+        self.report.nested_points += 1;
+        self.images(&Point { scene, open: &open, event, outer: Some(outer) });
+    }
+}
+
+/// Whether two images with the same first choices, and one more to be made, read the same lines up to there.
+fn same_lines(last: &[Taken], taken: &[Taken], shared: Option<usize>) -> bool {
+    let Some(shared) = shared else { return true };
+    let lines =
+        |taken: &[Taken]| taken.get(..=shared).map(|taken| taken.iter().map(|t| (t.line, t.count)).collect());
+    let (before, now): (Option<Vec<_>>, Option<Vec<_>>) = (lines(last), lines(taken));
+    now.is_some() && before == now
+}
+
+/// The script after `taken`: the last choice with a content left is advanced. `None` when all were seen.
+fn advance(taken: &[Taken]) -> Option<Vec<usize>> {
+    let last = taken.iter().rposition(|taken| taken.choice + 1 < taken.count)?;
+    let mut script: Vec<usize> = taken[..=last].iter().map(|taken| taken.choice).collect();
+    script[last] += 1;
+    Some(script)
+}
+
+/// The stage's memory while recovery from one image is replayed: the image, as far as it was read by then.
+struct Ground<'a> {
+    stage: Arc<Stage>,
+    image: &'a Open,
+    taken: &'a [Taken],
+    composed: usize,
+    /// Open lines that recovery stored to unread: the model knows them.
+    adopted: Vec<u64>,
+    len: u64,
+    undo: Undo,
+}
+
+impl<'a> Ground<'a> {
+    fn new(stage: &Arc<Stage>, image: &'a Open, taken: &'a [Taken]) -> Self {
+        Self {
+            stage: stage.clone(),
+            image,
+            taken,
+            composed: 0,
+            adopted: Vec::new(),
+            len: image.len,
+            undo: Undo::new(),
+        }
+    }
+
+    /// Goes on to where `taken` lines were read and `len` bytes in use. Never backwards.
+    fn reach(&mut self, taken: usize, len: u64, model: &mut Model) {
+        let memory = self.stage.memory();
+        self.len = self.len.max(len);
+        memory.set_len(self.len);
+        while self.composed < taken {
+            let Taken { line, mask, words: read, .. } = self.taken[self.composed];
+            if model.has(line) {
+                model.narrow(line, mask, &read, memory, &mut self.undo);
+            } else {
+                self.undo.push((line, words(memory, line)));
+                put(memory, line, &read);
+            }
+            self.composed += 1;
+        }
+    }
+
+    /// Replays one event of recovery. A line that it stores to unread may hold any of its contents below the store.
+    fn apply(&mut self, recorded: &Recorded, model: &mut Model) {
+        if let Event::Store { at, .. } = recorded.event {
+            let line = at & !(LINE - 1);
+            if let Ok(index) = self.image.lines.binary_search_by_key(&line, |open| open.0)
+                && !model.has(line)
+                && !self.adopted.contains(&line)
+                && !self.has_read(line)
+            {
+                self.adopted.push(line);
+                model.adopt(line, &self.image.lines[index].1.contents);
+            }
+        }
+        model.apply(&recorded.event, self.stage.memory(), &mut self.undo);
+    }
+
+    fn has_read(&self, line: u64) -> bool {
+        self.taken[..self.composed].iter().any(|taken| taken.line == line)
+    }
+
+    /// What a crash here leaves open: the image's lines not read or stored to yet, and recovery's own.
+    fn open(&self, model: &mut Model) -> Open {
+        let untouched = |line: u64| !self.has_read(line) && !self.adopted.contains(&line);
+        let unread = self.image.lines.iter().filter(|(line, _)| untouched(*line)).cloned();
+        let mut lines = model.open();
+        lines.extend(unread);
+        lines.sort_by_key(|(line, _)| *line);
+        Open { lines, len: self.len }
+    }
+
+    fn leave(mut self) {
+        let memory = self.stage.memory();
+        memory.set_len(self.len);
+        rewind(memory, &mut self.undo);
+        memory.set_len(self.image.len);
+    }
+}

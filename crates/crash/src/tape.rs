@@ -1,0 +1,67 @@
+//! The recorder of a running subject: its events, each with what the explorer needs to replay it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pmem::{Event, Memory, Observer, Store};
+
+/// An event, and the circumstances it happened in.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    /// What happened.
+    pub event: Event,
+    /// What the stored word held before (0 for flushes and fences).
+    pub old: u64,
+    /// Bytes in use just before.
+    pub len: u64,
+    /// How many lines had been resolved by then (0 outside an image).
+    pub taken: usize,
+}
+
+impl Recorded {
+    /// `event` as it is about to be carried out on `memory`.
+    pub fn new(event: Event, memory: &Memory, taken: usize) -> Self {
+        let old = if let Event::Store { at, .. } = event { memory.peek(at) } else { 0 };
+        Self { event, old, len: memory.len(), taken }
+    }
+
+    /// True for copies and publishes.
+    pub fn is_store(&self) -> bool {
+        matches!(self.event, Event::Store { .. })
+    }
+
+    /// True for publishes.
+    pub fn is_publish(&self) -> bool {
+        matches!(self.event, Event::Store { kind: Store::Publish, .. })
+    }
+
+    /// True for fences.
+    pub fn is_fence(&self) -> bool {
+        matches!(self.event, Event::Fence { .. })
+    }
+}
+
+/// Records the events on one memory.
+#[derive(Debug)]
+pub struct Tape {
+    memory: Arc<Memory>,
+    events: Mutex<Vec<Recorded>>,
+}
+
+impl Tape {
+    /// A tape for `memory`.
+    pub fn new(memory: Arc<Memory>) -> Arc<Self> {
+        Arc::new(Self { memory, events: Mutex::default() })
+    }
+
+    /// Takes the events recorded so far.
+    pub fn take(&self) -> Vec<Recorded> {
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Tape {
+    fn event(&self, event: Event) {
+        let recorded = Recorded::new(event, &self.memory, 0);
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
+    }
+}

@@ -1,0 +1,78 @@
+//! What is not explored is counted, and everything is a function of the seed.
+
+mod toys;
+
+use std::time::Duration;
+
+use crash::{Options, Report, Workload, explore, interrupted, random, sequences};
+use toys::{Flaw, List, ListConfig, Pair, Push, Set};
+
+fn torn(words: u64) -> Workload<List> {
+    // Entries that are not flushed: each stays open for ever. The flaw does not matter here, only the number of images.
+    let config = ListConfig { trusts_length: false, unflushed: true, words };
+    Workload::new(config, (1..=3).map(Push))
+}
+
+fn run(workload: &Workload<List>, options: &Options) -> Report {
+    let mut report = explore(workload, options);
+    report.elapsed = Duration::ZERO;
+    report
+}
+
+#[test]
+fn a_crash_point_beyond_the_cap_is_sampled_and_counted() {
+    let all = Options { violations_max: usize::MAX, ..Options::default() };
+    let full = run(&torn(4), &all);
+    assert_eq!(full.sampled_points, 0, "{full}");
+    let worst = full.worst.expect("some crash point").images;
+    assert!(worst > 16, "{full}");
+
+    let capped = run(&torn(4), &Options { cap: 10, samples: 5, ..all.clone() });
+    assert!(capped.sampled_points >= 1, "{capped}");
+    assert_eq!(capped.worst.expect("some crash point").images, 10 + 5);
+    assert!(capped.images < full.images && capped.crash_points == full.crash_points);
+
+    let exact = run(&torn(4), &Options { cap: worst as usize, samples: 5, ..all });
+    assert_eq!(exact.sampled_points, 0, "exactly the cap is not beyond it");
+}
+
+#[test]
+fn a_line_beyond_its_cap_is_counted() {
+    let all = Options { violations_max: usize::MAX, line_cap: 16, ..Options::default() };
+    assert_eq!(run(&torn(4), &all).capped_lines, 0);
+    assert!(run(&torn(5), &all).capped_lines > 0);
+}
+
+#[test]
+fn the_same_seed_explores_the_same_images_and_another_seed_others() {
+    let options =
+        |seed| Options { seed, cap: 4, samples: 20, violations_max: usize::MAX, ..Options::default() };
+    let first = run(&torn(6), &options(7));
+    assert_eq!(first, run(&torn(6), &options(7)));
+    let other = run(&torn(6), &options(8));
+    assert_eq!(first.images, other.images);
+    let choices = |report: &Report| report.violations.iter().map(|v| v.crash.clone()).collect::<Vec<_>>();
+    assert_ne!(choices(&first), choices(&other));
+}
+
+#[test]
+fn cut_steps_depend_on_the_seed_alone() {
+    let mut workload = Workload::<Pair>::new(Flaw::None, []);
+    workload.steps = interrupted(1, 2, random(1, 50, |rng| Set(rng.u64(1..9), rng.u64(1..9))));
+    let run = |seed| {
+        let mut report = explore(&workload, &Options { seed, ..Options::default() });
+        report.elapsed = Duration::ZERO;
+        assert_eq!(report.violations, []);
+        report
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).images, run(2).images);
+}
+
+#[test]
+fn sequences_are_all_there_once() {
+    let all: Vec<Vec<u8>> = sequences(&[0_u8, 1, 2], 2).collect();
+    assert_eq!(all.len(), 9);
+    assert_eq!((&all[0], &all[1], &all[3], &all[8]), (&vec![0, 0], &vec![0, 1], &vec![1, 0], &vec![2, 2]));
+    assert_eq!(sequences(&[0_u8, 1], 0).collect::<Vec<_>>(), [Vec::<u8>::new()]);
+}
