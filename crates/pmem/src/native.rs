@@ -291,10 +291,14 @@ impl Medium for Native {
     #[inline(always)]
     fn prefetch(&self, at: u64, bytes: u64) {
         #[cfg(target_arch = "x86_64")]
-        for line in lines_of(at, bytes) {
-            let place = std::ptr::from_ref(self.line(line)).cast::<i8>();
-            // SAFETY: a prefetch has no effect on the program's state whatever the address.
-            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place) };
+        {
+            let place = std::ptr::from_ref(self.line(at)).cast::<i8>();
+            let lines = (at % LINE + bytes).div_ceil(LINE) as usize;
+            for line in 0..lines {
+                let place = place.wrapping_add(line * LINE as usize);
+                // SAFETY: a prefetch has no effect on the program's state whatever the address.
+                unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place) };
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (at, bytes);

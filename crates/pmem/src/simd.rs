@@ -6,7 +6,7 @@
 
 use crate::medium::Line;
 
-/// True if [`pair_masks`] may be called.
+/// True if [`pair_mask`] may be called.
 pub fn available() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -22,44 +22,75 @@ pub fn available() -> bool {
     }
 }
 
-/// Compares the key words (even words) of up to 16 lines with `probe`: masks of keys below it and equal to it.
+/// Which comparison a mask is wanted of: the caller names it in the type, so that the other costs nothing.
+pub const BELOW: u8 = 1;
+/// Keys equal to the probe.
+pub const EQUAL: u8 = 2;
+/// Keys below the probe or equal to it.
+pub const UP_TO: u8 = 3;
+
+/// Compares the key words (even words) of up to 16 lines with `probe`: the mask of keys that are as `WHICH` says.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub unsafe fn pair_masks(lines: &[Line], probe: u64) -> (u64, u64) {
-    use std::arch::x86_64::{
-        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_load_si512, _mm512_permutex2var_epi64,
-        _mm512_set_epi64, _mm512_set1_epi64,
-    };
+pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
+    use std::arch::x86_64::{_mm512_set_epi64, _mm512_set1_epi64};
     debug_assert!(lines.len() <= 16);
     // SAFETY: avx512f, by the caller's promise.
     let needle = unsafe { _mm512_set1_epi64(probe as i64) };
     // SAFETY: avx512f, by the caller's promise.
     let evens = unsafe { _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0) };
-    let (mut below, mut equal) = (0, 0);
-    let mut index = 0;
-    while index < lines.len() {
-        let first = std::ptr::from_ref(&lines[index]).cast::<__m512i>();
-        let second = std::ptr::from_ref(&lines[(index + 1).min(lines.len() - 1)]).cast::<__m512i>();
-        // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
-        let low = unsafe { _mm512_load_si512(first) };
-        // SAFETY: as above.
-        let high = unsafe { _mm512_load_si512(second) };
-        // SAFETY: avx512f, by the caller's promise.
-        let keys = unsafe { _mm512_permutex2var_epi64(low, evens, high) };
-        // SAFETY: avx512f, by the caller's promise.
-        let lt = unsafe { _mm512_cmplt_epu64_mask(keys, needle) };
-        // SAFETY: avx512f, by the caller's promise.
-        let eq = unsafe { _mm512_cmpeq_epu64_mask(keys, needle) };
-        below |= u64::from(lt) << (4 * index);
-        equal |= u64::from(eq) << (4 * index);
-        index += 2;
+    let (pairs, odd) = lines.as_chunks::<2>();
+    // The common sizes are unrolled.
+    let mut mask = 0;
+    if let [a, b, c, d] = pairs {
+        for (i, pair) in [a, b, c, d].into_iter().enumerate() {
+            // SAFETY: the caller's promise, passed on.
+            mask |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
+        }
+    } else {
+        for (i, pair) in pairs.iter().enumerate() {
+            // SAFETY: the caller's promise, passed on.
+            mask |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
+        }
     }
-    // An odd last line was compared twice: its copy lies beyond the mask of `4 * lines` pairs.
-    let valid = if lines.len() == 16 { u64::MAX } else { (1 << (4 * lines.len())) - 1 };
-    (below & valid, equal & valid)
+    if let [last] = odd {
+        // SAFETY: the caller's promise, passed on.
+        let twice = unsafe { two_lines::<WHICH>(last, last, needle, evens) };
+        mask |= (twice & 0xF) << (8 * pairs.len());
+    }
+    mask
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn two_lines<const WHICH: u8>(
+    first: &Line,
+    second: &Line,
+    needle: std::arch::x86_64::__m512i,
+    evens: std::arch::x86_64::__m512i,
+) -> u64 {
+    use std::arch::x86_64::{
+        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_load_si512,
+        _mm512_permutex2var_epi64,
+    };
+    // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
+    let low = unsafe { _mm512_load_si512(std::ptr::from_ref(first).cast::<__m512i>()) };
+    // SAFETY: as above.
+    let high = unsafe { _mm512_load_si512(std::ptr::from_ref(second).cast::<__m512i>()) };
+    // SAFETY: avx512f, by the caller's promise.
+    let keys = unsafe { _mm512_permutex2var_epi64(low, evens, high) };
+    let mask = match WHICH {
+        // SAFETY: avx512f, by the caller's promise.
+        BELOW => unsafe { _mm512_cmplt_epu64_mask(keys, needle) },
+        // SAFETY: as above.
+        EQUAL => unsafe { _mm512_cmpeq_epu64_mask(keys, needle) },
+        // SAFETY: as above.
+        _ => unsafe { _mm512_cmple_epu64_mask(keys, needle) },
+    };
+    u64::from(mask)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -82,11 +113,17 @@ mod tests {
             }
             for probe in (0..64_u64).map(|k| k << 58).chain([u64::MAX]) {
                 // SAFETY: `available` was asked above.
-                let (below, equal) = unsafe { pair_masks(&lines, probe) };
+                let below = unsafe { pair_mask::<BELOW>(&lines, probe) };
+                // SAFETY: as above.
+                let equal = unsafe { pair_mask::<EQUAL>(&lines, probe) };
+                // SAFETY: as above.
+                let up_to = unsafe { pair_mask::<UP_TO>(&lines, probe) };
                 for pair in 0..64 {
                     let key = (pair as u64 * 7919) % 64 << 58;
-                    assert_eq!(below >> pair & 1 == 1, pair < 4 * count && key < probe);
-                    assert_eq!(equal >> pair & 1 == 1, pair < 4 * count && key == probe);
+                    let there = pair < 4 * count;
+                    assert_eq!(below >> pair & 1 == 1, there && key < probe);
+                    assert_eq!(equal >> pair & 1 == 1, there && key == probe);
+                    assert_eq!(up_to >> pair & 1 == 1, there && key <= probe);
                 }
             }
         }

@@ -26,7 +26,11 @@ pub struct Stripes {
 
 /// An even version that a reader saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(u64);
+pub struct Version {
+    /// Stripe that was looked at.
+    index: usize,
+    even: u64,
+}
 
 /// Stripes that the writer holds odd; gives them back even when dropped or told so.
 #[derive(Debug, Default)]
@@ -53,17 +57,18 @@ impl Stripes {
     /// First look: waits while the node is being changed.
     #[inline(always)]
     pub fn read(&self, node: u64) -> Version {
-        let stripe = &self.table[self.index(node)];
-        let version = stripe.load(Ordering::Acquire);
-        if version & 1 == 0 { Version(version) } else { Self::wait(stripe) }
+        let index = self.index(node);
+        let version = self.stripe(index).load(Ordering::Acquire);
+        let even = if version & 1 == 0 { version } else { Self::wait(self.stripe(index)) };
+        Version { index, even }
     }
 
     #[cold]
-    fn wait(stripe: &AtomicU64) -> Version {
+    fn wait(stripe: &AtomicU64) -> u64 {
         for spins in 0_u32.. {
             let version = stripe.load(Ordering::Acquire);
             if version & 1 == 0 {
-                return Version(version);
+                return version;
             }
             // The writer may have lost its processor in the middle of a change: let it have ours.
             if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -71,11 +76,17 @@ impl Stripes {
         unreachable!("the loop above ends only by returning")
     }
 
-    /// Second look: true if nothing changed since the first.
+    /// Second look at the same node: true if nothing changed since the first.
     #[inline(always)]
-    pub fn check(&self, node: u64, version: Version) -> bool {
+    pub fn check(&self, version: Version) -> bool {
         fence(Ordering::Acquire);
-        self.table[self.index(node)].load(Ordering::Relaxed) == version.0
+        self.stripe(version.index).load(Ordering::Relaxed) == version.even
+    }
+
+    #[inline(always)]
+    fn stripe(&self, index: usize) -> &AtomicU64 {
+        // The length is a power of two, so the mask never changes an index; it tells the compiler that it is in bounds.
+        &self.table[index & (self.table.len() - 1)]
     }
 
     /// Writer: the node is about to change. Locking twice is the same as once.
@@ -112,10 +123,10 @@ mod tests {
         let mut held = Held::default();
         stripes.lock(4096, &mut held);
         stripes.lock(4096, &mut held);
-        assert!(!stripes.check(4096, before));
+        assert!(!stripes.check(before));
         stripes.unlock(&mut held);
         let after = stripes.read(4096);
         assert_ne!(before, after);
-        assert!(stripes.check(4096, after));
+        assert!(stripes.check(after));
     }
 }

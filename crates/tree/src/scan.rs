@@ -120,7 +120,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
                 State::Page => {
                     let entry = self.page.entries[self.page.given];
                     let sound = S::read_key(self.tree.region.medium(), entry.key, key);
-                    if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+                    if !self.tree.stripes.check(self.page.version) {
                         self.state = State::Seek;
                         continue;
                     }
@@ -139,7 +139,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
     fn give_record(&mut self, entry: &Entry, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let medium = self.tree.region.medium();
         let sound = S::read_key(medium, entry.key, key) && S::read_value(medium, entry, value);
-        if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+        if !self.tree.stripes.check(self.page.version) {
             self.state = State::Seek;
             return Ok(false);
         }
@@ -172,13 +172,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
         if next.0 == 0 {
             self.state = State::Ended;
             // The end may have moved since the page was read.
-            if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+            if !self.tree.stripes.check(self.page.version) {
                 self.state = State::Seek;
             }
             return Ok(());
         }
         let version = self.tree.stripes.read(next.0);
-        if !self.tree.stripes.check(self.page.leaf.0, self.page.version) {
+        if !self.tree.stripes.check(self.page.version) {
             self.state = State::Seek;
             return Ok(());
         }
@@ -260,7 +260,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
         for (place, index) in page.entries.iter_mut().zip(ranks) {
             *place = shape.entry(medium, leaf, usize::from(*index));
         }
-        if !tree.stripes.check(leaf.0, version) {
+        if !tree.stripes.check(version) {
             return Ok(false);
         }
         if link.is_none() {

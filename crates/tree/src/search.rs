@@ -3,6 +3,7 @@
 //! A reader couples looks: it looks at a child's stripe before it looks a second time at the parent's, so it is always on
 //! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf.
 
+use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
@@ -15,13 +16,14 @@ use crate::tree::Tree;
 /// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
 /// comparison.
 pub trait Search {
-    /// Masks of entries with keys below the probe and equal to it, if this search and medium can make them.
-    fn masks<M: Medium, S: Schema>(
+    /// The mask of entries whose keys are to the probe as `WHICH` says (see [`pmem::simd`]), if this search and medium can
+    /// make it.
+    fn mask<M: Medium, S: Schema, const WHICH: u8>(
         medium: &M,
         shape: &Shape,
         node: Node,
         probe: S::Probe<'_>,
-    ) -> Option<(u64, u64)>;
+    ) -> Option<u64>;
 }
 
 /// One comparison after another.
@@ -30,12 +32,12 @@ pub struct Scalar;
 
 impl Search for Scalar {
     #[inline(always)]
-    fn masks<M: Medium, S: Schema>(
+    fn mask<M: Medium, S: Schema, const WHICH: u8>(
         _medium: &M,
         _shape: &Shape,
         _node: Node,
         _probe: S::Probe<'_>,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<u64> {
         None
     }
 }
@@ -46,12 +48,12 @@ pub struct Vector(());
 
 impl Search for Vector {
     #[inline(always)]
-    fn masks<M: Medium, S: Schema>(
+    fn mask<M: Medium, S: Schema, const WHICH: u8>(
         medium: &M,
         shape: &Shape,
         node: Node,
         probe: S::Probe<'_>,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<u64> {
         if !S::PLAIN {
             return None;
         }
@@ -61,8 +63,7 @@ impl Search for Vector {
         #[cfg(target_arch = "x86_64")]
         {
             // SAFETY: operations are entered with `Vector` only after `simd::available` was asked (see `tree`).
-            let (below, equal) = unsafe { pmem::simd::pair_masks(lines, S::plain(probe)) };
-            Some((below >> before, equal >> before))
+            Some(unsafe { pmem::simd::pair_mask::<WHICH>(lines, S::plain(probe)) } >> before)
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -100,11 +101,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn child_rank<V: Search>(&self, node: Node, target: Target<S::Probe<'_>>) -> usize {
         let (medium, shape) = (self.region.medium(), &self.shape);
         match target {
-            Target::Holding(probe) => {
-                let located = L::locate::<M, S, V>(medium, shape, node, probe);
-                located.rank + usize::from(located.hit.is_some())
-            }
-            Target::Below(probe) => L::locate::<M, S, V>(medium, shape, node, probe).rank,
+            Target::Holding(probe) => L::rank::<M, S, V, UP_TO>(medium, shape, node, probe),
+            Target::Below(probe) => L::rank::<M, S, V, BELOW>(medium, shape, node, probe),
             Target::First => 0,
             Target::Last => L::count(medium, shape, node),
         }
@@ -143,7 +141,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             for _ in 0..LEVELS_MAX {
                 let link = self.shape.link(medium, node);
                 let Some(link) = link else {
-                    if self.stripes.check(node.0, version) {
+                    if self.stripes.check(version) {
                         return Err(Error::Corrupt { what: "node", at: node.0 });
                     }
                     continue 'restart;
@@ -158,7 +156,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                     S::read_key(medium, entry.key, low.get_or_insert_default());
                 }
                 let child_version = self.stripes.read(child.0);
-                if !self.stripes.check(node.0, version) {
+                if !self.stripes.check(version) {
                     continue 'restart;
                 }
                 (node, version) = (child, child_version);
@@ -174,16 +172,15 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let mut value = value;
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
-            let located = L::locate::<M, S, V>(medium, &self.shape, seen.leaf, probe);
-            let Some(index) = located.hit else {
-                if self.stripes.check(seen.leaf.0, seen.version) {
+            let Some(index) = L::find::<M, S, V>(medium, &self.shape, seen.leaf, probe) else {
+                if self.stripes.check(seen.version) {
                     return Ok(false);
                 }
                 continue;
             };
             let entry = self.shape.entry(medium, seen.leaf, index);
             let sound = value.as_deref_mut().is_none_or(|value| S::read_value(medium, &entry, value));
-            if self.stripes.check(seen.leaf.0, seen.version) {
+            if self.stripes.check(seen.version) {
                 return if sound { Ok(true) } else { Err(Error::Corrupt { what: "record", at: entry.payload }) };
             }
         }

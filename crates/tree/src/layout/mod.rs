@@ -4,6 +4,7 @@ mod slotted;
 mod sorted;
 
 use pmem::Medium;
+use pmem::simd::{BELOW, EQUAL};
 pub use slotted::Slotted;
 pub use sorted::Sorted;
 
@@ -38,6 +39,39 @@ pub trait Layout: Send + Sync + 'static {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located;
+
+    /// Bits of the entries in use, by number.
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64;
+
+    /// Number of entries with keys below the probe ([`BELOW`]), or up to it ([`UP_TO`](pmem::simd::UP_TO)).
+    #[inline(always)]
+    fn rank<M: Medium, S: Schema, V: Search, const WHICH: u8>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> usize {
+        if let Some(mask) = V::mask::<M, S, WHICH>(medium, shape, node, probe) {
+            return (mask & Self::used(medium, shape, node)).count_ones() as usize;
+        }
+        let located = Self::locate::<M, S, V>(medium, shape, node, probe);
+        located.rank + usize::from(WHICH != BELOW && located.hit.is_some())
+    }
+
+    /// Number of the entry with this very key.
+    #[inline(always)]
+    fn find<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Option<usize> {
+        if let Some(mask) = V::mask::<M, S, EQUAL>(medium, shape, node, probe) {
+            let hit = mask & Self::used(medium, shape, node);
+            return (hit != 0).then(|| hit.trailing_zeros() as usize);
+        }
+        Self::locate::<M, S, V>(medium, shape, node, probe).hit
+    }
 
     /// Number of the entry with this rank.
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize;

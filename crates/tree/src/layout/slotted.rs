@@ -13,6 +13,7 @@
 //!
 //! Commit point of an insert, delete or update in place: the bitmap word (or the entry's payload word).
 
+use pmem::simd::BELOW;
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, bisect};
@@ -40,7 +41,7 @@ impl Slotted {
 
     /// The bitmap without its valid bit and without bits that no entry has.
     #[inline(always)]
-    fn used(bitmap: u64, shape: &Shape) -> u64 {
+    fn entries(bitmap: u64, shape: &Shape) -> u64 {
         bitmap >> 1 & ((1 << shape.capacity) - 1)
     }
 
@@ -83,7 +84,7 @@ impl Layout for Slotted {
 
     #[inline(always)]
     fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
-        Self::used(medium.word(node.0), shape).count_ones() as usize
+        Self::entries(medium.word(node.0), shape).count_ones() as usize
     }
 
     #[inline(always)]
@@ -94,13 +95,10 @@ impl Layout for Slotted {
         probe: S::Probe<'_>,
     ) -> Located {
         let bitmap = medium.word(node.0);
-        let used = Self::used(bitmap, shape);
-        if let Some((below, equal)) = V::masks::<M, S>(medium, shape, node, probe) {
-            let hit = equal & used;
-            return Located {
-                rank: (below & used).count_ones() as usize,
-                hit: (hit != 0).then(|| hit.trailing_zeros() as usize),
-            };
+        let used = Self::entries(bitmap, shape);
+        if let Some(below) = V::mask::<M, S, BELOW>(medium, shape, node, probe) {
+            let hit = Self::find::<M, S, V>(medium, shape, node, probe);
+            return Located { rank: (below & used).count_ones() as usize, hit };
         }
         if bitmap & VALID != 0 {
             let count = used.count_ones() as usize;
@@ -121,6 +119,11 @@ impl Layout for Slotted {
     }
 
     #[inline(always)]
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64 {
+        Self::entries(medium.word(node.0), shape)
+    }
+
+    #[inline(always)]
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
         if medium.word(node.0) & VALID != 0 {
             return usize::from(Self::slot(medium, node, rank + 1)) % shape.capacity;
@@ -134,7 +137,7 @@ impl Layout for Slotted {
     fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
         order.clear();
         let bitmap = medium.word(node.0);
-        let used = Self::used(bitmap, shape);
+        let used = Self::entries(bitmap, shape);
         if bitmap & VALID != 0 {
             let count = used.count_ones() as usize;
             let mut word = medium.word(Self::slots_at(node)) >> 8;
@@ -168,7 +171,7 @@ impl Layout for Slotted {
     ) {
         edit.start(node, shape.bytes());
         let bitmap = medium.word(node.0);
-        let index = (!Self::used(bitmap, shape)).trailing_zeros() as usize;
+        let index = (!Self::entries(bitmap, shape)).trailing_zeros() as usize;
         debug_assert!(index < shape.capacity, "insert into a full node");
         if bitmap & VALID != 0 {
             edit.guard = Some((node.0, bitmap & !VALID));
@@ -208,7 +211,7 @@ impl Layout for Slotted {
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let old = if existing { Self::used(medium.word(node.0), shape) } else { 0 };
+        let old = if existing { Self::entries(medium.word(node.0), shape) } else { 0 };
         let kept = entries.iter().filter_map(|p| p.kept).fold(0_u64, |mask, index| mask | 1 << index);
         debug_assert!(existing || kept == 0);
         // Newcomers go where nothing is; only if that does not suffice, over entries that leave the node.
@@ -240,7 +243,7 @@ impl Layout for Slotted {
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
         let bitmap = medium.word(node.0);
-        let used = Self::used(bitmap, shape);
+        let used = Self::entries(bitmap, shape);
         if bitmap >> 1 != used {
             return Some("bitmap names entries that a node does not have");
         }

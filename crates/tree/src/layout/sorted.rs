@@ -8,6 +8,7 @@
 //!
 //! An insert or a delete moves half of the entries on average: cheap in memory, dear where every word must be durable.
 
+use pmem::simd::BELOW;
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, bisect};
@@ -41,15 +42,17 @@ impl Layout for Sorted {
         probe: S::Probe<'_>,
     ) -> Located {
         let count = Self::count(medium, shape, node);
-        if let Some((below, equal)) = V::masks::<M, S>(medium, shape, node, probe) {
-            let valid = (1_u64 << count) - 1;
-            let hit = equal & valid;
-            return Located {
-                rank: (below & valid).count_ones() as usize,
-                hit: (hit != 0).then(|| hit.trailing_zeros() as usize),
-            };
+        if let Some(below) = V::mask::<M, S, BELOW>(medium, shape, node, probe) {
+            let used = Self::used(medium, shape, node);
+            let hit = Self::find::<M, S, V>(medium, shape, node, probe);
+            return Located { rank: (below & used).count_ones() as usize, hit };
         }
         bisect::<M, S>(medium, shape, node, probe, count, |rank| rank)
+    }
+
+    #[inline(always)]
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64 {
+        (1 << Self::count(medium, shape, node)) - 1
     }
 
     #[inline(always)]
