@@ -73,8 +73,8 @@ unsafe fn two_lines<const WHICH: u8>(
     evens: std::arch::x86_64::__m512i,
 ) -> u64 {
     use std::arch::x86_64::{
-        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_load_si512,
-        _mm512_permutex2var_epi64,
+        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
+        _mm512_load_si512, _mm512_permutex2var_epi64,
     };
     // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
     let low = unsafe { _mm512_load_si512(std::ptr::from_ref(first).cast::<__m512i>()) };
