@@ -213,7 +213,8 @@ impl RequestParser {
 
     fn inline(&mut self, buffer: &mut BytesMut, searched: usize) -> Result<Step, ProtocolError> {
         let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') else {
-            if buffer.len() > self.limits.inline_bytes_max {
+            // One byte more may be the carriage return of a line that just fits.
+            if buffer.len() > self.limits.inline_bytes_max + 1 {
                 return Err(ProtocolError::InlineTooLong);
             }
             self.state = State::Inline { searched: buffer.len() };

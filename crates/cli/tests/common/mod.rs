@@ -1,0 +1,117 @@
+//! Runs the program: single commands, and `serve` on a free port.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_bristlecone"))
+}
+
+/// Runs a command with the store in `dir` and gives what came of it.
+pub fn run(dir: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
+    program().args(arguments).arg("--dir").arg(dir).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a command with bytes on its standard input.
+pub fn run_with_input(dir: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = program()
+        .args(arguments)
+        .arg("--dir")
+        .arg(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input is judged by its output.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+pub fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The output of a command that must succeed.
+pub fn succeed(output: &Output) -> String {
+    assert_eq!(code(output), 0, "{output:?}");
+    stdout(output)
+}
+
+/// A running `serve`, killed when dropped.
+pub struct Serve {
+    pub child: Child,
+    pub address: SocketAddr,
+    /// The line with which it started.
+    pub started: serde_json::Value,
+}
+
+impl Serve {
+    pub fn start(dir: &Path) -> Self {
+        Self::with(dir, &[])
+    }
+
+    pub fn with(dir: &Path, options: &[&str]) -> Self {
+        let mut child = program()
+            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--dir"])
+            .arg(dir)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let started: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let address = started["listen"].as_str().unwrap().parse().unwrap();
+        Self { child, address, started }
+    }
+
+    pub fn client(&self) -> redis::Connection {
+        let client = redis::Client::open(format!("redis://{}/", self.address)).unwrap();
+        client.get_connection_with_timeout(Duration::from_secs(5)).unwrap()
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let status =
+            Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,382 @@
+//! Each family of commands through a real client, in both versions of the protocol.
+
+mod common;
+
+use std::collections::{BTreeMap, HashMap};
+
+use common::TestServer;
+use redis::{Commands, Connection, RedisResult, Value, cmd, pipe};
+
+/// The whole text of an error reply.
+fn error<T: std::fmt::Debug>(result: RedisResult<T>) -> String {
+    let error = result.unwrap_err();
+    format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+}
+
+fn both(server: &TestServer, test: impl Fn(&mut Connection)) {
+    for mut client in [server.client(), server.client3()] {
+        cmd("FLUSHALL").exec(&mut client).unwrap();
+        test(&mut client);
+    }
+}
+
+#[test]
+fn strings_are_set_read_and_removed() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        assert_eq!(client.get::<_, Option<String>>("k").unwrap(), None);
+        let _: () = client.set("k", "v").unwrap();
+        assert_eq!(client.get::<_, String>("k").unwrap(), "v");
+        let binary = [0_u8, 13, 10, 255, 36];
+        let _: () = client.set(&binary, &binary).unwrap();
+        assert_eq!(client.get::<_, Vec<u8>>(&binary).unwrap(), binary);
+        assert_eq!(client.strlen::<_, usize>("k").unwrap(), 1);
+        assert_eq!(client.strlen::<_, usize>("absent").unwrap(), 0);
+        assert_eq!(client.append::<_, _, usize>("k", "w").unwrap(), 2);
+        assert_eq!(client.getset::<_, _, String>("k", "new").unwrap(), "vw");
+        assert_eq!(client.get_del::<_, Option<String>>("k").unwrap().as_deref(), Some("new"));
+        assert_eq!(client.get_del::<_, Option<String>>("k").unwrap(), None);
+        let _: () = client.mset(&[("a", "1"), ("b", "2")]).unwrap();
+        let values: Vec<Option<String>> = client.mget(&["a", "absent", "b"]).unwrap();
+        assert_eq!(values, [Some("1".to_owned()), None, Some("2".to_owned())]);
+        assert_eq!(client.exists::<_, usize>(&["a", "a", "absent"]).unwrap(), 2);
+        assert_eq!(client.del::<_, usize>(&["a", "b", "absent"]).unwrap(), 2);
+        assert_eq!(client.unlink::<_, usize>("a").unwrap(), 0);
+        assert!(client.set_nx::<_, _, bool>("n", 1).unwrap());
+        assert!(!client.set_nx::<_, _, bool>("n", 2).unwrap());
+        assert_eq!(client.get::<_, String>("n").unwrap(), "1");
+    });
+}
+
+#[test]
+fn set_keeps_its_conditions() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let mut set =
+            |options: &[&str]| -> RedisResult<Value> { cmd("SET").arg("k").arg(options).query(client) };
+        assert_eq!(set(&["1", "XX"]), Ok(Value::Nil));
+        assert_eq!(set(&["1", "nx"]), Ok(Value::Okay));
+        assert_eq!(set(&["2", "NX"]), Ok(Value::Nil));
+        assert_eq!(set(&["3", "xx"]), Ok(Value::Okay));
+        assert_eq!(set(&["4", "GET"]), Ok(Value::BulkString(b"3".to_vec())));
+        assert_eq!(set(&["5", "NX", "GET"]), Ok(Value::BulkString(b"4".to_vec())));
+        assert_eq!(set(&["6", "GET", "XX"]), Ok(Value::BulkString(b"4".to_vec())));
+        for wrong in [["7", "NX", "XX"].as_slice(), &["7", "FOO"], &["7", "NX", "XX", "GET"]] {
+            assert_eq!(error(set(wrong)), "ERR syntax error");
+        }
+        for option in [["7", "EX", "10"].as_slice(), &["7", "px", "10"], &["7", "KEEPTTL"]] {
+            assert!(error(set(option)).contains("not supported yet: keys do not expire"));
+        }
+        assert_eq!(client.get::<_, String>("k").unwrap(), "6");
+    });
+}
+
+#[test]
+fn numbers_are_changed_in_one_step() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        assert_eq!(client.incr::<_, _, i64>("n", 1).unwrap(), 1);
+        assert_eq!(cmd("INCR").arg("n").query::<i64>(client).unwrap(), 2);
+        assert_eq!(cmd("INCRBY").arg("n").arg(-10).query::<i64>(client).unwrap(), -8);
+        assert_eq!(cmd("DECR").arg("n").query::<i64>(client).unwrap(), -9);
+        assert_eq!(cmd("DECRBY").arg("n").arg(-9).query::<i64>(client).unwrap(), 0);
+        assert_eq!(cmd("INCRBYFLOAT").arg("n").arg("1.5").query::<String>(client).unwrap(), "1.5");
+        let not_integer = "ERR value is not an integer or out of range";
+        assert_eq!(error(cmd("INCR").arg("n").query::<i64>(client)), not_integer);
+        for wrong in ["", "1.0", "+1", " 1", "01", "9223372036854775808", "x"] {
+            assert_eq!(error(cmd("INCRBY").arg("m").arg(wrong).query::<i64>(client)), not_integer, "{wrong}");
+        }
+        let _: () = client.set("n", i64::MAX).unwrap();
+        let overflow = "ERR increment or decrement would overflow";
+        assert_eq!(error(cmd("INCR").arg("n").query::<i64>(client)), overflow);
+        let minimum = i64::MIN.to_string();
+        assert_eq!(
+            error(cmd("DECRBY").arg("n").arg(minimum).query::<i64>(client)),
+            "ERR decrement would overflow"
+        );
+        assert_eq!(
+            error(cmd("INCRBYFLOAT").arg("n").arg("nan").query::<String>(client)),
+            "ERR value is not a valid float"
+        );
+        assert_eq!(client.get::<_, i64>("n").unwrap(), i64::MAX);
+    });
+}
+
+#[test]
+fn increments_from_eight_connections_add_up() {
+    let server = TestServer::start();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                for _ in 0..500 {
+                    let _: i64 = client.incr("n", 1).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(server.client().get::<_, i64>("n").unwrap(), 4000);
+}
+
+#[test]
+fn keys_have_no_type_but_string_and_do_not_expire() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let _: () = client.set("k", "v").unwrap();
+        assert_eq!(cmd("TYPE").arg("k").query::<String>(client).unwrap(), "string");
+        assert_eq!(cmd("TYPE").arg("absent").query::<String>(client).unwrap(), "none");
+        assert_eq!(cmd("TTL").arg("k").query::<i64>(client).unwrap(), -1);
+        assert_eq!(cmd("PTTL").arg("absent").query::<i64>(client).unwrap(), -2);
+        assert_eq!(
+            error(cmd("EXPIRE").arg("k").arg(10).query::<i64>(client)),
+            "ERR EXPIRE is not supported yet: keys do not expire"
+        );
+        assert_eq!(cmd("PERSIST").arg("k").query::<i64>(client).unwrap(), 0);
+        assert_eq!(cmd("DBSIZE").query::<i64>(client).unwrap(), 1);
+        cmd("FLUSHDB").arg("ASYNC").exec(client).unwrap();
+        assert_eq!(cmd("DBSIZE").query::<i64>(client).unwrap(), 0);
+    });
+}
+
+#[test]
+fn errors_read_as_redis_writes_them() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        assert_eq!(
+            error(cmd("foo").arg("a").arg("b c").exec(client)),
+            "ERR unknown command 'foo', with args beginning with: 'a' 'b c' "
+        );
+        assert_eq!(error(cmd("GET").exec(client)), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(
+            error(cmd("get").arg(1).arg(2).exec(client)),
+            "ERR wrong number of arguments for 'get' command"
+        );
+        assert_eq!(
+            error(cmd("MSET").arg("a").arg("1").arg("b").exec(client)),
+            "ERR wrong number of arguments for 'mset' command"
+        );
+        assert_eq!(error(cmd("SELECT").arg(1).exec(client)), "ERR DB index is out of range");
+        assert_eq!(error(cmd("HELLO").arg(4).exec(client)), "NOPROTO unsupported protocol version");
+        assert_eq!(
+            error(cmd("CLIENT").arg("FOO").exec(client)),
+            "ERR unknown subcommand 'FOO'. Try CLIENT HELP."
+        );
+        let _: () = cmd("SELECT").arg(0).query(client).unwrap();
+        assert!(error(client.set::<_, _, ()>("", "v")).contains("a key of 0 bytes"));
+        assert!(error(client.get::<_, Option<String>>(vec![b'k'; 65_536])).contains("a key of 65536 bytes"));
+        // The connection goes on after all of them.
+        assert_eq!(cmd("PING").query::<String>(client).unwrap(), "PONG");
+        assert_eq!(cmd("PING").arg("hi").query::<String>(client).unwrap(), "hi");
+        assert_eq!(cmd("ECHO").arg("hi").query::<String>(client).unwrap(), "hi");
+    });
+}
+
+fn scan_all(client: &mut Connection, options: &[&str]) -> Vec<String> {
+    let (mut cursor, mut keys) = (0_u64, Vec::new());
+    loop {
+        let (next, found): (u64, Vec<String>) = cmd("SCAN").arg(cursor).arg(options).query(client).unwrap();
+        keys.extend(found);
+        if next == 0 {
+            return keys;
+        }
+        cursor = next;
+    }
+}
+
+#[test]
+fn scan_returns_each_of_ten_thousand_keys_once_and_in_order() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let mut fill = pipe();
+        for key in 0..10_000 {
+            fill.set(format!("key:{key:05}"), key).ignore();
+        }
+        fill.exec(client).unwrap();
+        let expected: Vec<_> = (0..10_000).map(|key| format!("key:{key:05}")).collect();
+        assert_eq!(scan_all(client, &[]), expected);
+        assert_eq!(scan_all(client, &["COUNT", "777"]), expected);
+        assert_eq!(scan_all(client, &["COUNT", "100000"]), expected);
+        assert_eq!(scan_all(client, &["MATCH", "key:00*", "COUNT", "7"]), expected[..1000]);
+        assert_eq!(scan_all(client, &["match", "*99", "type", "string"]).len(), 100);
+        assert_eq!(scan_all(client, &["TYPE", "hash"]), Vec::<String>::new());
+        let keys: Vec<String> = client.keys("key:0012?").unwrap();
+        assert_eq!(keys, expected[120..130]);
+        let all: Vec<String> = client.scan().unwrap().map(Result::unwrap).collect();
+        assert_eq!(all, expected);
+    });
+}
+
+#[test]
+fn scans_side_by_side_and_repeated_cursors_lose_nothing() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for key in 0..100 {
+        let _: () = client.set(format!("{key:02}"), "").unwrap();
+    }
+    let step = |cursor: u64, client: &mut Connection| -> (u64, Vec<String>) {
+        cmd("SCAN").arg(cursor).arg("COUNT").arg(7).query(client).unwrap()
+    };
+    let mut scans = vec![(0_u64, Vec::new()); 5];
+    let mut open = scans.len();
+    while open > 0 {
+        for (cursor, keys) in &mut scans {
+            if *cursor == 0 && !keys.is_empty() {
+                continue;
+            }
+            let lost = step(*cursor, &mut client).1;
+            let (next, found) = step(*cursor, &mut client);
+            assert_eq!(found, lost);
+            // A write meanwhile, to a key that is there and to one that is not.
+            let _: () = client.set("50", "again").unwrap();
+            keys.extend(found);
+            *cursor = next;
+            open -= usize::from(next == 0);
+        }
+    }
+    for (_, keys) in scans {
+        assert_eq!(keys, (0..100).map(|key| format!("{key:02}")).collect::<Vec<_>>());
+    }
+    assert!(error(cmd("SCAN").arg(12_345).exec(&mut client)).contains("start the SCAN again with cursor 0"));
+    assert_eq!(error(cmd("SCAN").arg("x").exec(&mut client)), "ERR invalid cursor");
+    assert_eq!(error(cmd("SCAN").arg("0").arg("COUNT").arg(0).exec(&mut client)), "ERR syntax error");
+}
+
+#[test]
+fn an_evicted_cursor_is_an_error_and_not_a_wrong_place() {
+    let server = TestServer::with(server::Config { cursors_max: 4, ..server::Config::default() });
+    let mut client = server.client();
+    for key in 0..100 {
+        let _: () = client.set(key, "").unwrap();
+    }
+    let (old, _): (u64, Vec<String>) = cmd("SCAN").arg(0).query(&mut client).unwrap();
+    for _ in 0..4 {
+        cmd("SCAN").arg(0).exec(&mut client).unwrap();
+    }
+    assert!(error(cmd("SCAN").arg(old).exec(&mut client)).contains("not known any more"));
+}
+
+#[test]
+fn range_takes_every_form_of_bound() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        for key in ["a", "b", "c", "d", "[x", "-", "+"] {
+            let _: () = client.set(key, format!("={key}")).unwrap();
+        }
+        let mut range = |arguments: &[&str]| -> String {
+            let pairs: Vec<(String, String)> = cmd("RANGE").arg(arguments).query(client).unwrap();
+            assert!(pairs.iter().all(|(key, value)| *value == format!("={key}")));
+            pairs.into_iter().map(|(key, _)| key).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(range(&["-", "+"]), "+ - [x a b c d");
+        assert_eq!(range(&["+", "-", "REV"]), "d c b a [x - +");
+        assert_eq!(range(&["b", "d"]), "b c d");
+        assert_eq!(range(&["[b", "(d"]), "b c");
+        assert_eq!(range(&["(b", "+"]), "c d");
+        assert_eq!(range(&["d", "(b", "rev"]), "d c");
+        assert_eq!(range(&["-", "+", "LIMIT", "2"]), "+ -");
+        assert_eq!(range(&["+", "-", "LIMIT", "2", "REV"]), "d c");
+        assert_eq!(range(&["-", "+", "LIMIT", "0"]), "");
+        assert_eq!(range(&["[[x", "[[x"]), "[x");
+        assert_eq!(range(&["[-", "[-"]), "-");
+        assert_eq!(range(&["d", "b"]), "");
+        assert_eq!(range(&["+", "-"]), "");
+        assert_eq!(range(&["b", "d", "REV"]), "");
+        assert_eq!(error(cmd("RANGE").arg(&["-", "+", "LIMIT"]).exec(client)), "ERR syntax error");
+        assert!(error(cmd("RANGE").arg(&["-", "+", "LIMIT", "-1"]).exec(client)).contains("not an integer"));
+    });
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let mut commands = pipe();
+        for key in 0..5000 {
+            commands.set(key, key * 2).ignore().get(key);
+        }
+        let values: Vec<i64> = commands.query(client).unwrap();
+        assert_eq!(values, (0..5000).map(|key| key * 2).collect::<Vec<i64>>());
+    });
+}
+
+#[test]
+fn large_values_come_back_whole() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let value: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let _: () = client.set("large", &value).unwrap();
+        assert!(client.get::<_, Vec<u8>>("large").unwrap() == value);
+        assert_eq!(client.strlen::<_, usize>("large").unwrap(), value.len());
+    });
+}
+
+#[test]
+fn an_answer_beyond_its_limit_is_an_error_and_the_connection_goes_on() {
+    let server = TestServer::with(server::Config { reply_bytes_max: 10_000, ..server::Config::default() });
+    let mut client = server.client();
+    let _: () = client.set("k", vec![b'v'; 6000]).unwrap();
+    let _: () = client.set("l", vec![b'v'; 6000]).unwrap();
+    for command in [["MGET", "k", "l"], ["RANGE", "-", "+"]] {
+        let text = error(cmd(command[0]).arg(&command[1..]).query::<Value>(&mut client));
+        assert!(text.contains("a reply of more than 10000 bytes"), "{text}");
+    }
+    assert_eq!(client.get::<_, Vec<u8>>("k").unwrap().len(), 6000);
+}
+
+#[test]
+fn the_server_tells_about_itself() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        let hello: HashMap<String, Value> = cmd("HELLO").query(client).unwrap();
+        assert_eq!(hello["server"], Value::BulkString(b"bristlecone".to_vec()));
+        let settings: BTreeMap<String, String> =
+            cmd("CONFIG").arg("GET").arg("save").arg("APPEND*").query(client).unwrap();
+        assert_eq!(
+            settings.into_iter().collect::<Vec<_>>(),
+            [("appendonly".into(), "no".into()), ("save".into(), "".into())]
+        );
+        let nothing: BTreeMap<String, String> = cmd("CONFIG").arg("GET").arg("foo").query(client).unwrap();
+        assert!(nothing.is_empty());
+        assert!(error(cmd("CONFIG").arg(&["SET", "save", ""]).exec(client)).contains("not supported yet"));
+        let _: () = client.set("k", "v").unwrap();
+        let info: String = cmd("INFO").query(client).unwrap();
+        for field in ["redis_version:", "role:master", "db0:keys=1,", "engine:", "# Bristlecone"] {
+            assert!(info.contains(field), "{field} in {info}");
+        }
+        let section: String = cmd("INFO").arg("keyspace").query(client).unwrap();
+        assert!(section.starts_with("# Keyspace\r\n") && !section.contains("redis_version"));
+        let count: usize = cmd("COMMAND").arg("COUNT").query(client).unwrap();
+        let names: Vec<String> = cmd("COMMAND").arg("LIST").query(client).unwrap();
+        let all: Vec<Value> = cmd("COMMAND").query(client).unwrap();
+        assert_eq!((names.len(), all.len()), (count, count));
+        let entries: Vec<Vec<Value>> = cmd("COMMAND").arg(&["INFO", "get"]).query(client).unwrap();
+        assert_eq!(entries[0][1..=1], [Value::Int(2)]);
+        let docs: HashMap<String, HashMap<String, String>> =
+            cmd("COMMAND").arg(&["DOCS", "get", "foo"]).query(client).unwrap();
+        assert_eq!(docs.len(), 1);
+        assert_eq!(docs["get"]["group"], "string");
+        let keys: Vec<String> =
+            cmd("COMMAND").arg(&["GETKEYS", "mset", "a", "1", "b", "2"]).query(client).unwrap();
+        assert_eq!(keys, ["a", "b"]);
+        let (seconds, micros): (u64, u64) = cmd("TIME").query(client).unwrap();
+        assert!(seconds > 1_600_000_000 && micros < 1_000_000);
+    });
+}
+
+#[test]
+fn clients_have_names_and_numbers() {
+    let server = TestServer::start();
+    both(&server, |client| {
+        assert_eq!(cmd("CLIENT").arg("GETNAME").query::<Option<String>>(client).unwrap(), None);
+        cmd("CLIENT").arg(&["SETNAME", "tester"]).exec(client).unwrap();
+        assert_eq!(cmd("CLIENT").arg("GETNAME").query::<String>(client).unwrap(), "tester");
+        cmd("CLIENT").arg(&["SETINFO", "LIB-NAME", "lib"]).exec(client).unwrap();
+        let id: u64 = cmd("CLIENT").arg("ID").query(client).unwrap();
+        let list: String = cmd("CLIENT").arg("LIST").query(client).unwrap();
+        let line = list.lines().find(|line| line.starts_with(&format!("id={id} "))).unwrap();
+        assert!(line.contains(" name=tester ") && line.contains(" lib-name=lib "), "{line}");
+        assert!(error(cmd("CLIENT").arg(&["SETNAME", "a b"]).exec(client)).contains("cannot contain spaces"));
+        assert!(error(cmd("AUTH").arg("secret").exec(client)).contains("without any password configured"));
+        assert_eq!(cmd("RESET").query::<String>(client).unwrap(), "RESET");
+    });
+}

@@ -1,0 +1,98 @@
+//! A server in this process on a free port of the loopback, stopped when dropped.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bristlecone::{Options, Store};
+use tokio::sync::oneshot;
+
+// Each test program uses a part of this.
+#[allow(dead_code)]
+pub struct TestServer {
+    pub address: SocketAddr,
+    pub store: Store,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<server::Result<()>>>,
+    _dir: tempfile::TempDir,
+}
+
+#[allow(dead_code)]
+impl TestServer {
+    pub fn start() -> Self {
+        Self::with(server::Config::default())
+    }
+
+    pub fn with(config: server::Config) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = store.clone();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(server::serve(served, listener, config, async {
+                let _ = stopped.await;
+            }))
+        });
+        Self { address, store, stop: Some(stop), thread: Some(thread), _dir: dir }
+    }
+
+    /// A client's connection, RESP2.
+    pub fn client(&self) -> redis::Connection {
+        self.client_of("")
+    }
+
+    /// A client's connection, RESP3.
+    pub fn client3(&self) -> redis::Connection {
+        self.client_of("?protocol=resp3")
+    }
+
+    fn client_of(&self, query: &str) -> redis::Connection {
+        let client = redis::Client::open(format!("redis://{}/{query}", self.address)).unwrap();
+        client.get_connection_with_timeout(Duration::from_secs(5)).unwrap()
+    }
+
+    /// A connection without a client.
+    pub fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+    }
+
+    /// Sends bytes on a connection of their own and gives all that comes back until the server closes it.
+    pub fn exchange(&self, request: &[u8]) -> String {
+        let mut socket = self.socket();
+        // The server may have closed already: what it said still counts.
+        let _ = socket.write_all(request);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        self.join();
+    }
+
+    /// Waits until the server has stopped by itself.
+    pub fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
