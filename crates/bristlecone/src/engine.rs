@@ -126,6 +126,9 @@ pub struct Capabilities {
     pub several_writers: bool,
 }
 
+/// Decides, from a key's present value, what becomes of it.
+pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
+
 /// What an update decides to do with a key.
 pub enum Change<'a, V: ?Sized + ToOwned> {
     /// Leave the key as it is.
@@ -210,6 +213,7 @@ pub trait Cursor<K: Kind> {
 ///
 /// # Errors
 /// Every method: `Pmem` when memory is full, the file system refuses, or the store is corrupt.
+#[allow(clippy::len_without_is_empty)] // a count may be pending: "empty" has no answer then
 pub trait Engine<K: Kind>: Send + Sync
 where
     K::Value: ToOwned,
@@ -225,11 +229,7 @@ where
     /// Removes; true if the key was there.
     fn delete(&self, key: &K::Key) -> Result<bool>;
     /// Reads and changes one key in one step: no other write comes between.
-    fn update(
-        &self,
-        key: &K::Key,
-        decide: &mut dyn FnMut(Option<&K::Value>) -> Change<'static, K::Value>,
-    ) -> Result<()>;
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<()>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Number of keys.

@@ -12,7 +12,7 @@ use tree::insert::Decision;
 use tree::layout::Layout;
 use tree::{Schema, Tree, TreeCursor, TreeOptions};
 
-use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats};
+use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, Kind, Stats};
 use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::store::Options;
@@ -157,11 +157,7 @@ where
         Ok(self.tree.delete(key)?)
     }
 
-    fn update(
-        &self,
-        key: &K::Key,
-        decide: &mut dyn FnMut(Option<&K::Value>) -> Change<'static, K::Value>,
-    ) -> Result<()> {
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<()> {
         Ok(self.tree.update(key, |old| match decide(old) {
             Change::Keep => Decision::Keep,
             Change::Put(value) => Decision::<Cow<'static, K::Value>>::Put(value),

@@ -119,7 +119,7 @@ mod tests {
                 // SAFETY: as above.
                 let up_to = unsafe { pair_mask::<UP_TO>(&lines, probe) };
                 for pair in 0..64 {
-                    let key = (pair as u64 * 7919) % 64 << 58;
+                    let key = ((pair as u64 * 7919) % 64) << 58;
                     let there = pair < 4 * count;
                     assert_eq!(below >> pair & 1 == 1, there && key < probe);
                     assert_eq!(equal >> pair & 1 == 1, there && key == probe);
