@@ -238,7 +238,8 @@ fn a_killed_server_has_lost_nothing_that_it_acknowledged() {
     }
     let stored: i64 = succeed(&run(store, &["get", "counter"])).trim().parse().unwrap();
     assert!((expected..=expected + 4).contains(&stored), "{expected} acknowledged, {stored} stored");
-    assert_eq!(code(&run(store, &["check"])), 0);
+    let check = run(store, &["check"]);
+    assert_eq!(code(&check), 0, "{}", stdout(&check));
     // Every SET that came before an acknowledged increment of the same connection is there.
     let keys = succeed(&run(store, &["scan", "--prefix", "key:", "--keys-only"])).lines().count() as i64;
     assert!(keys >= expected - 4 * 5 && keys <= stored, "{keys} keys, {expected} acknowledged");

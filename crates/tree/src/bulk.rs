@@ -103,33 +103,4 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         L::compose(medium, &self.shape, last, true, &old, Link { node: leaf, level: 0 }, writer.edit(1));
         self.raise_separator(writer, 2, key, leaf, true)
     }
-
-    /// Counts some more keys if the count is still being taken; true while there is more to count.
-    ///
-    /// # Errors
-    /// `Corrupt` if a leaf is damaged.
-    pub fn count_some(&self, keys: usize) -> Result<bool> {
-        if !self.counting.load(Ordering::Acquire) {
-            return Ok(false);
-        }
-        let mut writer = match self.lock_writer() {
-            Err(Error::Closed) => return Ok(false),
-            other => other?,
-        };
-        let mut cursor = self.cursor();
-        if let Some(to) = &writer.counted_to {
-            cursor.seek(std::ops::Bound::Excluded(to.clone()), false);
-        }
-        let mut key = S::KeyBuf::default();
-        for _ in 0..keys {
-            if !cursor.next_key(&mut key)? {
-                self.counting.store(false, Ordering::Release);
-                writer.counted_to = None;
-                return Ok(false);
-            }
-            self.keys.fetch_add(1, Ordering::AcqRel);
-        }
-        writer.counted_to = Some(key);
-        Ok(true)
-    }
 }

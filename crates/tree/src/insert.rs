@@ -101,22 +101,6 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.change(writer, 1)
     }
 
-    /// Keeps the number of keys, whether or not it is still being taken.
-    #[inline]
-    pub(crate) fn count_key(&self, writer: &Writer<S>, key: &S::Key, added: bool) {
-        if self.counting.load(Ordering::Relaxed) {
-            // The count will come by keys beyond the point that it has reached.
-            let probe = S::probe(key);
-            let reached =
-                writer.counted_to.as_ref().is_some_and(|to| S::order_probe(probe, S::borrow(to)).is_le());
-            if !reached {
-                return;
-            }
-        }
-        let keys = self.keys.load(Ordering::Relaxed);
-        self.keys.store(if added { keys + 1 } else { keys.saturating_sub(1) }, Ordering::Release);
-    }
-
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
     fn put_vector(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {

@@ -5,7 +5,8 @@
 //! * [`layout`]: how a node keeps its entries: sorted, slot+bitmap.
 //! * [`discipline`]: how an edit becomes durable: volatile, write-atomic.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
-//! * [`search`], [`insert`], [`delete`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`check`]: what it does.
+//! * [`search`], [`insert`], [`delete`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
+//!   does.
 //!
 //! Invariants of every tree here:
 //! * T1: all leaves are at level 0, linked from left to right by their link words.
@@ -16,6 +17,7 @@
 
 pub mod bulk;
 pub mod check;
+pub mod count;
 pub mod delete;
 pub mod discipline;
 pub mod insert;

@@ -233,3 +233,25 @@ fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
     assert!(matches!(error, pmem::Error::Order { loaded: 0 }), "{error}");
     run(&tree, &mut model, 6000, 5000, 3);
 }
+
+#[test]
+fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
+    // Once, the thread that waited for the lock while the other one finished began the count again.
+    for _ in 0..50 {
+        let memory = Memory::new(1 << 20, 0);
+        let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
+        let tree = Tree::<_, Words, Slotted, WriteAtomic>::create(medium(), &options(4)).unwrap();
+        for key in 0..1000 {
+            tree.put(&key, &key).unwrap();
+        }
+        drop(tree);
+        let open = Tree::<_, Words, Slotted, WriteAtomic>::open;
+        let (tree, _) = open(medium(), Path::new("memory"), "t", Durability::Power, 1024).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| while tree.count_some(64).unwrap() {});
+            }
+        });
+        assert_eq!(tree.len(), (1000, false));
+    }
+}
