@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use lab::trees;
+use lab::{reopen, trees};
 
 use crate::common::Output;
 use crate::failure::Result;
@@ -20,6 +20,25 @@ enum What {
     /// Search, insert, update, delete and scan: our trees beside std's BTreeMap and the memory's floor.
     #[command(after_help = "Example:\n  bristlecone bench trees --keys 10000000 --json")]
     Trees(Trees),
+    /// Time to open a store that was not closed, at growing numbers of keys.
+    #[command(after_help = "Example:\n  bristlecone bench reopen --keys 1000000,10000000")]
+    Reopen(Reopen),
+}
+
+#[derive(clap::Args)]
+struct Reopen {
+    /// Numbers of keys, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [100_000, 1_000_000], value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: Vec<u64>,
+    /// Times that each store is opened; medians are reported.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Directory for the files.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -52,24 +71,41 @@ struct Trees {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let What::Trees(trees) = &arguments.what;
-    let options = trees::Options {
-        keys: trees.keys,
-        operations: trees.operations,
-        rounds: trees.rounds as usize,
-        node_lines: trees.node_lines,
-        backing: trees.backing.clone(),
-        paper_instructions: trees.paper_instructions,
-        seed: trees.seed,
-    };
+    match &arguments.what {
+        What::Trees(trees) => {
+            let options = trees::Options {
+                keys: trees.keys,
+                operations: trees.operations,
+                rounds: trees.rounds as usize,
+                node_lines: trees.node_lines,
+                backing: trees.backing.clone(),
+                paper_instructions: trees.paper_instructions,
+                seed: trees.seed,
+            };
+            show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)
+        }
+        What::Reopen(sizes) => {
+            let options = reopen::Options {
+                keys: sizes.keys.clone(),
+                rounds: sizes.rounds as usize,
+                backing: sizes.backing.clone(),
+            };
+            show(with_spinner(|progress| reopen::run(&options, progress))?, sizes.json)
+        }
+    }
+}
+
+fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, lab::Error>) -> Result<T> {
     let spinner = indicatif::ProgressBar::new_spinner();
-    let report = trees::run(&options, &|what| {
-        spinner.set_message(what.to_owned());
-        spinner.tick();
-    })?;
+    spinner.enable_steady_tick(std::time::Duration::from_millis(200));
+    let report = run(&|what| spinner.set_message(what.to_owned()));
     spinner.finish_and_clear();
+    Ok(report?)
+}
+
+fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Result<ExitCode> {
     let mut output = Output::new();
-    if trees.json {
+    if json {
         output.json(&report)?;
     } else {
         output.line(&report.to_string())?;

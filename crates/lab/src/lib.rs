@@ -2,10 +2,12 @@
 //!
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface.
+//! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
 pub mod floor;
+pub mod reopen;
 pub mod trees;
 
 /// What an experiment could not do.

@@ -5,7 +5,7 @@
 //! rounds are reported. Every batch's answers are checked.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -192,19 +192,23 @@ fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, 
     ])
 }
 
-/// A file of the backing that disappears with its last user.
 fn open(options: &Options, name: &str, max_bytes: u64, durability: Durability) -> Result<Native, Error> {
-    let path = options.backing.join(format!("bristlecone-bench-{}-{name}", std::process::id()));
-    let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let file = made.map_err(|source| Error::File { path: path.clone(), source })?;
-    let unlinked = std::fs::remove_file(&path);
-    unlinked.map_err(|source| Error::File { path: path.clone(), source })?;
+    let file = scratch_file(&options.backing, name)?;
     let medium = Native::map(file, Path::new(name), max_bytes, durability)?;
     Ok(if options.paper_instructions {
         medium.with_instructions(FlushOp::Clflush, FenceOp::Mfence)
     } else {
         medium
     })
+}
+
+/// A file of the backing that disappears with its last user.
+pub(crate) fn scratch_file(backing: &Path, name: &str) -> Result<File, Error> {
+    let path = backing.join(format!("bristlecone-bench-{}-{name}", std::process::id()));
+    let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = made.map_err(|source| Error::File { path: path.clone(), source })?;
+    std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
+    Ok(file)
 }
 
 /// Distinct pseudo-random keys: a bijection of the numbers `from..from + count`.

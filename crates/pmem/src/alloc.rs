@@ -9,7 +9,9 @@
 //! The allocator has no fence of its own on the common path. Before an operation's first fence it names each block that
 //! it takes or gives back in the intent ring; after that fence, and before its last one, it flips their bits
 //! ([`Allocator::flip`]). So at any crash a bit can disagree with the index only for blocks named in the ring, and
-//! recovery asks the index who owns those, nothing else. A stale intent is harmless: asking again changes nothing.
+//! recovery asks the index who owns those, nothing else. An intent carries its operation's number: when one operation names
+//! blocks, the bits of those before it are durable, so only the newest operation's blocks are asked for. A stale intent
+//! would be harmless: asking again changes nothing.
 //!
 //! Invariants:
 //! * A1: a bit that is flipped was named in the ring, durably, before.
@@ -231,7 +233,9 @@ pub struct Allocator {
     /// Chunks below this offset have not been looked at since open; looked at from the end of the region downwards,
     /// where the newest are.
     unseen_end: u64,
-    ring_next: usize,
+    ring_next: u64,
+    /// Number of the running operation, in its intents.
+    operation: u16,
     /// Blocks named by the running operation.
     pending: Vec<Pending>,
     /// Pieces of large values that the running operation takes or gives back; their records are named for them.
@@ -254,12 +258,14 @@ impl Allocator {
     pub fn new<M: Medium>(region: &Region<M>) -> Self {
         let geometry = region.geometry();
         let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
+        let ring = Ring::read(region.medium());
         Self {
             chunks: HashMap::new(),
             roomy: HashMap::new(),
             free_chunks: Vec::new(),
             unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
-            ring_next: 0,
+            ring_next: ring.next,
+            operation: ring.operation.wrapping_add(1),
             pending: Vec::new(),
             pieces: Vec::new(),
             flipped: false,
@@ -382,6 +388,7 @@ impl Allocator {
             }
         }
         self.pending.clear();
+        self.operation = self.operation.wrapping_add(1);
         for piece in std::mem::take(&mut self.pieces) {
             if !piece.taken {
                 self.release(region, log, piece.at);
@@ -393,6 +400,9 @@ impl Allocator {
     /// The operation is given up before its named blocks were flipped: what it took is free again.
     pub fn abort<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
         debug_assert!(!self.flipped, "an operation was given up after its bits were flipped");
+        if !self.pending.is_empty() {
+            self.operation = self.operation.wrapping_add(1);
+        }
         for pending in std::mem::take(&mut self.pending) {
             if pending.taken {
                 self.release(region, log, pending.at);
@@ -427,11 +437,12 @@ impl Allocator {
 
     fn name<M: Medium>(&mut self, medium: &M, pending: Pending) {
         debug_assert!(!self.flipped, "a block was named after the operation's bits were flipped");
-        let at = INTENTS_AT + self.ring_next as u64 * WORD;
-        medium.copy(at, pending.at);
+        let at = INTENTS_AT + self.ring_next * WORD;
+        medium.copy(at, pending.at | u64::from(self.operation) << 48);
         medium.flush(at, WORD);
-        // The ring turns, so that its wear is spread; an operation names fewer blocks than the ring holds.
-        self.ring_next = (self.ring_next + 1) % INTENTS;
+        // The ring turns, so that its wear is spread and operations' numbers stay in order; an operation names at most as
+        // many blocks as the ring holds.
+        self.ring_next = (self.ring_next + 1) % INTENTS as u64;
         self.pending.push(pending);
     }
 
@@ -589,6 +600,44 @@ fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
     medium.flush(at, WORD);
 }
 
+/// The intent ring as a crash left it.
+struct Ring {
+    /// Newest operation that named a block.
+    operation: u16,
+    /// Slot behind its last intent.
+    next: u64,
+    /// Its blocks.
+    blocks: Vec<u64>,
+}
+
+impl Ring {
+    fn read<M: Medium>(medium: &M) -> Self {
+        let mut ring = Self { operation: 0, next: 0, blocks: Vec::new() };
+        for slot in 0..INTENTS as u64 {
+            let word = medium.word(INTENTS_AT + slot * WORD);
+            if word == 0 {
+                continue;
+            }
+            let operation = (word >> 48) as u16;
+            // The ring spans at most as many operations as it has slots, so the difference tells which is newer.
+            if ring.blocks.is_empty() || operation.wrapping_sub(ring.operation).cast_signed() > 0 {
+                (ring.operation, ring.next) = (operation, 0);
+                ring.blocks.clear();
+            }
+            if operation == ring.operation {
+                ring.blocks.push(word & ((1 << 48) - 1));
+                ring.next = ring.next.max(slot + 1);
+            }
+        }
+        // An operation whose intents go round the end of the ring has them in its first and last slots.
+        let named = |slot: u64| medium.word(INTENTS_AT + slot * WORD) >> 48 == u64::from(ring.operation);
+        if ring.next == INTENTS as u64 && !ring.blocks.is_empty() {
+            ring.next = (0..INTENTS as u64).find(|slot| !named(*slot)).unwrap_or(0);
+        }
+        ring
+    }
+}
+
 /// Settles the intent ring after a crash: each named block's bit becomes what `owned` says. Stores nothing where bit
 /// and owner agree. `pieces` are the blocks that share a named block's fate. Call after the log was replayed.
 ///
@@ -601,8 +650,7 @@ pub fn recover<M: Medium>(
 ) -> Result<()> {
     let medium = region.medium();
     let mut changed = false;
-    for slot in 0..INTENTS as u64 {
-        let at = medium.word(INTENTS_AT + slot * WORD);
+    for at in Ring::read(medium).blocks {
         let Some(place) = place(region, at) else { continue };
         let owned = owned(place.class, at)?;
         let also = pieces(place.class, at);

@@ -3,8 +3,6 @@
 //! Each leaf costs two fences (its content; the commit that links it and its separator), not three an entry. A crash keeps
 //! the leaves already joined: the load is durable from left to right, and nothing is leaked.
 
-use std::sync::atomic::Ordering;
-
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;

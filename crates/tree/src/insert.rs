@@ -1,7 +1,6 @@
 //! Insert, upsert, update in place [wB+ §4.3].
 
 use std::borrow::Borrow;
-use std::sync::atomic::Ordering;
 
 use pmem::{Error, Medium, Result};
 
