@@ -11,11 +11,11 @@ pub trait Kind: Debug + Copy + Send + Sync + 'static {
     /// A key as it is passed in.
     type Key: ?Sized + Ord + Debug;
     /// A key as it is handed out.
-    type KeyBuf: Ord + Clone + Debug + Default + Send;
+    type KeyBuf: Ord + Clone + Debug + Default + Send + Sync;
     /// A value as it is passed in.
     type Value: ?Sized + PartialEq + Debug;
     /// A value as it is handed out.
-    type ValueBuf: Clone + Debug + Default + Send;
+    type ValueBuf: Clone + Debug + Default + Send + Sync;
     /// Name used in the region's superblock.
     const NAME: &'static str;
 

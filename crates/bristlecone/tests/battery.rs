@@ -1,0 +1,320 @@
+//! The shared battery: every engine of the registry, for both kinds of keys, through the public API alone. A new engine is
+//! picked up by its line in the registry.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bristlecone::registry::{ENGINES, Open};
+use bristlecone::{Bytes, Error, Kind, Options, Store, StoreOf, U64};
+
+/// Keys and values of a kind from small numbers.
+trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
+    fn make_key(n: u64) -> Self::KeyBuf;
+    fn make_value(n: u64) -> Self::ValueBuf;
+    fn number(value: &Self::ValueBuf) -> u64;
+}
+
+impl Sample for Bytes {
+    fn make_key(n: u64) -> Vec<u8> {
+        format!(
+            "{}{:x}",
+            ["", "user:", "a rather long beginning "][n as usize % 3],
+            n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        )
+        .into_bytes()
+    }
+    fn make_value(n: u64) -> Vec<u8> {
+        let mut value = n.to_be_bytes().to_vec();
+        value.resize(8 + n as usize % 200, n as u8);
+        value
+    }
+    fn number(value: &Vec<u8>) -> u64 {
+        u64::from_be_bytes(value[..8].try_into().unwrap())
+    }
+}
+
+impl Sample for U64 {
+    fn make_key(n: u64) -> u64 {
+        n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+    fn make_value(n: u64) -> u64 {
+        n
+    }
+    fn number(value: &u64) -> u64 {
+        *value
+    }
+}
+
+fn options(engine: &str) -> Options {
+    Options { engine: Some(engine.into()), max_bytes: 1 << 32, ..Options::default() }
+}
+
+fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {
+    StoreOf::<K>::open(dir, options(engine)).unwrap()
+}
+
+fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::ValueBuf>) {
+    let forward: Vec<_> = store.scan(..).map(Result::unwrap).collect();
+    let mut backward: Vec<_> = store.scan(..).descending().map(Result::unwrap).collect();
+    backward.reverse();
+    let wanted: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert!(forward == wanted && backward == wanted);
+    assert_eq!(store.first().unwrap(), wanted.first().cloned());
+    assert_eq!(store.last().unwrap(), wanted.last().cloned());
+    let report = store.check().unwrap();
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    assert_eq!((report.keys, store.len().keys), (model.len() as u64, model.len() as u64));
+}
+
+fn equals_the_model<K: Sample>(engine: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open::<K>(dir.path(), engine);
+    let mut model = BTreeMap::new();
+    let mut random = fastrand::Rng::with_seed(7);
+    for step in 0..20_000_u64 {
+        let key = K::make_key(random.u64(..2000));
+        let value = K::make_value(random.u64(..10_000));
+        let (k, v) = (K::key_ref(&key), K::make_value(0));
+        match random.u8(..8) {
+            0..=2 => {
+                assert_eq!(store.put(k, K::value_ref(&value)).unwrap(), model.insert(key, value).is_some())
+            }
+            3..=4 => assert_eq!(store.delete(k).unwrap(), model.remove(&key).is_some()),
+            5 => {
+                let absent = !model.contains_key(&key);
+                assert_eq!(store.put_if_absent(k, K::value_ref(&value)).unwrap(), absent);
+                if absent {
+                    model.insert(key, value);
+                }
+            }
+            6 => {
+                let old = model.get(&key).cloned();
+                let expected = if random.bool() { old.clone() } else { Some(v) };
+                let swapped = store
+                    .compare_and_swap(k, expected.as_ref().map(K::value_ref), Some(K::value_ref(&value)))
+                    .unwrap();
+                assert_eq!(swapped, old == expected);
+                if swapped {
+                    model.insert(key, value);
+                }
+            }
+            _ => {
+                assert_eq!(store.get(k).unwrap(), model.get(&key).cloned());
+                assert_eq!(store.contains(k).unwrap(), model.contains_key(&key));
+                let (low, high) = (key.clone().min(K::make_key(step)), key.max(K::make_key(step)));
+                let found: Vec<_> =
+                    store.scan(low.clone()..high.clone()).take(5).map(|p| p.unwrap().0).collect();
+                let wanted: Vec<_> = model.range(low..high).take(5).map(|(k, _)| k.clone()).collect();
+                assert_eq!(found, wanted);
+            }
+        }
+    }
+    assert_equals(&store, &model);
+    let durable = store.capabilities().durable;
+    store.close().unwrap();
+    assert!(
+        store.put(K::key_ref(&K::make_key(1)), K::value_ref(&K::make_value(1))).is_err(),
+        "a closed store takes no writes"
+    );
+    drop(store);
+    let store = open::<K>(dir.path(), engine);
+    assert_eq!(store.stats().opened, if durable { "clean" } else { "new" });
+    if !durable {
+        model.clear();
+    }
+    assert_equals(&store, &model);
+    store.clear().unwrap();
+    assert_equals(&store, &BTreeMap::new());
+}
+
+/// Shorthands, since a kind's borrows are associated functions.
+trait Borrowed: Kind {
+    fn key_ref(key: &Self::KeyBuf) -> &Self::Key {
+        <Self as Kind>::key(key)
+    }
+    fn value_ref(value: &Self::ValueBuf) -> &Self::Value {
+        <Self as Kind>::value(value)
+    }
+}
+impl<K: Kind> Borrowed for K {}
+
+#[test]
+fn every_engine_equals_the_model_across_a_reopen() {
+    for engine in ENGINES {
+        equals_the_model::<Bytes>(engine.name);
+        equals_the_model::<U64>(engine.name);
+    }
+}
+
+#[test]
+fn every_engine_declares_what_it_can_do() {
+    for engine in ENGINES {
+        let dir = tempfile::tempdir().unwrap();
+        let found = open::<Bytes>(dir.path(), engine.name).capabilities();
+        let durable = match engine.name {
+            "wbtree" | "wbtree-keyptr" => true,
+            "btree" => false,
+            other => panic!("say here what {other} can do"),
+        };
+        assert!(found.ordered && !found.snapshots && !found.atomic_batch && !found.several_writers);
+        assert_eq!((found.durable, engine.durable), (durable, durable));
+        assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
+    }
+}
+
+/// Readers beside a writer: keys that stay are found by every get and exactly once by every scan, in order; a key that is
+/// rewritten always shows a value that was once stored, and never an older one than seen before.
+fn readers_beside_a_writer<K: Sample>(engine: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open::<K>(dir.path(), engine);
+    // Multiples of 4 stay, others come and go, key 0 counts up.
+    for n in 0..2000 {
+        store.put(K::key_ref(&K::make_key(n)), K::value_ref(&K::make_value(n))).unwrap();
+    }
+    let stay: std::collections::BTreeSet<_> = (4..2000).step_by(4).map(K::make_key).collect();
+    let done = AtomicBool::new(false);
+    let scans = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for descending in [false, true] {
+            let (store, done, stay, scans) = (store.clone(), &done, &stay, &scans);
+            scope.spawn(move || {
+                let mut latest = 0;
+                let mut random = fastrand::Rng::with_seed(3);
+                while !done.load(Ordering::Relaxed) || scans.load(Ordering::Relaxed) < 4 {
+                    let scan = store.scan(..);
+                    let scan = if descending { scan.descending() } else { scan };
+                    let keys: Vec<_> = scan.map(|pair| pair.unwrap().0).collect();
+                    assert!(keys.windows(2).all(|w| if descending { w[0] > w[1] } else { w[0] < w[1] }));
+                    let met = keys.iter().filter(|key| stay.contains(key)).count();
+                    assert_eq!(met, stay.len(), "a scan met each staying key once");
+                    scans.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..200 {
+                        let n = random.u64(1..500) * 4;
+                        assert_eq!(store.get(K::key_ref(&K::make_key(n))).unwrap(), Some(K::make_value(n)));
+                        let counter =
+                            store.get(K::key_ref(&K::make_key(0))).unwrap().map(|v| K::number(&v)).unwrap();
+                        assert!(counter >= latest, "the counter went back from {latest} to {counter}");
+                        latest = counter;
+                    }
+                }
+            });
+        }
+        let mut random = fastrand::Rng::with_seed(5);
+        for step in 1..60_000_u64 {
+            let n = random.u64(..3000);
+            let key = K::make_key(n);
+            if n % 4 != 0 || n >= 2000 {
+                if random.bool() {
+                    store.put(K::key_ref(&key), K::value_ref(&K::make_value(n))).unwrap();
+                } else {
+                    store.delete(K::key_ref(&key)).unwrap();
+                }
+            }
+            store.put(K::key_ref(&K::make_key(0)), K::value_ref(&K::make_value(step))).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn readers_beside_a_writer_miss_nothing_that_stays() {
+    for engine in ENGINES {
+        readers_beside_a_writer::<Bytes>(engine.name);
+        readers_beside_a_writer::<U64>(engine.name);
+    }
+}
+
+#[test]
+fn concurrent_updates_of_one_key_all_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open::<U64>(dir.path(), "wbtree");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for _ in 0..5000 {
+                    store
+                        .update(&1, |old| {
+                            bristlecone::Change::Put(std::borrow::Cow::Owned(old.map_or(1, |n| n + 1)))
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.get(&1).unwrap(), Some(20_000));
+}
+
+#[test]
+fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open::<Bytes>(dir.path(), "wbtree");
+    let mut random = fastrand::Rng::with_seed(11);
+    // Sizes spread evenly over the orders of magnitude from 1 byte to 1 MiB.
+    let mut size = || (2_f64.powf(random.f64() * 20.0)) as usize;
+    let bytes: Vec<u8> = (0..1 << 20).map(|i| i as u8).collect();
+    let mut live: Vec<usize> = Vec::new();
+    let (mut live_bytes, mut peak) = (0, 0);
+    let keys = 1500;
+    for round in 0..11 {
+        for key in 0..keys {
+            let bytes = &bytes[..size()];
+            let name = format!("key {key}");
+            store.put(name.as_bytes(), bytes).unwrap();
+            if round == 0 {
+                live.push(bytes.len());
+            } else {
+                live_bytes -= live[key];
+                live[key] = bytes.len();
+            }
+            live_bytes += bytes.len();
+            peak = peak.max(live_bytes);
+        }
+    }
+    let file = store.stats().file_bytes as f64;
+    assert!(
+        file <= 1.25 * peak as f64,
+        "{file} bytes of file for a peak of {peak}: {:.3}",
+        file / peak as f64
+    );
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn records_of_every_order_of_magnitude_come_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open::<Bytes>(dir.path(), "wbtree");
+    let bytes: Vec<u8> = (0..256_u64 << 20).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+    let sizes = [0, 1, 7, 8, 9, 255, 65_400, 65_408, 65_409, 98_112, 1 << 20, (5 << 20) + 1, 256 << 20];
+    let long_key = vec![b'k'; 65_535];
+    for size in sizes {
+        store.put(&long_key, &bytes[..size]).unwrap();
+        assert!(store.get(&long_key).unwrap().unwrap() == bytes[..size], "{size} bytes");
+    }
+    drop(store);
+    let store = open::<Bytes>(dir.path(), "wbtree");
+    assert!(store.get(&long_key).unwrap().unwrap() == bytes);
+    assert!(matches!(store.put(b"", b""), Err(Error::KeyLength { bytes: 0 })));
+    assert!(matches!(store.put(&vec![0; 65_536], b""), Err(Error::KeyLength { bytes: 65_536 })));
+    assert!(matches!(store.put(b"k", &vec![0; (256 << 20) + 1]), Err(Error::ValueLength { .. })));
+    store.delete(&long_key).unwrap();
+    let report = store.check().unwrap();
+    assert_eq!((report.keys, report.nodes, report.problems.len()), (0, 1, 0));
+    assert_eq!(report.live_bytes, store.stats().node_bytes, "the value's pieces are free again");
+}
+
+#[test]
+fn a_prefix_scan_ends_where_the_prefix_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Store = open::<Bytes>(dir.path(), "wbtree");
+    for key in [&b"a"[..], b"b", b"b\0", b"b\xff", b"b\xff\xff", b"c", b"\xff", b"\xff\xff\x01"] {
+        store.put(key, b"").unwrap();
+    }
+    let keys = |prefix: &[u8]| store.scan_prefix(prefix).map(|p| p.unwrap().0).collect::<Vec<_>>();
+    assert_eq!(keys(b"b"), [&b"b"[..], b"b\0", b"b\xff", b"b\xff\xff"]);
+    assert_eq!(keys(b"b\xff"), [&b"b\xff"[..], b"b\xff\xff"]);
+    assert_eq!(keys(b"\xff"), [&b"\xff"[..], b"\xff\xff\x01"]);
+    assert_eq!(keys(b"").len(), 8);
+    assert_eq!(store.scan_prefix(b"b").descending().next().unwrap().unwrap().0, b"b\xff\xff");
+}
