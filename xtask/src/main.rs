@@ -1,2 +1,42 @@
-//! Chores.
-fn main() {}
+//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`.
+//!
+//! * [`test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
+//! * [`soak`]: the longer campaigns, one after another with ever new seeds, until the time is up.
+//! * [`tidy`]: the rules of the house that no compiler knows.
+//! * [`needs`]: programs that the tests need and that cargo does not bring.
+//! * [`run`]: running a command, and telling how to repeat it if it fails.
+#![forbid(unsafe_code)]
+
+mod needs;
+mod run;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test                        every check and the short tests
+cargo xtask soak [--minutes N] [--seed S]   longer campaigns with new seeds (60 minutes, seed of the clock)
+cargo xtask tidy                        the rules of the house alone";
+
+/// Why a chore ended early, in words.
+type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => test::run(),
+        ["tidy"] => tidy::run(&run::root()),
+        ["soak", options @ ..] => soak::Options::parse(options).and_then(|options| soak::run(&options)),
+        _ => Err(format!("usage:\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

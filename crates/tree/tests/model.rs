@@ -1,5 +1,7 @@
 //! Every tree against `BTreeMap`: the same random stream of operations, contents compared by get, by scans both ways and by
 //! the full check, across reopens.
+//!
+//! `BRISTLECONE_SEED=N` moves all seeds by N: other streams (what `cargo xtask soak` does). A failure names its seed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -140,6 +142,27 @@ fn run<M: Medium, S: Sample, L: Layout, D: Discipline>(
     assert_same(tree, model, seed);
 }
 
+/// Seed number `base` of this run.
+fn seed(base: u64) -> u64 {
+    let offset = match std::env::var("BRISTLECONE_SEED") {
+        Ok(text) => text.parse().expect("BRISTLECONE_SEED is a number"),
+        Err(_) => 0,
+    };
+    base.wrapping_add(offset)
+}
+
+/// Says which stream was at work if the test fails, whatever failed.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let offset = std::env::var("BRISTLECONE_SEED").unwrap_or_else(|_| "0".into());
+            eprintln!("the stream had seed {}; to repeat it: BRISTLECONE_SEED={offset}", self.0);
+        }
+    }
+}
+
 fn options(lines: u64) -> TreeOptions {
     TreeOptions {
         geometry: Geometry { chunk_bytes: 16 << 10, log_records: 256 },
@@ -160,7 +183,9 @@ fn empty_out<M: Medium, S: Sample, L: Layout, D: Discipline>(
     assert_eq!(report.live_bytes, tree.shape().bytes(), "and owns nothing else");
 }
 
-fn on_observed<S: Sample, L: Layout>(lines: u64, seed: u64) {
+fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
+    let seed = seed(base);
+    let _told = Told(seed);
     let memory = Memory::new(16 << 20, 0);
     let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
     let mut model = BTreeMap::new();
@@ -174,7 +199,7 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, seed: u64) {
     assert_eq!(found, pmem::Found::InUse);
     while tree.count_some(7).unwrap() {}
     assert_same(&tree, &model, seed);
-    run(&tree, &mut model, 600, 1000, seed + 1);
+    run(&tree, &mut model, 600, 1000, seed.wrapping_add(1));
     tree.close().unwrap();
     assert!(tree.put(S::borrow(&S::key(1)), S::borrow_value(&S::value(1))).is_err());
     let (tree, found) = open();
@@ -183,7 +208,9 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, seed: u64) {
     empty_out(&tree, &mut model);
 }
 
-fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, seed: u64) {
+fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, base: u64) {
+    let seed = seed(base);
+    let _told = Told(seed);
     let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
     let tree = Tree::<_, S, L, D>::create(medium, &TreeOptions::new("t", lines, Durability::Power)).unwrap();
     let mut model = BTreeMap::new();
@@ -231,7 +258,7 @@ fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
     assert_same(&tree, &model, 0);
     let error = tree.bulk_load([(b"0".as_slice(), b"".as_slice())], 0.7).unwrap_err();
     assert!(matches!(error, pmem::Error::Order { loaded: 0 }), "{error}");
-    run(&tree, &mut model, 6000, 5000, 3);
+    run(&tree, &mut model, 6000, 5000, seed(3));
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Programs that the tests need and that cargo does not bring: `redis-cli` and `redis-benchmark` from Debian, and a Python
+//! environment with the `redis` package in the target folder.
+//!
+//! Debian packages are installed only as root and only if something is missing; otherwise the error names them.
+
+use std::fs;
+
+use crate::Outcome;
+use crate::run::{Step, target};
+
+/// The Python package and its version.
+const REDIS_PY: &str = "redis==8.1.0";
+
+/// A program that has to run, and the Debian package that brings it.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("redis-cli --version", "redis-tools"),
+    ("redis-benchmark --version", "redis-tools"),
+    ("python3 -m ensurepip --version", "python3-venv"),
+];
+
+/// Sees to it that everything is there.
+pub fn provide() -> Outcome {
+    let missing = missing();
+    if !missing.is_empty() {
+        install(&missing)?;
+    }
+    provide_python()
+}
+
+fn missing() -> Vec<&'static str> {
+    let mut packages: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|(line, _)| !Step::new(line).succeeds())
+        .map(|(_, package)| package)
+        .collect();
+    packages.dedup();
+    packages
+}
+
+fn install(packages: &[&str]) -> Outcome {
+    let packages = packages.join(" ");
+    if !is_root() {
+        return Err(format!(
+            "the tests need the Debian packages {packages}; as root:\n  apt-get install -y --no-install-recommends {packages}"
+        ));
+    }
+    let apt = |line: &str| Step::new(line).with("DEBIAN_FRONTEND", "noninteractive");
+    let line = format!("apt-get install -y --no-install-recommends {packages}");
+    // Twice: package servers have bad moments.
+    let attempt = || apt("apt-get update").run().and_then(|()| apt(&line).run());
+    attempt().or_else(|why| {
+        println!("== once more: {why}");
+        attempt()
+    })?;
+    let still = missing();
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("installed, but their programs do not run: {}", still.join(" ")))
+    }
+}
+
+/// True for the user with number 0: the owner of this process, as the kernel shows it.
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    user.and_then(|numbers| numbers.split_whitespace().nth(1)) == Some("0")
+}
+
+/// Makes the Python environment if it does not hold what is wanted.
+fn provide_python() -> Outcome {
+    let folder = target().join("py");
+    let folder = folder.display();
+    let stamp = target().join("py").join(".provided");
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == REDIS_PY)
+        && Step::new(&format!("{folder}/bin/python -c")).and("import redis").succeeds()
+    {
+        return Ok(());
+    }
+    Step::new(&format!("python3 -m venv --clear {folder}")).run()?;
+    let line = format!("{folder}/bin/python -m pip install --quiet --disable-pip-version-check {REDIS_PY}");
+    Step::new(&line).run().or_else(|_| Step::new(&line).run())?;
+    fs::write(&stamp, REDIS_PY).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+}

@@ -1,0 +1,85 @@
+//! `cargo xtask soak`: the longer campaigns, one after another, each with a seed of its own, until the time is up.
+//!
+//! A campaign once begun is finished, so a soak may take longer than it was given. Every campaign prints the line that
+//! repeats it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::Outcome;
+use crate::run::Step;
+
+/// How long, and from which seed on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Options {
+    minutes: u64,
+    seed: u64,
+}
+
+impl Options {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// Words that are no option of `soak`.
+    pub fn parse(words: &[&str]) -> Result<Self, String> {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut options = Self { minutes: 60, seed: clock };
+        for pair in words.chunks(2) {
+            let [name, value] = pair else { return Err(format!("{} wants a number", pair[0])) };
+            let number = value.parse().map_err(|error| format!("{name} {value}: {error}"))?;
+            match *name {
+                "--minutes" => options.minutes = number,
+                "--seed" => options.seed = number,
+                other => return Err(format!("unknown option {other}: soak has --minutes and --seed")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The campaigns of one seed.
+fn campaigns(seed: u64) -> Vec<Step> {
+    let lab = |tree| {
+        let line = format!("cargo run --release -- lab crash --tree {tree} --ops 100000 --seed {seed}");
+        Step::new(&line)
+    };
+    vec![
+        Step::new("cargo test --package bristlecone-tree --test model")
+            .with("BRISTLECONE_SEED", seed.to_string()),
+        Step::new("cargo test --package bristlecone-cli --test kill").with("BRISTLECONE_ROUNDS", "50"),
+        lab("wbtree"),
+        lab("wbtree-keyptr"),
+    ]
+}
+
+/// Runs campaigns until the time is up.
+pub fn run(options: &Options) -> Outcome {
+    let end = Instant::now() + Duration::from_secs(options.minutes * 60);
+    Step::new("cargo build --release").run()?;
+    let mut done = 0;
+    for seed in options.seed.. {
+        println!("\n== soak: seed {seed}");
+        for campaign in campaigns(seed) {
+            campaign.run()?;
+            done += 1;
+            if Instant::now() >= end {
+                println!("\n== soak: {done} campaigns passed, seeds {} to {seed}", options.seed);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_wrong_ones_refused() {
+        assert_eq!(Options::parse(&["--minutes", "3", "--seed", "9"]), Ok(Options { minutes: 3, seed: 9 }));
+        assert_eq!(Options::parse(&[]).unwrap().minutes, 60);
+        for wrong in [&["--seed"] as &[&str], &["--hours", "1"], &["--minutes", "x"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

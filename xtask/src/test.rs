@@ -1,0 +1,22 @@
+//! `cargo xtask test`: the steps, cheapest first.
+
+use crate::run::{Step, root, target};
+use crate::{Outcome, needs, tidy};
+
+/// Runs every check and the short tests; stops at the first failure.
+pub fn run() -> Outcome {
+    println!("== what the tests need");
+    needs::provide()?;
+    Step::new("cargo fmt --all --check").run()?;
+    println!("\n== cargo xtask tidy");
+    tidy::run(&root()).map_err(|why| format!("{why}\nTo repeat it:\n  cargo xtask tidy"))?;
+    let steps = [
+        Step::new("cargo clippy --workspace --all-targets -- -D warnings"),
+        Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
+        Step::new("cargo build --release"),
+        Step::new("cargo test --workspace").with("BRISTLECONE_PY", target().join("py").display().to_string()),
+    ];
+    steps.iter().try_for_each(Step::run)?;
+    println!("\n== all checks passed");
+    Ok(())
+}
