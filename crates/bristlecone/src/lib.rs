@@ -7,16 +7,19 @@
 //! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
 //! * [`place`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.
+//! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.
 //! * [`error`]: what can go wrong, and what to do.
 
 pub mod engine;
 pub mod error;
 pub mod place;
 pub mod registry;
+pub mod salvage;
 pub mod store;
 mod tree_engine;
 
 pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats, U64};
 pub use error::{Error, Result};
 pub use pmem::Durability;
+pub use salvage::{SalvageReport, salvage};
 pub use store::{Options, Scan, Store, StoreOf, StoreU64};

@@ -98,7 +98,7 @@ fn open<K: Kind>(
 
 fn engine_of(place: &Place, options: &Options) -> Result<String> {
     let medium: Native = place.map(options)?;
-    Ok(pmem::region::identify(&medium, &place.path)?.engine)
+    Ok(pmem::region::describe(&medium, &place.path)?.0.engine)
 }
 
 fn find(name: &str) -> Result<&'static Entry> {

@@ -1,16 +1,18 @@
 //! `check`: verifies everything and tells what is wrong.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::common::{Common, Output};
 use crate::failure::{DAMAGED, Result};
 
 const EXAMPLES: &str = "\
-Reads the whole store: structure, order, checksums, ownership of every block. It changes nothing.
+Reads the whole store: structure, order, checksums, ownership of every block.
 Exit code 4 if something is wrong.
 
-Example:
-  bristlecone check --dir data --json";
+Examples:
+  bristlecone check --dir data --json
+  bristlecone check --dir data --salvage rescued     (also for a store that does not open)";
 
 /// Arguments of `check`.
 #[derive(clap::Args)]
@@ -18,10 +20,16 @@ Example:
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
+    /// Copy every intact record into a new store in this directory; the damaged one is only read.
+    #[arg(long, value_name = "NEW_DIR")]
+    salvage: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(new_dir) = &arguments.salvage {
+        return salvage(arguments, new_dir);
+    }
     let store = arguments.common.open()?;
     let report = store.check()?;
     store.close()?;
@@ -44,4 +52,32 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     output.end()?;
     Ok(if sound { ExitCode::SUCCESS } else { DAMAGED.into() })
+}
+
+fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
+    let bar = indicatif::ProgressBar::new(1000);
+    let report = bristlecone::salvage(&arguments.common.dir, new_dir, &|share| {
+        bar.set_position((share * 1000.0) as u64);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    let mut output = Output::new();
+    if arguments.common.json {
+        output.json(&report)?;
+    } else {
+        let keys = report.from_leaves + report.from_records + report.from_damaged_chunks;
+        output.line(&format!("{keys} keys are in the new store in {}", new_dir.display()))?;
+        output.line(&format!("{} from leaves", report.from_leaves))?;
+        output.line(&format!("{} from records that no intact leaf names", report.from_records))?;
+        let damaged = report.from_damaged_chunks;
+        output.line(&format!(
+            "{damaged} from chunks with damaged headers (they may have been deleted before)"
+        ))?;
+        output.line(&format!("{} records were damaged and left out", report.damaged_records))?;
+        if report.superblock_lost {
+            output.line("the superblock was lost: default sizes were assumed")?;
+        }
+    }
+    output.end()?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::medium::{Fence, Medium, WORD};
-use crate::region::{INTENTS, INTENTS_AT, Region, checked, unchecked};
+use crate::region::{Geometry, INTENTS, INTENTS_AT, Region, checked, unchecked};
 
 /// What a chunk's blocks are; recovery asks a different question for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -183,17 +183,26 @@ pub fn class_of<M: Medium>(region: &Region<M>, at: u64) -> Option<Class> {
 }
 
 /// Every chunk of the region with its class: `Ok(None)` is a free chunk, `Err` one whose header is damaged.
-pub fn chunks<M: Medium>(
-    region: &Region<M>,
-) -> impl Iterator<Item = (u64, std::result::Result<Option<Class>, ()>)> {
+pub fn chunks<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (u64, FoundClass)> {
     let geometry = region.geometry();
-    let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
-    (0..count).map(move |i| {
-        let chunk = geometry.heap_at() + i * geometry.chunk_bytes;
-        let word = region.medium().word(chunk);
-        let class =
-            if word == 0 { Ok(None) } else { Class::of(word, geometry.chunk_bytes).map(Some).ok_or(()) };
-        (chunk, class)
+    let first = geometry.heap_at();
+    let at = (0..).map(move |i: u64| first + i * geometry.chunk_bytes);
+    at.zip(classes(region.medium(), geometry))
+}
+
+/// What a chunk's header says: a class, nothing (a free chunk), or damage.
+pub type FoundClass = std::result::Result<Option<Class>, Damaged>;
+
+/// A chunk header that was not written by this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// The classes of a medium's chunks, in order, if it has this geometry.
+pub fn classes<M: Medium>(medium: &M, geometry: Geometry) -> impl Iterator<Item = FoundClass> {
+    let count = medium.len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
+    (0..count).map(move |i| match medium.word(geometry.heap_at() + i * geometry.chunk_bytes) {
+        0 => Ok(None),
+        word => Class::of(word, geometry.chunk_bytes).map(Some).ok_or(Damaged),
     })
 }
 

@@ -79,7 +79,7 @@ pub enum Error {
     /// A store kept with Process durability did not survive the machine's restart.
     #[error(
         "the store was open with process durability when the machine went down, so its newest writes may be torn: \
-         run `check`, then `check --salvage DIR` to copy every intact record into a new store"
+         run `check --salvage DIR` to copy every intact record into a new store"
     )]
     Dirty,
     /// The file is shorter than its superblock says.

@@ -61,6 +61,9 @@ impl Head {
     }
 
     fn read<M: Medium>(medium: &M, at: u64) -> Option<Self> {
+        if at >= medium.len() {
+            return None;
+        }
         let (word, check) = (medium.word(at), medium.word(at + WORD));
         let head = Self {
             word,
@@ -73,7 +76,6 @@ impl Head {
         let sane = word >> 48 == TAG
             && head.value_bytes <= VALUE_BYTES_MAX
             && head.pieces * head.piece_bytes <= head.value_bytes
-            && at < medium.len()
             && head.bytes() <= medium.len() - at;
         sane.then_some(head)
     }
@@ -194,7 +196,7 @@ fn read_bytes<M: Medium>(medium: &M, at: u64, bytes: u64, out: &mut Vec<u8>) {
 /// look at its node decides whether that is a race or damage.
 #[inline]
 pub fn compare_key<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
-    let head = medium.word(at);
+    let head = if at < medium.len() { medium.word(at) } else { 0 };
     if head >> 48 != TAG {
         return Ordering::Less;
     }
@@ -237,7 +239,7 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
     read_bytes(medium, head.key_at(at), head.key_bytes, key);
     for index in 0..head.pieces {
         let piece = medium.word(at + HEAD + index * WORD);
-        if medium.word(piece) != at {
+        if piece >= medium.len() || medium.word(piece) != at {
             return false;
         }
         read_bytes(medium, piece + PIECE_HEAD, head.piece_bytes, value);

@@ -185,6 +185,20 @@ impl<M: Medium> Region<M> {
         Ok((Self { medium, geometry, identity, superblock: Mutex::new(superblock) }, found))
     }
 
+    /// A region taken as it is, for reading what is left of it: nothing was verified, and it must not be written.
+    pub fn unchecked(medium: M, geometry: Geometry, identity: Identity) -> Self {
+        let superblock = Superblock {
+            sequence: 0,
+            clean: false,
+            fragile: true,
+            boot: [0; 2],
+            keys: 0,
+            geometry,
+            identity: identity.clone(),
+        };
+        Self { medium, geometry, identity, superblock: Mutex::new(superblock) }
+    }
+
     /// Marks the region in use, durably, before the session's first store (R3).
     ///
     /// # Errors
@@ -267,12 +281,13 @@ impl<M: Medium> Region<M> {
     }
 }
 
-/// Reads what lives in a region without opening it.
+/// Reads what lives in a region, and its sizes, without opening it.
 ///
 /// # Errors
 /// As [`Region::open`].
-pub fn identify<M: Medium>(medium: &M, path: &Path) -> Result<Identity> {
-    Ok(Superblock::read(medium, path)?.identity)
+pub fn describe<M: Medium>(medium: &M, path: &Path) -> Result<(Identity, Geometry)> {
+    let superblock = Superblock::read(medium, path)?;
+    Ok((superblock.identity, superblock.geometry))
 }
 
 impl Superblock {

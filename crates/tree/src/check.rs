@@ -124,7 +124,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let bound = |i: usize| entries.get(i).map(|entry| entry.key);
         self.check_node(walk, link.node, level - 1, low, bound(0).or(high));
         for (i, entry) in entries.iter().enumerate() {
-            self.check_node(walk, Node(entry.payload), level - 1, Some(entry.key), bound(i + 1).or(high));
+            self.check_node(
+                walk,
+                Node::of_payload(entry.payload),
+                level - 1,
+                Some(entry.key),
+                bound(i + 1).or(high),
+            );
         }
     }
 

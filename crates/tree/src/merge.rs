@@ -52,9 +52,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             return Ok(None);
         }
         let rank = taken.min(entries.len() - 1);
-        let left = if rank == 0 { link.node } else { Node(entries[rank - 1].entry.payload) };
+        let left = if rank == 0 { link.node } else { Node::of_payload(entries[rank - 1].entry.payload) };
         let separator = entries[rank].entry;
-        Ok(Some(Pair { parent, rank, separator, left, right: Node(separator.payload) }))
+        Ok(Some(Pair { parent, rank, separator, left, right: Node::of_payload(separator.payload) }))
     }
 
     /// Writes the edits that join or level a pair; 0 if it is better left alone.

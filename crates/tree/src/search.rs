@@ -117,7 +117,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let medium = self.region.medium();
         let index = L::nth::<M, S>(medium, &self.shape, node, rank - 1);
         let entry = self.shape.entry(medium, node, index);
-        (Node(entry.payload), Some(entry))
+        (Node::of_payload(entry.payload), Some(entry))
     }
 
     /// Descends to the leaf for `target`, as a reader. `low`, if asked for, becomes the separator that bounds the leaf from

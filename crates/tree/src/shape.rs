@@ -17,6 +17,14 @@ const LINK_MASK: u64 = (1 << 48) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Node(pub u64);
 
+impl Node {
+    /// The child that an inner entry's payload names; a damaged one names some other place, never an overflow.
+    #[inline(always)]
+    pub fn of_payload(payload: u64) -> Self {
+        Self(payload & LINK_MASK)
+    }
+}
+
 /// Where things are in a node of one tree. Word numbers count from the node's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {

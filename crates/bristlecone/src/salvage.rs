@@ -1,0 +1,187 @@
+//! Salvage: every intact record of a damaged store, copied into a new one.
+//!
+//! Three sources, from the surest to the least: what leaves still hold, found by looking at every allocated leaf rather than by
+//! descending (a damaged inner node hides nothing); allocated records that no intact leaf names; and, in chunks whose own
+//! header is damaged, whatever bears a record's tag and checksum. A key is taken from the surest source that has it. The
+//! last source may bring back deleted keys, so its keys are counted apart.
+//!
+//! The damaged store is only read.
+
+use std::fs::File;
+use std::path::Path;
+
+use pmem::alloc::{self, Class, Kind};
+use pmem::region::{Geometry, Identity};
+use pmem::{Durability, Medium, Native, Region, record};
+use tree::layout::Layout;
+use tree::shape::{Node, Order, Shape};
+use tree::{Keyed, Prefixed, Schema, Slotted, Words};
+
+use crate::engine::Kind as _;
+use crate::error::{Error, Result};
+use crate::place::{FILE_NAME, io};
+use crate::store::{Options, Store, StoreU64};
+
+/// What a salvage found.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct SalvageReport {
+    /// Keys taken from leaves.
+    pub from_leaves: u64,
+    /// Keys taken from records that no intact leaf names.
+    pub from_records: u64,
+    /// Keys taken from chunks with a damaged header; they may have been deleted before.
+    pub from_damaged_chunks: u64,
+    /// Leaf entries whose record is damaged.
+    pub damaged_records: u64,
+    /// The superblock could not be read, so sizes were taken as they are by default.
+    pub superblock_lost: bool,
+    /// "bytes" or "u64".
+    pub kind: String,
+}
+
+/// Copies every intact record of the store in `dir` into a new store in `new_dir`, telling `progress` the share done.
+///
+/// # Errors
+/// `Option` if `new_dir` already has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
+pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
+    let path = dir.join(FILE_NAME);
+    let file = match File::options().read(true).write(true).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::Missing { path: dir.to_owned() });
+        }
+        Err(source) => return Err(io("cannot open", &path, source)),
+    };
+    pmem::native::lock(&file, &path)?;
+    if new_dir.join(FILE_NAME).exists() {
+        return Err(Error::Option(format!(
+            "{} already holds a store: name a directory without one",
+            new_dir.display()
+        )));
+    }
+    let medium = Native::map(file, &path, 0, Durability::Process)?;
+    let (identity, geometry, superblock_lost) = match pmem::region::describe(&medium, &path) {
+        Ok((identity, geometry)) => (identity, geometry, false),
+        Err(_) => (guess(&medium), Geometry::default(), true),
+    };
+    let region = Region::unchecked(medium, geometry, identity.clone());
+    let options = Options { engine: Some(identity.engine.clone()), ..Options::default() };
+    let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
+    if identity.kind == crate::engine::U64::NAME {
+        let store = StoreU64::open(new_dir, options)?;
+        let mut salvager = Salvager { region: &region, report, progress };
+        let shape = Slotted::shape(identity.node_lines, Words::KEY_WORDS);
+        salvager.leaves::<Words>(&shape, |key, value| store.put_if_absent(key, value))?;
+        store.close()?;
+        return Ok(salvager.report);
+    }
+    let store = Store::open(new_dir, options)?;
+    let mut put = |key: &[u8], value: &[u8]| -> Result<bool> { store.put_if_absent(key, value) };
+    let mut salvager = Salvager { region: &region, report, progress };
+    if identity.engine == "wbtree-keyptr" {
+        salvager.leaves::<Keyed>(&Slotted::shape(identity.node_lines, Keyed::KEY_WORDS), &mut put)?;
+    } else {
+        salvager.leaves::<Prefixed>(&Slotted::shape(identity.node_lines, Prefixed::KEY_WORDS), &mut put)?;
+    }
+    salvager.records(&mut put)?;
+    store.close()?;
+    Ok(salvager.report)
+}
+
+/// What a store without a superblock most probably was: of byte strings, if it has chunks of records.
+fn guess(medium: &Native) -> Identity {
+    let geometry = Geometry::default();
+    let identity = |kind: &str| Identity {
+        engine: crate::registry::DEFAULT.into(),
+        kind: kind.into(),
+        node_lines: crate::tree_engine::NODE_LINES,
+    };
+    let mut kinds = alloc::classes(medium, geometry);
+    let has_records = kinds.any(|class| matches!(class, Ok(Some(class)) if class.kind == Kind::Record));
+    let has_leaves =
+        alloc::classes(medium, geometry).any(|c| matches!(c, Ok(Some(class)) if class.kind == Kind::Leaf));
+    identity(if has_leaves && !has_records { crate::engine::U64::NAME } else { crate::engine::Bytes::NAME })
+}
+
+/// 1 if a pair was stored, 0 if its key was there already or is none that a store could have held.
+fn stored(outcome: Result<bool>) -> Result<u64> {
+    match outcome {
+        Ok(new) => Ok(new.into()),
+        Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
+        Err(other) => Err(other),
+    }
+}
+
+struct Salvager<'a> {
+    region: &'a Region<Native>,
+    report: SalvageReport,
+    progress: &'a dyn Fn(f64),
+}
+
+impl Salvager<'_> {
+    /// Every entry of every allocated leaf.
+    fn leaves<S: Schema>(
+        &mut self,
+        shape: &Shape,
+        mut put: impl FnMut(&S::Key, &S::Value) -> Result<bool>,
+    ) -> Result<()> {
+        let medium = self.region.medium();
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        self.each_block(|this, class, block| {
+            let node = Node(block);
+            let is_leaf =
+                class.kind == Kind::Leaf && shape.link(medium, node).is_some_and(|link| link.level == 0);
+            if !is_leaf || class.block_bytes != shape.bytes() {
+                return Ok(());
+            }
+            let mut order = Order::default();
+            // Invalid slot arrays make an order by comparison; damaged ones still name every entry of the bitmap once or not.
+            Slotted::order::<_, S>(medium, shape, node, &mut order);
+            for index in order.as_slice() {
+                let entry = shape.entry(medium, node, usize::from(*index));
+                if !S::read_key(medium, entry.key, &mut key) || !S::read_value(medium, &entry, &mut value) {
+                    this.report.damaged_records += 1;
+                } else {
+                    this.report.from_leaves += stored(put(S::borrow(&key), S::borrow_value(&value)))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Records that no leaf brought: allocated ones, then anything in chunks that do not say what they are.
+    fn records(&mut self, put: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+        let medium = self.region.medium();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        self.each_block(|this, class, block| {
+            if class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value) {
+                this.report.from_records += stored(put(&key, &value))?;
+            }
+            Ok(())
+        })?;
+        for (chunk, class) in alloc::chunks(self.region) {
+            if class.is_ok() {
+                continue;
+            }
+            for block in (chunk..chunk + self.region.geometry().chunk_bytes).step_by(16) {
+                if record::read(medium, block, Some(&mut key), &mut value) && !key.is_empty() {
+                    self.report.from_damaged_chunks += stored(put(&key, &value))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn each_block(&mut self, mut visit: impl FnMut(&mut Self, Class, u64) -> Result<()>) -> Result<()> {
+        let region = self.region;
+        let len = region.medium().len().max(1) as f64;
+        for (chunk, class) in alloc::chunks(region) {
+            (self.progress)(chunk as f64 / len);
+            let Ok(Some(class)) = class else { continue };
+            for block in alloc::blocks_in(region, chunk, class) {
+                visit(self, class, block)?;
+            }
+        }
+        Ok(())
+    }
+}

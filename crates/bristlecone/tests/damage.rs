@@ -1,0 +1,331 @@
+//! Damaged, foreign, truncated, newer, locked and full stores: a clear error or a sound answer, never a panic, nothing lost.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bristlecone::place::FILE_NAME;
+use bristlecone::{Error, Options, Store, StoreU64, salvage};
+use tempfile::TempDir;
+
+const KEYS: u64 = 3000;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key {:06}", n.wrapping_mul(7919) % 1_000_003).into_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    vec![n as u8; 10 + n as usize % 90]
+}
+
+fn options() -> Options {
+    Options { max_bytes: 1 << 30, ..Options::default() }
+}
+
+fn open(dir: &Path) -> Result<Store, Error> {
+    Store::open(dir, Options { create: false, ..options() })
+}
+
+/// A store with some history, closed.
+fn made() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), options()).unwrap();
+    for n in 0..KEYS {
+        store.put(&key(n), &value(n)).unwrap();
+    }
+    for n in (0..KEYS).step_by(3) {
+        store.put(&key(n), &value(n + 1)).unwrap();
+    }
+    store.put(b"large", &vec![7; 300_000]).unwrap();
+    drop(store);
+    let file = dir.path().join(FILE_NAME);
+    (dir, file)
+}
+
+fn expected(n: u64) -> Vec<u8> {
+    if n.is_multiple_of(3) { value(n + 1) } else { value(n) }
+}
+
+fn assert_all_there(store: &Store) {
+    for n in 0..KEYS {
+        assert_eq!(store.get(&key(n)).unwrap(), Some(expected(n)));
+    }
+    assert_eq!(store.get(b"large").unwrap().unwrap().len(), 300_000);
+}
+
+/// Uses everything; errors are fine, panics and endless loops are not.
+fn exercise(store: &Store) {
+    let _ = store.check().unwrap();
+    for n in (0..KEYS).step_by(37) {
+        let _ = store.get(&key(n));
+    }
+    for descending in [false, true] {
+        let scan = store.scan(..);
+        let scan = if descending { scan.descending() } else { scan };
+        assert!(scan.take(10 * KEYS as usize).filter(Result::is_ok).count() <= KEYS as usize + 1);
+    }
+    for n in 0..50 {
+        let _ = store.put(&key(n * 41), &value(n));
+        let _ = store.delete(&key(n * 43));
+    }
+}
+
+fn flip(file: &fs::File, at: u64, bit: u8) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    byte[0] ^= 1 << bit;
+    file.write_all_at(&byte, at).unwrap();
+}
+
+fn edit(path: &Path) -> fs::File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
+    let (dir, path) = made();
+    for copy in [0, 1024] {
+        for bit in 0..256 * 8 {
+            flip(&edit(&path), copy + bit / 8, (bit % 8) as u8);
+            let store = open(dir.path()).unwrap_or_else(|error| panic!("copy {copy} bit {bit}: {error}"));
+            assert_eq!(store.get(&key(1)).unwrap(), Some(expected(1)));
+            drop(store);
+        }
+    }
+    for at in [9, 9 + 1024] {
+        flip(&edit(&path), at, 3);
+    }
+    let error = open(dir.path()).err().unwrap().to_string();
+    assert!(
+        error.contains("both copies of the superblock are damaged") && error.contains("--salvage"),
+        "{error}"
+    );
+    let rescued = tempfile::tempdir().unwrap();
+    let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+    assert!(report.superblock_lost);
+    assert_eq!(report.from_leaves, KEYS + 1);
+    assert_all_there(&open(rescued.path()).unwrap());
+}
+
+#[test]
+fn a_flipped_bit_in_the_root_line_or_the_lap_is_told() {
+    let (dir, path) = made();
+    for word in [2048, 2056, 2112] {
+        for bit in 0..64 {
+            flip(&edit(&path), word + bit / 8, (bit % 8) as u8);
+            let error = open(dir.path()).err().unwrap_or_else(|| panic!("word {word} bit {bit} opens"));
+            assert!(error.to_string().contains("corrupt"), "{error}");
+            flip(&edit(&path), word + bit / 8, (bit % 8) as u8);
+        }
+    }
+    assert_all_there(&open(dir.path()).unwrap());
+}
+
+#[test]
+fn a_flipped_bit_in_any_chunk_header_is_found_by_check_and_hides_no_key() {
+    let (dir, path) = made();
+    let heap = 4096 + 1024 * 16;
+    let chunks = (fs::metadata(&path).unwrap().len() - heap) / (256 << 10);
+    assert!(chunks >= 3);
+    for chunk in 0..chunks {
+        let at = heap + chunk * (256 << 10);
+        let mut word = [0; 8];
+        edit(&path).read_exact_at(&mut word, at).unwrap();
+        for bit in (0..64).step_by(5).filter(|_| word != [0; 8]) {
+            flip(&edit(&path), at + bit / 8, (bit % 8) as u8);
+            let store = open(dir.path()).unwrap();
+            assert!(!store.check().unwrap().problems.is_empty(), "chunk {chunk} bit {bit} unnoticed");
+            assert_eq!(store.get(&key(5)).unwrap(), Some(expected(5)));
+            drop(store);
+            flip(&edit(&path), at + bit / 8, (bit % 8) as u8);
+        }
+    }
+    assert!(open(dir.path()).unwrap().check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
+    let (dir, path) = made();
+    let content = fs::read(&path).unwrap();
+    let victim = expected(1);
+    let found =
+        content.windows(victim.len() + 16).position(|w| w.starts_with(&key(1)) && w.ends_with(&victim));
+    let at = found.expect("the record stands in the file") as u64 + 16;
+    flip(&edit(&path), at, 0);
+    let store = open(dir.path()).unwrap();
+    let error = store.get(&key(1)).unwrap_err().to_string();
+    assert!(error.contains("corrupt record"), "{error}");
+    assert_eq!(store.check().unwrap().problems.len(), 1);
+    drop(store);
+    let rescued = tempfile::tempdir().unwrap();
+    let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+    assert_eq!((report.damaged_records, report.from_leaves), (1, KEYS));
+    assert_eq!(open(rescued.path()).unwrap().get(&key(2)).unwrap(), Some(expected(2)));
+    let again = salvage(dir.path(), rescued.path(), &|_| {}).unwrap_err().to_string();
+    assert!(again.contains("already holds a store"), "{again}");
+}
+
+#[test]
+fn random_damage_zeroed_swapped_and_stale_pages_never_panic() {
+    let (dir, path) = made();
+    let whole = fs::read(&path).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..120 {
+        let mut content = whole.clone();
+        let pages = content.len() / 4096;
+        let page = |random: &mut fastrand::Rng| random.usize(..pages) * 4096;
+        match round % 4 {
+            0 => (0..20).for_each(|_| content[random.usize(..whole.len())] ^= 1 << random.u8(..8)),
+            1 => {
+                let at = page(&mut random);
+                content[at..at + 4096].fill(0);
+            }
+            2 => {
+                let (from, to) = (page(&mut random), page(&mut random));
+                content.copy_within(from..from + 4096, to);
+            }
+            _ => {
+                // Absurd words where pointers, counts and bitmaps stand.
+                for _ in 0..200 {
+                    let at = random.usize(..whole.len() / 8) * 8;
+                    let word = [0, u64::MAX, random.u64(..), 0xB700 << 48 | random.u64(..1 << 22)]
+                        [random.usize(..4)];
+                    content[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                }
+            }
+        }
+        fs::write(&path, &content).unwrap();
+        if let Ok(store) = open(dir.path()) {
+            exercise(&store);
+        }
+        fs::write(&path, &content).unwrap();
+        let rescued = tempfile::tempdir().unwrap();
+        salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+        assert!(open(rescued.path()).unwrap().check().unwrap().problems.is_empty());
+    }
+}
+
+#[test]
+fn a_truncated_file_is_told_at_every_boundary() {
+    let (dir, path) = made();
+    let whole = fs::read(&path).unwrap();
+    for len in [0, 1, 255, 256, 1024, 2048, 4095, 4096, 20_480, whole.len() - 4096, whole.len() - 1] {
+        fs::write(&path, &whole[..len]).unwrap();
+        let error = open(dir.path()).err().unwrap_or_else(|| panic!("{len} bytes open")).to_string();
+        let told =
+            ["truncated", "is not a Bristlecone store", "corrupt"].iter().any(|words| error.contains(words));
+        assert!(told, "{len}: {error}");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_all_there(&open(dir.path()).unwrap());
+}
+
+#[test]
+fn foreign_newer_and_missing_stores_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(open(dir.path()), Err(Error::Missing { .. })));
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "looking makes nothing");
+    fs::write(dir.path().join(FILE_NAME), vec![b'x'; 100_000]).unwrap();
+    let error = open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("is not a Bristlecone store"), "{error}");
+    let (dir, path) = made();
+    change_superblock(&path, |words| words[1] = 99);
+    let error = open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("format version 99") && error.contains("newer program"), "{error}");
+    let plain = dir.path().join("plain file");
+    fs::write(&plain, "").unwrap();
+    let error = Store::open(&plain, options()).err().unwrap().to_string();
+    assert!(error.contains("plain file"), "{error}");
+}
+
+/// Rewrites both superblock copies with a right checksum.
+fn change_superblock(path: &Path, change: impl Fn(&mut [u64; 32])) {
+    let file = edit(path);
+    for at in [0, 1024] {
+        let mut bytes = [0; 256];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        let mut words = [0; 32];
+        words
+            .iter_mut()
+            .zip(bytes.chunks(8))
+            .for_each(|(w, b)| *w = u64::from_le_bytes(b.try_into().unwrap()));
+        change(&mut words);
+        let content: Vec<u8> = words[..31].iter().flat_map(|w| w.to_le_bytes()).collect();
+        words[31] = (words[31] >> 32) << 32 | u64::from(crc32c::crc32c(&content));
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        file.write_all_at(&bytes, at).unwrap();
+    }
+}
+
+#[test]
+fn a_store_left_in_use_by_another_boot_is_not_trusted() {
+    let (dir, path) = made();
+    change_superblock(&path, |words| {
+        words[3] = 2; // in use, with process durability
+        words[4] ^= 1; // by another boot
+    });
+    let error = open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("when the machine went down") && error.contains("--salvage"), "{error}");
+    let rescued = tempfile::tempdir().unwrap();
+    assert_eq!(salvage(dir.path(), rescued.path(), &|_| {}).unwrap().from_leaves, KEYS + 1);
+    assert_all_there(&open(rescued.path()).unwrap());
+    // The same, of this boot: the process died, the kernel kept the pages.
+    let (dir, path) = made();
+    change_superblock(&path, |words| words[3] = 2);
+    assert_all_there(&open(dir.path()).unwrap());
+}
+
+#[test]
+fn a_second_opener_another_engine_and_another_kind_are_refused() {
+    let (dir, _) = made();
+    let store = open(dir.path()).unwrap();
+    let error = open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+    let rescued = tempfile::tempdir().unwrap();
+    assert!(salvage(dir.path(), rescued.path(), &|_| {}).is_err());
+    assert_all_there(&store);
+    drop(store);
+    let other = Options { engine: Some("wbtree-keyptr".into()), ..options() };
+    let error = Store::open(dir.path(), other).err().unwrap().to_string();
+    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
+    let error = StoreU64::open(dir.path(), options()).err().unwrap().to_string();
+    assert!(error.contains("over bytes") && error.contains("over u64"), "{error}");
+    let error = Store::open(dir.path(), Options { engine: Some("oak".into()), ..options() })
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("unknown engine \"oak\"") && error.contains("wbtree, "), "{error}");
+    let error =
+        Store::open(dir.path().join("new"), Options { node_lines: Some(17), ..options() }).err().unwrap();
+    assert!(error.to_string().contains("nodes have 2 to 16 lines"), "{error}");
+    assert_all_there(&open(dir.path()).unwrap());
+}
+
+#[test]
+fn a_full_store_refuses_writes_and_goes_on_reading_and_deleting() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), Options { max_bytes: 4 << 20, ..options() }).unwrap();
+    let mut stored = 0;
+    let error = loop {
+        match store.put(&key(stored), &vec![1; 3000]) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("maximum size of 4194304 bytes"), "{error}");
+    assert!(stored > 500);
+    for n in 0..stored {
+        assert_eq!(store.get(&key(n)).unwrap().unwrap().len(), 3000);
+    }
+    assert!(store.put(b"large", &vec![0; 2 << 20]).is_err());
+    let report = store.check().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.keys, stored);
+    for n in 0..stored / 2 {
+        assert!(store.delete(&key(n)).unwrap());
+    }
+    for n in 0..stored / 3 {
+        store.put(&key(n), &vec![2; 3000]).unwrap();
+    }
+    assert!(store.check().unwrap().problems.is_empty());
+}
