@@ -20,3 +20,8 @@ pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine
 pub use error::{Error, Result};
 pub use pmem::Durability;
 pub use store::{Options, Scan, Store, StoreOf, StoreU64};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
