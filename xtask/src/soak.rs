@@ -45,7 +45,9 @@ fn campaigns(seed: u64) -> Vec<Step> {
     vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
-        Step::new("cargo test --package bristlecone-cli --test kill").with("BRISTLECONE_ROUNDS", "50"),
+        Step::new("cargo test --package bristlecone-cli --test kill")
+            .with("BRISTLECONE_ROUNDS", "50")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         lab("wbtree"),
         lab("wbtree-keyptr"),
     ]

@@ -23,3 +23,8 @@ pub use error::{Error, Result};
 pub use pmem::Durability;
 pub use salvage::{SalvageReport, salvage};
 pub use store::{Options, Scan, Store, StoreOf, StoreU64};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

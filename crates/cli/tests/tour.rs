@@ -1,0 +1,118 @@
+//! The README keeps its word: its tour runs as it stands there, and its table of engines is the registry's.
+//!
+//! The tour runs in a directory of its own, with this build's program in its path and a free port in `PORT`. It is the
+//! leader of a process group, so that whatever it started is gone at the end, also after a failure.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const README: &str = include_str!("../../../README.md");
+/// The tour takes seconds; it is stopped if something in it waits for ever.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The fenced block behind `<!-- name -->`.
+fn block(name: &str) -> &'static str {
+    let (_, behind) = README.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
+    behind.split_once("\n```").expect("the block's end").0
+}
+
+/// A script and everything that it started.
+struct Script(Child);
+
+impl Script {
+    fn run(script: &str, dir: &Path) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_bristlecone"));
+        let folder = program.parent().expect("a program lies in a folder");
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+        let output = File::create(dir.join("output")).expect("a file");
+        let child = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", script])
+            .current_dir(dir)
+            .env("PATH", path)
+            .env("PORT", port.to_string())
+            .stdout(output.try_clone().expect("a file"))
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .expect("bash runs");
+        Self(child)
+    }
+
+    /// True if it ended well within the test's patience.
+    fn ends_well(&mut self) -> bool {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("it is our child") {
+                return status.success();
+            }
+            if start.elapsed() > PATIENCE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // The whole group, by the leader's number; an empty group is no failure.
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).stderr(std::process::Stdio::null()).status();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_readmes_tour_runs_as_it_stands() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut script = Script::run(block("tour"), dir.path());
+    let well = script.ends_well();
+    let said = std::fs::read_to_string(dir.path().join("output")).expect("its output");
+    assert!(well, "the tour failed (it needs redis-cli and redis-benchmark); it said:\n{said}");
+    let mut rest = said.as_str();
+    for expected in [
+        "loaded 900 keys",
+        "t:00000001:000001\t\nt:00000001:000011\t\nt:00000001:000031\t\n",
+        "counts agree\n",
+        "loaded 500 keys",
+        "user:0500\tname of user 500\nuser:0499\tname of user 499\n",
+        "OK\nhello\n",
+        "user:0007\nname of user 7\nuser:0008\nname of user 8\nuser:0009\nname of user 9\n",
+        "i:000000\ni:000001\ni:000002\ni:000003\ni:000004\ni:000005\ni:000006\n",
+        "1432\n",
+        "recovered, ready in",
+        "hello\n",
+        "sound; ",
+        "engine      wbtree\n",
+        "durability  ",
+        "found       clean",
+    ] {
+        let Some((_, behind)) = rest.split_once(expected) else {
+            panic!("the tour did not say {expected:?} where it should; it said:\n{said}")
+        };
+        rest = behind;
+    }
+    let keys: u64 = said
+        .lines()
+        .find_map(|line| line.strip_prefix("keys "))
+        .and_then(|number| number.trim().parse().ok())
+        .expect("stats tells the keys");
+    assert!(keys > 1432, "the benchmark's acknowledged writes are there too: {keys} keys");
+}
+
+#[test]
+fn the_readmes_engines_are_the_registrys() {
+    let (_, behind) = README.split_once("<!-- engines -->\n").expect("the table");
+    let table: Vec<&str> = behind.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    let expected: Vec<String> = bristlecone::registry::ENGINES
+        .iter()
+        .map(|e| format!("| `{}` | {} | {} |", e.name, e.about, if e.durable { "yes" } else { "no" }))
+        .collect();
+    assert_eq!(table, expected);
+}
