@@ -150,7 +150,7 @@ impl Salvager<'_> {
     }
 
     /// Records that no leaf brought: allocated ones, then anything in chunks that do not say what they are.
-    fn records(&mut self, put: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+    fn records(&mut self, mut put: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
         let medium = self.region.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.each_block(|this, class, block| {

@@ -26,9 +26,15 @@ fn open(dir: &Path) -> Result<Store, Error> {
     Store::open(dir, Options { create: false, ..options() })
 }
 
+/// A directory in memory if there is one: these tests open thousands of stores, and every open syncs its mark.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
 /// A store with some history, closed.
 fn made() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store = Store::open(dir.path(), options()).unwrap();
     for n in 0..KEYS {
         store.put(&key(n), &value(n)).unwrap();
@@ -100,7 +106,7 @@ fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
         error.contains("both copies of the superblock are damaged") && error.contains("--salvage"),
         "{error}"
     );
-    let rescued = tempfile::tempdir().unwrap();
+    let rescued = scratch();
     let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
     assert!(report.superblock_lost);
     assert_eq!(report.from_leaves, KEYS + 1);
@@ -157,7 +163,7 @@ fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
     assert!(error.contains("corrupt record"), "{error}");
     assert_eq!(store.check().unwrap().problems.len(), 1);
     drop(store);
-    let rescued = tempfile::tempdir().unwrap();
+    let rescued = scratch();
     let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
     assert_eq!((report.damaged_records, report.from_leaves), (1, KEYS));
     assert_eq!(open(rescued.path()).unwrap().get(&key(2)).unwrap(), Some(expected(2)));
@@ -199,7 +205,7 @@ fn random_damage_zeroed_swapped_and_stale_pages_never_panic() {
             exercise(&store);
         }
         fs::write(&path, &content).unwrap();
-        let rescued = tempfile::tempdir().unwrap();
+        let rescued = scratch();
         salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
         assert!(open(rescued.path()).unwrap().check().unwrap().problems.is_empty());
     }
@@ -222,7 +228,7 @@ fn a_truncated_file_is_told_at_every_boundary() {
 
 #[test]
 fn foreign_newer_and_missing_stores_are_told_apart() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     assert!(matches!(open(dir.path()), Err(Error::Missing { .. })));
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "looking makes nothing");
     fs::write(dir.path().join(FILE_NAME), vec![b'x'; 100_000]).unwrap();
@@ -266,7 +272,7 @@ fn a_store_left_in_use_by_another_boot_is_not_trusted() {
     });
     let error = open(dir.path()).err().unwrap().to_string();
     assert!(error.contains("when the machine went down") && error.contains("--salvage"), "{error}");
-    let rescued = tempfile::tempdir().unwrap();
+    let rescued = scratch();
     assert_eq!(salvage(dir.path(), rescued.path(), &|_| {}).unwrap().from_leaves, KEYS + 1);
     assert_all_there(&open(rescued.path()).unwrap());
     // The same, of this boot: the process died, the kernel kept the pages.
@@ -281,7 +287,7 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     let store = open(dir.path()).unwrap();
     let error = open(dir.path()).err().unwrap().to_string();
     assert!(error.contains("in use by another process"), "{error}");
-    let rescued = tempfile::tempdir().unwrap();
+    let rescued = scratch();
     assert!(salvage(dir.path(), rescued.path(), &|_| {}).is_err());
     assert_all_there(&store);
     drop(store);
@@ -303,7 +309,7 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
 
 #[test]
 fn a_full_store_refuses_writes_and_goes_on_reading_and_deleting() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store = Store::open(dir.path(), Options { max_bytes: 4 << 20, ..options() }).unwrap();
     let mut stored = 0;
     let error = loop {

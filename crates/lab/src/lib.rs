@@ -6,6 +6,7 @@
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
+pub mod crash_tree;
 pub mod floor;
 pub mod reopen;
 pub mod trees;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants:
-//! * R1: a superblock copy is changed only while the other one is valid and durable.
+//! * R1: a superblock copy is changed only while the other one is valid, durable and the newest.
 //! * R2: words that change while the store runs check themselves: 48 bits of value, 16 bits of hash.
 //! * R3: state is `in use`, durably, before the first store of a session, and `clean` only after everything else is durable.
 //!
@@ -132,7 +132,17 @@ pub struct Region<M> {
     medium: M,
     geometry: Geometry,
     identity: Identity,
-    superblock: Mutex<Superblock>,
+    copies: Mutex<Copies>,
+}
+
+/// What the two superblock copies say.
+#[derive(Debug)]
+struct Copies {
+    current: Superblock,
+    /// Which copy says so.
+    newest: usize,
+    /// The other one does too. After a crash between the two it is older, or torn.
+    agree: bool,
 }
 
 impl<M: Medium> Region<M> {
@@ -162,7 +172,8 @@ impl<M: Medium> Region<M> {
         }
         medium.sync(0, options.geometry.heap_at())?;
         let (geometry, identity) = (options.geometry, options.identity.clone());
-        Ok(Self { medium, geometry, identity, superblock: Mutex::new(superblock) })
+        let copies = Copies { current: superblock, newest: 0, agree: true };
+        Ok(Self { medium, geometry, identity, copies: Mutex::new(copies) })
     }
 
     /// Reads the superblock of an existing region and says how it was found. Stores nothing.
@@ -170,7 +181,8 @@ impl<M: Medium> Region<M> {
     /// # Errors
     /// `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
     pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
-        let superblock = Superblock::read(&medium, path)?;
+        let copies = Copies::read(&medium, path)?;
+        let superblock = &copies.current;
         let expected = read_checked(&medium, LENGTH_AT, "region length")? * WORD;
         if medium.len() < expected {
             return Err(Error::Truncated { path: path.to_owned(), found: medium.len(), expected });
@@ -182,7 +194,7 @@ impl<M: Medium> Region<M> {
         read_checked(&medium, LAP_AT, "log lap")?;
         let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
         let (geometry, identity) = (superblock.geometry, superblock.identity.clone());
-        Ok((Self { medium, geometry, identity, superblock: Mutex::new(superblock) }, found))
+        Ok((Self { medium, geometry, identity, copies: Mutex::new(copies) }, found))
     }
 
     /// A region taken as it is, for reading what is left of it: nothing was verified, and it must not be written.
@@ -196,7 +208,8 @@ impl<M: Medium> Region<M> {
             geometry,
             identity: identity.clone(),
         };
-        Self { medium, geometry, identity, superblock: Mutex::new(superblock) }
+        let copies = Copies { current: superblock, newest: 0, agree: false };
+        Self { medium, geometry, identity, copies: Mutex::new(copies) }
     }
 
     /// Marks the region in use, durably, before the session's first store (R3).
@@ -224,18 +237,22 @@ impl<M: Medium> Region<M> {
     }
 
     fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let mut superblock = self.superblock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut next = superblock.clone();
+        let mut copies = self.copies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = copies.current.clone();
         change(&mut next);
-        if next.words() == superblock.words() {
+        if copies.agree && next.words() == copies.current.words() {
             return Ok(());
         }
         next.sequence += 1;
-        for at in COPIES {
-            next.write(&self.medium, at);
-            self.medium.sync(at, SUPER_WORDS as u64 * WORD)?;
+        copies.agree = false;
+        // The older copy first (R1): the other may be the only valid one, or the only one that says `in use`.
+        for copy in [1 - copies.newest, copies.newest] {
+            next.write(&self.medium, COPIES[copy]);
+            self.medium.sync(COPIES[copy], SUPER_WORDS as u64 * WORD)?;
+            copies.newest = copy;
+            copies.current = next.clone();
         }
-        *superblock = next;
+        copies.agree = true;
         Ok(())
     }
 
@@ -286,8 +303,8 @@ impl<M: Medium> Region<M> {
 /// # Errors
 /// As [`Region::open`].
 pub fn describe<M: Medium>(medium: &M, path: &Path) -> Result<(Identity, Geometry)> {
-    let superblock = Superblock::read(medium, path)?;
-    Ok((superblock.identity, superblock.geometry))
+    let current = Copies::read(medium, path)?.current;
+    Ok((current.identity, current.geometry))
 }
 
 impl Superblock {
@@ -309,15 +326,15 @@ impl Superblock {
         words
     }
 
-    /// Writes one copy and makes it durable before the caller touches the other (R1).
+    /// Writes one copy. The caller syncs it before it touches the other (R1).
     fn write<M: Medium>(&self, medium: &M, at: u64) {
         for (i, word) in self.words().into_iter().enumerate() {
             medium.copy(at + i as u64 * WORD, word);
         }
-        medium.flush(at, SUPER_WORDS as u64 * WORD);
-        medium.fence(Fence::Superblock);
     }
+}
 
+impl Copies {
     fn read<M: Medium>(medium: &M, path: &Path) -> Result<Self> {
         let copies = COPIES.map(|at| {
             let mut words = [0; SUPER_WORDS];
@@ -326,8 +343,8 @@ impl Superblock {
             }
             words
         });
-        let newest = copies.iter().filter(|words| is_whole(words)).max_by_key(|words| words[2]);
-        let Some(words) = newest else {
+        let newest = (0..2).filter(|copy| is_whole(&copies[*copy])).max_by_key(|copy| copies[*copy][2]);
+        let Some((newest, words)) = newest.map(|newest| (newest, &copies[newest])) else {
             return Err(if copies.iter().any(|words| words[0] == MAGIC) {
                 Error::Superblock { path: path.to_owned() }
             } else {
@@ -343,7 +360,7 @@ impl Superblock {
         else {
             return Err(Error::Superblock { path: path.to_owned() });
         };
-        Ok(Self {
+        let current = Superblock {
             sequence: words[2],
             clean: words[3] & 1 != 0,
             fragile: words[3] & 2 != 0,
@@ -351,7 +368,8 @@ impl Superblock {
             keys: words[6],
             geometry,
             identity: Identity { engine, kind, node_lines: words[9] },
-        })
+        };
+        Ok(Self { current, newest, agree: copies[0] == copies[1] })
     }
 }
 

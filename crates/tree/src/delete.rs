@@ -1,4 +1,5 @@
-//! Delete [wB+ §4.4]. What it leaves too empty is merged afterwards, in a commit of its own.
+//! Delete [wB+ §4.4]. What it leaves too empty is merged afterwards, in a commit of its own; what it would leave empty, in
+//! the same one.
 
 use pmem::{Medium, Result};
 
@@ -24,6 +25,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         for block in S::blocks_of(&old) {
             pmem::record::give(&self.region, &mut writer.allocator, block)
                 .map_err(|error| self.give_up(writer, error))?;
+        }
+        if count == 1 && leaf != self.root() {
+            // T3: an empty leaf must not outlast this commit. A crash would keep it, and recovery finds the owner of a
+            // leaf by its keys.
+            let parent = self.merge_once(writer, Some(leaf))?;
+            self.count_key(writer, key, false);
+            parent.map_or(Ok(()), |parent| self.merge_up(writer, parent))?;
+            return Ok(true);
         }
         L::remove(medium, &self.shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
         self.change(writer, 1)?;

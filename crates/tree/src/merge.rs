@@ -2,8 +2,10 @@
 //!
 //! A node that a delete left at most a quarter full is joined with a neighbour below the same parent if together they fill
 //! at most three quarters of a node, or if one of them is empty. An inner node that lost its last separator and whose
-//! neighbour is too full to be joined takes half of the neighbour's entries instead (T3). Each step is one commit through
-//! the log and leaves a whole tree; a crash between two steps leaves a node emptier than it might be, nothing else.
+//! neighbour is too full to be joined takes half of the neighbour's entries instead (T3); a root that lost its last one gives
+//! way to its only child. Each step is one commit through the log and leaves a whole tree: a delete that would empty a leaf
+//! joins it in the same commit, and so does a join that takes a parent's last separator. A crash between two steps leaves
+//! a node emptier than it might be, nothing else.
 
 use pmem::{Error, Medium, Result, WORD};
 
@@ -22,76 +24,144 @@ struct Pair {
     right: Node,
 }
 
+/// What became of a pair.
+enum Outcome {
+    /// Nothing: it is better left alone.
+    Left,
+    /// The left node took everything; the separator has to leave the parent.
+    Joined,
+    /// Both have half now.
+    Levelled,
+}
+
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Joins `node` (below `writer.path`) and then its parents with their neighbours, as far as they are too empty.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
         let mut node = node;
-        while let Some((parent, taken)) = writer.path.pop() {
-            let count = L::count(self.region.medium(), &self.shape, node);
-            if count > self.shape.capacity / 4 {
-                return Ok(());
+        while L::count(self.region.medium(), &self.shape, node) <= self.shape.capacity / 4 {
+            match self.merge_once(writer, None)? {
+                Some(parent) => node = parent,
+                None => return Ok(()),
             }
-            let Some(pair) = self.neighbours(writer, parent, taken)? else { break };
-            let outcome = self.prepare_merge(writer, &pair);
-            let edits = outcome.map_err(|error| self.give_up(writer, error))?;
-            if edits == 0 {
-                return Ok(());
-            }
-            self.change(writer, edits)?;
-            node = parent;
         }
-        self.shrink_root(writer)
+        Ok(())
     }
 
-    fn neighbours(&self, writer: &mut Writer<S>, parent: Node, taken: usize) -> Result<Option<Pair>> {
+    /// Joins the node below `writer.path` with a neighbour, in one commit with whatever else the operation has pending.
+    /// `emptied`: that node, if its last entry leaves with this commit. Where a join takes the last separator of a parent,
+    /// the parent's own turn belongs to the same commit: a crash in between would leave an empty node, which T3 forbids
+    /// and recovery would take for nobody's. Returns the parent to look at next, if there is one.
+    #[cold]
+    pub(crate) fn merge_once(&self, writer: &mut Writer<S>, emptied: Option<Node>) -> Result<Option<Node>> {
+        let prepared = self.prepare_merges(writer, emptied);
+        let (edits, root, next) = prepared.map_err(|error| self.give_up(writer, error))?;
+        if edits > 0 {
+            self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))?;
+        }
+        Ok(next)
+    }
+
+    /// The edits of [`Tree::merge_once`]: how many, the new root, and the parent to look at next.
+    fn prepare_merges(
+        &self,
+        writer: &mut Writer<S>,
+        mut emptied: Option<Node>,
+    ) -> Result<(usize, Option<Node>, Option<Node>)> {
+        let medium = self.region.medium();
+        let mut edits = 0;
+        while let Some((parent, taken)) = writer.path.pop() {
+            let pair = self.neighbours(writer, parent, taken)?;
+            match self.prepare_merge(writer, edits, &pair, emptied)? {
+                Outcome::Left if edits == 0 && emptied.is_none() => return Ok((0, None, None)),
+                Outcome::Left => return Err(Error::Corrupt { what: "node", at: parent.0 }),
+                Outcome::Levelled => return Ok((edits + 3, None, Some(parent))),
+                Outcome::Joined => edits += 2,
+            }
+            if L::count(medium, &self.shape, parent) > 1 {
+                L::order::<M, S>(medium, &self.shape, parent, &mut writer.order);
+                writer.edit(edits);
+                L::remove(medium, &self.shape, parent, &writer.order, pair.rank, &mut writer.edits[edits]);
+                return Ok((edits + 1, None, Some(parent)));
+            }
+            if parent == self.root() {
+                // One child is left: it becomes the root.
+                writer.allocator.give(&self.region, parent.0)?;
+                self.lock_out(writer, edits, parent);
+                self.edit_root(writer, edits + 1, pair.left);
+                return Ok((edits + 2, Some(pair.left), None));
+            }
+            emptied = Some(parent);
+        }
+        if edits > 0 || emptied.is_some() {
+            return Err(Error::Corrupt { what: "path above node", at: self.root().0 });
+        }
+        Ok((0, None, None))
+    }
+
+    fn neighbours(&self, writer: &mut Writer<S>, parent: Node, taken: usize) -> Result<Pair> {
         let medium = self.region.medium();
         let link = self.shape.link(medium, parent).ok_or(Error::Corrupt { what: "node", at: parent.0 })?;
         let entries = self.placed(writer, parent);
         if entries.is_empty() {
-            return Ok(None);
+            return Err(Error::Corrupt { what: "node without separators", at: parent.0 });
         }
         let rank = taken.min(entries.len() - 1);
         let left = if rank == 0 { link.node } else { Node::of_payload(entries[rank - 1].entry.payload) };
         let separator = entries[rank].entry;
-        Ok(Some(Pair { parent, rank, separator, left, right: Node::of_payload(separator.payload) }))
+        Ok(Pair { parent, rank, separator, left, right: Node::of_payload(separator.payload) })
     }
 
-    /// Writes the edits that join or level a pair; 0 if it is better left alone.
-    fn prepare_merge(&self, writer: &mut Writer<S>, pair: &Pair) -> Result<usize> {
+    /// Writes the edits, from number `first` on, that join (two) or level (three) a pair. `emptied` is a node whose entries
+    /// leave with this commit.
+    fn prepare_merge(
+        &self,
+        writer: &mut Writer<S>,
+        first: usize,
+        pair: &Pair,
+        emptied: Option<Node>,
+    ) -> Result<Outcome> {
         let medium = self.region.medium();
         let link_of =
             |node: Node| self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 });
         let (left_link, right_link) = (link_of(pair.left)?, link_of(pair.right)?);
-        let mut entries = self.placed(writer, pair.left);
+        let mut entries = self.staying(writer, pair.left, emptied);
         let left_count = entries.len();
         if left_link.level > 0 {
             // The separator comes down between them, leading to what was the right node's leftmost child.
             let down = Entry { key: pair.separator.key, payload: right_link.node.0 };
             entries.push(Placed { kept: None, entry: down });
         }
-        let right = self.placed(writer, pair.right);
+        let right = self.staying(writer, pair.right, emptied);
         entries.extend(right.iter().map(|p| Placed { kept: None, entry: p.entry }));
         let capacity = self.shape.capacity;
         let starved = left_count == 0 || right.is_empty();
         if entries.len() <= capacity * 3 / 4 || (starved && entries.len() <= capacity) {
-            return self.prepare_join(writer, pair, &entries, left_link, right_link);
+            self.prepare_join(writer, first, pair, &entries, left_link, right_link)?;
+            return Ok(Outcome::Joined);
         }
         if left_link.level > 0 && starved {
-            return self.prepare_level(writer, pair, &entries, left_count, left_link, right_link);
+            self.prepare_level(writer, first, pair, &entries, left_count, left_link, right_link);
+            return Ok(Outcome::Levelled);
         }
-        Ok(0)
+        Ok(Outcome::Left)
     }
 
-    /// The left node takes everything; the right node and the separator's place in the parent go.
+    /// A node's entries, less those that leave with this commit.
+    fn staying(&self, writer: &mut Writer<S>, node: Node, emptied: Option<Node>) -> Vec<Placed> {
+        if emptied == Some(node) { Vec::new() } else { self.placed(writer, node) }
+    }
+
+    /// The left node takes everything and the right node goes.
     fn prepare_join(
         &self,
         writer: &mut Writer<S>,
+        first: usize,
         pair: &Pair,
         entries: &[Placed],
         left_link: Link,
         right_link: Link,
-    ) -> Result<usize> {
+    ) -> Result<()> {
         let medium = self.region.medium();
         writer.allocator.give(&self.region, pair.right.0)?;
         let link = if left_link.level == 0 {
@@ -102,28 +172,27 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         } else {
             left_link
         };
-        L::compose(medium, &self.shape, pair.left, true, entries, link, writer.edit(0));
-        self.lock_out(writer, 1, pair.right);
-        L::order::<M, S>(medium, &self.shape, pair.parent, &mut writer.order);
-        writer.edit(2);
-        L::remove(medium, &self.shape, pair.parent, &writer.order, pair.rank, &mut writer.edits[2]);
-        Ok(3)
+        L::compose(medium, &self.shape, pair.left, true, entries, link, writer.edit(first));
+        self.lock_out(writer, first + 1, pair.right);
+        Ok(())
     }
 
     /// Both nodes get half; the parent's separator changes to the one between the halves.
+    #[expect(clippy::too_many_arguments, reason = "what `prepare_merge` has found out, handed on")]
     fn prepare_level(
         &self,
         writer: &mut Writer<S>,
+        first: usize,
         pair: &Pair,
         entries: &[Placed],
         left_count: usize,
         left_link: Link,
         right_link: Link,
-    ) -> Result<usize> {
+    ) {
         let medium = self.region.medium();
         let middle = entries.len() / 2;
         let promoted = entries[middle].entry;
-        L::compose(medium, &self.shape, pair.left, true, &entries[..middle], left_link, writer.edit(0));
+        L::compose(medium, &self.shape, pair.left, true, &entries[..middle], left_link, writer.edit(first));
         // Entries that stay in the right node keep their places in it.
         let own = self.placed(writer, pair.right);
         let right: Vec<Placed> = (middle + 1..entries.len())
@@ -132,35 +201,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 None => Placed { kept: None, entry: entries[i].entry },
             })
             .collect();
-        let link = Link { node: Node(promoted.payload), level: right_link.level };
-        L::compose(medium, &self.shape, pair.right, true, &right, link, writer.edit(1));
+        let link = Link { node: Node::of_payload(promoted.payload), level: right_link.level };
+        L::compose(medium, &self.shape, pair.right, true, &right, link, writer.edit(first + 1));
         L::order::<M, S>(medium, &self.shape, pair.parent, &mut writer.order);
         let index = writer.order.at(pair.rank);
         let at = self.shape.key_at(pair.parent, index);
-        let edit = writer.edit(2);
+        let edit = writer.edit(first + 2);
         edit.start(pair.parent, self.shape.bytes());
         edit.switch.extend((0..S::KEY_WORDS).map(|i| (at + i as u64 * WORD, promoted.key[i])));
-        Ok(3)
     }
 
     /// An edit without words: readers are kept from a node that leaves the tree.
     fn lock_out(&self, writer: &mut Writer<S>, number: usize, node: Node) {
         writer.edit(number).start(node, self.shape.bytes());
-    }
-
-    /// While the root is an inner node with one child, the child becomes the root.
-    fn shrink_root(&self, writer: &mut Writer<S>) -> Result<()> {
-        let medium = self.region.medium();
-        loop {
-            let root = self.root();
-            let link = self.shape.link(medium, root).ok_or(Error::Corrupt { what: "node", at: root.0 })?;
-            if link.level == 0 || L::count(medium, &self.shape, root) > 0 {
-                return Ok(());
-            }
-            writer.allocator.give(&self.region, root.0).map_err(|error| self.give_up(writer, error))?;
-            self.lock_out(writer, 0, root);
-            self.edit_root(writer, 1, link.node);
-            self.change_and(writer, 2, || self.set_root(link.node))?;
-        }
     }
 }

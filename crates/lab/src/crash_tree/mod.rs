@@ -1,0 +1,4 @@
+//! `lab crash --tree`: the durable trees under the crash explorer.
+
+pub mod subject;
+pub mod workloads;

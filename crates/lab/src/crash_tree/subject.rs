@@ -1,0 +1,343 @@
+//! A durable tree as a [`Subject`] of the crash explorer.
+//!
+//! Keys and values are made from small numbers, so that operations print shortly and the same workload drives every
+//! schema. What `verify` asks, beyond the tree's own check: scans both ways, gets of present and absent keys and the count
+//! agree; both superblock copies say the same (region R1); no chunk in use lies beyond the noted length of the region.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::path::Path;
+
+use crash::{Contents, Subject};
+use pmem::region::{LENGTH_AT, unchecked};
+use pmem::{Durability, Error, Geometry, Medium, Observed, WORD, alloc};
+use tree::discipline::Discipline;
+use tree::insert::Decision;
+use tree::layout::Layout;
+use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+
+/// Keys and values of a schema from small numbers.
+pub trait Sample: Schema {
+    /// Key number `n`; ascending with `n`.
+    fn key(n: u32) -> Self::KeyBuf;
+    /// Value number `n`: of byte strings, `n / 16` is the length.
+    fn value(n: u32) -> Self::ValueBuf;
+    /// A key's bytes, ordered as the keys.
+    fn key_bytes(key: &Self::KeyBuf) -> Vec<u8>;
+    /// A value's bytes.
+    fn value_bytes(value: &Self::ValueBuf) -> Vec<u8>;
+}
+
+impl Sample for Words {
+    fn key(n: u32) -> u64 {
+        // Both halves matter, so that a torn key is seen.
+        u64::from(n) << 32 | u64::from(!n)
+    }
+    fn value(n: u32) -> u64 {
+        u64::from(n) << 32 | u64::from(!n)
+    }
+    fn key_bytes(key: &u64) -> Vec<u8> {
+        key.to_be_bytes().into()
+    }
+    fn value_bytes(value: &u64) -> Vec<u8> {
+        value.to_be_bytes().into()
+    }
+}
+
+/// Nine bytes, the last of which a prefix word does not hold.
+fn text(n: u32) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+fn payload(n: u32) -> Vec<u8> {
+    (0..n / 16).map(|i| (n + i * 7) as u8).collect()
+}
+
+macro_rules! byte_strings {
+    () => {
+        fn key(n: u32) -> Vec<u8> {
+            text(n)
+        }
+        fn value(n: u32) -> Vec<u8> {
+            payload(n)
+        }
+        fn key_bytes(key: &Vec<u8>) -> Vec<u8> {
+            key.clone()
+        }
+        fn value_bytes(value: &Vec<u8>) -> Vec<u8> {
+            value.clone()
+        }
+    };
+}
+
+impl Sample for Keyed {
+    byte_strings!();
+}
+
+impl Sample for Prefixed {
+    byte_strings!();
+}
+
+/// One operation on a tree. After a crash in it, [`Subject::continuation`] puts `burst` keys behind `key` and takes them
+/// out again: more than a node holds force a split and a merge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Op {
+    /// What is done.
+    pub act: Act,
+    /// Key number.
+    pub key: u32,
+    /// Keys of the continuation.
+    pub burst: u8,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Insert, or replace.
+    Put(u32),
+    /// Replace if it is there.
+    Update(u32),
+    /// Delete.
+    Delete,
+    /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, from `key` on, as one leaf.
+    Bulk(u16),
+    /// Close and open again.
+    Reopen,
+    /// Open again without closing, as after a kill.
+    Kill,
+}
+
+/// Distance between the key numbers of a bulk load.
+pub const BULK_STEP: u32 = 100;
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.act, self.key)
+    }
+}
+
+/// Sizes of a tree under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Cache lines of a node.
+    pub lines: u64,
+    /// Chunks and log.
+    pub geometry: Geometry,
+    /// Most bytes of the region.
+    pub capacity: u64,
+}
+
+impl Sizes {
+    /// Chunks of 4 KiB, and a log that a few splits fill.
+    pub fn new(lines: u64) -> Self {
+        let log_records = if lines > 8 { 256 } else { 128 };
+        Self { lines, geometry: Geometry { log_records, ..Geometry::tiny() }, capacity: 256 << 10 }
+    }
+
+    /// Most entries of a node.
+    pub fn entries<S: Schema>(&self) -> u32 {
+        Slotted::shape(self.lines, S::KEY_WORDS).capacity as u32
+    }
+}
+
+const ENGINE: &str = "crash";
+const STRIPES: usize = 2;
+
+/// See the module's head.
+pub struct TreeSubject<S: Schema, L = Slotted, D = WriteAtomic> {
+    medium: Observed,
+    tree: Option<Tree<Observed, S, L, D>>,
+    parts: PhantomData<(L, D)>,
+}
+
+impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
+    fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {
+        Self { medium, tree: Some(tree), parts: PhantomData }
+    }
+
+    fn tree(&self) -> &Tree<Observed, S, L, D> {
+        self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
+    }
+
+    fn open(medium: &Observed) -> Result<Tree<Observed, S, L, D>, Error> {
+        let path = Path::new("observed");
+        Tree::open(medium.clone(), path, ENGINE, Durability::Power, STRIPES).map(|(tree, _)| tree)
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.tree = None;
+        self.tree = Some(Self::open(&self.medium).map_err(text_of)?);
+        Ok(())
+    }
+
+    fn scan(&self, descending: bool) -> Result<Vec<(S::KeyBuf, S::ValueBuf)>, String> {
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let mut cursor = self.tree().cursor();
+        cursor.seek(Bound::Unbounded, descending);
+        let mut pairs = Vec::new();
+        while cursor.next(&mut key, &mut value).map_err(text_of)? {
+            pairs.push((key.clone(), value.clone()));
+        }
+        Ok(pairs)
+    }
+
+    /// Both superblock copies hold the same words, and the noted length covers every chunk in use.
+    fn verify_region(&self) -> Result<(), String> {
+        let medium = &self.medium;
+        if (0..32).any(|word| medium.word(word * WORD) != medium.word(1024 + word * WORD)) {
+            return Err("the superblock copies differ: the next change of one may leave none".to_owned());
+        }
+        let noted = unchecked(medium.word(LENGTH_AT)).unwrap_or(0) * WORD;
+        let region = self.tree().region();
+        let chunk_bytes = region.geometry().chunk_bytes;
+        match alloc::chunks(region).find(|(at, class)| *class != Ok(None) && at + chunk_bytes > noted) {
+            Some((at, _)) => Err(format!("chunk {at:#x} is in use beyond the noted length {noted:#x}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn text_of(error: Error) -> String {
+    error.to_string()
+}
+
+fn same<S: Sample>(a: &S::ValueBuf, b: &S::ValueBuf) -> bool {
+    S::value_bytes(a) == S::value_bytes(b)
+}
+
+fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
+    let first = op.key;
+    (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
+}
+
+impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
+    type Op = Op;
+    type Config = Sizes;
+
+    fn size(sizes: &Sizes) -> (u64, u64) {
+        (0, sizes.capacity)
+    }
+
+    fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        let options = TreeOptions {
+            geometry: sizes.geometry,
+            stripes: STRIPES,
+            ..TreeOptions::new(ENGINE, sizes.lines, Durability::Power)
+        };
+        Tree::create(medium.clone(), &options).map(|tree| Self::new(medium, tree)).map_err(text_of)
+    }
+
+    fn recover(medium: Observed, _: &Sizes) -> Result<Self, String> {
+        match Self::open(&medium) {
+            Ok(tree) => Ok(Self::new(medium, tree)),
+            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
+            // Even inside `create`: once a superblock is whole, everything it leads to is.
+            Err(error) => panic!("a whole superblock, and yet: {error}"),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        let key = S::key(op.key);
+        let key = S::borrow(&key);
+        let tree = self.tree();
+        match op.act {
+            Act::Put(value) => tree.put(key, S::borrow_value(&S::value(value))).map(drop),
+            Act::Update(value) => {
+                let value = S::value(value);
+                tree.update(key, |old| match old {
+                    None => Decision::Keep,
+                    Some(_) => Decision::Put(S::borrow_value(&value)),
+                })
+            }
+            Act::Delete => tree.delete(key).map(drop),
+            Act::Bulk(count) => {
+                let pairs: Vec<_> = bulk_keys(op, count).map(|n| (S::key(n), S::value(n % 64))).collect();
+                let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
+                tree.bulk_load(pairs, 1.0).map(drop)
+            }
+            Act::Reopen => {
+                tree.close().map_err(text_of)?;
+                return self.reopen();
+            }
+            Act::Kill => return self.reopen(),
+        }
+        .map_err(text_of)
+    }
+
+    fn apply_model(op: &Op, model: &mut Contents) {
+        let key = S::key_bytes(&S::key(op.key));
+        let bytes = |value| S::value_bytes(&S::value(value));
+        match op.act {
+            Act::Put(value) => _ = model.insert(key, bytes(value)),
+            Act::Update(value) => _ = model.get_mut(&key).map(|old| *old = bytes(value)),
+            Act::Delete => _ = model.remove(&key),
+            Act::Bulk(count) => {
+                model.extend(bulk_keys(op, count).map(|n| (S::key_bytes(&S::key(n)), bytes(n % 64))));
+            }
+            Act::Reopen | Act::Kill => {}
+        }
+    }
+
+    fn verify(&self) -> Result<Contents, String> {
+        let tree = self.tree();
+        while tree.count_some(3).map_err(text_of)? {}
+        self.verify_region()?;
+        let problems = tree.check().problems;
+        if let Some(first) = problems.first() {
+            return Err(format!("{first} ({} problems)", problems.len()));
+        }
+        let pairs = self.scan(false)?;
+        let mut backward = self.scan(true)?;
+        backward.reverse();
+        let agree =
+            |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && same::<S>(&a.1, &b.1);
+        if pairs.len() != backward.len() || !pairs.iter().zip(&backward).all(|(a, b)| agree(a, b)) {
+            return Err(format!(
+                "{} pairs forwards, {} backwards, not the same",
+                pairs.len(),
+                backward.len()
+            ));
+        }
+        if tree.len() != (pairs.len() as u64, false) {
+            return Err(format!("{} pairs are scanned, {:?} counted", pairs.len(), tree.len()));
+        }
+        let mut got = S::ValueBuf::default();
+        for (key, value) in &pairs {
+            let found = tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)?;
+            if !found || !same::<S>(&got, value) {
+                return Err(format!("get and scan differ at {key:?}"));
+            }
+        }
+        let contents: Contents =
+            pairs.iter().map(|(key, value)| (S::key_bytes(key), S::value_bytes(value))).collect();
+        for n in 0..16 {
+            let key = S::key(n * 7);
+            if !contents.contains_key(&S::key_bytes(&key))
+                && tree.get(S::borrow(&key), None).map_err(text_of)?
+            {
+                return Err(format!("get finds {key:?}, the scan does not"));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn continuation(op: &Op) -> Vec<Op> {
+        let at = |act, key| Op { act, key, burst: 0 };
+        let burst = || op.key + 1..=op.key + u32::from(op.burst);
+        let mut ops =
+            vec![at(Act::Delete, op.key), at(Act::Put(0x155), op.key), at(Act::Update(0x1A3), op.key)];
+        ops.extend(burst().map(|key| at(Act::Put(0x121), key)));
+        ops.extend(burst().map(|key| at(Act::Delete, key)));
+        ops.push(at(Act::Kill, op.key));
+        ops
+    }
+
+    fn idempotence_exempt(at: u64) -> bool {
+        at < pmem::region::ROOT_AT
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.tree().close().map_err(text_of)
+    }
+}

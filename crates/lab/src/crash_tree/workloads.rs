@@ -1,0 +1,125 @@
+//! What the trees are driven by. Every workload names the transition that it is there for.
+
+use crash::{Step, Workload, interrupted, random, sequences};
+
+use super::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
+
+/// A workload of a tree of `S`.
+pub type Work<S> = Workload<TreeSubject<S>>;
+
+/// Operations for nodes of one size.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    /// Sizes of the tree.
+    pub sizes: Sizes,
+    /// Most entries of a node.
+    pub entries: u32,
+}
+
+impl Maker {
+    /// For trees of `S`.
+    pub fn new<S: Sample>(sizes: Sizes) -> Self {
+        Self { sizes, entries: sizes.entries::<S>() }
+    }
+
+    /// An operation; its continuation splits and merges.
+    pub fn op(&self, act: Act, key: u32) -> Op {
+        Op { act, key, burst: (self.entries / 2 + 2) as u8 }
+    }
+
+    fn puts(&self, keys: impl IntoIterator<Item = u32>) -> Vec<Op> {
+        keys.into_iter().map(|key| self.op(Act::Put(key % 64), key)).collect()
+    }
+
+    fn deletes(&self, keys: impl IntoIterator<Item = u32>) -> Vec<Op> {
+        keys.into_iter().map(|key| self.op(Act::Delete, key)).collect()
+    }
+
+    /// `leaves` leaves of `each` keys, one [`BULK_STEP`] apart; the first key is `BULK_STEP`.
+    fn bulk(&self, leaves: u32, each: u32) -> Vec<Op> {
+        let bulk = |i| self.op(Act::Bulk(each as u16), BULK_STEP + i * each * BULK_STEP);
+        (0..leaves).map(bulk).collect()
+    }
+
+    /// All sequences of two operations, each step explored once: a first step that another sequence has in common is
+    /// only carried out.
+    pub fn pairs<S: Sample>(&self, start: &[Op], keys: [u32; 5]) -> Vec<Work<S>> {
+        let acts = [Act::Put(0x1F7), Act::Update(0x1E9), Act::Delete];
+        let alphabet: Vec<Op> = keys.iter().flat_map(|key| acts.map(|act| self.op(act, *key))).collect();
+        let pairs = sequences(&alphabet, 2).enumerate().map(|(number, pair)| {
+            let known = usize::from(number % alphabet.len() != 0);
+            let prepare = start.iter().chain(&pair[..known]).copied();
+            Workload::new(self.sizes, pair[known..].to_vec()).after(prepare)
+        });
+        pairs.collect()
+    }
+
+    /// The empty tree.
+    pub fn from_empty<S: Sample>(&self) -> Vec<Work<S>> {
+        self.pairs(&[], [100, 200, 300, 400, 500])
+    }
+
+    /// A leaf one short of full below a full root: the second insert splits both, and a level is added.
+    pub fn from_full<S: Sample>(&self) -> Vec<Work<S>> {
+        let each = (self.entries / 4).max(1);
+        let mut start = self.bulk(self.entries + 1, each);
+        let leaf = BULK_STEP * (1 + each * 2);
+        start.extend(self.puts((1..self.entries - each).map(|i| leaf + i)));
+        self.pairs(&start, [leaf, leaf + 1, leaf + 50, leaf + 51, leaf + 60])
+    }
+
+    /// Two leaves below a root, one of them one short of underflow: deletes merge them and the root goes.
+    pub fn from_low<S: Sample>(&self) -> Vec<Work<S>> {
+        let each = self.entries / 4 + 1;
+        let mut start = self.bulk(2, each);
+        start.push(self.op(Act::Delete, BULK_STEP));
+        let step = BULK_STEP;
+        let second = step * (1 + each);
+        self.pairs(&start, [step * 2, step * 3, second, second + step, second + 1])
+    }
+}
+
+/// Makes steps that all run to their ends.
+pub fn whole<S: Sample>(sizes: Sizes, prepare: Vec<Op>, ops: Vec<Op>) -> Work<S> {
+    Work::<S> { config: sizes, prepare, steps: ops.into_iter().map(Step::Run).collect() }
+}
+
+impl Maker {
+    /// A random run over `keys` keys with values of all sizes up to `value_bytes`; now and then a kill, a close, a cut step.
+    pub fn random<S: Sample>(&self, seed: u64, count: usize, keys: u32, value_bytes: u32) -> Work<S> {
+        let mut step = 0;
+        let ops = random(seed, count, |rng| {
+            step += 1;
+            // The tree grows, is mixed, and shrinks.
+            let deletes = [2, 5, 8][(step - 1) * 3 / count];
+            let key = rng.u32(0..keys) * BULK_STEP;
+            let large = value_bytes > 100 && rng.u32(..4) == 0;
+            let value = rng.u32(0..16 * if large { value_bytes } else { 100.min(value_bytes) });
+            match rng.u32(0..200) {
+                0 => self.op(Act::Reopen, key),
+                1..=3 => self.op(Act::Kill, key),
+                4..=40 => self.op(Act::Update(value), key),
+                _ if rng.u32(0..10) < deletes => self.op(Act::Delete, key),
+                _ => self.op(Act::Put(value), key),
+            }
+        });
+        Work::<S> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 12, ops) }
+    }
+
+    /// Three levels: a starved inner node beside a full one takes half of its entries; later inner nodes join and the root
+    /// goes. `mirrored`: the left one starves.
+    pub fn levelling<S: Sample>(&self, mirrored: bool) -> Work<S> {
+        let each = (self.entries / 4).max(1);
+        // One leaf more than a full root has splits it: all but one separator stay left.
+        let leaves = if mirrored { 2 * self.entries + 1 } else { self.entries + 2 };
+        let mut prepare = self.bulk(leaves, each);
+        if !mirrored {
+            // One more leaf below the left inner node fills it.
+            let leaf = BULK_STEP * (1 + each);
+            prepare.extend(self.puts((1..=self.entries - each + 1).map(|i| leaf + i)));
+        }
+        let all: Vec<u32> = (0..leaves * each).map(|i| BULK_STEP * (1 + i)).collect();
+        let victims: Vec<u32> = if mirrored { all } else { all.into_iter().rev().collect() };
+        whole(self.sizes, prepare, self.deletes(victims))
+    }
+}
