@@ -8,6 +8,7 @@ fn options() -> Options {
     Options { create: false, close: false, ..Options::default() }
 }
 
+<<<<<<< HEAD
 #[test]
 fn pairs_words_2() {
     let maker = Maker::new::<Words>(Sizes::new(2));
@@ -15,13 +16,27 @@ fn pairs_words_2() {
     for (name, w) in
         [("empty", maker.from_empty::<Words>()), ("full", maker.from_full()), ("low", maker.from_low())]
     {
+=======
+fn all<S: Sample>(lines: u64) {
+    let maker = Maker::new::<S>(Sizes::new(lines));
+    println!("{} {lines} entries {}", S::NAME, maker.entries);
+    for (name, w) in [("empty", maker.from_empty::<S>()), ("full", maker.from_full()), ("low", maker.from_low()), ("level", vec![maker.levelling(false)]), ("level mirrored", vec![maker.levelling(true)]),
+     ("random", vec![maker.random(1, 500, 60, 50)]),
+     ("random large", vec![maker.random(1, 500, 60, 3000)])] {
+>>>>>>> crashlab
         let r = explore_all(&w, &options());
         println!("{name}: {r}");
     }
 }
 #[test]
-fn create_close() {
-    let maker = Maker::new::<Words>(Sizes::new(2));
-    let w: Work<Words> = whole(maker.sizes, vec![], vec![maker.op(Act::Put(1), 1), maker.op(Act::Reopen, 1)]);
-    println!("{}", explore(&w, &Options::default()));
+fn words() {
+    all::<Words>(2);
+}
+#[test]
+fn prefixed() {
+    all::<Prefixed>(2);
+}
+#[test]
+fn keyed() {
+    all::<Keyed>(3);
 }

@@ -221,7 +221,12 @@ impl<M: Medium> Region<M> {
             superblock.clean = false;
             superblock.fragile = durability == Durability::Process;
             superblock.boot = boot_id();
-        })
+        })?;
+        // A crash may have kept a growth and not its note; the chunks behind it will be used all the same.
+        if unchecked(self.medium.word(LENGTH_AT)) != Some(self.medium.len() / WORD) {
+            self.note_length();
+        }
+        Ok(())
     }
 
     /// Makes everything durable, then marks the region clean with its exact number of keys (R3).
@@ -262,10 +267,14 @@ impl<M: Medium> Region<M> {
     /// What growing the medium may say; nothing changes then.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         self.medium.grow(bytes)?;
+        self.note_length();
+        Ok(())
+    }
+
+    fn note_length(&self) {
         self.medium.publish(LENGTH_AT, checked(self.medium.len() / WORD));
         self.medium.flush(LENGTH_AT, WORD);
         self.medium.fence(Fence::Allocate);
-        Ok(())
     }
 
     /// The medium below.
