@@ -8,22 +8,18 @@ fn options() -> Options {
     Options { create: false, close: false, ..Options::default() }
 }
 
-<<<<<<< HEAD
-#[test]
-fn pairs_words_2() {
-    let maker = Maker::new::<Words>(Sizes::new(2));
-    println!("entries {}", maker.entries);
-    for (name, w) in
-        [("empty", maker.from_empty::<Words>()), ("full", maker.from_full()), ("low", maker.from_low())]
-    {
-=======
 fn all<S: Sample>(lines: u64) {
     let maker = Maker::new::<S>(Sizes::new(lines));
     println!("{} {lines} entries {}", S::NAME, maker.entries);
-    for (name, w) in [("empty", maker.from_empty::<S>()), ("full", maker.from_full()), ("low", maker.from_low()), ("level", vec![maker.levelling(false)]), ("level mirrored", vec![maker.levelling(true)]),
-     ("random", vec![maker.random(1, 500, 60, 50)]),
-     ("random large", vec![maker.random(1, 500, 60, 3000)])] {
->>>>>>> crashlab
+    for (name, w) in [
+        ("empty", maker.from_empty::<S>()),
+        ("full", maker.from_full()),
+        ("low", maker.from_low()),
+        ("level", vec![maker.levelling(false)]),
+        ("level mirrored", vec![maker.levelling(true)]),
+        ("random", vec![maker.random(1, 500, 60, 50)]),
+        ("random large", vec![maker.random(1, 500, 60, 3000)]),
+    ] {
         let r = explore_all(&w, &options());
         println!("{name}: {r}");
     }
