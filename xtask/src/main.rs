@@ -1,6 +1,6 @@
 //! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`.
 //!
-//! * [`test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
+//! * [`mod@test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
 //! * [`soak`]: the longer campaigns, one after another with ever new seeds, until the time is up.
 //! * [`tidy`]: the rules of the house that no compiler knows.
 //! * [`needs`]: programs that the tests need and that cargo does not bring.

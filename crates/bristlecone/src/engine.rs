@@ -210,6 +210,8 @@ pub trait Cursor<K: Kind> {
 ///
 /// # Errors
 /// Every method: `Pmem` when memory is full, the file system refuses, or the store is corrupt.
+#[allow(clippy::len_without_is_empty, reason = "a count may be pending, and then says nothing of emptiness")]
+#[allow(clippy::type_complexity, reason = "the closure's type is clearest where it is used")]
 pub trait Engine<K: Kind>: Send + Sync
 where
     K::Value: ToOwned,

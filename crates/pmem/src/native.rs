@@ -428,6 +428,7 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
         return Err(io("cannot inspect the file system of", path, std::io::Error::last_os_error()));
     }
     const RAMFS_MAGIC: i64 = 0x8584_58F6;
+    #[allow(clippy::unnecessary_cast, reason = "narrower on other systems")]
     let memory = stat.f_type as i64 == libc::TMPFS_MAGIC as i64 || stat.f_type as i64 == RAMFS_MAGIC;
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
 }

@@ -311,7 +311,7 @@ impl Superblock {
             }
             words
         });
-        let newest = copies.iter().filter(|words| is_whole(*words)).max_by_key(|words| words[2]);
+        let newest = copies.iter().filter(|words| is_whole(words)).max_by_key(|words| words[2]);
         let Some(words) = newest else {
             return Err(if copies.iter().any(|words| words[0] == MAGIC) {
                 Error::Superblock { path: path.to_owned() }

@@ -84,7 +84,7 @@ mod tests {
                 // SAFETY: `available` was asked above.
                 let (below, equal) = unsafe { pair_masks(&lines, probe) };
                 for pair in 0..64 {
-                    let key = (pair as u64 * 7919) % 64 << 58;
+                    let key = ((pair as u64 * 7919) % 64) << 58;
                     assert_eq!(below >> pair & 1 == 1, pair < 4 * count && key < probe);
                     assert_eq!(equal >> pair & 1 == 1, pair < 4 * count && key == probe);
                 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * I1: answers leave in the order of their commands, and only after their store calls returned.
-//! * I2: a client that does not read its answers is not read from: at most [`FLUSH_BYTES`] and one answer wait.
+//! * I2: a client that does not read its answers is not read from: at most `FLUSH_BYTES` and one answer wait.
 //! * I3: buffers shrink back once they are empty: an idle connection holds little.
 //! * I4: once the server stops, the running command ends, its answer is written, and the connection closes.
 

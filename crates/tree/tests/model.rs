@@ -36,7 +36,7 @@ fn text(n: u64) -> Vec<u8> {
 
 fn payload(n: u64) -> Vec<u8> {
     // Now and then one that is cut into pieces (16 KiB chunks have pieces of some 2,000 bytes).
-    let bytes = if n % 50 == 0 { n * 12 } else { n % 97 };
+    let bytes = if n.is_multiple_of(50) { n * 12 } else { n % 97 };
     (0..bytes).map(|i| (n + i) as u8).collect()
 }
 

@@ -58,6 +58,9 @@ pub struct Columns {
     value: Option<usize>,
 }
 
+/// A key and its value.
+type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 impl Columns {
     /// Finds the columns in a header.
     pub fn named(header: &[u8], key: Option<&str>, value: Option<&str>) -> Result<Self, String> {
@@ -74,7 +77,7 @@ impl Columns {
     }
 
     /// Key and value of a record.
-    pub fn split<'a>(&self, record: &'a [u8]) -> Result<(Cow<'a, [u8]>, Cow<'a, [u8]>), String> {
+    pub fn split<'a>(&self, record: &'a [u8]) -> Result<Pair<'a>, String> {
         let fields = fields(trimmed(record))?;
         let column = |index: usize| {
             let field = fields.get(index).copied();

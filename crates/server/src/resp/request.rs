@@ -4,7 +4,7 @@
 //! * I1: no memory is taken for what is only declared. An argument's bytes are counted when they have arrived; the list of
 //!   arguments grows as they come.
 //! * I2: every byte is looked at a bounded number of times, however the input is cut: what was parsed is consumed, and
-//!   an unfinished header line is at most [`HEADER_BYTES_MAX`] long, an unfinished inline line is searched from where
+//!   an unfinished header line is at most `HEADER_BYTES_MAX` long, an unfinished inline line is searched from where
 //!   the last search ended.
 //! * I3: the same bytes give the same commands, however they are cut.
 //! * I4: after an error the parser is not used again: the connection closes.
