@@ -9,7 +9,9 @@ fn main() -> Result<(), bristlecone::Error> {
     let store = Store::open(&dir, Options::default())?;
     println!("{} on {}: {}", store.stats().engine, store.stats().medium, store.stats().durability_reason);
 
-    for (city, people) in [("zurich", "443000"), ("bern", "137000"), ("basel", "178000"), ("geneva", "209000")] {
+    for (city, people) in
+        [("zurich", "443000"), ("bern", "137000"), ("basel", "178000"), ("geneva", "209000")]
+    {
         store.put(city.as_bytes(), people.as_bytes())?;
     }
     assert_eq!(store.get(b"bern")?.as_deref(), Some(b"137000".as_slice()));

@@ -112,12 +112,14 @@ fn promise(backing: Backing, asked: Option<Durability>) -> Result<(Durability, &
         (B::Dax, None | Some(D::Power)) => (D::Power, "persistent memory: flushed lines survive the machine"),
         (B::Dax, Some(D::Eadr)) => (D::Eadr, "as asked: caches are inside the power-safe domain"),
         (B::Dax, Some(D::Process)) => (D::Process, "as asked: writes survive the process, not the machine"),
-        (B::Tmpfs, None | Some(D::Process)) => {
-            (D::Process, "a memory file system keeps writes when the process dies; it is gone when the machine stops")
-        }
-        (B::Tmpfs, Some(asked)) => {
-            (asked, "emulated: flushes and fences are carried out, but a memory file system is gone when the machine stops")
-        }
+        (B::Tmpfs, None | Some(D::Process)) => (
+            D::Process,
+            "a memory file system keeps writes when the process dies; it is gone when the machine stops",
+        ),
+        (B::Tmpfs, Some(asked)) => (
+            asked,
+            "emulated: flushes and fences are carried out, but a memory file system is gone when the machine stops",
+        ),
         (B::Ordinary, None | Some(D::Process)) => (
             D::Process,
             "an ordinary file: the page cache keeps writes when the process dies, but a power cut can tear them",

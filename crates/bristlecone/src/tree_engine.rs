@@ -56,7 +56,9 @@ where
 {
     let node_lines = options.node_lines.unwrap_or(NODE_LINES);
     if !(2..=16).contains(&node_lines) {
-        return Err(Error::Option(format!("a node of {node_lines} lines: nodes have 2 to 16 lines of 64 bytes")));
+        return Err(Error::Option(format!(
+            "a node of {node_lines} lines: nodes have 2 to 16 lines of 64 bytes"
+        )));
     }
     let start = Instant::now();
     let Some(place) = place else {
@@ -64,7 +66,11 @@ where
         let medium = Native::anonymous(options.max_bytes, durability)?;
         let tree = Tree::create(medium, &TreeOptions::new(engine, node_lines, durability))?;
         let reason = "a volatile engine: nothing survives the process";
-        return Ok(finish::<K, S, L, D>(tree, Found::New, About::new(engine, "anonymous memory", reason, start)));
+        return Ok(finish::<K, S, L, D>(
+            tree,
+            Found::New,
+            About::new(engine, "anonymous memory", reason, start),
+        ));
     };
     let about = |start| About::new(engine, place.medium, place.reason, start);
     let medium = place.map(options)?;

@@ -162,7 +162,10 @@ fn measure(
     let answer = run(contender)?;
     times.entry(operation).or_default().push(start.elapsed().as_nanos() as f64 / keys.len() as f64);
     if answer != expected {
-        return Err(wrong(contender, format!("{operation}: {answer} of {} keys, expected {expected}", keys.len())));
+        return Err(wrong(
+            contender,
+            format!("{operation}: {answer} of {} keys, expected {expected}", keys.len()),
+        ));
     }
     Ok(())
 }
@@ -179,7 +182,8 @@ fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, 
     let (process, power) = (Durability::Process, Durability::Power);
     let btree = Tree::<_, _, Sorted, Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
     let wbtree = Tree::<_, _, Slotted, WriteAtomic>::create(medium("power", power)?, &tree("wbtree", power))?;
-    let relaxed = Tree::<_, _, Slotted, WriteAtomic>::create(medium("process", process)?, &tree("wbtree", process))?;
+    let relaxed =
+        Tree::<_, _, Slotted, WriteAtomic>::create(medium("process", process)?, &tree("wbtree", process))?;
     Ok(vec![
         Box::new(BTreeMap::new()),
         Box::new(OurTree::new("btree (volatile)", btree)),
@@ -196,7 +200,11 @@ fn open(options: &Options, name: &str, max_bytes: u64, durability: Durability) -
     let unlinked = std::fs::remove_file(&path);
     unlinked.map_err(|source| Error::File { path: path.clone(), source })?;
     let medium = Native::map(file, Path::new(name), max_bytes, durability)?;
-    Ok(if options.paper_instructions { medium.with_instructions(FlushOp::Clflush, FenceOp::Mfence) } else { medium })
+    Ok(if options.paper_instructions {
+        medium.with_instructions(FlushOp::Clflush, FenceOp::Mfence)
+    } else {
+        medium
+    })
 }
 
 /// Distinct pseudo-random keys: a bijection of the numbers `from..from + count`.
@@ -229,7 +237,11 @@ impl std::fmt::Display for Report {
             self.flush,
             self.backing.display()
         )?;
-        writeln!(f, "floor: R = {:.0} ns (dependent read), F = {:.0} ns (and store, flush, fence)\n", self.read_ns, self.flush_ns)?;
+        writeln!(
+            f,
+            "floor: R = {:.0} ns (dependent read), F = {:.0} ns (and store, flush, fence)\n",
+            self.read_ns, self.flush_ns
+        )?;
         write!(f, "{:18}", "ns (xR, xF)")?;
         for (operation, _) in OPERATIONS {
             write!(f, "{operation:>20}")?;

@@ -181,13 +181,16 @@ pub fn class_of<M: Medium>(region: &Region<M>, at: u64) -> Option<Class> {
 }
 
 /// Every chunk of the region with its class: `Ok(None)` is a free chunk, `Err` one whose header is damaged.
-pub fn chunks<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (u64, std::result::Result<Option<Class>, ()>)> {
+pub fn chunks<M: Medium>(
+    region: &Region<M>,
+) -> impl Iterator<Item = (u64, std::result::Result<Option<Class>, ()>)> {
     let geometry = region.geometry();
     let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
     (0..count).map(move |i| {
         let chunk = geometry.heap_at() + i * geometry.chunk_bytes;
         let word = region.medium().word(chunk);
-        let class = if word == 0 { Ok(None) } else { Class::of(word, geometry.chunk_bytes).map(Some).ok_or(()) };
+        let class =
+            if word == 0 { Ok(None) } else { Class::of(word, geometry.chunk_bytes).map(Some).ok_or(()) };
         (chunk, class)
     })
 }
@@ -198,7 +201,8 @@ pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> imp
     let first = chunk + class.first(blocks);
     (0..blocks).filter_map(move |index| {
         let place = Place { chunk, class, index };
-        (region.medium().word(place.word_at()) & place.bit() != 0).then_some(first + index * class.block_bytes)
+        (region.medium().word(place.word_at()) & place.bit() != 0)
+            .then_some(first + index * class.block_bytes)
     })
 }
 
@@ -268,7 +272,13 @@ impl Allocator {
     /// # Errors
     /// `NoSpace` or `Full` when the region cannot grow, `TooLarge` beyond the largest block or a full ring. The
     /// operation must then be given up with [`Allocator::abort`].
-    pub fn take<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, kind: Kind, bytes: u64) -> Result<u64> {
+    pub fn take<M: Medium>(
+        &mut self,
+        region: &Region<M>,
+        log: &mut Log,
+        kind: Kind,
+        bytes: u64,
+    ) -> Result<u64> {
         self.reserve_intent()?;
         let at = self.reserve(region, log, kind, bytes)?;
         self.name(region.medium(), Pending { at, taken: true });
@@ -301,7 +311,13 @@ impl Allocator {
     }
 
     /// Finds a block and keeps it from others; nothing durable says so yet.
-    fn reserve<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, kind: Kind, bytes: u64) -> Result<u64> {
+    fn reserve<M: Medium>(
+        &mut self,
+        region: &Region<M>,
+        log: &mut Log,
+        kind: Kind,
+        bytes: u64,
+    ) -> Result<u64> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let class = Class::holding(kind, bytes, chunk_bytes)
             .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })?;

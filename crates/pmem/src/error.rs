@@ -59,7 +59,9 @@ pub enum Error {
         known: u64,
     },
     /// Something read from the region cannot have been written by this program.
-    #[error("corrupt {what} at offset {at:#x}: run `check`, and `check --salvage DIR` to copy what is intact")]
+    #[error(
+        "corrupt {what} at offset {at:#x}: run `check`, and `check --salvage DIR` to copy what is intact"
+    )]
     Corrupt {
         /// Which structure.
         what: &'static str,
@@ -109,7 +111,9 @@ pub enum Error {
         limit: usize,
     },
     /// A bulk load met a key that is not above all before it.
-    #[error("keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not")]
+    #[error(
+        "keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not"
+    )]
     Order {
         /// Keys loaded before it; they stay.
         loaded: u64,

@@ -112,7 +112,12 @@ impl Log {
         for (i, (home, value)) in writes.iter().enumerate() {
             let at = first + i as u64 * RECORD;
             let last = i as u64 + 1 == count;
-            let tag = Tag { home: home / WORD, lap: self.lap % LAPS, count: if last { count } else { 0 }, commit: last };
+            let tag = Tag {
+                home: home / WORD,
+                lap: self.lap % LAPS,
+                count: if last { count } else { 0 },
+                commit: last,
+            };
             medium.copy(at, *value);
             medium.publish(at + WORD, tag.word());
         }

@@ -207,7 +207,14 @@ impl Native {
         let bytes = (to - from) as usize;
         // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
         let mapped = unsafe {
-            libc::mmap(place.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, from as libc::off_t)
+            libc::mmap(
+                place.cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                fd,
+                from as libc::off_t,
+            )
         };
         if mapped == libc::MAP_FAILED {
             return Err(io("cannot map", &self.path, std::io::Error::last_os_error()));
@@ -221,7 +228,10 @@ impl Native {
 
     #[inline(always)]
     fn cell(&self, at: u64) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(WORD) && at < self.len.load(Ordering::Relaxed), "store outside: {at:#x}");
+        debug_assert!(
+            at.is_multiple_of(WORD) && at < self.len.load(Ordering::Relaxed),
+            "store outside: {at:#x}"
+        );
         let offset = (at & (self.reserved - 1) & !(WORD - 1)) as usize;
         // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
         let word = unsafe { self.base.as_ptr().add(offset) };
@@ -449,8 +459,9 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
 fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
     loop {
         // SAFETY: a system call on our own descriptor.
-        let code =
-            unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t) };
+        let code = unsafe {
+            libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t)
+        };
         match code {
             0 => return Ok(()),
             libc::EINTR => {}
@@ -459,7 +470,9 @@ fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
                 let _ = file.set_len(from.max(file.metadata().map_or(from, |m| m.len().min(to))));
                 return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
             }
-            code => return Err(io("cannot allocate space in", path, std::io::Error::from_raw_os_error(code))),
+            code => {
+                return Err(io("cannot allocate space in", path, std::io::Error::from_raw_os_error(code)));
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ struct Head {
 impl Head {
     fn new(key: &[u8], value: &[u8], chunk_bytes: u64) -> Self {
         let word = key.len() as u64 | (value.len() as u64) << 16 | TAG << 48;
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
+        let crc =
+            crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
         let piece_bytes = (((chunk_bytes - 64) / 8) & !15) - PIECE_HEAD;
         let value_bytes = value.len() as u64;
         // Up to two pieces' worth stays whole.

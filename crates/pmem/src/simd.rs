@@ -30,8 +30,8 @@ pub fn available() -> bool {
 #[inline(always)]
 pub unsafe fn pair_masks(lines: &[Line], probe: u64) -> (u64, u64) {
     use std::arch::x86_64::{
-        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_load_si512, _mm512_permutex2var_epi64,
-        _mm512_set_epi64, _mm512_set1_epi64,
+        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_load_si512,
+        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
     };
     debug_assert!(lines.len() <= 16);
     // SAFETY: avx512f, by the caller's promise.

@@ -67,7 +67,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             || S::order_probe(S::probe(key), S::borrow(&greatest)).is_gt())
     }
 
-    fn append_leaf(&self, writer: &mut Writer<S>, entries: &mut Vec<Placed>, keys: &mut Vec<&S::Key>) -> Result<()> {
+    fn append_leaf(
+        &self,
+        writer: &mut Writer<S>,
+        entries: &mut Vec<Placed>,
+        keys: &mut Vec<&S::Key>,
+    ) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }

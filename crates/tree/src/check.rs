@@ -61,7 +61,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.check_node(&mut walk, root, levels, None, None);
         for pair in walk.leaves.windows(2) {
             if pair[0].1 != pair[1].0 {
-                walk.report.problem(format!("leaf {:#x} links to {:#x}, not to its neighbour {:#x}", pair[0].0.0, pair[0].1.0, pair[1].0.0));
+                walk.report.problem(format!(
+                    "leaf {:#x} links to {:#x}, not to its neighbour {:#x}",
+                    pair[0].0.0, pair[0].1.0, pair[1].0.0
+                ));
             }
         }
         if let Some((leaf, next)) = walk.leaves.last()
@@ -189,8 +192,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 walk.report.live_bytes += class.block_bytes;
                 match unreached.remove(&block) {
                     Some(kind) if kind == class.kind => {}
-                    Some(kind) => walk.report.problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind)),
-                    None => walk.report.problem(format!("block {block:#x} ({:?}) is allocated and belongs to nobody", class.kind)),
+                    Some(kind) => walk
+                        .report
+                        .problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind)),
+                    None => walk.report.problem(format!(
+                        "block {block:#x} ({:?}) is allocated and belongs to nobody",
+                        class.kind
+                    )),
                 }
             }
         }

@@ -22,7 +22,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let count = writer.order.len();
         let old = self.shape.entry(medium, leaf, index);
         for block in S::blocks_of(&old) {
-            pmem::record::give(&self.region, &mut writer.allocator, block).map_err(|error| self.give_up(writer, error))?;
+            pmem::record::give(&self.region, &mut writer.allocator, block)
+                .map_err(|error| self.give_up(writer, error))?;
         }
         L::remove(medium, &self.shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
         self.change(writer, 1)?;

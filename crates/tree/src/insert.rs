@@ -27,7 +27,11 @@ pub enum Decision<V> {
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Descends as the writer, noting the way in `writer.path`.
     #[inline(always)]
-    pub(crate) fn descend<V: Search>(&self, writer: &mut Writer<S>, target: Target<S::Probe<'_>>) -> Result<Node> {
+    pub(crate) fn descend<V: Search>(
+        &self,
+        writer: &mut Writer<S>,
+        target: Target<S::Probe<'_>>,
+    ) -> Result<Node> {
         let medium = self.region.medium();
         let mut node = self.root();
         writer.path.clear();
@@ -86,7 +90,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let new = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
         for block in S::blocks_of(&old) {
-            pmem::record::give(&self.region, &mut writer.allocator, block).map_err(|error| self.give_up(writer, error))?;
+            pmem::record::give(&self.region, &mut writer.allocator, block)
+                .map_err(|error| self.give_up(writer, error))?;
         }
         let edit = &mut writer.edits[0];
         edit.start(leaf, self.shape.bytes());
@@ -102,7 +107,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         if self.counting.load(Ordering::Relaxed) {
             // The count will come by keys beyond the point that it has reached.
             let probe = S::probe(key);
-            let reached = writer.counted_to.as_ref().is_some_and(|to| S::order_probe(probe, S::borrow(to)).is_le());
+            let reached =
+                writer.counted_to.as_ref().is_some_and(|to| S::order_probe(probe, S::borrow(to)).is_le());
             if !reached {
                 return;
             }

@@ -60,7 +60,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Writes the edits that join or level a pair; 0 if it is better left alone.
     fn prepare_merge(&self, writer: &mut Writer<S>, pair: &Pair) -> Result<usize> {
         let medium = self.region.medium();
-        let link_of = |node: Node| self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 });
+        let link_of =
+            |node: Node| self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 });
         let (left_link, right_link) = (link_of(pair.left)?, link_of(pair.right)?);
         let mut entries = self.placed(writer, pair.left);
         let left_count = entries.len();

@@ -19,7 +19,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         alloc::recover(
             &self.region,
             |class, at| Ok(self.root().0 != 0 && self.owns(class, at)),
-            |class, at| if class.kind == Kind::Record { record::pieces(&self.region, at) } else { Vec::new() },
+            |class, at| {
+                if class.kind == Kind::Record { record::pieces(&self.region, at) } else { Vec::new() }
+            },
         )
     }
 
@@ -62,8 +64,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             let located = L::locate::<M, S, Scalar>(medium, &self.shape, node, probe);
             let entry = located.hit.map(|index| self.shape.entry(medium, node, index));
             match (kind, entry) {
-                (Kind::Separator, Some(entry)) if level > 0 && S::separator_block(entry.key) == Some(at) => Some(true),
-                (Kind::Record, Some(entry)) if level == 0 => Some(S::blocks_of(&entry).any(|block| block == at)),
+                (Kind::Separator, Some(entry)) if level > 0 && S::separator_block(entry.key) == Some(at) => {
+                    Some(true)
+                }
+                (Kind::Record, Some(entry)) if level == 0 => {
+                    Some(S::blocks_of(&entry).any(|block| block == at))
+                }
                 _ => None,
             }
         })
@@ -71,7 +77,11 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Shows `visit` the nodes from the root down to the leaf for `key`, until it answers.
-    fn walk_down<T>(&self, key: &S::KeyBuf, mut visit: impl FnMut(Node, usize, usize) -> Option<T>) -> Option<T> {
+    fn walk_down<T>(
+        &self,
+        key: &S::KeyBuf,
+        mut visit: impl FnMut(Node, usize, usize) -> Option<T>,
+    ) -> Option<T> {
         let medium = self.region.medium();
         let probe = S::probe(S::borrow(key));
         let mut node = self.root();

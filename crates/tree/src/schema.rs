@@ -256,7 +256,8 @@ macro_rules! byte_strings {
             left: &Entry,
             right: &Entry,
         ) -> Result<[u64; 2]> {
-            let ($at, $key) = bytes::separate(region, allocator, log, left.key[$pointer], right.key[$pointer])?;
+            let ($at, $key) =
+                bytes::separate(region, allocator, log, left.key[$pointer], right.key[$pointer])?;
             let $key = $key.as_slice();
             let _ = $key;
             Ok($make)

@@ -184,7 +184,11 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             let entry = self.shape.entry(medium, seen.leaf, index);
             let sound = value.as_deref_mut().is_none_or(|value| S::read_value(medium, &entry, value));
             if self.stripes.check(seen.leaf.0, seen.version) {
-                return if sound { Ok(true) } else { Err(Error::Corrupt { what: "record", at: entry.payload }) };
+                return if sound {
+                    Ok(true)
+                } else {
+                    Err(Error::Corrupt { what: "record", at: entry.payload })
+                };
             }
         }
     }

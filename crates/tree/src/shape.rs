@@ -98,7 +98,12 @@ impl Shape {
     }
 
     /// An entry's words with their offsets.
-    pub fn entry_words_at(&self, node: Node, index: usize, entry: &Entry) -> impl Iterator<Item = (u64, u64)> + use<> {
+    pub fn entry_words_at(
+        &self,
+        node: Node,
+        index: usize,
+        entry: &Entry,
+    ) -> impl Iterator<Item = (u64, u64)> + use<> {
         let at = self.key_at(node, index);
         let keys = self.key_words;
         let words = [entry.key[0], if keys == 2 { entry.key[1] } else { entry.payload }, entry.payload];

@@ -29,7 +29,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
 
     /// Splits a full leaf on the way of `writer.path`, with `entry` joining at `rank`.
     #[cold]
-    pub(crate) fn split_leaf(&self, writer: &mut Writer<S>, leaf: Node, rank: usize, entry: Entry) -> Result<()> {
+    pub(crate) fn split_leaf(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        rank: usize,
+        entry: Entry,
+    ) -> Result<()> {
         let outcome = self.prepare_split(writer, leaf, rank, entry);
         let (edits, root) = outcome.map_err(|error| self.give_up(writer, error))?;
         self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))
@@ -93,7 +99,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 L::insert(medium, &self.shape, parent, &writer.order, rank, &entry, &mut writer.edits[edits]);
                 return Ok((edits + 1, None));
             }
-            let link = self.shape.link(medium, parent).ok_or(pmem::Error::Corrupt { what: "node", at: parent.0 })?;
+            let link =
+                self.shape.link(medium, parent).ok_or(pmem::Error::Corrupt { what: "node", at: parent.0 })?;
             let mut entries = self.placed(writer, parent);
             let at_end = appending && rank == entries.len();
             entries.insert(rank, Placed { kept: None, entry });

@@ -78,13 +78,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// What growing the medium may say.
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
-        let identity = Identity {
-            engine: options.engine.clone(),
-            kind: S::NAME.into(),
-            node_lines: options.node_lines,
-        };
-        let region =
-            Region::create(medium, &RegionOptions { geometry: options.geometry, identity }, options.durability)?;
+        let identity =
+            Identity { engine: options.engine.clone(), kind: S::NAME.into(), node_lines: options.node_lines };
+        let region = Region::create(
+            medium,
+            &RegionOptions { geometry: options.geometry, identity },
+            options.durability,
+        )?;
         Self::start(region, Found::New, options.durability, options.stripes)
     }
 
@@ -92,7 +92,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
-    pub fn open(medium: M, path: &Path, engine: &str, durability: Durability, stripes: usize) -> Result<(Self, Found)> {
+    pub fn open(
+        medium: M,
+        path: &Path,
+        engine: &str,
+        durability: Durability,
+        stripes: usize,
+    ) -> Result<(Self, Found)> {
         let (region, found) = Region::open(medium, path)?;
         let identity = region.identity();
         if identity.engine != engine || identity.kind != S::NAME {
@@ -199,7 +205,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
 
     /// As [`Tree::change`]; `visible` runs when everything is durable and before readers may look.
     #[inline(always)]
-    pub(crate) fn change_and(&self, writer: &mut Writer<S>, edits: usize, visible: impl FnOnce()) -> Result<()> {
+    pub(crate) fn change_and(
+        &self,
+        writer: &mut Writer<S>,
+        edits: usize,
+        visible: impl FnOnce(),
+    ) -> Result<()> {
         let edits = &writer.edits[..edits];
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);

@@ -118,7 +118,11 @@ fn run<M: Medium, S: Sample, L: Layout, D: Discipline>(
         let key = S::key(random.u64(..keys));
         let deletes = [2, 5, 8][step * 3 / operations];
         if random.u64(..10) < deletes {
-            assert_eq!(tree.delete(S::borrow(&key)).unwrap(), model.remove(&key).is_some(), "seed {seed} step {step}");
+            assert_eq!(
+                tree.delete(S::borrow(&key)).unwrap(),
+                model.remove(&key).is_some(),
+                "seed {seed} step {step}"
+            );
         } else {
             let value = S::value(random.u64(..1000));
             let replaced = tree.put(S::borrow(&key), S::borrow_value(&value)).unwrap();
@@ -160,7 +164,10 @@ impl Drop for Told {
 }
 
 fn options(lines: u64) -> TreeOptions {
-    TreeOptions { geometry: Geometry { chunk_bytes: 16 << 10, log_records: 256 }, ..TreeOptions::new("t", lines, Durability::Power) }
+    TreeOptions {
+        geometry: Geometry { chunk_bytes: 16 << 10, log_records: 256 },
+        ..TreeOptions::new("t", lines, Durability::Power)
+    }
 }
 
 fn empty_out<M: Medium, S: Sample, L: Layout, D: Discipline>(
@@ -185,7 +192,9 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
     let tree = Tree::<_, S, L, WriteAtomic>::create(medium(), &options(lines)).unwrap();
     run(&tree, &mut model, 600, 3000, seed);
     drop(tree); // as a crash that loses nothing
-    let open = || Tree::<_, S, L, WriteAtomic>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap();
+    let open = || {
+        Tree::<_, S, L, WriteAtomic>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap()
+    };
     let (tree, found) = open();
     assert_eq!(found, pmem::Found::InUse);
     while tree.count_some(7).unwrap() {}
@@ -238,7 +247,11 @@ fn wbtrees_of_byte_strings_equal_the_model() {
 #[test]
 fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
     let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
-    let tree = Tree::<_, Prefixed, Slotted, WriteAtomic>::create(medium, &TreeOptions::new("t", 8, Durability::Power)).unwrap();
+    let tree = Tree::<_, Prefixed, Slotted, WriteAtomic>::create(
+        medium,
+        &TreeOptions::new("t", 8, Durability::Power),
+    )
+    .unwrap();
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = (0..5000).map(|n| (text(n), payload(n))).collect();
     let pairs = model.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
     assert_eq!(tree.bulk_load(pairs, 0.7).unwrap(), model.len() as u64);

@@ -23,5 +23,10 @@ pub trait Discipline: Send + Sync + 'static {
     ///
     /// # Errors
     /// `TooLarge` if the change exceeds the log; nothing is changed then.
-    fn commit<M: Medium>(region: &Region<M>, log: &mut Log, allocator: &mut Allocator, edits: &[Edit]) -> Result<()>;
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()>;
 }

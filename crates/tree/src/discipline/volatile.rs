@@ -16,7 +16,12 @@ impl Discipline for Volatile {
     const DURABLE: bool = false;
 
     #[inline(always)]
-    fn commit<M: Medium>(region: &Region<M>, _log: &mut Log, allocator: &mut Allocator, edits: &[Edit]) -> Result<()> {
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        _log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
         for edit in edits {
             for (at, word) in edit.fresh.iter().chain(&edit.guarded).chain(&edit.switch) {
                 region.medium().copy(*at, *word);

@@ -34,7 +34,12 @@ impl Discipline for WriteAtomic {
     const DURABLE: bool = true;
 
     #[inline(always)]
-    fn commit<M: Medium>(region: &Region<M>, log: &mut Log, allocator: &mut Allocator, edits: &[Edit]) -> Result<()> {
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
         match edits {
             [edit] if edit.switch.len() == 1 || edit.independent => {
                 commit_in_place(region, log, allocator, edit);

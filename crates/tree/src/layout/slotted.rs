@@ -18,7 +18,7 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, ENTRIES_MAX, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -58,7 +58,9 @@ impl Slotted {
 
     fn put_slots(node: Node, entries: impl ExactSizeIterator<Item = u8>, to: &mut Vec<(u64, u64)>) {
         to.extend(
-            Self::slot_words(entries).enumerate().map(|(i, word)| (Self::slots_at(node) + i as u64 * WORD, word)),
+            Self::slot_words(entries)
+                .enumerate()
+                .map(|(i, word)| (Self::slots_at(node) + i as u64 * WORD, word)),
         );
     }
 }
@@ -251,7 +253,8 @@ impl Layout for Slotted {
         if count != used.count_ones() as usize {
             return Some("slot array and bitmap disagree on the number of entries");
         }
-        let named = (1..=count).fold(0_u64, |mask, byte| mask | 1_u64.wrapping_shl(Self::slot(medium, node, byte).into()));
+        let named = (1..=count)
+            .fold(0_u64, |mask, byte| mask | 1_u64.wrapping_shl(Self::slot(medium, node, byte).into()));
         (named != used).then_some("slot array and bitmap name different entries")
     }
 }

@@ -13,7 +13,7 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, ENTRIES_MAX, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape};
 
 /// See the module's head.
 #[derive(Debug)]
