@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::store::Options;
 
 /// Lines of a node unless the user says otherwise: the best of `bench trees --node-lines`.
-pub const NODE_LINES: u64 = 8;
+pub const NODE_LINES: u64 = 16;
 
 /// A schema whose keys and values are those of a kind.
 pub trait SchemaOf<K: Kind>:

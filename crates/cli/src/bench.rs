@@ -52,9 +52,9 @@ struct Trees {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Cache lines of a node.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=16))]
-    node_lines: u64,
+    /// Cache lines of a node; several sizes, separated by commas, are compared in one run.
+    #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=16))]
+    node_lines: Vec<u64>,
     /// Directory whose file system backs trees and floor.
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 keys: trees.keys,
                 operations: trees.operations,
                 rounds: trees.rounds as usize,
-                node_lines: trees.node_lines,
+                node_lines: trees.node_lines.clone(),
                 backing: trees.backing.clone(),
                 paper_instructions: trees.paper_instructions,
                 seed: trees.seed,

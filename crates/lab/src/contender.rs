@@ -58,15 +58,18 @@ impl<M: Medium, L: Layout, D: Discipline> Contender for OurTree<M, L, D> {
     }
 
     fn insert(&mut self, keys: &[u64]) -> Result<u64> {
-        count(keys, |key| Ok(!self.tree.put(key, key)?))
+        let mut session = self.tree.session()?;
+        count(keys, |key| Ok(!session.put(key, key)?))
     }
 
     fn update(&mut self, keys: &[u64], value: u64) -> Result<u64> {
-        count(keys, |key| self.tree.put(key, &value))
+        let mut session = self.tree.session()?;
+        count(keys, |key| session.put(key, &value))
     }
 
     fn delete(&mut self, keys: &[u64]) -> Result<u64> {
-        count(keys, |key| self.tree.delete(key))
+        let mut session = self.tree.session()?;
+        count(keys, |key| session.delete(key))
     }
 
     fn scan(&mut self, keys: &[u64], length: usize) -> Result<u64> {

@@ -53,8 +53,9 @@ impl Floor {
         let mut at = self.seed % self.medium_lines * LINE;
         let start = Instant::now();
         for _ in 0..steps {
+            let next = medium.word(at);
             at_each(at);
-            at = medium.word(at);
+            at = next;
         }
         let elapsed = start.elapsed();
         std::hint::black_box(at);

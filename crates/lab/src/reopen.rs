@@ -66,7 +66,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
                 file.try_clone().map_err(|source| Error::File { path: options.backing.clone(), source })?;
             Ok(Native::map(file, Path::new("reopen"), 1 << 40, Durability::Process)?)
         };
-        let tree = Subject::create(map()?, &TreeOptions::new(ENGINE, 8, Durability::Process))?;
+        let tree = Subject::create(map()?, &TreeOptions::new(ENGINE, 16, Durability::Process))?;
         let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for n in 0..keys {
             tree.put(&key(n), &n)?;

@@ -26,8 +26,8 @@ pub struct Options {
     pub operations: u64,
     /// Rounds; medians are reported.
     pub rounds: usize,
-    /// Cache lines of a node.
-    pub node_lines: u64,
+    /// Cache lines of a node; several sizes are measured in one run, so that they can be compared.
+    pub node_lines: Vec<u64>,
     /// Directory whose file system backs trees and floor.
     pub backing: PathBuf,
     /// Flush with clflush and fence with mfence, as the papers did.
@@ -56,8 +56,8 @@ pub struct Report {
     pub operations: u64,
     /// Rounds.
     pub rounds: usize,
-    /// Cache lines of a node.
-    pub node_lines: u64,
+    /// Cache lines of a node, the sizes measured.
+    pub node_lines: Vec<u64>,
     /// Directory that backed trees and floor.
     pub backing: PathBuf,
     /// Flush instruction.
@@ -141,7 +141,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         keys: options.keys,
         operations,
         rounds: options.rounds,
-        node_lines: options.node_lines,
+        node_lines: options.node_lines.clone(),
         backing: options.backing.clone(),
         flush: format!("{:?}", floor_medium.flush_op()),
         read_ns: median(reads),
@@ -175,21 +175,22 @@ fn wrong(contender: &dyn Contender, what: String) -> Error {
 }
 
 fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, Error> {
-    let max = bytes * 16;
-    let lines = options.node_lines;
-    let tree = |name: &str, durability| TreeOptions::new(name, lines, durability);
-    let medium = |name: &str, durability| open(options, name, max, durability);
+    let medium = |name: &str, durability| open(options, name, bytes * 16, durability);
     let (process, power) = (Durability::Process, Durability::Power);
-    let btree = Tree::<_, _, Sorted, Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
-    let wbtree = Tree::<_, _, Slotted, WriteAtomic>::create(medium("power", power)?, &tree("wbtree", power))?;
-    let relaxed =
-        Tree::<_, _, Slotted, WriteAtomic>::create(medium("process", process)?, &tree("wbtree", process))?;
-    Ok(vec![
-        Box::new(BTreeMap::new()),
-        Box::new(OurTree::new("btree (volatile)", btree)),
-        Box::new(OurTree::new("wbtree process", relaxed)),
-        Box::new(OurTree::new("wbtree power", wbtree)),
-    ])
+    let mut all: Vec<Box<dyn Contender>> = vec![Box::new(BTreeMap::new())];
+    for &lines in &options.node_lines {
+        let tree = |name: &str, durability| TreeOptions::new(name, lines, durability);
+        let name = |name: &str| format!("{name} {}", lines * pmem::LINE);
+        let btree =
+            Tree::<_, _, Sorted, Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
+        all.push(Box::new(OurTree::new(name("btree"), btree)));
+        for (word, durability) in [("process", process), ("power", power)] {
+            let made = medium(word, durability)?;
+            let wbtree = Tree::<_, _, Slotted, WriteAtomic>::create(made, &tree("wbtree", durability))?;
+            all.push(Box::new(OurTree::new(name(&format!("wbtree {word}")), wbtree)));
+        }
+    }
+    Ok(all)
 }
 
 fn open(options: &Options, name: &str, max_bytes: u64, durability: Durability) -> Result<Native, Error> {
@@ -233,9 +234,8 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{} keys, nodes of {} bytes, batches of {}, median of {} rounds, {} on {}",
+            "{} keys, batches of {}, median of {} rounds, {} on {}",
             self.keys,
-            self.node_lines * 64,
             self.operations,
             self.rounds,
             self.flush,
@@ -246,13 +246,13 @@ impl std::fmt::Display for Report {
             "floor: R = {:.0} ns (dependent read), F = {:.0} ns (and store, flush, fence)\n",
             self.read_ns, self.flush_ns
         )?;
-        write!(f, "{:18}", "ns (xR, xF)")?;
+        write!(f, "{:20}", "ns (xR, xF)")?;
         for (operation, _) in OPERATIONS {
             write!(f, "{operation:>20}")?;
         }
         writeln!(f)?;
         for row in &self.rows {
-            write!(f, "{:18}", row.name)?;
+            write!(f, "{:20}", row.name)?;
             for (operation, _) in OPERATIONS {
                 let ns = row.ns.get(operation).copied().unwrap_or(f64::NAN);
                 let cell = format!("{ns:.0} ({:.2}R {:.2}F)", ns / self.read_ns, ns / self.flush_ns);

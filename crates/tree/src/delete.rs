@@ -64,6 +64,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `Closed`, `Corrupt`: nothing has changed then.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
+        self.warm(key);
         self.delete_locked(&mut *self.lock_writer()?, key)
     }
 

@@ -121,6 +121,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed then. `Corrupt` if the path is damaged.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.warm(key);
         self.put_locked(&mut *self.lock_writer()?, key, value)
     }
 

@@ -5,6 +5,7 @@
 //! * [`layout`]: how a node keeps its entries: sorted, slot+bitmap.
 //! * [`discipline`]: how an edit becomes durable: volatile, write-atomic.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
+//! * [`session`]: the writer's lock held over several changes.
 //! * [`search`], [`insert`], [`delete`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does.
 //!
@@ -27,6 +28,7 @@ pub mod recover;
 pub mod scan;
 pub mod schema;
 pub mod search;
+pub mod session;
 pub mod shape;
 pub mod split;
 pub mod tree;

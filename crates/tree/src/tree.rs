@@ -57,16 +57,16 @@ pub struct Tree<M, S: Schema, L, D> {
 }
 
 /// What only the writer has.
-pub(crate) struct Writer<S: Schema> {
-    pub log: Log,
-    pub allocator: Allocator,
-    pub edits: Vec<Edit>,
-    pub order: Order,
-    pub path: Trail,
+pub struct Writer<S: Schema> {
+    pub(crate) log: Log,
+    pub(crate) allocator: Allocator,
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) order: Order,
+    pub(crate) path: Trail,
     held: Held,
     closed: bool,
     /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
-    pub counted_to: Option<S::KeyBuf>,
+    pub(crate) counted_to: Option<S::KeyBuf>,
 }
 
 /// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each.
@@ -166,6 +166,16 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.change(writer, 2)?;
         self.set_root(root);
         Ok(())
+    }
+
+    /// Brings the path to a key into the cache before the writer's lock is taken. Taking it drains the store buffer, so
+    /// without this the search would wait for the last fence of the change before; loads alone pass it.
+    #[inline(always)]
+    pub(crate) fn warm(&self, key: &S::Key) {
+        if D::DURABLE && self.durability != Durability::Process {
+            // Whatever this answers is asked again under the lock.
+            let _ = self.get(key, None);
+        }
     }
 
     /// The writer's side, unless the tree was closed.
