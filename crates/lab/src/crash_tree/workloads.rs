@@ -124,3 +124,40 @@ impl Maker {
         whole(self.sizes, prepare, self.deletes(victims))
     }
 }
+
+/// A value of this many bytes.
+fn bytes(length: u32) -> u32 {
+    length * 16 + 5
+}
+
+impl Maker {
+    /// The ring still names a record's block when its chunk, closed meanwhile, holds pieces of another record at the same
+    /// address.
+    pub fn reused_chunk<S: Sample>(&self) -> Work<S> {
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        // Four records fill a chunk; the last keeps the third chunk in use, the others free two: one for the head of the
+        // large record, one for its pieces.
+        let prepare = (1..10).map(|key| put(key, 900)).collect();
+        let mut ops = self.deletes(1..9);
+        ops.extend([put(10, 2500), self.op(Act::Kill, 10), put(11, 1500), self.op(Act::Delete, 10)]);
+        whole(self.sizes, prepare, ops)
+    }
+
+    /// Large records written, replaced by larger and smaller ones, and deleted; the last has more pieces than are
+    /// written between two fences.
+    pub fn large<S: Sample>(&self) -> Work<S> {
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        let ops = vec![
+            put(1, 1100),
+            put(1, 2000),
+            put(1, 20),
+            put(2, 1500),
+            self.op(Act::Update(bytes(1100)), 2),
+            self.op(Act::Delete, 1),
+            self.op(Act::Delete, 2),
+            put(3, 32_000),
+            self.op(Act::Delete, 3),
+        ];
+        whole(self.sizes, Vec::new(), ops)
+    }
+}
