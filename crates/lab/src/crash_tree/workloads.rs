@@ -1,5 +1,6 @@
 //! What the trees are driven by. Every workload names the transition that it is there for.
 
+use pmem::Geometry;
 use crash::{Step, Workload, interrupted, random, sequences};
 
 use super::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
@@ -44,7 +45,7 @@ impl Maker {
     /// All sequences of two operations, each step explored once: a first step that another sequence has in common is
     /// only carried out.
     pub fn pairs<S: Sample>(&self, start: &[Op], keys: [u32; 5]) -> Vec<Work<S>> {
-        let acts = [Act::Put(0x1F7), Act::Update(0x1E9), Act::Delete];
+        let acts = [Act::Put(0x87), Act::Update(0x93), Act::Delete];
         let alphabet: Vec<Op> =
             keys.iter().flat_map(|key| acts.map(|act| self.op(act, *key))).collect();
         let pairs = sequences(&alphabet, 2).enumerate().map(|(number, pair)| {
@@ -158,6 +159,38 @@ impl Maker {
             put(3, 32_000),
             self.op(Act::Delete, 3),
         ];
+        whole(self.sizes, Vec::new(), ops)
+    }
+
+    /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks.
+    pub fn long_bitmap<S: Sample>(&self) -> Work<S> {
+        let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
+        let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        let prepare = (1..10).map(|key| put(key, 4000)).chain(self.deletes(1..9)).collect();
+        whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
+    }
+
+    /// A large value that the region has no room for, refused when some of its pieces have their bits already.
+    pub fn refused<S: Sample>(&self) -> Work<S> {
+        let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 14 * 4096, ..self.sizes };
+        let refused = self.op(Act::Refused(bytes(50_000)), 2);
+        let ops = vec![Op { burst: 0, ..self.op(Act::Put(0x31), 1) }, Op { burst: 0, ..refused }];
+        whole(sizes, Vec::new(), ops)
+    }
+
+    /// A region that is closed and opened again and again, cut short at random: the superblock's life.
+    pub fn lives<S: Sample>(&self, seed: u64, count: usize) -> Work<S> {
+        let ops = (0..count as u32).map(|i| {
+            self.op(if i % 2 == 0 { Act::Put(i) } else { Act::Reopen }, i)
+        });
+        Work::<S> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 2, ops) }
+    }
+
+    /// Bulk loads behind each other: a root, and levels above it.
+    pub fn bulk_loads<S: Sample>(&self) -> Work<S> {
+        let each = self.entries.min(6);
+        let ops = self.bulk(self.entries.min(8) + 2, each);
         whole(self.sizes, Vec::new(), ops)
     }
 }
