@@ -456,16 +456,16 @@ impl Allocator {
     }
 
     fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
-        let place = place(region, at).expect("blocks are checked when they are named");
+        // A chunk that was looked at only now, when all bits were flipped, is closed with the first of its blocks.
+        let Some(place) = place(region, at) else { return };
         self.look_at(region, place.chunk, place.class);
         let chunk = self.chunks.get_mut(&place.chunk).expect("just looked at");
         let word = &mut chunk.taken[(place.index / 64) as usize];
-        if *word & place.bit() == 0 {
-            return; // the chunk was looked at just now, after the bit was flipped
+        if *word & place.bit() != 0 {
+            *word &= !place.bit();
+            chunk.free += 1;
+            self.live_bytes -= place.class.block_bytes;
         }
-        *word &= !place.bit();
-        chunk.free += 1;
-        self.live_bytes -= place.class.block_bytes;
         let roomy = self.roomy.entry(place.class).or_default();
         if !chunk.listed {
             chunk.listed = true;
@@ -527,6 +527,7 @@ impl Allocator {
                     // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
                     let Some(found) = Class::of(word, geometry.chunk_bytes) else { continue };
                     self.look_at(region, at, found);
+                    self.reclaim(region, log, at, found);
                 }
             }
             if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
@@ -539,6 +540,17 @@ impl Allocator {
         };
         self.open_chunk(region, log, at, class);
         Ok(at)
+    }
+
+    /// Frees a chunk, looked at for the first time, in which nothing is allocated: an operation that a crash cut short
+    /// opened it, or one did that was given up. Its bitmap is durably zero; opening it again replaces word 0 (A3).
+    fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
+        if self.chunks[&at].free == class.blocks(region.geometry().chunk_bytes) {
+            log.settle(region.medium()); // A4
+            self.chunks.remove(&at);
+            self.roomy.entry(class).or_default().retain(|chunk| *chunk != at);
+            self.free_chunks.push(at);
+        }
     }
 
     /// Adds free chunks at the end of the region and returns one of them.

@@ -34,9 +34,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
             }
-            // Never named: a piece shares its record's fate.
-            Kind::Piece => false,
+            // A piece is not named for itself; but the ring may still hold the address of what was here before the
+            // chunk was closed and opened for pieces. It shares its record's fate.
+            Kind::Piece => self.owns_piece(at),
         }
+    }
+
+    fn owns_piece(&self, at: u64) -> bool {
+        let record = self.region.medium().word(at);
+        let class = alloc::class_of(&self.region, record).filter(|class| class.kind == Kind::Record);
+        class.is_some_and(|class| {
+            record::pieces(&self.region, record).contains(&at) && self.owns(class, record)
+        })
     }
 
     fn owns_node(&self, node: Node) -> bool {

@@ -165,6 +165,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.edit_root(writer, 1, root);
         self.change(writer, 2)?;
         self.set_root(root);
+        // Once in a life: a second recovery then has nothing to replay.
+        writer.log.settle(self.region.medium());
         Ok(())
     }
 

@@ -102,6 +102,8 @@ pub enum Act {
     Delete,
     /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, from `key` on, as one leaf.
     Bulk(u16),
+    /// A put that the region is too small for.
+    Refused(u32),
     /// Close and open again.
     Reopen,
     /// Open again without closing, as after a kill.
@@ -201,7 +203,7 @@ impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
     }
 }
 
-fn text_of(error: Error) -> String {
+pub(super) fn text_of(error: Error) -> String {
     error.to_string()
 }
 
@@ -259,6 +261,11 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
                 let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
                 tree.bulk_load(pairs, 1.0).map(drop)
             }
+            Act::Refused(value) => match tree.put(key, S::borrow_value(&S::value(value))) {
+                Err(Error::Full { .. }) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => return Err("there was room for what was to be refused".to_owned()),
+            },
             Act::Reopen => {
                 tree.close().map_err(text_of)?;
                 return self.reopen();
@@ -278,7 +285,7 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Bulk(count) => {
                 model.extend(bulk_keys(op, count).map(|n| (S::key_bytes(&S::key(n)), bytes(n % 64))));
             }
-            Act::Reopen | Act::Kill => {}
+            Act::Refused(_) | Act::Reopen | Act::Kill => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the trees are driven by. Every workload names the transition that it is there for.
 
 use crash::{Step, Workload, interrupted, random, sequences};
+use pmem::Geometry;
 
 use super::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
 
@@ -44,7 +45,7 @@ impl Maker {
     /// All sequences of two operations, each step explored once: a first step that another sequence has in common is
     /// only carried out.
     pub fn pairs<S: Sample>(&self, start: &[Op], keys: [u32; 5]) -> Vec<Work<S>> {
-        let acts = [Act::Put(0x1F7), Act::Update(0x1E9), Act::Delete];
+        let acts = [Act::Put(0x87), Act::Update(0x93), Act::Delete];
         let alphabet: Vec<Op> = keys.iter().flat_map(|key| acts.map(|act| self.op(act, *key))).collect();
         let pairs = sequences(&alphabet, 2).enumerate().map(|(number, pair)| {
             let known = usize::from(number % alphabet.len() != 0);
@@ -121,5 +122,72 @@ impl Maker {
         let all: Vec<u32> = (0..leaves * each).map(|i| BULK_STEP * (1 + i)).collect();
         let victims: Vec<u32> = if mirrored { all } else { all.into_iter().rev().collect() };
         whole(self.sizes, prepare, self.deletes(victims))
+    }
+}
+
+/// A value of this many bytes.
+fn bytes(length: u32) -> u32 {
+    length * 16 + 5
+}
+
+impl Maker {
+    /// The ring still names a record's block when its chunk, closed meanwhile, holds pieces of another record at the same
+    /// address.
+    pub fn reused_chunk<S: Sample>(&self) -> Work<S> {
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        // Four records fill a chunk; the last keeps the third chunk in use, the others free two: one for the head of the
+        // large record, one for its pieces.
+        let prepare = (1..10).map(|key| put(key, 900)).collect();
+        let mut ops = self.deletes(1..9);
+        ops.extend([put(10, 2500), self.op(Act::Kill, 10), put(11, 1500), self.op(Act::Delete, 10)]);
+        whole(self.sizes, prepare, ops)
+    }
+
+    /// Large records written, replaced by larger and smaller ones, and deleted; the last has more pieces than are
+    /// written between two fences.
+    pub fn large<S: Sample>(&self) -> Work<S> {
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        let ops = vec![
+            put(1, 1100),
+            put(1, 2000),
+            put(1, 20),
+            put(2, 1500),
+            self.op(Act::Update(bytes(1100)), 2),
+            self.op(Act::Delete, 1),
+            self.op(Act::Delete, 2),
+            put(3, 32_000),
+            self.op(Act::Delete, 3),
+        ];
+        whole(self.sizes, Vec::new(), ops)
+    }
+
+    /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks.
+    pub fn long_bitmap<S: Sample>(&self) -> Work<S> {
+        let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
+        let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
+        let put = |key, length| self.op(Act::Put(bytes(length)), key);
+        let prepare = (1..10).map(|key| put(key, 4000)).chain(self.deletes(1..9)).collect();
+        whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
+    }
+
+    /// A large value that the region has no room for, refused when some of its pieces have their bits already.
+    pub fn refused<S: Sample>(&self) -> Work<S> {
+        let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 14 * 4096, ..self.sizes };
+        let refused = self.op(Act::Refused(bytes(50_000)), 2);
+        let ops = vec![Op { burst: 0, ..self.op(Act::Put(0x31), 1) }, Op { burst: 0, ..refused }];
+        whole(sizes, Vec::new(), ops)
+    }
+
+    /// A region that is closed and opened again and again, cut short at random: the superblock's life.
+    pub fn lives<S: Sample>(&self, seed: u64, count: usize) -> Work<S> {
+        let ops = (0..count as u32).map(|i| self.op(if i % 2 == 0 { Act::Put(i) } else { Act::Reopen }, i));
+        Work::<S> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 2, ops) }
+    }
+
+    /// Bulk loads behind each other: a root, and levels above it.
+    pub fn bulk_loads<S: Sample>(&self) -> Work<S> {
+        let each = self.entries.min(6);
+        let ops = self.bulk(self.entries.min(8) + 2, each);
+        whole(self.sizes, Vec::new(), ops)
     }
 }

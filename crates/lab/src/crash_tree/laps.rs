@@ -1,0 +1,119 @@
+//! The redo log by itself, over more laps than its tags have: a lap's tag comes round after 4,096 settlings, which no
+//! workload of a tree reaches.
+
+use crash::{Contents, Step, Subject, Workload};
+use pmem::log::Log;
+use pmem::region::{LAP_AT, checked};
+use pmem::{Fence, Geometry, Medium, Observed, WORD};
+
+use super::subject::text_of;
+
+/// Words under one log.
+pub struct Logged {
+    medium: Observed,
+    log: Log,
+}
+
+/// A change of words.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The first `words` become `value`, in one commit.
+    Commit {
+        /// How many.
+        words: u64,
+        /// What.
+        value: u64,
+    },
+    /// Word 0 becomes `value`, in as many laps.
+    Laps {
+        /// How many.
+        laps: u64,
+        /// What.
+        value: u64,
+    },
+}
+
+const WORDS: u64 = 24;
+
+fn geometry() -> Geometry {
+    Geometry { log_records: 64, ..Geometry::tiny() }
+}
+
+fn home(word: u64) -> u64 {
+    geometry().heap_at() + word * WORD
+}
+
+/// As an integer of the contents.
+fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
+    (word.to_be_bytes().into(), value.to_be_bytes().into())
+}
+
+impl Subject for Logged {
+    type Op = Change;
+    type Config = ();
+
+    fn size((): &()) -> (u64, u64) {
+        (home(WORDS), home(WORDS))
+    }
+
+    fn create(medium: Observed, (): &()) -> Result<Self, String> {
+        medium.publish(LAP_AT, checked(0));
+        medium.flush(LAP_AT, WORD);
+        medium.fence(Fence::Superblock);
+        Ok(Self { medium, log: Log::new(geometry()) })
+    }
+
+    fn recover(medium: Observed, (): &()) -> Result<Self, String> {
+        let log = Log::recover(&medium, geometry()).map_err(text_of)?;
+        Ok(Self { medium, log })
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), String> {
+        match *change {
+            Change::Commit { words, value } => {
+                let writes: Vec<_> = (0..words).map(|word| (home(word), value)).collect();
+                self.log.commit(&self.medium, &writes).map_err(text_of)
+            }
+            Change::Laps { laps, value } => (0..laps).try_for_each(|_| {
+                self.log.commit(&self.medium, &[(home(0), value)]).map_err(text_of)?;
+                self.log.settle(&self.medium);
+                Ok(())
+            }),
+        }
+    }
+
+    fn apply_model(change: &Change, model: &mut Contents) {
+        let (Change::Commit { value, .. } | Change::Laps { value, .. }) = *change;
+        let words = if let Change::Commit { words, .. } = *change { words } else { 1 };
+        model.extend((0..words).map(|word| pair(word, value)));
+    }
+
+    fn verify(&self) -> Result<Contents, String> {
+        let words = (0..WORDS).map(|word| (word, self.medium.word(home(word))));
+        Ok(words.filter(|(_, value)| *value != 0).map(|(word, value)| pair(word, value)).collect())
+    }
+
+    fn continuation(_: &Change) -> Vec<Change> {
+        vec![Change::Commit { words: WORDS, value: 77 }, Change::Laps { laps: 2, value: 78 }]
+    }
+
+    fn close(mut self) -> Result<(), String> {
+        self.log.settle(&self.medium);
+        Ok(())
+    }
+}
+
+/// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
+pub fn tags_come_round() -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let prepare = vec![laps(4095, 1), Change::Commit { words: 16, value: 2 }, laps(4095, 3)];
+    let steps =
+        vec![laps(1, 4), Change::Commit { words: 12, value: 5 }, Change::Commit { words: 20, value: 6 }];
+    Workload { config: (), prepare, steps: steps.into_iter().map(Step::Run).collect() }
+}
+
+/// Laps end and begin.
+pub fn short_laps() -> Workload<Logged> {
+    let commit = |words, value| Change::Commit { words, value };
+    Workload::new((), (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))
+}
