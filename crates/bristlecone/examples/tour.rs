@@ -4,7 +4,8 @@
 
 use bristlecone::{Options, Store};
 
-fn main() -> Result<(), bristlecone::Error> {
+/// The tour.
+pub fn main() -> Result<(), bristlecone::Error> {
     let dir = std::env::temp_dir().join(format!("bristlecone-tour-{}", std::process::id()));
     let store = Store::open(&dir, Options::default())?;
     println!("{} on {}: {}", store.stats().engine, store.stats().medium, store.stats().durability_reason);

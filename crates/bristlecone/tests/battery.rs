@@ -318,3 +318,11 @@ fn a_prefix_scan_ends_where_the_prefix_does() {
     assert_eq!(keys(b"").len(), 8);
     assert_eq!(store.scan_prefix(b"b").descending().next().unwrap().unwrap().0, b"b\xff\xff");
 }
+
+#[path = "../examples/tour.rs"]
+mod tour;
+
+#[test]
+fn the_example_runs() {
+    tour::main().unwrap();
+}
