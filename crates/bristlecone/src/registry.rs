@@ -8,7 +8,7 @@ use tree::{Keyed, Prefixed, Slotted, Sorted, Volatile, Words, WriteAtomic};
 
 use crate::engine::{Bytes, Engine, Kind, U64};
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::place::{FILE_NAME, Place};
 use crate::store::Options;
 use crate::tree_engine;
 
@@ -85,6 +85,14 @@ fn open<K: Kind>(
 ) -> Result<Arc<dyn Engine<K>>> {
     let asked = options.engine.as_deref().map(find).transpose()?;
     if let Some(entry) = asked.filter(|entry| !entry.durable) {
+        // Else it would seem that the store in the directory had been emptied.
+        if dir.join(FILE_NAME).exists() {
+            return Err(Error::Option(format!(
+                "{} holds a durable store, and {} keeps nothing: leave the engine out, or name another directory",
+                dir.display(),
+                entry.name
+            )));
+        }
         return opener(entry)(entry.name, None, options);
     }
     let place = Place::take(dir, options)?;

@@ -9,6 +9,7 @@ use crate::failure::{DAMAGED, Result};
 const EXAMPLES: &str = "\
 Reads the whole store: structure, order, checksums, ownership of every block.
 Exit code 4 if something is wrong.
+Opening the store recovers it, if it was not closed; that writes to it. A copy of the directory can be checked instead.
 
 Examples:
   bristlecone check --dir data --json

@@ -3,6 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+/// Exit code of wrong usage, as the parser of the arguments gives it.
+const USAGE: u8 = 2;
 /// Exit code of a key that was not found.
 pub const NOT_FOUND: u8 = 3;
 /// Exit code of damage that a check found.
@@ -49,6 +51,9 @@ pub enum Failure {
         /// Keys stored before.
         loaded: u64,
     },
+    /// Arguments that do not go together.
+    #[error("{0}")]
+    Usage(String),
     /// Anything else.
     #[error("{0}")]
     Text(String),
@@ -64,7 +69,7 @@ impl Failure {
         }
         // If the error output is closed too, the exit code has to do.
         let _ = writeln!(io::stderr(), "bristlecone: {self}");
-        ExitCode::FAILURE
+        if let Failure::Usage(_) = self { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     }
 }
 

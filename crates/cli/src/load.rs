@@ -112,7 +112,7 @@ impl Loader {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.header && arguments.format != Format::Csv {
-        return Err(Failure::Text("--header is for --format csv".to_owned()));
+        return Err(Failure::Usage("--header is for --format csv".to_owned()));
     }
     // The file before the store: a wrong name must not make a store.
     let mut lines = Lines::open(&arguments.file)?;

@@ -1,5 +1,6 @@
 //! `serve`: the store in front of the network, until a signal or SHUTDOWN.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use bristlecone::{Durability, Options, Stats, Store};
@@ -24,23 +25,23 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Engine of a new store (what a store was made with cannot be changed).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = engines())]
     engine: Option<String>,
     /// Address and port; port 0 takes a free one and tells it.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7379")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:7379")]
     listen: String,
     /// What an acknowledged write survives; without it, the best that the directory's file system gives.
     #[arg(long, value_enum)]
     durability: Option<Promise>,
     /// Cache lines of a new store's index nodes, 2 to 16.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Option<u64>,
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
     /// Most connections at a time.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    max_connections: usize,
+    #[arg(long, value_name = "N", default_value = "10000")]
+    max_connections: NonZeroUsize,
     #[command(flatten)]
     common: Common,
 }
@@ -52,6 +53,20 @@ enum Promise {
     Process,
     /// The machine losing power.
     Power,
+}
+
+fn engines() -> clap::builder::PossibleValuesParser {
+    let values = bristlecone::registry::ENGINES.iter();
+    values.map(|entry| clap::builder::PossibleValue::new(entry.name).help(entry.about)).into()
+}
+
+/// A host and a port; whether they exist is known when the server listens.
+fn address(text: &str) -> std::result::Result<String, String> {
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    match parts.map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("give an address and a port, as in 127.0.0.1:7379".to_owned()),
+    }
 }
 
 /// A number of bytes: digits, then K, M, G or T if wanted.
@@ -86,7 +101,8 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let listener = listener.map_err(io(format!("cannot listen on {}", arguments.listen)))?;
     let store = Store::open(&arguments.common.dir, options(arguments))?;
     announce(arguments, &store, &listener)?;
-    let config = server::Config { connections_max: arguments.max_connections, ..server::Config::default() };
+    let config =
+        server::Config { connections_max: arguments.max_connections.get(), ..server::Config::default() };
     let signals = async {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -42,9 +42,19 @@ pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
         ("keys", format!("{}{counting}", stats.keys)),
         ("found", format!("{}, ready in {} us", stats.opened, stats.recovery_us)),
         ("file", format!("{} bytes", stats.file_bytes)),
-        ("in use", format!("{} bytes", stats.live_bytes)),
+        ("in use", in_use(stats)),
         ("node", format!("{} bytes", stats.node_bytes)),
     ]
+}
+
+/// The allocator looks at a chunk when it first needs it; until then nobody knows what is in use there.
+fn in_use(stats: &Stats) -> String {
+    let bytes = stats.live_bytes;
+    match stats.chunks_unseen {
+        0 => format!("{bytes} bytes"),
+        1 => format!("at least {bytes} bytes (1 chunk of the file not looked at yet)"),
+        unseen => format!("at least {bytes} bytes ({unseen} chunks of the file not looked at yet)"),
+    }
 }
 
 fn with_reason(durability: &str, reason: &str) -> String {

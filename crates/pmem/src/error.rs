@@ -43,7 +43,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// The file is not a region.
-    #[error("{path} is not a Bristlecone store: {why}")]
+    #[error(
+        "{path} is not a Bristlecone store: {why}; if it was one, run `check --salvage NEW_DIR` to copy every intact \
+         record"
+    )]
     Foreign {
         /// The file.
         path: PathBuf,

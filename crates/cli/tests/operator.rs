@@ -1,0 +1,191 @@
+//! The program on a bad night: full disks, read-only file systems, destroyed superblocks, wrong arguments.
+//!
+//! The file systems are small tmpfs in mount namespaces of their own; nothing outside sees them.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::{code, program, run, run_with_input, stderr, stdout, succeed};
+
+/// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB that only the script sees.
+fn on_small_disk(script: &str) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("set -u\nmount -t tmpfs -o size=8m none \"$D\" || exit 99\ncd \"$D\"\n{script}");
+    let mut tried = Vec::new();
+    for namespace in [&["--mount"][..], &["--user", "--map-root-user", "--mount"]] {
+        let probe = "mount -t tmpfs -o size=8m none \"$D\"";
+        let shell = |script: &str| {
+            let mut command = Command::new("timeout");
+            command.args(["--kill-after=5", "60", "unshare"]).args(namespace).args(["sh", "-c", script]);
+            command.env("B", env!("CARGO_BIN_EXE_bristlecone")).env("D", dir.path());
+            command.stdin(Stdio::null()).output().expect("`timeout` (coreutils) is needed")
+        };
+        let probed = shell(probe);
+        if probed.status.success() {
+            return shell(&script);
+        }
+        tried.push(stderr(&probed));
+    }
+    panic!(
+        "this test mounts a tmpfs in a namespace of its own: run it as root with CAP_SYS_ADMIN, or allow \
+         unprivileged user namespaces; `unshare` (util-linux) said {tried:?}"
+    );
+}
+
+/// Pairs of some 900 bytes, more than the small disk holds.
+const BIG: &str =
+    "awk 'BEGIN { v = sprintf(\"%0900d\", 1); for (n = 1; n <= 20000; n++) print \"k\" n \"\\t\" v }'";
+
+#[test]
+fn a_load_on_a_full_disk_names_the_file_and_keeps_what_it_loaded() {
+    let output = on_small_disk(&format!(
+        "{BIG} | $B load - --format tsv --dir s; echo load $?; $B get k1 --dir s | wc -c; $B check --dir s; \
+         echo check $?; $B scan --dir s --keys-only | wc -l"
+    ));
+    let (told, said) = (stderr(&output), stdout(&output));
+    assert!(told.starts_with("bristlecone: no space to grow s/store.bristlecone by "), "{output:?}");
+    let loaded = told.split("; ").last().and_then(|end| end.split(' ').next()).unwrap();
+    assert!(loaded.parse::<u64>().unwrap() > 1000, "{told}");
+    assert!(said.starts_with(&format!("load 1\n901\nsound; {loaded} keys")), "{said}");
+    assert!(said.ends_with(&format!("check 0\n{loaded}\n")), "{said}");
+}
+
+#[test]
+fn a_store_that_found_no_room_when_it_was_made_is_made_once_there_is_room() {
+    let output = on_small_disk(
+        "head -c 9000000 /dev/zero > fill 2> /dev/null; $B put a b --dir s; echo put $?; rm fill; \
+         $B get a --dir s; echo get $?; $B put a b --dir s; echo put $?; $B check --dir s > report; echo check $?",
+    );
+    assert_eq!(stdout(&output), "put 1\nget 1\nput 0\ncheck 0\n", "{output:?}");
+    let told = stderr(&output);
+    assert!(told.starts_with("bristlecone: no space to grow s/store.bristlecone by "), "{told}");
+    assert!(told.contains("bristlecone: there is no store in s: "), "{told}");
+}
+
+#[test]
+fn a_server_on_a_full_disk_refuses_sets_and_takes_them_again_after_deletes() {
+    // The client is the shell's only other program: redis-cli, which reads the commands from a file.
+    let output = on_small_disk(
+        "$B serve --dir s --listen 127.0.0.1:0 --json > started & server=$!
+         for try in $(seq 100); do grep -q listen started && break; sleep 0.1; done
+         port=$(sed 's/.*\"listen\":\"127.0.0.1:\\([0-9]*\\)\".*/\\1/' started)
+         awk 'BEGIN { v = sprintf(\"%0900d\", 1); for (n = 1; n <= 12000; n++) print \"SET k\" n, v }' |
+             redis-cli -p $port > /dev/null
+         echo refused $(redis-cli -p $port SET another $(printf %0900d 1))
+         echo length $(redis-cli -p $port STRLEN k1)
+         awk 'BEGIN { for (n = 1; n <= 2000; n++) print \"DEL k\" n }' | redis-cli -p $port | sort | uniq -c
+         echo again $(redis-cli -p $port SET another $(printf %0900d 1))
+         echo length $(redis-cli -p $port STRLEN another)
+         kill $server; wait $server; echo server $?
+         $B check --dir s > report; echo check $?",
+    );
+    let said = stdout(&output);
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    assert_eq!(lines.len(), 7, "{output:?}");
+    assert!(lines[0].starts_with("refused ERR no space to grow s/store.bristlecone"), "{said}");
+    assert_eq!(
+        lines[1..],
+        ["length 900", "2000 1", "again OK", "length 900", "server 0", "check 0"],
+        "{said}"
+    );
+}
+
+#[test]
+fn a_read_only_file_system_is_named_as_the_reason() {
+    let output = on_small_disk(
+        "$B put a b --dir s && mount -o remount,ro \"$D\"
+         for c in 'get a' 'put a c' 'del a' scan stats check 'serve --listen 127.0.0.1:0'; do
+             timeout 10 $B $c --dir s; echo $?
+         done
+         $B put a b --dir new; echo $?",
+    );
+    assert_eq!(stdout(&output), "1\n".repeat(8), "{output:?}");
+    let told = stderr(&output);
+    let reason = "Read-only file system (os error 30)";
+    assert_eq!(told.matches(&format!("cannot open s/store.bristlecone: {reason}\n")).count(), 7, "{told}");
+    assert!(told.ends_with(&format!("cannot make directory new: {reason}\n")), "{told}");
+}
+
+fn destroy_superblocks(store: &Path) {
+    let file = fs::File::options().write(true).open(store.join("store.bristlecone")).unwrap();
+    for at in [0, 1024] {
+        file.write_all_at(&[0xA5; 256], at).unwrap();
+    }
+}
+
+#[test]
+fn a_store_without_superblocks_says_the_way_out_and_is_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, rescued) = (&dir.path().join("store"), &dir.path().join("rescued"));
+    let pairs: String = (0..5000).map(|n| format!("key{n:05}\tvalue {n}\n")).collect();
+    succeed(&run_with_input(store, &["load", "-", "--format", "tsv"], pairs.as_bytes()));
+    destroy_superblocks(store);
+    for command in [&["get", "key00001"][..], &["check"]] {
+        let output = run(store, command);
+        assert_eq!(code(&output), 1);
+        assert!(stderr(&output).contains("check --salvage NEW_DIR"), "{output:?}");
+    }
+    let salvage = ["check", "--salvage", rescued.to_str().unwrap()];
+    let report = succeed(&run(store, &salvage));
+    assert!(report.starts_with("5000 keys are in the new store in "), "{report}");
+    assert!(report.contains("the superblock was lost"), "{report}");
+    assert!(succeed(&run(rescued, &["check"])).starts_with("sound; 5000 keys"));
+    assert_eq!(succeed(&run(rescued, &["scan", "--raw"])), pairs);
+    let again = run(store, &salvage);
+    assert_eq!(code(&again), 1);
+    assert!(stderr(&again).contains("already holds a store"), "{again:?}");
+}
+
+#[test]
+fn a_creation_that_was_killed_does_not_stop_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    for rest in [&b""[..], &[0xA5; 5000]] {
+        let store = &dir.path().join(format!("store{}", rest.len()));
+        fs::create_dir(store).unwrap();
+        fs::write(store.join("store.bristlecone.new"), rest).unwrap();
+        assert_eq!(code(&run(store, &["get", "a"])), 1);
+        succeed(&run(store, &["put", "a", "b"]));
+        assert_eq!(succeed(&run(store, &["get", "a"])), "b\n");
+        assert!(!store.join("store.bristlecone.new").exists());
+    }
+}
+
+#[test]
+fn a_volatile_engine_does_not_hide_a_durable_store() {
+    let dir = tempfile::tempdir().unwrap();
+    succeed(&run(dir.path(), &["put", "a", "b"]));
+    let output = run(dir.path(), &["serve", "--engine", "btree", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).contains("holds a durable store"), "{output:?}");
+}
+
+#[test]
+fn bad_arguments_of_every_command_have_code_2_and_a_message() {
+    let wrong: [&[&str]; 16] = [
+        &["get", "a", "b"],
+        &["put", "a", "b", "c"],
+        &["del"],
+        &["scan", "--limit", "-1"],
+        &["stats", "extra"],
+        &["check", "--salvage"],
+        &["load", "-", "--format", "tsv", "--header"],
+        &["load"],
+        &["serve", "--listen", "nonsense"],
+        &["serve", "--listen", "127.0.0.1:99999"],
+        &["serve", "--engine", "nonsense"],
+        &["serve", "--node-lines", "99"],
+        &["serve", "--max-connections", "0"],
+        &["bench"],
+        &["bench", "trees", "--keys", "0"],
+        &["bench", "reopen", "--keys", "x"],
+    ];
+    for arguments in wrong {
+        let output = program().args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(code(&output), 2, "{arguments:?}: {output:?}");
+        assert!(stdout(&output).is_empty() && !stderr(&output).is_empty(), "{arguments:?}: {output:?}");
+    }
+}
