@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use lab::{reopen, trees};
+use ::lab::{reopen, trees};
 
 use crate::common::Output;
 use crate::failure::Result;
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, lab::Error>) -> Result<T> {
+fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, ::lab::Error>) -> Result<T> {
     let spinner = indicatif::ProgressBar::new_spinner();
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
     let report = run(&|what| spinner.set_message(what.to_owned()));

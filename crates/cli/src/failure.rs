@@ -24,7 +24,7 @@ pub enum Failure {
     Server(#[from] server::Error),
     /// An experiment ended early.
     #[error(transparent)]
-    Lab(#[from] lab::Error),
+    Lab(#[from] ::lab::Error),
     /// The system refused something.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
