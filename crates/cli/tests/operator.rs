@@ -68,7 +68,7 @@ fn a_store_that_found_no_room_when_it_was_made_is_made_once_there_is_room() {
 
 #[test]
 fn a_server_on_a_full_disk_refuses_sets_and_takes_them_again_after_deletes() {
-    // The client is the shell's only other program: redis-cli, which reads the commands from a file.
+    // redis-cli (Debian: redis-tools) takes a command from each line of its input.
     let output = on_small_disk(
         "$B serve --dir s --listen 127.0.0.1:0 --json > started & server=$!
          for try in $(seq 100); do grep -q listen started && break; sleep 0.1; done
