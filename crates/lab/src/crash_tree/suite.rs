@@ -16,8 +16,10 @@ type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report;
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Steps alone; create and close have workloads of their own.
+    /// Every image of every step, up to the explorer's cap; create and close have workloads of their own.
     Steps,
+    /// Long runs: a few images of each of very many crash points.
+    Long,
     /// All, with small caps.
     Whole,
 }
@@ -54,7 +56,12 @@ impl Run {
     pub fn bounds(&self, seed: u64) -> crash::Options {
         let base = crash::Options { seed, samples: 32, line_cap: 64, ..crash::Options::default() };
         match self.depth {
-            Depth::Steps => crash::Options { cap: 512, nested_cap: 8, create: false, close: false, ..base },
+            Depth::Steps => {
+                crash::Options { cap: 64, nested_cap: 4, samples: 8, create: false, close: false, ..base }
+            }
+            Depth::Long => {
+                crash::Options { cap: 8, nested_cap: 1, samples: 2, create: false, close: false, ..base }
+            }
             Depth::Whole => crash::Options { cap: 512, nested_cap: 16, ..base },
         }
     }
@@ -92,17 +99,17 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
     run("pairs from a full leaf and parent", Depth::Steps, maker.from_full());
     run("pairs before underflow", Depth::Steps, maker.from_low());
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
-    run("bulk loads", Depth::Steps, vec![maker.bulk_loads()]);
-    if lines <= 3 {
-        run("levelling", Depth::Steps, vec![maker.levelling(false), maker.levelling(true)]);
+    if lines <= 2 {
+        run("bulk loads", Depth::Long, vec![maker.bulk_loads()]);
+        run("levelling", Depth::Long, vec![maker.levelling(false), maker.levelling(true)]);
     }
     if S::PLAIN {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops, 60, 8)]);
+        run("random", Depth::Long, vec![maker.random(options.seed, options.ops, 60, 8)]);
     } else {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops / 4, 40, 40)]);
+        run("random", Depth::Long, vec![maker.random(options.seed, options.ops / 4, 40, 40)]);
         if lines <= 2 {
             let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
-            run("large records", Depth::Steps, special);
+            run("large records", Depth::Long, special);
         }
     }
 }
@@ -112,9 +119,9 @@ pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport
     let runs = mutation_runs(engine, seed);
     let options = crash::Options {
         seed,
-        cap: 48,
-        nested_cap: 8,
-        samples: 16,
+        cap: 16,
+        nested_cap: 2,
+        samples: 4,
         line_cap: 32,
         ..crash::Options::default()
     };
