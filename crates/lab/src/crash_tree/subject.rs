@@ -153,6 +153,9 @@ pub struct TreeSubject<S: Schema, L = Slotted, D = WriteAtomic> {
     parts: PhantomData<(L, D)>,
 }
 
+/// Keys and values of a scan, in its order.
+type Pairs<S> = Vec<(<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf)>;
+
 impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
     fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {
         Self { medium, tree: Some(tree), parts: PhantomData }
@@ -173,7 +176,7 @@ impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
         Ok(())
     }
 
-    fn scan(&self, descending: bool) -> Result<Vec<(S::KeyBuf, S::ValueBuf)>, String> {
+    fn scan(&self, descending: bool) -> Result<Pairs<S>, String> {
         let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
         let mut cursor = self.tree().cursor();
         cursor.seek(Bound::Unbounded, descending);
