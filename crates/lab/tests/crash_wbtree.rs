@@ -1,29 +1,23 @@
 //! wip
-use crash::{Options, explore};
-use lab::crash_tree::subject::*;
-use lab::crash_tree::workloads::*;
-use lab::crash_tree::laps;
-use tree::{Keyed, Prefixed, Words};
-
-fn options() -> Options { Options { cap: 256, samples: 32, nested_cap: 16, line_cap: 64, ..Options::default() } }
+use lab::crash_tree::{run, suite, Engine, Options};
 
 #[test]
-fn some() {
-    let maker = Maker::new::<Prefixed>(Sizes::new(2));
-    for w in [maker.long_bitmap::<Prefixed>(), maker.refused(), maker.lives(1, 40), maker.bulk_loads()] {
-        let r = explore(&w, &options());
-        println!("{} s {r}", r.elapsed.as_secs_f32());
+fn exploration() {
+    for engine in Engine::ALL {
+    let o = Options::new(engine);
+    let mut n = 0;
+    for r in suite::exploration(&o) {
+        let report = r.explore(&r.bounds(1), None);
+        n += report.images + report.nested_images;
+        println!("{:.1} s {}: {report}", report.elapsed.as_secs_f32(), r.name);
     }
-    let maker = Maker::new::<Words>(Sizes::new(16));
-    for w in [maker.lives::<Words>(1, 10), maker.bulk_loads()] {
-        let r = explore(&w, &options());
-        println!("{} s {r}", r.elapsed.as_secs_f32());
+    println!("{n}");
     }
-    for w in [laps::tags_come_round(), laps::short_laps()] {
-        let r = explore(&w, &options());
-        println!("{} s {r}", r.elapsed.as_secs_f32());
-    }
-    let maker = Maker::new::<Keyed>(Sizes::new(2));
-        let r = explore(&maker.lives::<Keyed>(1, 10), &options());
-        println!("{} s {r}", r.elapsed.as_secs_f32());
+}
+#[test]
+fn mutation() {
+    let r = suite::mutation(Engine::Wbtree, 1, &|_| ());
+    println!("{r}");
+    for (m, v) in r.killed { println!("killed {m} by {}", v.op); }
+    let _ = run;
 }

@@ -193,4 +193,13 @@ impl Maker {
         let ops = self.bulk(self.entries.min(8) + 2, each);
         whole(self.sizes, Vec::new(), ops)
     }
+
+    /// A leaf so full that its slot array crosses into the next line (in nodes of 16 lines).
+    pub fn full_slots<S: Sample>(&self) -> Work<S> {
+        let prepare = self.bulk(1, self.entries - 2);
+        let step = BULK_STEP;
+        let mut ops = self.puts([step + 1, step + 2, step + 3]);
+        ops.extend(self.deletes([step * 3, step + 1, step * 4]));
+        whole(self.sizes, prepare, ops)
+    }
 }
