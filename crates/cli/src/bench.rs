@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use lab::trees;
+use ::lab::trees;
 
 use crate::common::Output;
 use crate::failure::Result;

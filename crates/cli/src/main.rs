@@ -10,6 +10,7 @@ mod common;
 mod failure;
 mod get;
 mod input;
+mod lab;
 mod load;
 mod put;
 mod scan;
@@ -56,6 +57,8 @@ enum Command {
     Stats(stats::Arguments),
     /// Measure operations beside the memory itself.
     Bench(bench::Arguments),
+    /// Prove and explore: crash states of the trees.
+    Lab(lab::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
 }
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
     };
     match result {

@@ -1,5 +1,5 @@
 //! wip
-use lab::crash_tree::{run, suite, Engine, Options};
+use lab::crash_tree::{suite, Engine, Options};
 
 #[test]
 fn exploration() {
@@ -16,8 +16,9 @@ fn exploration() {
 }
 #[test]
 fn mutation() {
-    let r = suite::mutation(Engine::Wbtree, 1, &|_| ());
-    println!("{r}");
+    let start = std::time::Instant::now();
+    let last = std::cell::Cell::new(start);
+    let r = suite::mutation(Engine::Wbtree, 1, &|what| { let now = std::time::Instant::now(); println!("{:.1}s then {what}", (now - last.replace(now)).as_secs_f32()); });
+    println!("{r} {:?}", start.elapsed());
     for (m, v) in r.killed { println!("killed {m} by {}", v.op); }
-    let _ = run;
 }
