@@ -482,8 +482,8 @@ impl Allocator {
     /// Returns an empty chunk to the region.
     fn close_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, chunk: u64) {
         log.settle(region.medium()); // A4
+        // Not flushed: if a crash loses this, the chunk is found empty and taken back then (see `reclaim`).
         region.medium().publish(chunk, 0);
-        region.medium().flush(chunk, WORD);
         self.chunks.remove(&chunk);
         if chunk >= self.unseen_end {
             self.free_chunks.push(chunk); // below it, the search for room will come by

@@ -168,7 +168,7 @@ impl Log {
     /// Clears every record before lap tags come round again (L2).
     fn wipe<M: Medium>(&mut self, medium: &M) {
         for index in 0..self.records {
-            medium.publish(LOG_AT + index * RECORD + WORD, 0);
+            medium.copy(LOG_AT + index * RECORD + WORD, 0);
         }
         medium.flush(LOG_AT, self.records * RECORD);
         medium.fence(Fence::Checkpoint);

@@ -153,11 +153,11 @@ impl<M: Medium> Region<M> {
     pub fn create(medium: M, options: &RegionOptions, durability: Durability) -> Result<Self> {
         assert!(options.geometry.is_sane(), "geometry out of bounds: {:?}", options.geometry);
         medium.grow(options.geometry.heap_at())?;
-        medium.publish(ROOT_AT, checked(0));
-        medium.publish(LENGTH_AT, checked(medium.len() / WORD));
-        medium.publish(LAP_AT, checked(0));
-        medium.flush(ROOT_AT, INTENTS_AT - ROOT_AT);
-        medium.fence(Fence::Superblock);
+        medium.copy(ROOT_AT, checked(0));
+        medium.copy(LENGTH_AT, checked(medium.len() / WORD));
+        medium.copy(LAP_AT, checked(0));
+        // What a whole superblock leads to is durable before there is one.
+        medium.sync(ROOT_AT, INTENTS_AT - ROOT_AT)?;
         let superblock = Superblock {
             sequence: 1,
             clean: false,
@@ -272,7 +272,7 @@ impl<M: Medium> Region<M> {
     }
 
     fn note_length(&self) {
-        self.medium.publish(LENGTH_AT, checked(self.medium.len() / WORD));
+        self.medium.copy(LENGTH_AT, checked(self.medium.len() / WORD));
         self.medium.flush(LENGTH_AT, WORD);
         self.medium.fence(Fence::Allocate);
     }

@@ -18,8 +18,20 @@ pub const CANARY: Spot = spot(
 );
 
 /// The table, for every tree over the write-atomic discipline.
-pub const ARGUED: [Argued; 1] = [Argued {
-    spot: spot(Kind::SplitPublish, "pmem/src/log.rs", LOG, "medium.publish(at + WORD, tag.word());"),
-    why: "L2: the lap is in the upper half, so a record whose lower half alone was stored still carries an older lap and is \
-          not read",
-}];
+pub const ARGUED: [Argued; 2] = [
+    Argued {
+        spot: spot(Kind::SplitPublish, "pmem/src/log.rs", LOG, "medium.publish(at + WORD, tag.word());"),
+        why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
+              lap and is not read",
+    },
+    Argued {
+        spot: spot(
+            Kind::SwapPublish,
+            "discipline/write_atomic.rs",
+            WRITE_ATOMIC,
+            "medium.publish(at, word);",
+        ),
+        why: "W2: a cleared valid bit means that the order is derived, which is right at any time; what matters, and is not \
+              swapped, is the fence behind it",
+    },
+];

@@ -106,9 +106,9 @@ impl Subject for Logged {
 /// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
 pub fn tags_come_round() -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
-    let prepare = vec![laps(4095, 1), Change::Commit { words: 16, value: 2 }, laps(4095, 3)];
+    let prepare = vec![laps(4095, 1), Change::Commit { words: 8, value: 2 }, laps(4095, 3)];
     let steps =
-        vec![laps(1, 4), Change::Commit { words: 12, value: 5 }, Change::Commit { words: 20, value: 6 }];
+        vec![laps(1, 4), Change::Commit { words: 5, value: 5 }, Change::Commit { words: 9, value: 6 }];
     Workload { config: (), prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crash::{Contents, Subject};
 use pmem::region::{LENGTH_AT, unchecked};
-use pmem::{Durability, Error, Geometry, Medium, Observed, WORD, alloc};
+use pmem::{Durability, Error, Geometry, Medium, Observed, WORD};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::Layout;
@@ -187,19 +187,23 @@ impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
         Ok(pairs)
     }
 
-    /// Both superblock copies hold the same words, and the noted length covers every chunk in use.
-    fn verify_region(&self) -> Result<(), String> {
+    /// Both superblock copies hold the same words.
+    fn verify_copies(&self) -> Result<(), String> {
         let medium = &self.medium;
         if (0..32).any(|word| medium.word(word * WORD) != medium.word(1024 + word * WORD)) {
             return Err("the superblock copies differ: the next change of one may leave none".to_owned());
         }
-        let noted = unchecked(medium.word(LENGTH_AT)).unwrap_or(0) * WORD;
-        let region = self.tree().region();
-        let chunk_bytes = region.geometry().chunk_bytes;
-        match alloc::chunks(region).find(|(at, class)| *class != Ok(None) && at + chunk_bytes > noted) {
-            Some((at, _)) => Err(format!("chunk {at:#x} is in use beyond the noted length {noted:#x}")),
-            None => Ok(()),
-        }
+        Ok(())
+    }
+}
+
+/// The noted length covers every chunk in use, also before recovery: else a file cut down to it passes for whole.
+fn verify_length(medium: &Observed, geometry: Geometry) -> Result<(), String> {
+    let noted = unchecked(medium.word(LENGTH_AT)).unwrap_or(0) * WORD;
+    let chunks = (geometry.heap_at()..medium.len()).step_by(geometry.chunk_bytes as usize);
+    match chunks.into_iter().find(|at| at + geometry.chunk_bytes > noted && medium.word(*at) != 0) {
+        Some(at) => Err(format!("chunk {at:#x} is in use beyond the noted length {noted:#x}")),
+        None => Ok(()),
     }
 }
 
@@ -233,7 +237,10 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
         Tree::create(medium.clone(), &options).map(|tree| Self::new(medium, tree)).map_err(text_of)
     }
 
-    fn recover(medium: Observed, _: &Sizes) -> Result<Self, String> {
+    fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        if let Err(problem) = verify_length(&medium, sizes.geometry) {
+            panic!("{problem}");
+        }
         match Self::open(&medium) {
             Ok(tree) => Ok(Self::new(medium, tree)),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
@@ -292,7 +299,8 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
     fn verify(&self) -> Result<Contents, String> {
         let tree = self.tree();
         while tree.count_some(3).map_err(text_of)? {}
-        self.verify_region()?;
+        self.verify_copies()?;
+        verify_length(&self.medium, tree.region().geometry())?;
         let problems = tree.check().problems;
         if let Some(first) = problems.first() {
             return Err(format!("{first} ({} problems)", problems.len()));

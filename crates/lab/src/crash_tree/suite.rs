@@ -16,12 +16,24 @@ type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report;
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Every image of every step, up to the explorer's cap; create and close have workloads of their own.
+    /// Steps alone; create and close have workloads of their own.
     Steps,
-    /// Long runs: a few images of each of very many crash points.
-    Long,
-    /// All, with small caps.
+    /// Create and close too.
     Whole,
+    /// Few steps, and what can go wrong takes several lines at once: high caps.
+    Deep,
+}
+
+impl Depth {
+    fn bounds(self, seed: u64, cap: usize, nested_cap: usize) -> crash::Options {
+        let base =
+            crash::Options { seed, cap, nested_cap, samples: 8, line_cap: 64, ..crash::Options::default() };
+        match self {
+            Self::Whole => base,
+            Self::Steps => crash::Options { create: false, close: false, ..base },
+            Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, create: false, close: false, ..base },
+        }
+    }
 }
 
 /// Workloads of one subject, explored together.
@@ -54,16 +66,12 @@ impl Run {
 
     /// Bounds of an exploration without mutants.
     pub fn bounds(&self, seed: u64) -> crash::Options {
-        let base = crash::Options { seed, samples: 32, line_cap: 64, ..crash::Options::default() };
-        match self.depth {
-            Depth::Steps => {
-                crash::Options { cap: 64, nested_cap: 4, samples: 8, create: false, close: false, ..base }
-            }
-            Depth::Long => {
-                crash::Options { cap: 8, nested_cap: 1, samples: 2, create: false, close: false, ..base }
-            }
-            Depth::Whole => crash::Options { cap: 512, nested_cap: 16, ..base },
-        }
+        self.depth.bounds(seed, 256, 4)
+    }
+
+    /// Bounds of an exploration with one.
+    pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
+        self.depth.bounds(seed, 32, 4)
     }
 }
 
@@ -99,17 +107,17 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
     run("pairs from a full leaf and parent", Depth::Steps, maker.from_full());
     run("pairs before underflow", Depth::Steps, maker.from_low());
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
-    if lines <= 2 {
-        run("bulk loads", Depth::Long, vec![maker.bulk_loads()]);
-        run("levelling", Depth::Long, vec![maker.levelling(false), maker.levelling(true)]);
+    run("bulk loads", Depth::Steps, vec![maker.bulk_loads()]);
+    if lines <= 3 {
+        run("levelling", Depth::Steps, vec![maker.levelling(false), maker.levelling(true)]);
     }
     if S::PLAIN {
-        run("random", Depth::Long, vec![maker.random(options.seed, options.ops, 60, 8)]);
+        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops, 60, 8)]);
     } else {
-        run("random", Depth::Long, vec![maker.random(options.seed, options.ops / 4, 40, 40)]);
+        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops / 2, 40, 24)]);
         if lines <= 2 {
             let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
-            run("large records", Depth::Long, special);
+            run("large records", Depth::Steps, special);
         }
     }
 }
@@ -117,18 +125,10 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
 /// Leaves out every flush and fence in turn.
 pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport {
     let runs = mutation_runs(engine, seed);
-    let options = crash::Options {
-        seed,
-        cap: 16,
-        nested_cap: 2,
-        samples: 4,
-        line_cap: 32,
-        ..crash::Options::default()
-    };
     let mut report = MutationReport::default();
     for run in &runs {
         say(&format!("mutation run without a mutant: {}", run.name));
-        report.base.merge(run.explore(&options, None));
+        report.base.merge(run.explore(&run.bounds_for_mutants(seed), None));
     }
     if report.base.is_violated() {
         return report;
@@ -137,7 +137,7 @@ pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport
     for mutant in crash::mutants(&report.base) {
         say(&mutant.to_string());
         let killed = runs.iter().find_map(|run| {
-            let explored = run.explore(&options, Some(mutant));
+            let explored = run.explore(&run.bounds_for_mutants(seed), Some(mutant));
             report.images += explored.images + explored.nested_images;
             explored.violations.into_iter().next()
         });
@@ -162,7 +162,7 @@ fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
 
 /// The workloads that find mutants, the quickest first.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
-    let mut runs = vec![Run::new("log laps".to_owned(), Depth::Whole, vec![laps::tags_come_round()])];
+    let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, vec![laps::tags_come_round()])];
     match engine {
         Engine::Wbtree => {
             add_for_mutants::<Words>(&mut runs, "words", seed);
@@ -176,20 +176,20 @@ fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
 fn add_for_mutants<S: Sample>(runs: &mut Vec<Run>, kind: &str, seed: u64) {
     let least = Maker::new::<S>(Sizes::new(2));
     let most = Maker::new::<S>(Sizes::new(16));
-    let mut run = |name: &str, workload: Work<S>| {
-        runs.push(Run::new(format!("{kind}: {name}"), Depth::Whole, vec![workload]));
+    let mut run = |name: &str, depth, workload: Work<S>| {
+        runs.push(Run::new(format!("{kind}: {name}"), depth, vec![workload]));
     };
-    run("random", least.random(seed, 80, 30, 20));
-    run("full slots", most.full_slots());
-    run("lives", least.lives(seed, 30));
-    run("levelling", least.levelling(true));
+    run("random", Depth::Steps, least.random(seed, 80, 30, 16));
+    run("lives", Depth::Whole, least.lives(seed, 20));
+    run("full slots", Depth::Deep, most.full_slots());
+    run("levelling", Depth::Steps, least.levelling(true));
     if !S::PLAIN {
-        run("reused chunk", least.reused_chunk());
-        run("long bitmap", least.long_bitmap());
-        run("refused", least.refused());
-        run("large", least.large());
+        run("cuts", Depth::Steps, least.cuts(seed, 300));
+        run("reused chunk", Depth::Steps, least.reused_chunk());
+        run("refused", Depth::Steps, least.refused());
+        run("large", Depth::Steps, least.large());
+        run("long bitmap", Depth::Deep, least.long_bitmap());
     }
-    run("longer random", least.random(seed + 1, 300, 60, 20));
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

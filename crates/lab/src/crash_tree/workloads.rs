@@ -25,7 +25,7 @@ impl Maker {
 
     /// An operation; its continuation splits and merges.
     pub fn op(&self, act: Act, key: u32) -> Op {
-        Op { act, key, burst: (self.entries / 2 + 2) as u8 }
+        Op { act, key, burst: (self.entries / 2 + 2).min(8) as u8 }
     }
 
     fn puts(&self, keys: impl IntoIterator<Item = u32>) -> Vec<Op> {
@@ -62,11 +62,10 @@ impl Maker {
 
     /// A leaf one short of full below a full root: the second insert splits both, and a level is added.
     pub fn from_full<S: Sample>(&self) -> Vec<Work<S>> {
-        let each = (self.entries / 4).max(1);
-        let mut start = self.bulk(self.entries + 1, each);
-        let leaf = BULK_STEP * (1 + each * 2);
-        start.extend(self.puts((1..self.entries - each).map(|i| leaf + i)));
-        self.pairs(&start, [leaf, leaf + 1, leaf + 50, leaf + 51, leaf + 60])
+        let mut start = self.bulk(self.entries + 1, 1);
+        let leaf = BULK_STEP * 3;
+        start.extend(self.puts((1..self.entries - 1).map(|i| leaf + i)));
+        self.pairs(&start, [leaf, leaf + 1, leaf + 80, leaf + 81, leaf + 90])
     }
 
     /// Two leaves below a root, one of them one short of underflow: deletes merge them and the root goes.
@@ -170,12 +169,25 @@ impl Maker {
         whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
     }
 
-    /// A large value that the region has no room for, refused when some of its pieces have their bits already.
+    /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
+    /// small one that takes the block in which those pieces were listed.
     pub fn refused<S: Sample>(&self) -> Work<S> {
-        let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 14 * 4096, ..self.sizes };
-        let refused = self.op(Act::Refused(bytes(50_000)), 2);
-        let ops = vec![Op { burst: 0, ..self.op(Act::Put(0x31), 1) }, Op { burst: 0, ..refused }];
+        // A leaf, a small record, the large record's head, and 64 of its 66 pieces.
+        let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 11 * 4096, ..self.sizes };
+        let alone = |act, key| Op { act, key, burst: 0 };
+        let ops = vec![
+            alone(Act::Put(0x31), 1),
+            alone(Act::Refused(bytes(66 * 488 + 300)), 2),
+            alone(Act::Put(bytes(900)), 3),
+        ];
         whole(sizes, Vec::new(), ops)
+    }
+
+    /// Crash upon crash: half of the steps are cut short, so that recovery's own stores meet the next operation.
+    pub fn cuts<S: Sample>(&self, seed: u64, count: usize) -> Work<S> {
+        let mut work = self.random::<S>(seed, count, 20, 8);
+        work.steps = interrupted(seed, 2, work.steps.iter().map(|step| *step.op()));
+        work
     }
 
     /// A region that is closed and opened again and again, cut short at random: the superblock's life.
