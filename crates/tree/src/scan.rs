@@ -230,7 +230,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
 
     /// Copies the entries of a leaf with ranks `skip..take`; false if the leaf changed meanwhile.
     #[inline(always)]
-    fn read_page<V: Search>(&mut self, leaf: Node, version: Version, skip: usize, take: usize) -> Result<bool> {
+    fn read_page<V: Search>(
+        &mut self,
+        leaf: Node,
+        version: Version,
+        skip: usize,
+        take: usize,
+    ) -> Result<bool> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
         let link = shape.link(medium, leaf).filter(|link| link.level == 0);
