@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use pmem::native::{FenceOp, FlushOp};
 use pmem::{Durability, Native};
+use tree::layout::Layout;
 use tree::{Slotted, Sorted, Tree, TreeOptions, Volatile, WriteAtomic};
 
 use crate::Error;
