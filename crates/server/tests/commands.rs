@@ -280,7 +280,9 @@ fn range_takes_every_form_of_bound() {
         assert_eq!(range(&["[-", "[-"]), "-");
         assert_eq!(range(&["d", "b"]), "");
         assert_eq!(range(&["+", "-"]), "");
-        assert_eq!(range(&["b", "d", "REV"]), "");
+        assert_eq!(range(&["b", "d", "REV"]), "d c b");
+        assert_eq!(range(&["-", "+", "REV", "LIMIT", "1"]), "d");
+        assert_eq!(range(&["(b", "d", "REV"]), "d c");
         assert_eq!(error(cmd("RANGE").arg(&["-", "+", "LIMIT"]).exec(client)), "ERR syntax error");
         assert!(error(cmd("RANGE").arg(&["-", "+", "LIMIT", "-1"]).exec(client)).contains("not an integer"));
     });

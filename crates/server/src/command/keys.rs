@@ -193,7 +193,16 @@ fn bound(text: &[u8]) -> Bound<Vec<u8>> {
     }
 }
 
-/// `RANGE start end [REV] [LIMIT n]`: from `start` up to `end`; with REV from `start` down to `end`.
+/// Where a bound stands, apart from whether its key is included: class and key.
+fn place(text: &[u8]) -> (u8, &[u8]) {
+    match text {
+        b"-" => (0, b""),
+        b"+" => (2, b""),
+        [b'[' | b'(', key @ ..] | key => (1, key),
+    }
+}
+
+/// `RANGE start end [REV] [LIMIT n]`: from `start` up to `end`; with REV downwards, whichever of the two is the greater.
 ///
 /// `-` stands before all keys, `+` behind them; `[key` or a bare key is included, `(key` is not.
 fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
@@ -210,7 +219,8 @@ fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
             return Err(CommandError::Syntax);
         }
     }
-    let (low, high) = if descending { (end, start) } else { (start, end) };
+    let turned = descending && place(start) > place(end);
+    let (low, high) = if turned { (end, start) } else { (start, end) };
     if low == b"+" || high == b"-" {
         call.reply.array(0);
         return Ok(());
