@@ -155,6 +155,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok(tree)
     }
 
+    /// Compares keys one after another even where the processor could take eight at a time.
+    #[must_use]
+    pub fn without_vectors(mut self) -> Self {
+        self.vector = false;
+        self
+    }
+
+    /// True if keys are compared eight at a time: plain keys, a medium that shows whole lines, a processor that can.
+    pub fn uses_vectors(&self) -> bool {
+        self.vector
+    }
+
     /// Gives a tree without a root (new, or crashed before it had one) an empty leaf.
     fn make_root(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
