@@ -4,6 +4,13 @@
 //! and even again when the change is durable; a reader looks at the stripe, reads, and looks again. What a reader
 //! returns was therefore durable, at the promised level, when it looked the second time.
 //!
+//! A long read beside a writer that never pauses would fail its second look for ever: by the time a large record is copied
+//! out, its node has changed again. A reader that failed [`TRIES`] times therefore asks the writer to give way
+//! ([`Tries`]): from its next change on the writer waits, before it makes a stripe odd, until no such reader is left. The
+//! reader itself never waits for the writer's lock, so it may be the thread that holds it, and it gets no new right to look:
+//! it is the second look that decides, as ever. Readers cannot hold the writer up for good either, since without changes
+//! each of them succeeds at once and none can fail anew. Only a reader that asks writes shared memory.
+//!
 //! Invariants:
 //! * S1: one writer at a time locks stripes (callers hold the writer's mutex).
 //! * S2: every store to a node that a reader may reach happens while its stripe is odd.
@@ -17,11 +24,23 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Stripes in the table: 8 KB stay in the first-level cache; with one writer a false conflict costs one retry.
 const STRIPES: usize = 1024;
 
+/// Failed tries after which a reader asks the writer to give way: more than chance makes a short read fail.
+pub const TRIES: u32 = 8;
+
 /// The table.
 #[derive(Debug)]
 pub struct Stripes {
     table: Box<[AtomicU64]>,
     shift: u32,
+    /// Readers that wait for the writer to give way.
+    asking: AtomicU64,
+}
+
+/// A reader's failed tries of one read.
+#[derive(Debug)]
+pub struct Tries<'a> {
+    stripes: &'a Stripes,
+    failed: u32,
 }
 
 /// An even version that a reader saw.
@@ -46,7 +65,8 @@ impl Stripes {
     /// A table of `count` stripes (a power of two; few of them make conflicts certain, for tests).
     pub fn new(count: usize) -> Self {
         assert!(count.is_power_of_two() && count >= 2);
-        Self { table: (0..count).map(|_| AtomicU64::new(0)).collect(), shift: 64 - count.trailing_zeros() }
+        let table = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self { table, shift: 64 - count.trailing_zeros(), asking: AtomicU64::new(0) }
     }
 
     #[inline(always)]
@@ -70,8 +90,7 @@ impl Stripes {
             if version & 1 == 0 {
                 return version;
             }
-            // The writer may have lost its processor in the middle of a change: let it have ours.
-            if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            pause(spins);
         }
         unreachable!("the loop above ends only by returning")
     }
@@ -87,6 +106,31 @@ impl Stripes {
     fn stripe(&self, index: usize) -> &AtomicU64 {
         // The length is a power of two, so the mask never changes an index; it tells the compiler that it is in bounds.
         &self.table[index & (self.table.len() - 1)]
+    }
+
+    /// A reader begins: none of its looks failed yet.
+    #[inline(always)]
+    pub fn tries(&self) -> Tries<'_> {
+        Tries { stripes: self, failed: 0 }
+    }
+
+    /// Writer: lets readers go first that failed too often. Call without holding a stripe.
+    #[inline(always)]
+    pub fn give_way(&self) {
+        // No order is needed: a request that is seen late costs the reader one more try.
+        if self.asking.load(Ordering::Relaxed) != 0 {
+            self.wait_for_readers();
+        }
+    }
+
+    #[cold]
+    fn wait_for_readers(&self) {
+        for spins in 0_u32.. {
+            if self.asking.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            pause(spins);
+        }
     }
 
     /// Writer: the node is about to change. Locking twice is the same as once.
@@ -108,6 +152,31 @@ impl Stripes {
         for index in held.0.drain(..) {
             let stripe = &self.table[index];
             stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+    }
+}
+
+/// Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
+fn pause(spins: u32) {
+    if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+impl Tries<'_> {
+    /// The second look failed: the reader will try again.
+    #[cold]
+    pub fn fail(&mut self) {
+        self.failed = self.failed.saturating_add(1);
+        if self.failed == TRIES {
+            self.stripes.asking.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Tries<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.failed >= TRIES {
+            self.stripes.asking.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The tree: its parts, and how a change goes through it.
 //!
-//! A change (see `change`): lock the stripes of the nodes in its edits, let the discipline commit the edits, tell the
-//! allocator that the operation is over, unlock. Readers meet either the nodes before or, when everything is durable, the
-//! nodes after.
+//! A change (see `change`): give way to readers that failed too often, lock the stripes of the nodes in its edits, let the
+//! discipline commit the edits, tell the allocator that the operation is over, unlock. Readers meet either the nodes before
+//! or, when everything is durable, the nodes after.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -236,6 +236,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         visible: impl FnOnce(),
     ) -> Result<()> {
         let edits = &writer.edits[..edits];
+        self.stripes.give_way();
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);
         }
