@@ -19,13 +19,14 @@
 //! S3 rests on a fence pair: the writer's odd store is followed by a release fence before its data stores; the
 //! reader's data loads are followed by an acquire fence before the second look.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, pause};
 
 /// Stripes in the table: 8 KB stay in the first-level cache; with one writer a false conflict costs one retry.
 const STRIPES: usize = 1024;
 
 /// Failed tries after which a reader asks the writer to give way: more than chance makes a short read fail.
-pub const TRIES: u32 = 8;
+/// One is enough for the model, which knows no chance.
+pub const TRIES: u32 = if cfg!(all(test, loom)) { 1 } else { 8 };
 
 /// The table.
 #[derive(Debug)]
@@ -156,11 +157,6 @@ impl Stripes {
     }
 }
 
-/// Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
-fn pause(spins: u32) {
-    if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
-}
-
 impl Tries<'_> {
     /// The second look failed: the reader will try again.
     #[cold]
@@ -181,7 +177,7 @@ impl Drop for Tries<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -197,5 +193,85 @@ mod tests {
         let after = stripes.read(4096);
         assert_ne!(before, after);
         assert!(stripes.check(after));
+    }
+}
+
+/// The protocol under a model checker: every order in which the threads' loads and stores may take effect, with at most
+/// `LOOM_MAX_PREEMPTIONS` preemptions (2).
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    /// A node of two words that change together, and the number of the last round that is durable.
+    struct Shared {
+        stripes: Stripes,
+        words: [AtomicU64; 2],
+        durable: AtomicU64,
+    }
+
+    const NODE: u64 = 4096;
+    const ROUNDS: u64 = 2;
+
+    impl Shared {
+        fn write(&self) {
+            for round in 1..=ROUNDS {
+                let mut held = Held::default();
+                self.stripes.give_way();
+                self.stripes.lock(NODE, &mut held);
+                self.words.iter().for_each(|word| word.store(round, Ordering::Relaxed));
+                self.durable.store(round, Ordering::Relaxed);
+                self.stripes.unlock(&mut held);
+            }
+        }
+
+        /// One try of a get: nothing if the second look failed.
+        fn read(&self) -> Option<u64> {
+            let version = self.stripes.read(NODE);
+            let [first, second] = [0, 1].map(|i: usize| self.words[i].load(Ordering::Relaxed));
+            self.stripes.check(version).then(|| {
+                assert_eq!(first, second, "a torn pair");
+                let durable = self.durable.load(Ordering::Relaxed);
+                assert!(durable >= first, "round {first} was returned, {durable} was durable");
+                first
+            })
+        }
+    }
+
+    /// A writer beside a reader.
+    fn explore(reader: fn(&Shared)) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = model.preemption_bound.or(Some(2));
+        model.check(move || {
+            let words = [AtomicU64::new(0), AtomicU64::new(0)];
+            let shared = Arc::new(Shared { stripes: Stripes::new(2), words, durable: AtomicU64::new(0) });
+            let beside = Arc::clone(&shared);
+            let thread = thread::spawn(move || reader(&beside));
+            shared.write();
+            thread.join().unwrap();
+            assert_eq!(shared.read(), Some(ROUNDS));
+            assert_eq!(shared.stripes.asking.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn a_reader_returns_whole_durable_rounds_in_order() {
+        explore(|shared| {
+            let (first, second) = (shared.read(), shared.read());
+            assert!(second.is_none() || first <= second, "{second:?} after {first:?}");
+        });
+    }
+
+    #[test]
+    fn a_reader_that_asks_comes_to_an_end_and_lets_the_writer_go_on() {
+        explore(|shared| {
+            let mut tries = shared.stripes.tries();
+            while shared.read().is_none() {
+                tries.fail();
+            }
+        });
     }
 }
