@@ -509,6 +509,7 @@ fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u6
 
 /// Gives `[from, to)` of the file real blocks (N1).
 fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
+    let before = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
         // SAFETY: a system call on our own descriptor.
         let code = unsafe {
@@ -518,8 +519,8 @@ fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
             0 => return Ok(()),
             libc::EINTR => {}
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
-                // A partial allocation would only waste the little space that is left.
-                let _ = file.set_len(from.max(file.metadata().map_or(from, |m| m.len().min(to))));
+                // What was allocated behind the end (ext4 keeps it) would only waste the little space that is left.
+                let _ = file.set_len(before);
                 return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
             }
             code => {
