@@ -29,6 +29,8 @@ const RECORD: u64 = 16;
 const LAPS: u64 = 1 << 12;
 const HOME_BITS: u32 = 40;
 const FILTER_BITS: usize = 1 << 14;
+/// Bytes that the filter tells apart: a few looks for a node of many lines.
+const GRAIN: u64 = 256;
 
 /// Volatile side of the log; owned by the writer.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub struct Log {
     lap: u64,
     /// Next free record of the lap.
     next: u64,
-    /// Lines with unsettled home words: a filter with one hash.
+    /// Grains with unsettled home words: a filter with one hash.
     filter: Box<[u64; FILTER_BITS / 64]>,
 }
 
@@ -124,25 +126,21 @@ impl Log {
         medium.flush(first, count * RECORD);
         medium.fence(Fence::Commit);
         self.next += count;
-        let mut line = u64::MAX;
         for (home, value) in writes {
             medium.copy(*home, *value);
-            if home & !(LINE - 1) != line {
-                line = home & !(LINE - 1);
-                let bit = filter_bit(line);
-                self.filter[bit / 64] |= 1 << (bit % 64);
-            }
+            let bit = filter_bit(home / GRAIN);
+            self.filter[bit / 64] |= 1 << (bit % 64);
         }
         flush_homes(medium, writes);
         Ok(())
     }
 
-    /// True if a line of `at..at + bytes` may hold unsettled home words (never falsely false).
-    #[inline]
+    /// True if `at..at + bytes` may hold unsettled home words (never falsely false).
+    #[inline(always)]
     pub fn touches(&self, at: u64, bytes: u64) -> bool {
         self.next != 0
-            && crate::medium::lines_of(at, bytes).any(|line| {
-                let bit = filter_bit(line);
+            && (at / GRAIN..(at + bytes).div_ceil(GRAIN)).any(|grain| {
+                let bit = filter_bit(grain);
                 self.filter[bit / 64] & 1 << (bit % 64) != 0
             })
     }
@@ -191,8 +189,8 @@ fn flush_homes<M: Medium>(medium: &M, writes: &[(u64, u64)]) {
 }
 
 #[inline]
-fn filter_bit(line: u64) -> usize {
-    ((line / LINE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize
+fn filter_bit(grain: u64) -> usize {
+    (grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize
 }
 
 const _: () = assert!(FILTER_BITS == 1 << (64 - 50));

@@ -43,18 +43,19 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     // SAFETY: avx512f, by the caller's promise.
     let evens = unsafe { _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0) };
     let (pairs, odd) = lines.as_chunks::<2>();
-    // The common sizes are unrolled.
     let mut mask = 0;
-    if let [a, b, c, d] = pairs {
-        for (i, pair) in [a, b, c, d].into_iter().enumerate() {
+    for (i, four) in pairs.chunks(4).enumerate() {
+        let mut part = 0;
+        for (i, pair) in four.iter().enumerate() {
             // SAFETY: the caller's promise, passed on.
-            mask |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
+            part |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
         }
-    } else {
-        for (i, pair) in pairs.iter().enumerate() {
-            // SAFETY: the caller's promise, passed on.
-            mask |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
-        }
+        // SAFETY: no instruction at all. Seen whole, the compiler puts the masks together in a vector, byte after byte,
+        // which takes longer than all the comparisons.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) part, options(pure, nomem, nostack, preserves_flags))
+        };
+        mask |= part << (32 * i);
     }
     if let [last] = odd {
         // SAFETY: the caller's promise, passed on.

@@ -6,22 +6,20 @@ use pmem::{Medium, Result};
 use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
-#[cfg(target_arch = "x86_64")]
-use crate::search::Vector;
-use crate::search::{Scalar, Search, Target};
+use crate::search::{Search, Target, dispatch};
 use crate::tree::{Tree, Writer};
 
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     #[inline(always)]
     fn delete_with<V: Search>(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
-        let medium = self.region.medium();
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         let probe = S::probe(key);
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::locate::<M, S, V>(medium, &self.shape, leaf, probe);
+        let located = L::locate::<M, S, V>(medium, shape, leaf, probe);
         let Some(index) = located.hit else { return Ok(false) };
-        L::order::<M, S>(medium, &self.shape, leaf, &mut writer.order);
+        L::order::<M, S>(medium, shape, leaf, &mut writer.order);
         let count = writer.order.len();
-        let old = self.shape.entry(medium, leaf, index);
+        let old = shape.entry(medium, leaf, index);
         for block in S::blocks_of(&old) {
             pmem::record::give(&self.region, &mut writer.allocator, block)
                 .map_err(|error| self.give_up(writer, error))?;
@@ -34,29 +32,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             parent.map_or(Ok(()), |parent| self.merge_up(writer, parent))?;
             return Ok(true);
         }
-        L::remove(medium, &self.shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
+        L::remove(medium, shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
         self.change(writer, 1)?;
         self.count_key(writer, key, false);
-        if count - 1 <= self.shape.capacity / 4 {
+        if count - 1 <= shape.capacity / 4 {
             self.merge_up(writer, leaf)?;
         }
         Ok(true)
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-    fn delete_vector(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
-        self.delete_with::<Vector>(writer, key)
-    }
-
     #[inline(always)]
     pub(crate) fn delete_locked(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
-        #[cfg(target_arch = "x86_64")]
-        if self.vector {
-            // SAFETY: `vector` is set only where `simd::available` found these features.
-            return unsafe { self.delete_vector(writer, key) };
-        }
-        self.delete_with::<Scalar>(writer, key)
+        dispatch!(self, V => self.delete_with::<V>(writer, key))
     }
 
     /// Removes `key`; true if it was there. Durable when it returns.

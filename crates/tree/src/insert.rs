@@ -7,9 +7,7 @@ use pmem::{Error, Medium, Result};
 use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
-#[cfg(target_arch = "x86_64")]
-use crate::search::Vector;
-use crate::search::{Scalar, Search, Target};
+use crate::search::{Search, Target, dispatch};
 use crate::shape::{LEVELS_MAX, Node};
 use crate::tree::{Tree, Writer};
 
@@ -31,18 +29,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         writer: &mut Writer<S>,
         target: Target<S::Probe<'_>>,
     ) -> Result<Node> {
-        let medium = self.region.medium();
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         let mut node = self.root();
         writer.path.clear();
         for _ in 0..LEVELS_MAX {
-            let link = self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 })?;
+            let link = shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 })?;
             if link.level == 0 {
                 return Ok(node);
             }
             let rank = self.child_rank::<V>(node, target);
             writer.path.push((node, rank));
-            let (child, _) = self.child(node, link.node, rank);
-            medium.prefetch(child.0, self.shape.bytes());
+            let (child, _) = self.child::<V>(node, link.node, rank);
+            V::prefetch(medium, shape, child);
             node = child;
         }
         Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 })
@@ -55,19 +53,19 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<bool> {
-        let medium = self.region.medium();
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         let probe = S::probe(key);
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::locate::<M, S, V>(medium, &self.shape, leaf, probe);
+        let located = L::locate::<M, S, V>(medium, shape, leaf, probe);
         if let Some(index) = located.hit {
             self.replace(writer, leaf, index, key, value)?;
             return Ok(true);
         }
         let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
-        if L::count(medium, &self.shape, leaf) < self.shape.capacity {
-            L::order::<M, S>(medium, &self.shape, leaf, &mut writer.order);
-            L::insert(medium, &self.shape, leaf, &writer.order, located.rank, &entry, &mut writer.edits[0]);
+        if L::count(medium, shape, leaf) < shape.capacity {
+            L::order::<M, S>(medium, shape, leaf, &mut writer.order);
+            L::insert(medium, shape, leaf, &writer.order, located.rank, &entry, &mut writer.edits[0]);
             self.change(writer, 1)?;
         } else {
             self.split_leaf(writer, leaf, located.rank, entry)?;
@@ -100,20 +98,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         self.change(writer, 1)
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-    fn put_vector(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
-        self.put_with::<Vector>(writer, key, value)
-    }
-
     #[inline(always)]
     pub(crate) fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
-        #[cfg(target_arch = "x86_64")]
-        if self.vector {
-            // SAFETY: `vector` is set only where `simd::available` found these features.
-            return unsafe { self.put_vector(writer, key, value) };
-        }
-        self.put_with::<Scalar>(writer, key, value)
+        dispatch!(self, V => self.put_with::<V>(writer, key, value))
     }
 
     /// Stores `value` under `key`; true if a value was replaced. Durable when it returns.

@@ -103,7 +103,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 return None;
             }
             let rank = self.child_rank::<Scalar>(node, Target::Holding(probe));
-            node = self.child(node, link.node, rank).0;
+            node = self.child::<Scalar>(node, link.node, rank).0;
         }
         None
     }

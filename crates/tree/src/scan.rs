@@ -14,9 +14,7 @@ use pmem::{Error, Medium, Result};
 use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
-#[cfg(target_arch = "x86_64")]
-use crate::search::Vector;
-use crate::search::{Scalar, Search, Target};
+use crate::search::{Search, Target, dispatch};
 use crate::shape::{ENTRIES_MAX, Entry, Node, Order};
 use crate::tree::Tree;
 
@@ -189,7 +187,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
             self.state = State::Seek;
             return Ok(());
         }
-        if !self.read_page(next, version, 0, usize::MAX)? {
+        if !dispatch!(self.tree, V => self.read_page::<V>(next, version, 0, usize::MAX))? {
             self.state = State::Seek;
         }
         Ok(())
@@ -197,24 +195,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
 
     /// Descends to `from` and reads its leaf.
     fn load(&mut self) -> Result<()> {
-        #[cfg(target_arch = "x86_64")]
-        if self.tree.vector {
-            // SAFETY: `vector` is set only where `simd::available` found these features.
-            return unsafe { self.load_vector() };
-        }
-        self.load_with::<Scalar>()
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-    fn load_vector(&mut self) -> Result<()> {
-        self.load_with::<Vector>()
+        dispatch!(self.tree, V => self.load_with::<V>())
     }
 
     #[inline(always)]
     fn load_with<V: Search>(&mut self) -> Result<()> {
         let tree = self.tree;
-        let (medium, shape) = (tree.region.medium(), &tree.shape);
+        let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
         let from = self.from.clone();
         let probe = match &from {
             Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
@@ -242,7 +229,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
                     }
                 }
             };
-            if self.read_page(seen.leaf, seen.version, skip, take)? {
+            if self.read_page::<V>(seen.leaf, seen.version, skip, take)? {
                 return Ok(());
             }
         }
@@ -250,9 +237,15 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
 
     /// Copies the entries of a leaf with ranks `skip..take`; false if the leaf changed meanwhile.
     #[inline(always)]
-    fn read_page(&mut self, leaf: Node, version: Version, skip: usize, take: usize) -> Result<bool> {
+    fn read_page<V: Search>(
+        &mut self,
+        leaf: Node,
+        version: Version,
+        skip: usize,
+        take: usize,
+    ) -> Result<bool> {
         let tree = self.tree;
-        let (medium, shape) = (tree.region.medium(), &tree.shape);
+        let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
         let link = shape.link(medium, leaf).filter(|link| link.level == 0);
         let mut order = Order::default();
         L::order::<M, S>(medium, shape, leaf, &mut order);

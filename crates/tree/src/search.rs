@@ -17,6 +17,12 @@ use crate::tree::Tree;
 /// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
 /// comparison.
 pub trait Search {
+    /// Lines of a node, if the operation is compiled for one size; 0 for any.
+    const LINES: usize;
+
+    /// Starts reading a node that is about to be searched.
+    fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node);
+
     /// The mask of entries whose keys are to the probe as `WHICH` says (see [`pmem::simd`]), if this search and medium can
     /// make it.
     fn mask<M: Medium, S: Schema, const WHICH: u8>(
@@ -32,6 +38,13 @@ pub trait Search {
 pub struct Scalar;
 
 impl Search for Scalar {
+    const LINES: usize = 0;
+
+    #[inline(always)]
+    fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node) {
+        medium.prefetch(node.0, shape.bytes());
+    }
+
     #[inline(always)]
     fn mask<M: Medium, S: Schema, const WHICH: u8>(
         _medium: &M,
@@ -45,9 +58,16 @@ impl Search for Scalar {
 
 /// Eight comparisons at a time. Used only where [`pmem::simd::available`] says so.
 #[derive(Debug)]
-pub struct Vector(());
+pub struct Vector<const LINES: usize>(());
 
-impl Search for Vector {
+impl<const LINES: usize> Search for Vector<LINES> {
+    const LINES: usize = LINES;
+
+    #[inline(always)]
+    fn prefetch<M: Medium>(_medium: &M, _shape: &Shape, _node: Node) {
+        // The comparison reads all lines at once; more instructions would only leave less room for the next operation's.
+    }
+
     #[inline(always)]
     fn mask<M: Medium, S: Schema, const WHICH: u8>(
         medium: &M,
@@ -74,6 +94,43 @@ impl Search for Vector {
     }
 }
 
+/// Runs an operation with the search that suits processor, medium and size of nodes: `dispatch!(tree, V => body)`.
+///
+/// The body is compiled again for each, the vector ones with the processor's features, so that all of it is inlined.
+macro_rules! dispatch {
+    ($tree:expr, $search:ident => $body:expr) => {{
+        macro_rules! vector {
+            ($lines:literal) => {{
+                type $search = crate::search::Vector<$lines>;
+                #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+                fn run<R>(body: impl FnOnce() -> R) -> R {
+                    body()
+                }
+                // SAFETY: `wide` says so only where `simd::available` found these features.
+                unsafe {
+                    run(
+                        #[inline(always)]
+                        || $body,
+                    )
+                }
+            }};
+        }
+        match $tree.wide {
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Sixteen => vector!(16),
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Eight => vector!(8),
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Any => vector!(0),
+            _ => {
+                type $search = crate::search::Scalar;
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use dispatch;
+
 /// A leaf and the look that the reader took at it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
@@ -97,10 +154,16 @@ pub enum Target<P> {
 }
 
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+    /// The geometry of a node: known to the compiler in operations for one size.
+    #[inline(always)]
+    pub(crate) fn shape_for<V: Search>(&self) -> Shape {
+        if V::LINES == 0 { self.shape } else { L::SHAPES[V::LINES][S::KEY_WORDS - 1] }
+    }
+
     /// Number of separators at or below (for `Below`: strictly below) the target: the child to take.
     #[inline(always)]
     pub(crate) fn child_rank<V: Search>(&self, node: Node, target: Target<S::Probe<'_>>) -> usize {
-        let (medium, shape) = (self.region.medium(), &self.shape);
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         match target {
             Target::Holding(probe) => L::rank::<M, S, V, UP_TO>(medium, shape, node, probe),
             Target::Below(probe) => L::rank::<M, S, V, BELOW>(medium, shape, node, probe),
@@ -111,13 +174,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
 
     /// The child left of separator `rank`, and the entry that leads to it (none for the leftmost child).
     #[inline(always)]
-    pub(crate) fn child(&self, node: Node, leftmost: Node, rank: usize) -> (Node, Option<Entry>) {
+    pub(crate) fn child<V: Search>(&self, node: Node, leftmost: Node, rank: usize) -> (Node, Option<Entry>) {
         if rank == 0 {
             return (leftmost, None);
         }
-        let medium = self.region.medium();
-        let index = L::nth::<M, S>(medium, &self.shape, node, rank - 1);
-        let entry = self.shape.entry(medium, node, index);
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let index = L::nth::<M, S>(medium, shape, node, rank - 1);
+        let entry = shape.entry(medium, node, index);
         (Node::of_payload(entry.payload), Some(entry))
     }
 
@@ -129,7 +192,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         target: Target<S::Probe<'_>>,
         mut low: Option<&mut Option<S::KeyBuf>>,
     ) -> Result<Seen> {
-        let medium = self.region.medium();
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         'restart: loop {
             let mut node = self.root();
             let mut version = self.stripes.read(node.0);
@@ -140,7 +203,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 *low = None;
             }
             for _ in 0..LEVELS_MAX {
-                let link = self.shape.link(medium, node);
+                let link = shape.link(medium, node);
                 let Some(link) = link else {
                     if self.stripes.check(version) {
                         return Err(Error::Corrupt { what: "node", at: node.0 });
@@ -151,8 +214,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                     return Ok(Seen { leaf: node, version });
                 }
                 let rank = self.child_rank::<V>(node, target);
-                let (child, entry) = self.child(node, link.node, rank);
-                medium.prefetch(child.0, self.shape.bytes());
+                let (child, entry) = self.child::<V>(node, link.node, rank);
+                V::prefetch(medium, shape, child);
                 if let (Some(low), Some(entry)) = (low.as_deref_mut(), entry) {
                     S::read_key(medium, entry.key, low.get_or_insert_default());
                 }
@@ -168,20 +231,20 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
 
     #[inline(always)]
     fn get_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let medium = self.region.medium();
+        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         let probe = S::probe(key);
         let mut value = value;
         let mut tries = self.stripes.tries();
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
-            let Some(index) = L::find::<M, S, V>(medium, &self.shape, seen.leaf, probe) else {
+            let Some(index) = L::find::<M, S, V>(medium, shape, seen.leaf, probe) else {
                 if self.stripes.check(seen.version) {
                     return Ok(false);
                 }
                 tries.fail();
                 continue;
             };
-            let entry = self.shape.entry(medium, seen.leaf, index);
+            let entry = shape.entry(medium, seen.leaf, index);
             let sound = value.as_deref_mut().is_none_or(|value| S::read_value(medium, &entry, value));
             if self.stripes.check(seen.version) {
                 return if sound {
@@ -194,23 +257,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-    fn get_vector(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        self.get_with::<Vector>(key, value)
-    }
-
     /// Copies the value of `key` into `value` (if given); false if the key is absent.
     ///
     /// # Errors
     /// `Corrupt` if the path or the record is damaged.
     #[inline]
     pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        #[cfg(target_arch = "x86_64")]
-        if self.vector {
-            // SAFETY: `vector` is set only where `simd::available` found these features.
-            return unsafe { self.get_vector(key, value) };
-        }
-        self.get_with::<Scalar>(key, value)
+        dispatch!(self, V => self.get_with::<V>(key, value))
     }
 }

@@ -8,6 +8,8 @@ use pmem::{Medium, WORD};
 
 /// Most entries of a node: a bitmap word less its valid bit.
 pub const ENTRIES_MAX: usize = 63;
+/// Most lines of a node whose shape is known to the compiler (see [`Shapes`]).
+pub const LINES_MAX: usize = 16;
 /// Most levels of a tree; beyond it a descent is on a damaged path.
 pub const LEVELS_MAX: usize = 24;
 const NODE_TAG: u64 = 0xB7;
@@ -39,6 +41,23 @@ pub struct Shape {
     /// Word number of the first entry.
     pub entries_at: u64,
 }
+
+/// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes.
+pub type Shapes = [[Shape; 2]; LINES_MAX + 1];
+
+/// A layout's [`Shapes`] from its constant function of lines and words of a key.
+macro_rules! shapes {
+    ($shape:path) => {{
+        let mut all = [[$shape(2, 1), $shape(2, 2)]; crate::shape::LINES_MAX + 1];
+        let mut lines = 2;
+        while lines <= crate::shape::LINES_MAX {
+            all[lines] = [$shape(lines as u64, 1), $shape(lines as u64, 2)];
+            lines += 1;
+        }
+        all
+    }};
+}
+pub(crate) use shapes;
 
 /// A link word, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +151,15 @@ pub struct Order {
     index: [u8; ENTRIES_MAX + 1],
 }
 
+#[inline(always)]
+fn bytes(words: [u64; (ENTRIES_MAX + 1) / 8]) -> [u8; ENTRIES_MAX + 1] {
+    let mut bytes = [0; ENTRIES_MAX + 1];
+    for (eight, word) in bytes.chunks_exact_mut(8).zip(words) {
+        eight.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
 impl Default for Order {
     fn default() -> Self {
         Self { count: 0, index: [0; ENTRIES_MAX + 1] }
@@ -139,6 +167,15 @@ impl Default for Order {
 }
 
 impl Order {
+    /// The first `count` of these numbers, eight to a word, each made less than `capacity`: what a damaged node says leads
+    /// nowhere else.
+    #[inline(always)]
+    pub fn of(words: [u64; (ENTRIES_MAX + 1) / 8], count: usize, capacity: usize) -> Self {
+        let index = bytes(words);
+        let index = std::array::from_fn(|i| index[i].min(capacity as u8 - 1));
+        Self { count: count.min(ENTRIES_MAX), index }
+    }
+
     /// Number of entries.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -160,6 +197,35 @@ impl Order {
     #[inline(always)]
     pub fn as_slice(&self) -> &[u8] {
         &self.index[..self.count]
+    }
+
+    /// The numbers with one more at `rank`. (Every place is chosen without a branch: the loops become vector code.)
+    #[inline(always)]
+    pub fn with(&self, rank: usize, number: u8) -> Self {
+        let words = self.words();
+        let up = bytes(std::array::from_fn(|i| words[i] << 8 | if i == 0 { 0 } else { words[i - 1] >> 56 }));
+        let index = std::array::from_fn(|i| {
+            let moved = if i as u8 > rank as u8 { up[i] } else { self.index[i] };
+            if i as u8 == rank as u8 { number } else { moved }
+        });
+        Self { count: (self.count + 1).min(ENTRIES_MAX), index }
+    }
+
+    /// The numbers without the one at `rank`.
+    #[inline(always)]
+    pub fn without(&self, rank: usize) -> Self {
+        let words = self.words();
+        let down =
+            bytes(std::array::from_fn(|i| words[i] >> 8 | if i == 7 { 0 } else { words[i + 1] << 56 }));
+        let index = std::array::from_fn(|i| if (i as u8) < rank as u8 { self.index[i] } else { down[i] });
+        Self { count: self.count.saturating_sub(1), index }
+    }
+
+    /// The numbers, eight to a word; those from [`Order::len`] on mean nothing.
+    #[inline(always)]
+    pub fn words(&self) -> [u64; (ENTRIES_MAX + 1) / 8] {
+        let (eights, _) = self.index.as_chunks::<8>();
+        std::array::from_fn(|i| u64::from_le_bytes(eights[i]))
     }
 
     /// Forgets all entries.

@@ -42,12 +42,25 @@ impl TreeOptions {
     }
 }
 
+/// Which of the compiled searches applies (see `dispatch`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wide {
+    /// One comparison after another.
+    No,
+    /// Vectors, in nodes of any size.
+    Any,
+    /// Vectors, in nodes of eight lines.
+    Eight,
+    /// Vectors, in nodes of sixteen lines.
+    Sixteen,
+}
+
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M, S: Schema, L, D> {
     pub(crate) region: Region<M>,
     pub(crate) shape: Shape,
     pub(crate) stripes: Stripes,
-    pub(crate) vector: bool,
+    pub(crate) wide: Wide,
     pub(crate) keys: AtomicU64,
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
@@ -114,6 +127,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     fn start(region: Region<M>, found: Found, durability: Durability, stripes: usize) -> Result<Self> {
         let shape = L::shape(region.identity().node_lines, S::KEY_WORDS);
         let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
+        let wide = match shape.lines {
+            _ if !vector => Wide::No,
+            8 => Wide::Eight,
+            16 => Wide::Sixteen,
+            _ => Wide::Any,
+        };
         let allocator = Allocator::new(&region);
         region.mark_in_use(durability)?;
         let log = match found {
@@ -126,7 +145,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         };
         let tree = Self {
             shape,
-            vector,
+            wide,
             stripes: Stripes::new(stripes),
             keys: AtomicU64::new(keys),
             counting: AtomicBool::new(false),
@@ -159,13 +178,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Compares keys one after another even where the processor could take eight at a time.
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
-        self.vector = false;
+        self.wide = Wide::No;
         self
     }
 
     /// True if keys are compared eight at a time: plain keys, a medium that shows whole lines, a processor that can.
     pub fn uses_vectors(&self) -> bool {
-        self.vector
+        self.wide != Wide::No
     }
 
     /// Gives a tree without a root (new, or crashed before it had one) an empty leaf.

@@ -10,7 +10,7 @@ pub use sorted::Sorted;
 
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{Edit, Entry, Link, Node, Order, Placed, Shape, Shapes};
 
 /// Where a key is, or would be, in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct Located {
 pub trait Layout: Send + Sync + 'static {
     /// Name used in engines' names.
     const NAME: &'static str;
+
+    /// Its shapes up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.
+    const SHAPES: Shapes;
 
     /// Geometry of a node of `lines` lines with `key_words` words a key.
     fn shape(lines: u64, key_words: usize) -> Shape;

@@ -19,7 +19,7 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape, Shapes, shapes};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Slotted;
 
 const SLOTS_AT: u64 = 1;
 const VALID: u64 = 1;
+/// Most words of a slot array.
+const SLOT_WORDS: usize = (ENTRIES_MAX + 1) / 8;
 
 impl Slotted {
     fn slots_at(node: Node) -> u64 {
@@ -45,31 +47,18 @@ impl Slotted {
         bitmap >> 1 & ((1 << shape.capacity) - 1)
     }
 
-    /// Words of a slot array that holds these entries, `count` first.
-    fn slot_words(entries: impl ExactSizeIterator<Item = u8>) -> impl Iterator<Item = u64> {
-        let count = entries.len();
-        let mut words = [0_u64; (ENTRIES_MAX + 1).div_ceil(8)];
-        words[0] = count as u64;
-        for (rank, index) in entries.enumerate() {
-            let byte = rank + 1;
-            words[byte / 8] |= u64::from(index) << (byte % 8 * 8);
+    /// The slot array that says `order`: its offsets and words.
+    #[inline(always)]
+    fn put_slots(node: Node, order: &Order, to: &mut Vec<(u64, u64)>) {
+        // Byte 0 is the count, so every number moves up by a byte.
+        let mut carried = order.len() as u64;
+        for (i, word) in order.words().into_iter().enumerate().take(order.len() / 8 + 1) {
+            to.push((Self::slots_at(node) + i as u64 * WORD, word << 8 | carried));
+            carried = word >> 56;
         }
-        words.into_iter().take((count + 1).div_ceil(8))
     }
 
-    fn put_slots(node: Node, entries: impl ExactSizeIterator<Item = u8>, to: &mut Vec<(u64, u64)>) {
-        to.extend(
-            Self::slot_words(entries)
-                .enumerate()
-                .map(|(i, word)| (Self::slots_at(node) + i as u64 * WORD, word)),
-        );
-    }
-}
-
-impl Layout for Slotted {
-    const NAME: &'static str = "slot+bitmap";
-
-    fn shape(lines: u64, key_words: usize) -> Shape {
+    const fn shape_of(lines: u64, key_words: usize) -> Shape {
         let words = lines * 8;
         let entry = key_words as u64 + 1;
         let mut capacity = ENTRIES_MAX as u64;
@@ -82,6 +71,16 @@ impl Layout for Slotted {
             }
             capacity -= 1;
         }
+    }
+}
+
+impl Layout for Slotted {
+    const NAME: &'static str = "slot+bitmap";
+
+    const SHAPES: Shapes = shapes!(Self::shape_of);
+
+    fn shape(lines: u64, key_words: usize) -> Shape {
+        Self::shape_of(lines, key_words)
     }
 
     #[inline(always)]
@@ -105,7 +104,7 @@ impl Layout for Slotted {
         if bitmap & VALID != 0 {
             let count = used.count_ones() as usize;
             return bisect::<M, S>(medium, shape, node, probe, count, |rank| {
-                usize::from(Self::slot(medium, node, rank + 1)) % shape.capacity
+                usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1)
             });
         }
         // Only after a crash: the slot array is out of use, every entry is looked at.
@@ -128,7 +127,7 @@ impl Layout for Slotted {
     #[inline(always)]
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
         if medium.word(node.0) & VALID != 0 {
-            return usize::from(Self::slot(medium, node, rank + 1)) % shape.capacity;
+            return usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1);
         }
         let mut order = Order::default();
         Self::order::<M, S>(medium, shape, node, &mut order);
@@ -141,15 +140,11 @@ impl Layout for Slotted {
         let bitmap = medium.word(node.0);
         let used = Self::entries(bitmap, shape);
         if bitmap & VALID != 0 {
-            let count = used.count_ones() as usize;
-            let mut word = medium.word(Self::slots_at(node)) >> 8;
-            for byte in 1..=count {
-                if byte % 8 == 0 {
-                    word = medium.word(Self::slots_at(node) + byte as u64);
-                }
-                order.push(word as u8 % shape.capacity as u8);
-                word >>= 8;
-            }
+            // The numbers without the count before them.
+            let known = SLOT_WORDS.min(shape.capacity / 8 + 1);
+            let word = |i| if i < known { medium.word(Self::slots_at(node) + i as u64 * WORD) } else { 0 };
+            let numbers = std::array::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
+            *order = Order::of(numbers, used.count_ones() as usize, shape.capacity);
             return;
         }
         for index in bits(used) {
@@ -161,7 +156,7 @@ impl Layout for Slotted {
         });
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert<M: Medium>(
         medium: &M,
         shape: &Shape,
@@ -179,27 +174,18 @@ impl Layout for Slotted {
             edit.guard = Some((node.0, bitmap & !VALID));
         }
         edit.fresh.extend(shape.entry_words_at(node, index, entry));
-        let mut slots = [0_u8; ENTRIES_MAX + 1];
-        let old = order.as_slice();
-        slots[..rank].copy_from_slice(&old[..rank]);
-        slots[rank] = index as u8;
-        slots[rank + 1..=old.len()].copy_from_slice(&old[rank..]);
-        Self::put_slots(node, slots[..=old.len()].iter().copied(), &mut edit.guarded);
+        Self::put_slots(node, &order.with(rank, index as u8), &mut edit.guarded);
         edit.switch.push((node.0, bitmap | VALID | 1 << (index + 1)));
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
         edit.start(node, shape.bytes());
         let bitmap = medium.word(node.0);
         if bitmap & VALID != 0 {
             edit.guard = Some((node.0, bitmap & !VALID));
         }
-        let mut slots = [0_u8; ENTRIES_MAX + 1];
-        let old = order.as_slice();
-        slots[..rank].copy_from_slice(&old[..rank]);
-        slots[rank..old.len() - 1].copy_from_slice(&old[rank + 1..]);
-        Self::put_slots(node, slots[..old.len() - 1].iter().copied(), &mut edit.guarded);
+        Self::put_slots(node, &order.without(rank), &mut edit.guarded);
         edit.switch.push((node.0, (bitmap | VALID) & !(1 << (order.at(rank) + 1))));
     }
 
@@ -219,9 +205,9 @@ impl Layout for Slotted {
         // Newcomers go where nothing is; only if that does not suffice, over entries that leave the node.
         let all = (1_u64 << shape.capacity) - 1;
         let mut places = bits(!old & all).chain(bits(old & !kept & all));
-        let mut slots = [0_u8; ENTRIES_MAX + 1];
+        let mut order = Order::default();
         let mut bitmap = VALID;
-        for (rank, placed) in entries.iter().enumerate() {
+        for placed in entries {
             let index = match placed.kept {
                 Some(index) => usize::from(index),
                 None => {
@@ -231,11 +217,11 @@ impl Layout for Slotted {
                     index
                 }
             };
-            slots[rank] = index as u8;
+            order.push(index as u8);
             bitmap |= 1 << (index + 1);
         }
         let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        Self::put_slots(node, slots[..entries.len()].iter().copied(), words);
+        Self::put_slots(node, &order, words);
         words.push((node.0 + shape.link_at * WORD, link.word()));
         words.push((node.0, bitmap));
         if existing {

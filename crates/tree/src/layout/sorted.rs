@@ -14,19 +14,28 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape, Shapes, shapes};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Sorted;
 
+impl Sorted {
+    const fn shape_of(lines: u64, key_words: usize) -> Shape {
+        let entries_at = 2;
+        let fitting = (lines * 8 - entries_at) / (key_words as u64 + 1);
+        let capacity = if fitting < ENTRIES_MAX as u64 { fitting as usize } else { ENTRIES_MAX };
+        Shape { lines, key_words, capacity, link_at: 1, entries_at }
+    }
+}
+
 impl Layout for Sorted {
     const NAME: &'static str = "sorted";
 
+    const SHAPES: Shapes = shapes!(Self::shape_of);
+
     fn shape(lines: u64, key_words: usize) -> Shape {
-        let entries_at = 2;
-        let capacity = ((lines * 8 - entries_at) / (key_words as u64 + 1)).min(ENTRIES_MAX as u64) as usize;
-        Shape { lines, key_words, capacity, link_at: 1, entries_at }
+        Self::shape_of(lines, key_words)
     }
 
     #[inline(always)]
@@ -60,13 +69,13 @@ impl Layout for Sorted {
         rank
     }
 
+    #[inline(always)]
     fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
-        order.clear();
-        for index in 0..Self::count(medium, shape, node) {
-            order.push(index as u8);
-        }
+        let numbers = std::array::from_fn(|i| 0x0706_0504_0302_0100 + i as u64 * 0x0808_0808_0808_0808);
+        *order = Order::of(numbers, Self::count(medium, shape, node), ENTRIES_MAX + 1);
     }
 
+    #[inline(always)]
     fn insert<M: Medium>(
         medium: &M,
         shape: &Shape,
@@ -89,6 +98,7 @@ impl Layout for Sorted {
         edit.switch.push((node.0, order.len() as u64 + 1));
     }
 
+    #[inline(always)]
     fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
         edit.start(node, shape.bytes());
         let words = shape.entry_words();
