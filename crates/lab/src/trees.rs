@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use pmem::native::{FenceOp, FlushOp};
 use pmem::{Durability, Native};
+use tree::layout::Layout;
 use tree::{Slotted, Sorted, Tree, TreeOptions, Volatile, WriteAtomic};
 
 use crate::Error;
@@ -66,6 +67,10 @@ pub struct Report {
     pub read_ns: f64,
     /// A dependent read, then store, flush, fence, ns.
     pub flush_ns: f64,
+    /// A dependent read within as many bytes as a tree's inner nodes have, ns: near R if the caches do not hold them.
+    pub inner_ns: f64,
+    /// Those bytes.
+    pub inner_bytes: u64,
     /// One row a contender.
     pub rows: Vec<Row>,
 }
@@ -94,6 +99,11 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     progress("measuring the floor");
     let floor_medium = open(options, "floor", floor_bytes * 2, Durability::Power)?;
     let floor = Floor::prepare(&floor_medium, floor_bytes, options.seed)?;
+    // Of leaves 70 % full, one separator each in inner nodes 70 % full.
+    let leaf = Slotted::shape(options.node_lines[0], 1).capacity as u64 * 7 / 10;
+    let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
+    let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
+    let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
     let mut contenders = contenders(options, floor_bytes)?;
     let mut keys = keys(options.seed, 0, options.keys);
     fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
@@ -102,10 +112,11 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         progress(&format!("loading {}", contender.name()));
         measure(contender.as_mut(), times, "load", &keys, |c| c.insert(&keys), options.keys)?;
     }
-    let (mut reads, mut flushes) = (Vec::new(), Vec::new());
+    let (mut reads, mut flushes, mut inners) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds {
         progress(&format!("round {} of {}", round + 1, options.rounds));
         reads.push(floor.read_ns(&floor_medium, operations.max(1_000_000)));
+        inners.push(inner.read_ns(&inner_medium, operations.max(1_000_000)));
         flushes.push(floor.flush_ns(&floor_medium, operations.max(1_000_000)));
         let mut random = fastrand::Rng::with_seed(options.seed + 1 + round as u64);
         let hits: Vec<u64> = (0..operations).map(|_| keys[random.usize(..keys.len())]).collect();
@@ -146,6 +157,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         flush: format!("{:?}", floor_medium.flush_op()),
         read_ns: median(reads),
         flush_ns: median(flushes),
+        inner_ns: median(inners),
+        inner_bytes,
         rows,
     })
 }
@@ -243,8 +256,12 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "floor: R = {:.0} ns (dependent read), F = {:.0} ns (and store, flush, fence)\n",
-            self.read_ns, self.flush_ns
+            "floor: R = {:.0} ns (dependent read), F = {:.0} ns (and store, flush, fence); {:.0} ns for a dependent read in \
+             the {:.1} MB of a tree's inner nodes\n",
+            self.read_ns,
+            self.flush_ns,
+            self.inner_ns,
+            self.inner_bytes as f64 / 1e6
         )?;
         write!(f, "{:20}", "ns (xR, xF)")?;
         for (operation, _) in OPERATIONS {

@@ -1,7 +1,7 @@
 //! Vector comparison of a node's keys: the one place that looks at durable lines as vectors.
 //!
-//! Entries of a node are pairs of words (key, payload) from some 16-byte aligned place on; four to a line. A mask has
-//! bit `4 * line + i` set for the `i`-th pair of a line. Results are used only after the reader's second look at the
+//! Entries of a node are pairs of words (key, payload) from some 16-byte aligned place on, four to a line: [`pair_mask`] has
+//! bit `4 * line + i` set for the `i`-th pair of a line. Or keys stand in a column: [`key_mask`] has a bit for each. Results are used only after the reader's second look at the
 //! node's stripe, so a line that changes under the load is never believed.
 
 use crate::medium::Line;
@@ -50,12 +50,7 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
             // SAFETY: the caller's promise, passed on.
             part |= unsafe { two_lines::<WHICH>(&pair[0], &pair[1], needle, evens) } << (8 * i);
         }
-        // SAFETY: no instruction at all. Seen whole, the compiler puts the masks together in a vector, byte after byte,
-        // which takes longer than all the comparisons.
-        unsafe {
-            std::arch::asm!("/* {0} */", inout(reg) part, options(pure, nomem, nostack, preserves_flags))
-        };
-        mask |= part << (32 * i);
+        mask |= apart(part) << (32 * i);
     }
     if let [last] = odd {
         // SAFETY: the caller's promise, passed on.
@@ -63,6 +58,63 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
         mask |= (twice & 0xF) << (8 * pairs.len());
     }
     mask
+}
+
+/// Compares `count` key words from word `first` of the lines on, at most 64, with `probe`: the mask of keys that are as `WHICH`
+/// says, and whatever it likes beyond them. The lines must hold as many words, made a multiple of eight.
+///
+/// # Safety
+/// The processor must have the features that [`available`] asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usize, probe: u64) -> u64 {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_set1_epi64};
+    let eights = count.div_ceil(8);
+    assert!(count <= 64 && first + eights * 8 <= lines.len() * 8, "keys outside their node");
+    // SAFETY: avx512f, by the caller's promise.
+    let needle = unsafe { _mm512_set1_epi64(probe as i64) };
+    let mut mask = 0;
+    for half in 0..2 {
+        let mut part = 0;
+        for i in half * 4..eights.min(half * 4 + 4) {
+            // SAFETY: the place lies inside the lines, as the assertion above says.
+            let place = unsafe { lines.as_ptr().cast::<u64>().add(first + i * 8) };
+            // SAFETY: 64 readable bytes of the lines; a torn load is caught by the stripe's second look.
+            let keys = unsafe { _mm512_loadu_si512(place.cast()) };
+            // SAFETY: avx512f, by the caller's promise.
+            part |= unsafe { compare::<WHICH>(keys, needle) } << (8 * (i % 4));
+        }
+        mask |= apart(part) << (32 * half);
+    }
+    mask
+}
+
+/// Its argument. The compiler, seeing eight masks put together, does it in a vector, byte after byte, which takes longer than
+/// all the comparisons; this keeps four of them from the other four.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn apart(mut part: u64) -> u64 {
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) part, options(pure, nomem, nostack, preserves_flags)) };
+    part
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn compare<const WHICH: u8>(
+    keys: std::arch::x86_64::__m512i,
+    needle: std::arch::x86_64::__m512i,
+) -> u64 {
+    use std::arch::x86_64::{_mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask};
+    let mask = match WHICH {
+        // SAFETY: avx512f, by the caller's promise.
+        BELOW => unsafe { _mm512_cmplt_epu64_mask(keys, needle) },
+        // SAFETY: as above.
+        EQUAL => unsafe { _mm512_cmpeq_epu64_mask(keys, needle) },
+        // SAFETY: as above.
+        _ => unsafe { _mm512_cmple_epu64_mask(keys, needle) },
+    };
+    u64::from(mask)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -73,25 +125,15 @@ unsafe fn two_lines<const WHICH: u8>(
     needle: std::arch::x86_64::__m512i,
     evens: std::arch::x86_64::__m512i,
 ) -> u64 {
-    use std::arch::x86_64::{
-        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
-        _mm512_load_si512, _mm512_permutex2var_epi64,
-    };
+    use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_permutex2var_epi64};
     // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
     let low = unsafe { _mm512_load_si512(std::ptr::from_ref(first).cast::<__m512i>()) };
     // SAFETY: as above.
     let high = unsafe { _mm512_load_si512(std::ptr::from_ref(second).cast::<__m512i>()) };
     // SAFETY: avx512f, by the caller's promise.
     let keys = unsafe { _mm512_permutex2var_epi64(low, evens, high) };
-    let mask = match WHICH {
-        // SAFETY: avx512f, by the caller's promise.
-        BELOW => unsafe { _mm512_cmplt_epu64_mask(keys, needle) },
-        // SAFETY: as above.
-        EQUAL => unsafe { _mm512_cmpeq_epu64_mask(keys, needle) },
-        // SAFETY: as above.
-        _ => unsafe { _mm512_cmple_epu64_mask(keys, needle) },
-    };
-    u64::from(mask)
+    // SAFETY: passed on.
+    unsafe { compare::<WHICH>(keys, needle) }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -130,6 +172,15 @@ mod tests {
                 let equal = unsafe { pair_mask::<EQUAL>(&lines, probe) };
                 // SAFETY: as above.
                 let up_to = unsafe { pair_mask::<UP_TO>(&lines, probe) };
+                for first in [0, 2, 3, 8] {
+                    let keys = (8 * count).saturating_sub(first).min(64) / 8 * 8;
+                    // SAFETY: as above.
+                    let mask = unsafe { key_mask::<UP_TO>(&lines, first, keys, probe) };
+                    for i in 0..keys {
+                        let key = lines[(first + i) / 8].0[(first + i) % 8].load(Ordering::Relaxed);
+                        assert_eq!(mask >> i & 1 == 1, key <= probe);
+                    }
+                }
                 for pair in 0..64 {
                     let key = ((pair as u64 * 7919) % 64) << 58;
                     let there = pair < 4 * count;

@@ -93,8 +93,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let edit = &mut writer.edits[0];
         edit.start(leaf, self.shape.bytes());
         edit.independent = true;
-        let at = self.shape.key_at(leaf, index);
-        edit.switch.extend(S::replace(&old, &new).map(|(number, word)| (at + number * pmem::WORD, word)));
+        let place = |(number, word)| (self.shape.entry_word_at(leaf, index, number), word);
+        edit.switch.extend(S::replace(&old, &new).map(place));
         self.change(writer, 1)
     }
 

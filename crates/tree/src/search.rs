@@ -64,8 +64,14 @@ impl<const LINES: usize> Search for Vector<LINES> {
     const LINES: usize = LINES;
 
     #[inline(always)]
-    fn prefetch<M: Medium>(_medium: &M, _shape: &Shape, _node: Node) {
-        // The comparison reads all lines at once; more instructions would only leave less room for the next operation's.
+    fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node) {
+        // The comparison reads all keys at once. Payloads in a column of their own would be missed after it.
+        if shape.payload_step == 1 {
+            medium.prefetch(
+                node.0 + shape.payloads_at / 8 * pmem::LINE,
+                shape.bytes() - shape.payloads_at / 8 * pmem::LINE,
+            );
+        }
     }
 
     #[inline(always)]
@@ -78,17 +84,27 @@ impl<const LINES: usize> Search for Vector<LINES> {
         if !S::PLAIN {
             return None;
         }
-        let first_line = shape.entries_at / 8;
-        let lines = medium.lines(node.0 + first_line * pmem::LINE, (shape.lines - first_line) as usize)?;
-        let before = shape.entries_at % 8 / 2;
         #[cfg(target_arch = "x86_64")]
         {
-            // SAFETY: operations are entered with `Vector` only after `simd::available` was asked (see `tree`).
-            Some(unsafe { pmem::simd::pair_mask::<WHICH>(lines, S::plain(probe)) } >> before)
+            use pmem::simd::{key_mask, pair_mask};
+            let probe = S::plain(probe);
+            if shape.key_step == 1 {
+                let lines = medium.lines(node.0, shape.lines as usize)?;
+                // SAFETY: operations are entered with `Vector` only after `simd::available` was asked (see `dispatch`).
+                return Some(unsafe {
+                    key_mask::<WHICH>(lines, shape.keys_at as usize, shape.capacity, probe)
+                });
+            }
+            let first_line = shape.keys_at / 8;
+            let lines =
+                medium.lines(node.0 + first_line * pmem::LINE, (shape.lines - first_line) as usize)?;
+            let before = shape.keys_at % 8 / 2;
+            // SAFETY: as above.
+            Some(unsafe { pair_mask::<WHICH>(lines, probe) } >> before)
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            let _ = (lines, before, probe);
+            let _ = (medium, shape, node, probe);
             None
         }
     }

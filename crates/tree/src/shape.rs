@@ -1,8 +1,8 @@
 //! The geometry of a node, its entries, and the edit.
 //!
 //! A node is `lines` cache lines. Every layout has a link word (leaf: right sibling; inner: leftmost child) whose upper 16
-//! bits carry a tag and the node's level, and an array of entries: key words, then one payload word (leaf: value or
-//! record; inner: child). What else there is, and in which order entries lie, is the layout's affair.
+//! bits carry a tag and the node's level, and entries: key words and one payload word (leaf: value or record; inner:
+//! child), side by side or in two columns. What else there is, and in which order entries lie, is the layout's affair.
 
 use pmem::{Medium, WORD};
 
@@ -38,8 +38,14 @@ pub struct Shape {
     pub capacity: usize,
     /// Word number of the link.
     pub link_at: u64,
-    /// Word number of the first entry.
-    pub entries_at: u64,
+    /// Word number of the first entry's key.
+    pub keys_at: u64,
+    /// Words from one key to the next.
+    pub key_step: u64,
+    /// Word number of the first entry's payload.
+    pub payloads_at: u64,
+    /// Words from one payload to the next.
+    pub payload_step: u64,
 }
 
 /// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes.
@@ -107,13 +113,23 @@ impl Shape {
     /// Offset of an entry's first key word.
     #[inline(always)]
     pub fn key_at(&self, node: Node, index: usize) -> u64 {
-        node.0 + (self.entries_at + index as u64 * self.entry_words()) * WORD
+        node.0 + (self.keys_at + index as u64 * self.key_step) * WORD
     }
 
     /// Offset of an entry's payload word.
     #[inline(always)]
     pub fn payload_at(&self, node: Node, index: usize) -> u64 {
-        self.key_at(node, index) + self.key_words as u64 * WORD
+        node.0 + (self.payloads_at + index as u64 * self.payload_step) * WORD
+    }
+
+    /// Offset of word `number` of an entry: its key's words, then its payload.
+    #[inline(always)]
+    pub fn entry_word_at(&self, node: Node, index: usize, number: u64) -> u64 {
+        if number < self.key_words as u64 {
+            self.key_at(node, index) + number * WORD
+        } else {
+            self.payload_at(node, index)
+        }
     }
 
     /// Reads an entry.
@@ -125,16 +141,18 @@ impl Shape {
     }
 
     /// An entry's words with their offsets.
+    #[inline(always)]
     pub fn entry_words_at(
         &self,
         node: Node,
         index: usize,
         entry: &Entry,
     ) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let at = self.key_at(node, index);
         let keys = self.key_words;
-        let words = [entry.key[0], if keys == 2 { entry.key[1] } else { entry.payload }, entry.payload];
-        words.into_iter().take(keys + 1).enumerate().map(move |(i, word)| (at + i as u64 * WORD, word))
+        let [first, second] = entry.key;
+        let key_at = self.key_at(node, index);
+        let words = [(key_at, first), (key_at + WORD, second)];
+        words.into_iter().take(keys).chain([(self.payload_at(node, index), entry.payload)])
     }
 
     /// Reads a node's link; `None` if there is no node.
@@ -257,6 +275,29 @@ pub struct Placed {
     pub entry: Entry,
 }
 
+/// Words in use that go to another place in their node, as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Offset of the first.
+    pub from: u64,
+    /// Where it goes.
+    pub to: u64,
+    /// How many words.
+    pub words: u64,
+}
+
+impl Move {
+    /// The offsets (from, to) of every word, in an order in which no word is stored to before it was moved itself.
+    #[inline(always)]
+    pub fn each(self) -> impl Iterator<Item = (u64, u64)> {
+        let up = self.to > self.from;
+        (0..self.words).map(move |i| {
+            let offset = WORD * if up { self.words - 1 - i } else { i };
+            (self.from + offset, self.to + offset)
+        })
+    }
+}
+
 /// What a layout wants written, in the classes that matter to a discipline. All pairs are (offset, word).
 #[derive(Debug, Default)]
 pub struct Edit {
@@ -270,6 +311,8 @@ pub struct Edit {
     pub guard: Option<(u64, u64)>,
     /// Words that mean something only while the guard's valid bit is set.
     pub guarded: Vec<(u64, u64)>,
+    /// Words in use that move; as if each stood in `switch`, before all others.
+    pub moves: Vec<Move>,
     /// Words in use, to be overwritten: the change becomes true with them.
     pub switch: Vec<(u64, u64)>,
     /// Each switch word alone leaves a state that means the same as before or after.
@@ -284,6 +327,7 @@ impl Edit {
         self.fresh.clear();
         self.guard = None;
         self.guarded.clear();
+        self.moves.clear();
         self.switch.clear();
         self.independent = false;
     }

@@ -54,7 +54,7 @@ fn slots(bytes: u64) -> (u64, u64) {
 
 /// Lines of entry number `index`: two for a three-word entry that straddles.
 fn entry_lines(shape: &Shape, index: u64) -> u64 {
-    lines_of_words(shape.entries_at + index * shape.entry_words(), shape.entry_words())
+    lines_of_words(shape.keys_at + index * shape.entry_words(), shape.entry_words())
 }
 
 /// Keys whose ranks come in a mixed order.

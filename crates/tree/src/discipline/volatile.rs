@@ -22,9 +22,13 @@ impl Discipline for Volatile {
         allocator: &mut Allocator,
         edits: &[Edit],
     ) -> Result<()> {
+        let medium = region.medium();
         for edit in edits {
+            for (from, to) in edit.moves.iter().flat_map(|words| words.each()) {
+                medium.copy(to, medium.word(from));
+            }
             for (at, word) in edit.fresh.iter().chain(&edit.guarded).chain(&edit.switch) {
-                region.medium().copy(*at, *word);
+                medium.copy(*at, *word);
             }
         }
         allocator.flip(region);

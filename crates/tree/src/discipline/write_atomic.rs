@@ -41,7 +41,7 @@ impl Discipline for WriteAtomic {
         edits: &[Edit],
     ) -> Result<()> {
         match edits {
-            [edit] if edit.switch.len() == 1 || edit.independent => {
+            [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
                 commit_in_place(region, log, allocator, edit);
                 Ok(())
             }
@@ -88,6 +88,9 @@ fn commit_through_log<M: Medium>(
         if log.touches(edit.node.0, edit.bytes) {
             logged.extend_from_slice(&edit.fresh);
         }
+        logged.extend(
+            edit.moves.iter().flat_map(|words| words.each()).map(|(from, to)| (to, medium.word(from))),
+        );
         logged.extend(edit.guarded.iter().chain(&edit.switch));
     }
     if logged.len() > log.capacity() {

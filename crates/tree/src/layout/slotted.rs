@@ -65,9 +65,18 @@ impl Slotted {
         loop {
             let link_at = SLOTS_AT + (capacity + 1).div_ceil(8);
             // An even number of words before entries of two words keeps each of them inside a line.
-            let entries_at = if entry == 2 { (link_at + 1).next_multiple_of(2) } else { link_at + 1 };
-            if entries_at + capacity * entry <= words {
-                return Shape { lines, key_words, capacity: capacity as usize, link_at, entries_at };
+            let keys_at = if entry == 2 { (link_at + 1).next_multiple_of(2) } else { link_at + 1 };
+            if keys_at + capacity * entry <= words {
+                return Shape {
+                    lines,
+                    key_words,
+                    capacity: capacity as usize,
+                    link_at,
+                    keys_at,
+                    key_step: entry,
+                    payloads_at: keys_at + key_words as u64,
+                    payload_step: entry,
+                };
             }
             capacity -= 1;
         }

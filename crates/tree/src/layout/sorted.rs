@@ -3,8 +3,11 @@
 //! ```text
 //! word 0   number of entries
 //! word 1   link
-//! word 2…  entries in key order
+//! word 2…  keys, in order
+//! then     payloads, in the same order
 //! ```
+//!
+//! In columns: a search reads the keys and one payload, half of the node.
 //!
 //! An insert or a delete moves half of the entries on average: cheap in memory, dear where every word must be durable.
 
@@ -14,7 +17,7 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape, Shapes, shapes};
+use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Move, Node, Order, Placed, Shape, Shapes, shapes};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -22,10 +25,13 @@ pub struct Sorted;
 
 impl Sorted {
     const fn shape_of(lines: u64, key_words: usize) -> Shape {
-        let entries_at = 2;
-        let fitting = (lines * 8 - entries_at) / (key_words as u64 + 1);
-        let capacity = if fitting < ENTRIES_MAX as u64 { fitting as usize } else { ENTRIES_MAX };
-        Shape { lines, key_words, capacity, link_at: 1, entries_at }
+        let keys_at = 2;
+        let fitting = (lines * 8 - keys_at) / (key_words as u64 + 1);
+        let capacity = if fitting < ENTRIES_MAX as u64 { fitting } else { ENTRIES_MAX as u64 };
+        let key_step = key_words as u64;
+        let payloads_at = keys_at + capacity * key_step;
+        let capacity = capacity as usize;
+        Shape { lines, key_words, capacity, link_at: 1, keys_at, key_step, payloads_at, payload_step: 1 }
     }
 }
 
@@ -77,7 +83,7 @@ impl Layout for Sorted {
 
     #[inline(always)]
     fn insert<M: Medium>(
-        medium: &M,
+        _medium: &M,
         shape: &Shape,
         node: Node,
         order: &Order,
@@ -86,27 +92,22 @@ impl Layout for Sorted {
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let words = shape.entry_words();
-        let (from, to) = (shape.key_at(node, rank), shape.key_at(node, order.len()));
-        // From the end downwards, so that carrying the words out in order never overwrites one still to be moved.
-        let mut at = to;
-        while at > from {
-            at -= WORD;
-            edit.switch.push((at + words * WORD, medium.word(at)));
-        }
+        shift(shape, node, (rank, order.len()), rank + 1, edit);
         edit.switch.extend(shape.entry_words_at(node, rank, entry));
         edit.switch.push((node.0, order.len() as u64 + 1));
     }
 
     #[inline(always)]
-    fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
+    fn remove<M: Medium>(
+        _medium: &M,
+        shape: &Shape,
+        node: Node,
+        order: &Order,
+        rank: usize,
+        edit: &mut Edit,
+    ) {
         edit.start(node, shape.bytes());
-        let words = shape.entry_words();
-        let mut at = shape.key_at(node, rank + 1);
-        while at < shape.key_at(node, order.len()) {
-            edit.switch.push((at - words * WORD, medium.word(at)));
-            at += WORD;
-        }
+        shift(shape, node, (rank + 1, order.len()), rank, edit);
         edit.switch.push((node.0, order.len() as u64 - 1));
     }
 
@@ -133,4 +134,18 @@ impl Layout for Sorted {
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
         (medium.word(node.0) > shape.capacity as u64).then_some("more entries than a node holds")
     }
+}
+
+/// Moves the entries with ranks `from..end` to ranks from `to` on.
+#[inline(always)]
+fn shift(shape: &Shape, node: Node, (from, end): (usize, usize), to: usize, edit: &mut Edit) {
+    let entries = (end - from) as u64;
+    edit.moves.extend([
+        Move {
+            from: shape.key_at(node, from),
+            to: shape.key_at(node, to),
+            words: entries * shape.key_words as u64,
+        },
+        Move { from: shape.payload_at(node, from), to: shape.payload_at(node, to), words: entries },
+    ]);
 }
