@@ -57,6 +57,8 @@ fn campaigns(seed: u64) -> Vec<Step> {
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     Step::new("cargo build --release").run()?;
+    // No seed changes these: once, and deeper than `test` goes.
+    crate::test::models(3).run()?;
     let mut done = 0;
     for seed in options.seed.. {
         println!("\n== soak: seed {seed}");

@@ -15,8 +15,18 @@ pub fn run() -> Outcome {
         Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
         Step::new("cargo build --release"),
         Step::new("cargo test --workspace").with("BRISTLECONE_PY", target().join("py").display().to_string()),
+        models(2),
     ];
     steps.iter().try_for_each(Step::run)?;
     println!("\n== all checks passed");
     Ok(())
+}
+
+/// The models of the protocols between threads, explored with at most so many preemptions. They are built apart, because
+/// the model checker's flag would build everything anew.
+pub fn models(preemptions: u32) -> Step {
+    let folder = target().join("loom");
+    let line =
+        format!("cargo test --package bristlecone-pmem --lib --target-dir {} model::", folder.display());
+    Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())
 }

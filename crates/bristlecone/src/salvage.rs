@@ -5,14 +5,14 @@
 //! header is damaged, whatever bears a record's tag and checksum. A key is taken from the surest source that has it. The
 //! last source may bring back deleted keys, so its keys are counted apart.
 //!
-//! The damaged store is only read.
+//! The damaged store is only read: its file may be read-only, and nothing of it changes.
 
 use std::fs::File;
 use std::path::Path;
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
-use pmem::{Durability, Medium, Native, Region, record};
+use pmem::{Medium, Native, Region, record};
 use tree::layout::Layout;
 use tree::shape::{Node, Order, Shape};
 use tree::{Keyed, Prefixed, Schema, Slotted, Words};
@@ -45,21 +45,21 @@ pub struct SalvageReport {
 /// `Option` if `new_dir` already has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     let path = dir.join(FILE_NAME);
-    let file = match File::options().read(true).write(true).open(&path) {
+    let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::Missing { path: dir.to_owned() });
         }
         Err(source) => return Err(io("cannot open", &path, source)),
     };
-    pmem::native::lock(&file, &path)?;
+    pmem::native::lock_for_reading(&file, &path)?;
     if new_dir.join(FILE_NAME).exists() {
         return Err(Error::Option(format!(
-            "{} already holds a store: name a directory without one",
+            "{} already holds a store: name a directory that has no store yet",
             new_dir.display()
         )));
     }
-    let medium = Native::map(file, &path, 0, Durability::Process)?;
+    let medium = Native::map_read_only(file, &path)?;
     let (identity, geometry, superblock_lost) = match pmem::region::describe(&medium, &path) {
         Ok((identity, geometry)) => (identity, geometry, false),
         Err(_) => (guess(&medium), Geometry::default(), true),

@@ -188,7 +188,7 @@ where
         self.engine.len()
     }
 
-    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    /// Makes everything acknowledged survive the machine, as far as the medium can. If that fails, later writes are refused.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()
     }
@@ -208,7 +208,8 @@ where
         self.engine.clear()
     }
 
-    /// Closes cleanly. Other clones stay readable; their writes are refused. Dropping the last clone does the same.
+    /// Closes cleanly. Other clones stay readable; their writes are refused, even if it fails. Dropping the last clone does
+    /// the same.
     pub fn close(&self) -> Result<()> {
         self.engine.close()
     }

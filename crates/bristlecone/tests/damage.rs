@@ -1,7 +1,7 @@
 //! Damaged, foreign, truncated, newer, locked and full stores: a clear error or a sound answer, never a panic, nothing lost.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bristlecone::place::FILE_NAME;
@@ -334,4 +334,110 @@ fn a_full_store_refuses_writes_and_goes_on_reading_and_deleting() {
         store.put(&key(n), &vec![2; 3000]).unwrap();
     }
     assert!(store.check().unwrap().problems.is_empty());
+}
+
+/// What must not change of a file that is only read.
+fn trace(path: &Path) -> (Vec<u8>, u64, u64, std::time::SystemTime, (i64, i64)) {
+    let meta = fs::metadata(path).unwrap();
+    let changed = (meta.ctime(), meta.ctime_nsec());
+    (fs::read(path).unwrap(), meta.len(), meta.blocks(), meta.modified().unwrap(), changed)
+}
+
+/// How this process has `path` open and mapped: access modes of descriptors (0: read), protections of mappings.
+fn holds(path: &Path) -> (Vec<u8>, Vec<String>) {
+    let path = path.canonicalize().unwrap();
+    let mut modes = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        if fs::read_link(entry.path()).is_ok_and(|target| target == path) {
+            let number = entry.file_name().into_string().unwrap();
+            let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+            modes.push(flags.trim().as_bytes().last().unwrap() - b'0');
+        }
+    }
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let own = maps.lines().filter(|line| line.ends_with(path.to_str().unwrap()));
+    (modes, own.map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect())
+}
+
+#[test]
+fn salvage_changes_nothing_of_the_damaged_store() {
+    // Both kinds of file system: one allocates pages for holes that are read through a mapping, the other does not.
+    for dir in [scratch(), tempfile::tempdir().unwrap()] {
+        let (made, whole) = made();
+        let path = dir.path().join(FILE_NAME);
+        // Sparse, with a superblock, and neither end nor length on a page.
+        let content = fs::read(&whole).unwrap();
+        drop(made);
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(content.len() as u64 + (8 << 20) + 777).unwrap();
+        for (at, page) in content.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|b| *b != 0)) {
+            file.write_all_at(page, at as u64 * 4096).unwrap();
+        }
+        file.write_all_at(b"tail", content.len() as u64 + (8 << 20) + 773).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o555)).unwrap();
+        let before = trace(&path);
+        assert!(before.2 * 512 < before.1, "the file is sparse");
+        let rescued = scratch();
+        let told = std::cell::Cell::new(0);
+        let report = salvage(dir.path(), rescued.path(), &|_| {
+            let (modes, protections) = holds(&path);
+            assert_eq!(modes, [0], "open for reading alone");
+            assert!(
+                !protections.is_empty() && protections.iter().all(|p| p.starts_with("r--")),
+                "{protections:?}"
+            );
+            told.set(told.get() + 1);
+        })
+        .unwrap();
+        assert!(told.get() > 0 && !report.superblock_lost);
+        assert!(trace(&path) == before);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no file beside it either");
+        assert_all_there(&open(rescued.path()).unwrap());
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn salvage_reads_files_of_any_length_to_their_last_byte() {
+    let (dir, path) = made();
+    let whole = fs::read(&path).unwrap();
+    let mut before = 0;
+    for len in [0, 1, 4095, 4097, 20_480, 300_001, 560_001, whole.len() - 4097, whole.len() - 1, whole.len()]
+    {
+        fs::write(&path, &whole[..len]).unwrap();
+        let rescued = scratch();
+        let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+        let found = report.from_leaves + report.from_records + report.from_damaged_chunks;
+        assert!(found >= before, "{len} bytes hold {found} keys, fewer held {before}");
+        before = found;
+        let store = open(rescued.path()).unwrap();
+        for pair in store.scan(..) {
+            let (key, value) = pair.unwrap();
+            assert!(key == b"large" || (0..KEYS).any(|n| self::key(n) == key && expected(n) == value));
+        }
+    }
+    assert_eq!(before, KEYS + 1);
+}
+
+#[test]
+fn every_message_that_names_salvage_names_its_directory_alike() {
+    use pmem::Error as E;
+    let path = PathBuf::from("store");
+    let all = [
+        E::Foreign { path: path.clone(), why: "it does not begin with a superblock" },
+        E::Corrupt { what: "record", at: 64 },
+        E::Superblock { path: path.clone() },
+        E::Dirty,
+        E::Truncated { path, found: 1, expected: 2 },
+    ];
+    for error in all {
+        let text = error.to_string();
+        assert!(text.contains("`check --salvage NEW_DIR` to copy every intact record"), "{text}");
+        assert!(text.ends_with("(NEW_DIR: a directory that has no store yet)"), "{text}");
+    }
 }

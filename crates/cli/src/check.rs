@@ -21,7 +21,7 @@ Examples:
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Copy every intact record into a new store in this directory; the damaged one is only read.
+    /// Copy every intact record into a new store in this directory, which has no store yet; the damaged one is only read.
     #[arg(long, value_name = "NEW_DIR")]
     salvage: Option<PathBuf>,
 }

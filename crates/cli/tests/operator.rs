@@ -110,6 +110,18 @@ fn a_read_only_file_system_is_named_as_the_reason() {
     assert!(told.ends_with(&format!("cannot make directory new: {reason}\n")), "{told}");
 }
 
+#[test]
+fn a_store_on_a_read_only_file_system_is_salvaged_holes_and_all() {
+    // Once, salvage opened the file for writing and filled its holes: here a gigabyte on a disk of 8 MiB.
+    let output = on_small_disk(
+        "R=$(mktemp -d); $B put a b --dir s && truncate -s 1G s/store.bristlecone && mount -o remount,ro \"$D\"
+         stat -c '%s %b' s/store.bristlecone > $R/before; $B check --salvage $R/new --dir s > $R/report; echo salvage $?
+         stat -c '%s %b' s/store.bristlecone | cmp - $R/before; echo same $?
+         $B get a --dir $R/new; rm -r $R",
+    );
+    assert_eq!(stdout(&output), "salvage 0\nsame 0\nb\n", "{output:?}");
+}
+
 fn destroy_superblocks(store: &Path) {
     let file = fs::File::options().write(true).open(store.join("store.bristlecone")).unwrap();
     for at in [0, 1024] {

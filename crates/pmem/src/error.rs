@@ -45,7 +45,7 @@ pub enum Error {
     /// The file is not a region.
     #[error(
         "{path} is not a Bristlecone store: {why}; if it was one, run `check --salvage NEW_DIR` to copy every intact \
-         record"
+         record (NEW_DIR: a directory that has no store yet)"
     )]
     Foreign {
         /// The file.
@@ -63,7 +63,8 @@ pub enum Error {
     },
     /// Something read from the region cannot have been written by this program.
     #[error(
-        "corrupt {what} at offset {at:#x}: run `check`, and `check --salvage DIR` to copy what is intact"
+        "corrupt {what} at offset {at:#x}: run `check`, and `check --salvage NEW_DIR` to copy every intact record \
+         (NEW_DIR: a directory that has no store yet)"
     )]
     Corrupt {
         /// Which structure.
@@ -73,7 +74,8 @@ pub enum Error {
     },
     /// Both superblock copies are damaged.
     #[error(
-        "{path}: both copies of the superblock are damaged: run `check --salvage DIR` to copy every intact record"
+        "{path}: both copies of the superblock are damaged: run `check --salvage NEW_DIR` to copy every intact record \
+         (NEW_DIR: a directory that has no store yet)"
     )]
     Superblock {
         /// The file.
@@ -82,12 +84,13 @@ pub enum Error {
     /// A store kept with Process durability did not survive the machine's restart.
     #[error(
         "the store was open with process durability when the machine went down, so its newest writes may be torn: \
-         run `check --salvage DIR` to copy every intact record into a new store"
+         run `check --salvage NEW_DIR` to copy every intact record (NEW_DIR: a directory that has no store yet)"
     )]
     Dirty,
     /// The file is shorter than its superblock says.
     #[error(
-        "{path} is truncated: {found} bytes, its superblock says {expected}: restore it, or run `check --salvage DIR`"
+        "{path} is truncated: {found} bytes, its superblock says {expected}: restore it, or run `check --salvage NEW_DIR` \
+         to copy every intact record (NEW_DIR: a directory that has no store yet)"
     )]
     Truncated {
         /// The file.

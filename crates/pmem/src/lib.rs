@@ -9,6 +9,7 @@
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
 //! * [`stripe`]: volatile version stripes: readers look twice instead of locking.
+//! * `sync`: atomics and waiting, the processor's or a model checker's.
 //!
 //! Invariants of the room:
 //! * I1: nobody writes a durable byte except through a `Medium` verb.
@@ -25,6 +26,7 @@ pub mod record;
 pub mod region;
 pub mod simd;
 pub mod stripe;
+mod sync;
 
 pub use error::{Error, Result};
 pub use medium::{Fence, LINE, Line, Medium, WORD};

@@ -4,7 +4,8 @@
 //! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
 //!
 //! Invariants:
-//! * N1: `[0, len)` of the range is the file, backed by allocated blocks: no store can raise SIGBUS.
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks: no store can raise SIGBUS. Mapped for reading
+//!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
 
@@ -118,7 +119,31 @@ impl Native {
         }
         native.dax = is_dax(&file);
         native.file = Some(file);
-        native.map_range(0, len)?;
+        native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        native.len = AtomicU64::new(len);
+        Ok(native)
+    }
+
+    /// Maps `file` for reading alone: nothing of it changes, not even its allocated blocks, and it need not be writable.
+    /// Growing is refused; another write verb is a bug of the caller and faults.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be inspected or mapped.
+    pub fn map_read_only(file: File, path: &Path) -> Result<Self> {
+        let len = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+        let mut native = Self::reserve(len, Durability::Process, path)?;
+        native.max_bytes = 0;
+        // Holes stay the zeros of the reserved range: a memory file system would allocate a page for each one read.
+        let mut stretches = Vec::new();
+        let mut from = 0;
+        while let Some((data, hole)) = next_data(&file, path, from, len)? {
+            stretches.push((data & !(PAGE - 1), hole.next_multiple_of(PAGE)));
+            from = hole;
+        }
+        native.file = Some(file);
+        for (from, to) in stretches {
+            native.map_range(from, to, libc::PROT_READ)?;
+        }
         native.len = AtomicU64::new(len);
         Ok(native)
     }
@@ -191,7 +216,7 @@ impl Native {
     }
 
     /// Maps `[from, to)` of the file (or fresh anonymous pages) at its place in the range.
-    fn map_range(&self, from: u64, to: u64) -> Result<()> {
+    fn map_range(&self, from: u64, to: u64, protection: libc::c_int) -> Result<()> {
         if from == to {
             return Ok(());
         }
@@ -206,16 +231,7 @@ impl Native {
         let place = unsafe { self.base.as_ptr().add(from as usize) };
         let bytes = (to - from) as usize;
         // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
-        let mapped = unsafe {
-            libc::mmap(
-                place.cast(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                fd,
-                from as libc::off_t,
-            )
-        };
+        let mapped = unsafe { libc::mmap(place.cast(), bytes, protection, flags, fd, from as libc::off_t) };
         if mapped == libc::MAP_FAILED {
             return Err(io("cannot map", &self.path, std::io::Error::last_os_error()));
         }
@@ -334,7 +350,7 @@ impl Medium for Native {
                 file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
             }
         }
-        self.map_range(old, new)?;
+        self.map_range(old, new, libc::PROT_READ | libc::PROT_WRITE)?;
         self.len.store(new, Ordering::Release);
         Ok(())
     }
@@ -458,8 +474,42 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
     }
 }
 
+/// Shares the file with other readers, until it is closed: nobody may have it open for writing meanwhile. A file system
+/// that has no locks is taken at its word.
+///
+/// # Errors
+/// `Locked` if a store has it open.
+pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock_shared() {
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
+        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// The first stretch of data (its first byte, the first byte behind it) at or behind `from`, up to `len`.
+fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
+    if from >= len {
+        return Ok(None);
+    }
+    let seek = |at: u64, whence| -> std::io::Result<u64> {
+        // SAFETY: a system call on our own descriptor, whose position nothing uses.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
+        u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
+    };
+    let stretch =
+        seek(from, libc::SEEK_DATA).and_then(|data| Ok((data, seek(data, libc::SEEK_HOLE)?.min(len))));
+    match stretch {
+        Ok((data, hole)) => Ok((data < hole).then_some((data, hole))),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        // A file system that does not tell: all is data.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some((from, len))),
+        Err(source) => Err(io("cannot inspect", path, source)),
+    }
+}
+
 /// Gives `[from, to)` of the file real blocks (N1).
 fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
+    let before = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
         // SAFETY: a system call on our own descriptor.
         let code = unsafe {
@@ -469,8 +519,8 @@ fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
             0 => return Ok(()),
             libc::EINTR => {}
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
-                // A partial allocation would only waste the little space that is left.
-                let _ = file.set_len(from.max(file.metadata().map_or(from, |m| m.len().min(to))));
+                // What was allocated behind the end (ext4 keeps it) would only waste the little space that is left.
+                let _ = file.set_len(before);
                 return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
             }
             code => {

@@ -232,7 +232,7 @@ impl<M: Medium> Region<M> {
     /// Makes everything durable, then marks the region clean with its exact number of keys (R3).
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced; the region then stays in use.
+    /// `Io` if the data or the mark cannot be synced. The mark may be there all the same, so nothing may be stored any more.
     pub fn mark_clean(&self, keys: u64) -> Result<()> {
         self.medium.sync(0, self.medium.len())?;
         self.change_superblock(|superblock| {

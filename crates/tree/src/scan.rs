@@ -3,7 +3,8 @@
 //! A cursor copies what it needs of one leaf between two looks at it, and goes from leaf to leaf by looking at the next
 //! before it looks a last time at the one it leaves. If anything changed it descends again from the last key it gave out:
 //! so a scan gives each key at most once, in order, and misses none that was there throughout. Descending scans take each
-//! further leaf by a descent below the separator that bounded the last one.
+//! further leaf by a descent below the separator that bounded the last one. A step whose looks fail again and again makes
+//! the writer give way (see [`pmem::stripe`]); between two steps a cursor asks for nothing.
 
 use std::ops::Bound;
 
@@ -83,6 +84,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
     /// `Corrupt` if a node or record is damaged.
     #[inline]
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        let tree = self.tree;
+        let mut tries = tree.stripes.tries();
         loop {
             match self.state {
                 State::Ended => return Ok(false),
@@ -100,6 +103,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
                     if self.give_record(&entry, key, value)? {
                         return Ok(true);
                     }
+                    tries.fail();
                 }
             }
         }
@@ -110,6 +114,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
     /// # Errors
     /// `Corrupt` if a node is damaged.
     pub fn next_key(&mut self, key: &mut S::KeyBuf) -> Result<bool> {
+        let tree = self.tree;
+        let mut tries = tree.stripes.tries();
         loop {
             match self.state {
                 State::Ended => return Ok(false),
@@ -120,6 +126,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
                     let sound = S::read_key(self.tree.region.medium(), entry.key, key);
                     if !self.tree.stripes.check(self.page.version) {
                         self.state = State::Seek;
+                        tries.fail();
                         continue;
                     }
                     if !sound {

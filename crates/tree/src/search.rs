@@ -1,7 +1,8 @@
 //! Descending, and looking things up beside the writer.
 //!
 //! A reader couples looks: it looks at a child's stripe before it looks a second time at the parent's, so it is always on
-//! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf.
+//! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf; if its looks fail
+//! again and again, the writer gives way to it (see [`pmem::stripe`]).
 
 use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::Version;
@@ -249,12 +250,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
         let probe = S::probe(key);
         let mut value = value;
+        let mut tries = self.stripes.tries();
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
             let Some(index) = L::find::<M, S, V>(medium, shape, seen.leaf, probe) else {
                 if self.stripes.check(seen.version) {
                     return Ok(false);
                 }
+                tries.fail();
                 continue;
             };
             let entry = shape.entry(medium, seen.leaf, index);
@@ -266,6 +269,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                     Err(Error::Corrupt { what: "record", at: entry.payload })
                 };
             }
+            tries.fail();
         }
     }
 

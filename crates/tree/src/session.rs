@@ -36,6 +36,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Session<'_, M, S, L, D> {
     /// As [`Tree::put`].
     #[inline]
     pub fn put(&mut self, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.tree.writable()?;
         self.tree.put_locked(&mut self.writer, key, value)
     }
 
@@ -45,6 +46,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Session<'_, M, S, L, D> {
     /// As [`Tree::delete`].
     #[inline]
     pub fn delete(&mut self, key: &S::Key) -> Result<bool> {
+        self.tree.writable()?;
         self.tree.delete_locked(&mut self.writer, key)
     }
 }

@@ -1,8 +1,8 @@
 //! The tree: its parts, and how a change goes through it.
 //!
-//! A change (see `change`): lock the stripes of the nodes in its edits, let the discipline commit the edits, tell the
-//! allocator that the operation is over, unlock. Readers meet either the nodes before or, when everything is durable, the
-//! nodes after.
+//! A change (see `change`): give way to readers that failed too often, lock the stripes of the nodes in its edits, let the
+//! discipline commit the edits, tell the allocator that the operation is over, unlock. Readers meet either the nodes before
+//! or, when everything is durable, the nodes after.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -65,6 +65,8 @@ pub struct Tree<M, S: Schema, L, D> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
+    /// No more writes: the tree was closed, or the file system failed to keep what it was told.
+    closed: AtomicBool,
     writer: Mutex<Writer<S>>,
     parts: PhantomData<fn() -> (L, D)>,
 }
@@ -77,7 +79,6 @@ pub struct Writer<S: Schema> {
     pub(crate) order: Order,
     pub(crate) path: Trail,
     held: Held,
-    closed: bool,
     /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
     pub(crate) counted_to: Option<S::KeyBuf>,
 }
@@ -150,6 +151,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             counting: AtomicBool::new(false),
             root: AtomicU64::new(region.root()?),
             durability,
+            closed: AtomicBool::new(false),
             writer: Mutex::new(Writer {
                 log,
                 allocator,
@@ -157,7 +159,6 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 order: Order::default(),
                 path: Vec::new(),
                 held: Held::default(),
-                closed: false,
                 counted_to: None,
             }),
             region,
@@ -172,6 +173,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             tree.counting.store(true, Ordering::Release);
         }
         Ok(tree)
+    }
+
+    /// Compares keys one after another even where the processor could take eight at a time.
+    #[must_use]
+    pub fn without_vectors(mut self) -> Self {
+        self.wide = Wide::No;
+        self
+    }
+
+    /// True if keys are compared eight at a time: plain keys, a medium that shows whole lines, a processor that can.
+    pub fn uses_vectors(&self) -> bool {
+        self.wide != Wide::No
     }
 
     /// Gives a tree without a root (new, or crashed before it had one) an empty leaf.
@@ -202,7 +215,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// The writer's side, unless the tree was closed.
     pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<S>>> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.closed { Err(Error::Closed) } else { Ok(writer) }
+        self.writable()?;
+        Ok(writer)
+    }
+
+    /// `Closed` once no more writes are taken.
+    #[inline(always)]
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
     #[inline(always)]
@@ -243,6 +263,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         visible: impl FnOnce(),
     ) -> Result<()> {
         let edits = &writer.edits[..edits];
+        self.stripes.give_way();
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);
         }
@@ -268,15 +289,20 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Makes everything durable by the means of the file system.
     ///
     /// # Errors
-    /// `Io` if the system call fails.
+    /// `Io` if the system call fails. Later writes are refused then: the system may have given up pages that it could not
+    /// write, and would call a second sync a success.
     pub fn sync(&self) -> Result<()> {
-        self.region.medium().sync(0, self.region.medium().len())
+        let outcome = self.region.medium().sync(0, self.region.medium().len());
+        if outcome.is_err() {
+            self.closed.store(true, Ordering::Release);
+        }
+        outcome
     }
 
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused, reads go on.
     ///
     /// # Errors
-    /// `Io` if the data cannot be synced: the tree then stays in use, and the next open recovers it.
+    /// `Io` if the data or the mark cannot be synced: the next open recovers the tree if it does not find the mark.
     pub fn close(&self) -> Result<()> {
         while self.count_some(1 << 16)? {}
         let mut writer = match self.lock_writer() {
@@ -284,9 +310,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             other => other?,
         };
         writer.log.settle(self.region.medium());
-        self.region.mark_clean(self.keys.load(Ordering::Acquire))?;
-        writer.closed = true;
-        Ok(())
+        // Whether or not the mark is durable: it may be there, and no write may follow it.
+        self.closed.store(true, Ordering::Release);
+        self.region.mark_clean(self.keys.load(Ordering::Acquire))
     }
 
     /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.

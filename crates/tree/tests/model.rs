@@ -190,6 +190,7 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
     let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
     let mut model = BTreeMap::new();
     let tree = Tree::<_, S, L, WriteAtomic>::create(medium(), &options(lines)).unwrap();
+    assert!(!tree.uses_vectors(), "a medium that sees every read shows no whole lines");
     run(&tree, &mut model, 600, 3000, seed);
     drop(tree); // as a crash that loses nothing
     let open = || {
@@ -211,11 +212,22 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
 fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
-    let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
-    let tree = Tree::<_, S, L, D>::create(medium, &TreeOptions::new("t", lines, Durability::Power)).unwrap();
-    let mut model = BTreeMap::new();
-    run(&tree, &mut model, 20_000, 60_000, seed);
-    empty_out(&tree, &mut model);
+    let tree = || {
+        let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
+        Tree::<_, S, L, D>::create(medium, &TreeOptions::new("t", lines, Durability::Power)).unwrap()
+    };
+    let stream = |tree: Tree<_, S, L, D>| {
+        let mut model = BTreeMap::new();
+        run(&tree, &mut model, 20_000, 60_000, seed);
+        empty_out(&tree, &mut model);
+    };
+    // Both searches where there are two.
+    assert_eq!(tree().uses_vectors(), S::PLAIN && pmem::simd::available());
+    assert!(!tree().without_vectors().uses_vectors());
+    if tree().uses_vectors() {
+        stream(tree());
+    }
+    stream(tree().without_vectors());
 }
 
 #[test]
