@@ -1,8 +1,10 @@
 //! `lab`: experiments that prove, beside `bench` that measures.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::lab::crash_tree::{self, Engine};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::common::Output;
 use crate::failure::Result;
@@ -40,6 +42,9 @@ struct Crash {
     /// Only nodes of this many cache lines (the floor does not apply then).
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Option<u64>,
+    /// Most threads; what is found does not depend on it [default: all processors].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -48,16 +53,23 @@ struct Crash {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let What::Crash(crash) = &arguments.what;
-    let options = crash_tree::Options {
-        engine: crash.tree,
+    let mut options = crash_tree::Options {
         ops: crash.ops,
         seed: crash.seed,
         node_lines: crash.node_lines,
+        ..crash_tree::Options::new(crash.tree)
     };
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    let report = crash_tree::run(&options, &|what| spinner.set_message(what.to_owned()));
-    spinner.finish_and_clear();
+    if let Some(threads) = crash.threads {
+        options.threads = threads.into();
+    }
+    let bar = progress_bar();
+    let report = crash_tree::run(&options, &|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_prefix(progress.stage);
+        bar.set_message(progress.piece.to_owned());
+    });
+    bar.finish_and_clear();
     let mut output = Output::new();
     if crash.json {
         output.json(&report)?;
@@ -66,4 +78,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     output.end()?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { crate::failure::DAMAGED.into() })
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{elapsed_precise} {bar:20} {pos}/{len} {prefix}: {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

@@ -154,7 +154,10 @@ impl<S: Subject> Search<'_, S> {
 
     /// Images with random choices, for a crash point that has too many.
     fn sample(&mut self, point: &Point<'_, S>) {
-        self.report.sampled_points += 1;
+        match point.outer {
+            None => self.report.sampled_points += 1,
+            Some(_) => self.report.nested_sampled_points += 1,
+        }
         let place = self.report.crash_points ^ (self.report.nested_points << 32);
         let mut rng = fastrand::Rng::with_seed(self.options.seed ^ place);
         for _ in 0..self.options.samples {

@@ -1,17 +1,16 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
-use std::time::Duration;
-
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
 use tree::{Keyed, Prefixed, Words};
 
 use super::argued::{ARGUED, CANARY};
 use super::laps;
 use super::subject::{Sample, Sizes};
+use super::workers::Stage;
 use super::workloads::{Maker, Work};
 use super::{Engine, Options};
 
-type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report;
+type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report + Send + Sync;
 
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +37,16 @@ impl Depth {
 
 /// Workloads of one subject, explored together.
 pub struct Run {
-    /// What they are.
-    pub name: String,
+    name: String,
     depth: Depth,
     explore: Box<Explore>,
 }
 
 impl Run {
-    fn new<S: Subject + 'static>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self {
+    fn new<S>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self
+    where
+        S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
+    {
         let explore = move |options: &crash::Options, mutant| {
             let mut total = crash::Report::default();
             for workload in &workloads {
@@ -57,6 +58,11 @@ impl Run {
             total
         };
         Self { name, depth, explore: Box::new(explore) }
+    }
+
+    /// What they are.
+    pub fn name(&self) -> String {
+        self.name.clone()
     }
 
     /// Explores the workloads one after the other until one is violated.
@@ -122,27 +128,47 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
     }
 }
 
-/// Leaves out every flush and fence in turn.
-pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport {
-    let runs = mutation_runs(engine, seed);
-    let mut report = MutationReport::default();
-    for run in &runs {
-        say(&format!("mutation run without a mutant: {}", run.name));
-        report.base.merge(run.explore(&run.bounds_for_mutants(seed), None));
+/// What became of the mutants, and by which runs.
+#[derive(Clone, Debug, Default)]
+pub struct Mutation {
+    /// The mutants.
+    pub report: MutationReport,
+    /// Each run's name, and how many mutants it killed that no run before it did.
+    pub kills: Vec<(String, usize)>,
+}
+
+/// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
+/// until one breaks.
+pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> Mutation {
+    let (seed, runs) = (options.seed, mutation_runs(options.engine, options.seed));
+    let bases = stage("runs without a mutant")
+        .map(&runs, Run::name, |run| run.explore(&run.bounds_for_mutants(seed), None));
+    let mut found = Mutation::default();
+    bases.iter().for_each(|base| found.report.base.merge(base.clone()));
+    if found.report.base.is_violated() {
+        return found;
     }
-    if report.base.is_violated() {
-        return report;
-    }
-    let mut needed = [false; ARGUED.len()];
-    for mutant in crash::mutants(&report.base) {
-        say(&mutant.to_string());
-        let killed = runs.iter().find_map(|run| {
-            let explored = run.explore(&run.bounds_for_mutants(seed), Some(mutant));
-            report.images += explored.images + explored.nested_images;
-            explored.violations.into_iter().next()
+    let mutants = crash::mutants(&found.report.base);
+    let killed = stage("mutants").map(&mutants, Mutant::to_string, |mutant| {
+        let mut images = 0;
+        let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
+        let killer = changed.into_iter().find_map(|(number, _)| {
+            let explored = runs[number].explore(&runs[number].bounds_for_mutants(seed), Some(*mutant));
+            images += explored.images + explored.nested_images;
+            explored.violations.into_iter().next().map(|violation| (number, violation))
         });
-        match (killed, argued(&mutant)) {
-            (Some(violation), _) => report.killed.push((mutant, violation)),
+        (killer, images)
+    });
+    let mut kills = vec![0; runs.len()];
+    let mut needed = [false; ARGUED.len()];
+    let report = &mut found.report;
+    for (mutant, (killer, images)) in mutants.into_iter().zip(killed) {
+        report.images += images;
+        match (killer, argued(&mutant)) {
+            (Some((number, violation)), _) => {
+                kills[number] += 1;
+                report.killed.push((mutant, violation));
+            }
             (None, Some((number, argued))) => {
                 needed[number] = true;
                 report.argued.push((mutant, argued.why));
@@ -152,8 +178,8 @@ pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport
     }
     report.stale =
         ARGUED.iter().zip(needed).filter(|(_, needed)| !needed).map(|(argued, _)| *argued).collect();
-    report.base.elapsed = Duration::ZERO;
-    report
+    found.kills = runs.into_iter().map(|run| run.name).zip(kills).collect();
+    found
 }
 
 fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
@@ -161,7 +187,7 @@ fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
 }
 
 /// The workloads that find mutants, the quickest first.
-fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
+pub fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
     let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, vec![laps::tags_come_round()])];
     match engine {
         Engine::Wbtree => {
