@@ -19,18 +19,25 @@ enum Depth {
     Steps,
     /// Create and close too.
     Whole,
-    /// Few steps, and what can go wrong takes several lines at once: high caps.
+    /// Steps that write so many lines that few of their crash points could be exhausted anyway, and from whose images
+    /// recovery has much to write: low caps.
+    Broad,
+    /// Steps without number: least caps.
+    Long,
+    /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
     Deep,
 }
 
 impl Depth {
-    fn bounds(self, seed: u64, cap: usize, nested_cap: usize) -> crash::Options {
+    fn bounds(self, seed: u64) -> crash::Options {
         let base =
-            crash::Options { seed, cap, nested_cap, samples: 8, line_cap: 64, ..crash::Options::default() };
+            crash::Options { seed, line_cap: 64, create: false, close: false, ..crash::Options::default() };
         match self {
-            Self::Whole => base,
-            Self::Steps => crash::Options { create: false, close: false, ..base },
-            Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, create: false, close: false, ..base },
+            Self::Steps => crash::Options { cap: 4096, nested_cap: 16, samples: 32, ..base },
+            Self::Whole => crash::Options { create: true, close: true, ..Self::Steps.bounds(seed) },
+            Self::Broad => crash::Options { cap: 256, nested_cap: 4, samples: 8, ..base },
+            Self::Long => crash::Options { cap: 4, nested_cap: 1, samples: 2, ..base },
+            Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, nested_cap: 4, samples: 8, ..base },
         }
     }
 }
@@ -72,12 +79,16 @@ impl Run {
 
     /// Bounds of an exploration without mutants.
     pub fn bounds(&self, seed: u64) -> crash::Options {
-        self.depth.bounds(seed, 256, 4)
+        self.depth.bounds(seed)
     }
 
-    /// Bounds of an exploration with one.
+    /// Bounds of an exploration with one: low, for most break at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
-        self.depth.bounds(seed, 32, 4)
+        let bounds = self.depth.bounds(seed);
+        if self.depth == Depth::Deep {
+            return bounds;
+        }
+        crash::Options { cap: 32, nested_cap: 4, samples: 8, ..bounds }
     }
 }
 
@@ -109,24 +120,27 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
     let mut run = |name: &str, depth, workloads: Vec<Work<S>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
     };
+    // Blocks and records beside the nodes: more lines a step.
+    let broad = if S::PLAIN { Depth::Steps } else { Depth::Broad };
     run("pairs from empty", Depth::Steps, maker.from_empty());
-    run("pairs from a full leaf and parent", Depth::Steps, maker.from_full());
+    run("pairs from a full leaf and parent", broad, maker.from_full());
     run("pairs before underflow", Depth::Steps, maker.from_low());
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
-    run("bulk loads", Depth::Steps, vec![maker.bulk_loads()]);
+    run("bulk loads", broad, vec![maker.bulk_loads()]);
     if lines <= 3 {
-        run("levelling", Depth::Steps, vec![maker.levelling(false), maker.levelling(true)]);
+        run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
-    if S::PLAIN {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops, 60, 8)]);
-    } else {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops / 2, 40, 24)]);
-        if lines <= 2 {
-            let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
-            run("large records", Depth::Steps, special);
-        }
+    let depth = if options.ops > OPS_LONG { Depth::Long } else { Depth::Steps };
+    let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
+    run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
+    if !S::PLAIN && lines <= 2 {
+        let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
+        run("large records", Depth::Broad, special);
     }
 }
+
+/// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
+const OPS_LONG: usize = 1000;
 
 /// What became of the mutants, and by which runs.
 #[derive(Clone, Debug, Default)]
