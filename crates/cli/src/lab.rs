@@ -21,6 +21,7 @@ enum What {
     /// Enumerate what a crash can leave behind, recover every image, and judge it; then leave out every flush and fence in
     /// turn and demand that something breaks.
     #[command(after_help = "\
+Crash points are explored up to a number of images, beyond it sampled; the report counts those.
 Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary that lives, or fewer states than the floor.
 
 Example:
@@ -33,13 +34,13 @@ struct Crash {
     /// Which durable tree: wbtree or wbtree-keyptr.
     #[arg(long)]
     tree: Engine,
-    /// Operations of each random run.
+    /// Operations of each random run. Nothing else depends on it. Beyond 1,000 few images are tried at each crash point.
     #[arg(long, default_value_t = crash_tree::Options::OPS)]
     ops: usize,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only nodes of this many cache lines (the floor does not apply then).
+    /// Explore only nodes of this many cache lines (the floor does not apply then). The mutation run is always the same.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Option<u64>,
     /// Most threads; what is found does not depend on it [default: all processors].
