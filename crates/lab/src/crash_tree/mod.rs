@@ -50,7 +50,7 @@ impl Engine {
     /// less. May only be raised.
     pub fn floor(self) -> u64 {
         match self {
-            Self::Wbtree => 800_000,
+            Self::Wbtree => 1_250_000,
             Self::WbtreeKeyptr => 660_000,
         }
     }
