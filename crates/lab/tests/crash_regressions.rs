@@ -67,8 +67,8 @@ fn a_stale_intent_does_not_free_a_piece_of_a_large_value() {
 #[test]
 fn a_chunk_whose_closing_was_lost_is_found_empty() {
     let sizes = Sizes::new(16);
-    // One chunk of leaves, three of records with four in each, and one more: the continuation needs two.
-    let sizes = Sizes { capacity: sizes.geometry.heap_at() + 5 * sizes.geometry.chunk_bytes, ..sizes };
+    // One chunk of leaves, three of records with four in each: the region is full.
+    let sizes = Sizes { capacity: sizes.geometry.heap_at() + 4 * sizes.geometry.chunk_bytes, ..sizes };
     let mut prepare: Vec<_> = (1..=12).map(|key| alone(Act::Put(900 * 16), key)).collect();
     prepare.extend([1, 5, 6, 7].map(|key| alone(Act::Delete, key)));
     no_crash_breaks::<Keyed>(&whole(sizes, prepare, vec![alone(Act::Delete, 8)]));
