@@ -56,7 +56,7 @@ impl Stage<'_> {
             }
         };
         std::thread::scope(|scope| {
-            (0..self.threads.clamp(1, pieces.len().max(1))).for_each(|_| _ = scope.spawn(&worker));
+            (0..self.threads.clamp(1, pieces.len().max(1))).for_each(|_| _ = scope.spawn(worker));
         });
         let result =
             |slot: Mutex<Option<R>>| slot.into_inner().expect("as above").expect("every piece is done");
