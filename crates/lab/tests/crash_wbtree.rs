@@ -9,7 +9,7 @@ fn explore(engine: Engine, floor: u64) {
     for run in suite::exploration(&options) {
         let bounds = crash::Options { cap: 32, nested_cap: 2, samples: 4, ..run.bounds(1) };
         let report = run.explore(&bounds, None);
-        assert!(!report.is_violated(), "{}: {report}", run.name);
+        assert!(!report.is_violated(), "{}: {report}", run.name());
         states += report.images + report.nested_images;
     }
     println!("{}: {states} states", engine.name());
