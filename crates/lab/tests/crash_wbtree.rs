@@ -7,7 +7,7 @@ fn explore(engine: Engine, floor: u64) {
     let options = Options { ops: 100, node_lines: Some(2), ..Options::new(engine) };
     let mut states = 0;
     for run in suite::exploration(&options) {
-        let bounds = crash::Options { cap: 32, nested_cap: 2, samples: 4, ..run.bounds(1) };
+        let bounds = crash::Options { cap: 32, nested_cap: 4, samples: 4, ..run.bounds(1) };
         let report = run.explore(&bounds, None);
         assert!(!report.is_violated(), "{}: {report}", run.name());
         states += report.images + report.nested_images;
