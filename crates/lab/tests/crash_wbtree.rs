@@ -21,10 +21,10 @@ fn explore(engine: Engine, floor: u64) {
 
 #[test]
 fn no_crash_of_a_wbtree_loses_or_invents_anything() {
-    explore(Engine::Wbtree, 70_000);
+    explore(Engine::Wbtree, 74_000);
 }
 
 #[test]
 fn no_crash_of_a_wbtree_of_key_pointers_loses_or_invents_anything() {
-    explore(Engine::WbtreeKeyptr, 49_000);
+    explore(Engine::WbtreeKeyptr, 54_000);
 }
