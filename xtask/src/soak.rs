@@ -39,6 +39,7 @@ impl Options {
 /// The campaigns of one seed.
 fn campaigns(seed: u64) -> Vec<Step> {
     let lab = |tree| {
+        // The random runs alone depend on the number: at every crash point a few images.
         let line = format!("cargo run --release -- lab crash --tree {tree} --ops 100000 --seed {seed}");
         Step::new(&line)
     };

@@ -1,8 +1,10 @@
 //! `lab`: experiments that prove, beside `bench` that measures.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::lab::crash_tree::{self, Engine};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::common::Output;
 use crate::failure::Result;
@@ -19,6 +21,7 @@ enum What {
     /// Enumerate what a crash can leave behind, recover every image, and judge it; then leave out every flush and fence in
     /// turn and demand that something breaks.
     #[command(after_help = "\
+Crash points are explored up to a number of images, beyond it sampled; the report counts those.
 Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary that lives, or fewer states than the floor.
 
 Example:
@@ -31,15 +34,18 @@ struct Crash {
     /// Which durable tree: wbtree or wbtree-keyptr.
     #[arg(long)]
     tree: Engine,
-    /// Operations of each random run.
+    /// Operations of each random run. Nothing else depends on it. Beyond 1,000 few images are tried at each crash point.
     #[arg(long, default_value_t = crash_tree::Options::OPS)]
     ops: usize,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only nodes of this many cache lines (the floor does not apply then).
+    /// Explore only nodes of this many cache lines (the floor does not apply then). The mutation run is always the same.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=16))]
     node_lines: Option<u64>,
+    /// Most threads; what is found does not depend on it [default: all processors].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -48,16 +54,23 @@ struct Crash {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let What::Crash(crash) = &arguments.what;
-    let options = crash_tree::Options {
-        engine: crash.tree,
+    let mut options = crash_tree::Options {
         ops: crash.ops,
         seed: crash.seed,
         node_lines: crash.node_lines,
+        ..crash_tree::Options::new(crash.tree)
     };
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    let report = crash_tree::run(&options, &|what| spinner.set_message(what.to_owned()));
-    spinner.finish_and_clear();
+    if let Some(threads) = crash.threads {
+        options.threads = threads.into();
+    }
+    let bar = progress_bar();
+    let report = crash_tree::run(&options, &|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_prefix(progress.stage);
+        bar.set_message(progress.piece.to_owned());
+    });
+    bar.finish_and_clear();
     let mut output = Output::new();
     if crash.json {
         output.json(&report)?;
@@ -66,4 +79,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     output.end()?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { crate::failure::DAMAGED.into() })
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{elapsed_precise} {bar:20} {pos}/{len} {prefix}: {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

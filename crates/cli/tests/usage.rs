@@ -12,7 +12,7 @@ use redis::Commands as _;
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
-    for command in ["", "serve", "load", "get", "put", "del", "scan", "stats", "check"] {
+    for command in ["", "serve", "load", "get", "put", "del", "scan", "stats", "check", "lab crash"] {
         let output = program().args(command.split_whitespace()).arg("--help").output().unwrap();
         assert!(succeed(&output).contains("Example"), "{command}");
     }
@@ -41,6 +41,20 @@ fn wrong_usage_has_code_2() {
         let output = run(dir.path(), arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {output:?}");
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty());
+    }
+}
+
+#[test]
+fn wrong_usage_of_the_crash_lab_has_code_2_and_says_what_is_wrong() {
+    for (arguments, says) in [
+        ("lab crash", "--tree"),
+        ("lab crash --tree bwtree", "there are wbtree, wbtree-keyptr"),
+        ("lab crash --tree wbtree --threads 0", "--threads"),
+        ("lab crash --tree wbtree --node-lines 17", "--node-lines"),
+    ] {
+        let output = program().args(arguments.split_whitespace()).output().unwrap();
+        assert_eq!(code(&output), 2, "{arguments}: {output:?}");
+        assert!(stderr(&output).contains(says), "{arguments}: {output:?}");
     }
 }
 

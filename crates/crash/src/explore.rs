@@ -27,7 +27,7 @@ pub struct Options {
     pub cap: usize,
     /// Images explored in the same way at one crash point inside recovery.
     pub nested_cap: usize,
-    /// Random images explored at a crash point that has more than its cap.
+    /// Random images explored at a crash point that has more than its cap; inside recovery no more than `nested_cap`.
     pub samples: usize,
     /// Contents of one line.
     pub line_cap: usize,

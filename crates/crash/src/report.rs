@@ -152,8 +152,10 @@ pub struct Report {
     pub nested_points: u64,
     /// Images recovered and judged at those.
     pub nested_images: u64,
-    /// Crash points (of both kinds) with more images than the cap: these were sampled beyond it.
+    /// Crash points in create, steps and close with more images than the cap: these were sampled beyond it.
     pub sampled_points: u64,
+    /// The same inside recovery.
+    pub nested_sampled_points: u64,
     /// How often a line with more contents than the cap was met at a crash point.
     pub capped_lines: u64,
     /// The crash point with the most images (nested ones not counted).
@@ -184,6 +186,7 @@ impl Report {
         self.nested_points += other.nested_points;
         self.nested_images += other.nested_images;
         self.sampled_points += other.sampled_points;
+        self.nested_sampled_points += other.nested_sampled_points;
         self.capped_lines += other.capped_lines;
         if other.worst.map(|worst| worst.images) > self.worst.map(|worst| worst.images) {
             self.worst = other.worst;
@@ -201,7 +204,9 @@ impl fmt::Display for Report {
         if let Some(worst) = self.worst {
             write!(f, "worst {}@{} with {} images; ", worst.phase, worst.event, worst.images)?;
         }
-        write!(f, "{} points sampled, {} lines capped; ", self.sampled_points, self.capped_lines)?;
+        let sampled = (self.sampled_points, self.nested_sampled_points);
+        write!(f, "{} points and {} inside recovery sampled, ", sampled.0, sampled.1)?;
+        write!(f, "{} lines capped; ", self.capped_lines)?;
         write!(f, "{:.0} states/s; {} violations", self.states_per_second(), self.violations.len())?;
         self.violations.iter().try_for_each(|violation| write!(f, "\n  {violation}"))
     }

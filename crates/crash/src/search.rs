@@ -2,6 +2,7 @@
 //!
 //! An image is one execution of the oracle with a vector of choices. After it, the last choice that has another content
 //! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
+//! A crash point that has far more images than its cap is sampled instead.
 //!
 //! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
 //! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices
@@ -20,6 +21,10 @@ use crate::report::{Crash, Phase, Report, Violation, Worst};
 use crate::stage::{Beyond, Open, Stage, Taken};
 use crate::subject::Subject;
 use crate::tape::Recorded;
+
+/// After so many images of a crash point it is asked whether the rest can be explored at all. A cap that is reached only
+/// knows the first lines' first contents; where there is far more, random images see more of it, sooner.
+const PATIENCE: usize = 256;
 
 /// What is true of all images of a crash point.
 #[derive(Debug)]
@@ -141,7 +146,15 @@ impl<S: Subject> Search<'_, S> {
             let advanced = if self.is_over() || self.options.only.is_some() { None } else { advance(&taken) };
             let Some(next) = advanced else { break };
             if image >= cap {
-                self.sample(point);
+                // With samples taken when it was asked whether to go on, these would be more of the same.
+                if image <= PATIENCE {
+                    self.sample(point);
+                }
+                self.count_sampled(point);
+                break;
+            }
+            if image == PATIENCE && (self.sample(point) > 2.0 * cap as f64 || self.is_over()) {
+                self.count_sampled(point);
                 break;
             }
             // The recovery of a broken image was not crashed into: the next image cannot rely on that.
@@ -152,17 +165,29 @@ impl<S: Subject> Search<'_, S> {
         self.stage.install(previous);
     }
 
-    /// Images with random choices, for a crash point that has too many.
-    fn sample(&mut self, point: &Point<'_, S>) {
-        self.report.sampled_points += 1;
+    fn count_sampled(&mut self, point: &Point<'_, S>) {
+        match point.outer {
+            None => self.report.sampled_points += 1,
+            Some(_) => self.report.nested_sampled_points += 1,
+        }
+    }
+
+    /// Images with random choices, for a crash point that has many. Returns an estimate of how many: the mean, over the
+    /// samples, of the product of the numbers of contents that each one chose from (Knuth 1975; unbiased).
+    fn sample(&mut self, point: &Point<'_, S>) -> f64 {
+        let most = if point.outer.is_none() { usize::MAX } else { self.options.nested_cap };
+        let samples = self.options.samples.min(most);
         let place = self.report.crash_points ^ (self.report.nested_points << 32);
         let mut rng = fastrand::Rng::with_seed(self.options.seed ^ place);
-        for _ in 0..self.options.samples {
+        let mut sum = 0.0;
+        for _ in 0..samples {
             if self.is_over() {
-                return;
+                break;
             }
-            self.image(point, Vec::new(), Beyond::Random(rng.fork()), None);
+            let taken = self.image(point, Vec::new(), Beyond::Random(rng.fork()), None);
+            sum += taken.iter().map(|taken| taken.count as f64).product::<f64>();
         }
+        sum / samples.max(1) as f64
     }
 
     /// Judges one image, then the crashes inside its recovery. `shared` choices are those of the image before it.

@@ -4,7 +4,8 @@ mod toys;
 
 use std::time::Duration;
 
-use crash::{Options, Report, Workload, explore, interrupted, random, sequences};
+use crash::{Contents, Options, Report, Subject, Workload, explore, interrupted, random, sequences};
+use pmem::{Fence, LINE, Medium, Observed};
 use toys::{Flaw, List, ListConfig, Pair, Push, Set};
 
 fn torn(words: u64) -> Workload<List> {
@@ -75,4 +76,54 @@ fn sequences_are_all_there_once() {
     assert_eq!(all.len(), 9);
     assert_eq!((&all[0], &all[1], &all[3], &all[8]), (&vec![0, 0], &vec![0, 1], &vec![1, 0], &vec![2, 2]));
     assert_eq!(sequences(&[0_u8, 1], 0).collect::<Vec<_>>(), [Vec::<u8>::new()]);
+}
+
+/// One word in each of some lines, written at once: a crash point with two to the power of that many images.
+struct Flags(Observed);
+
+impl Subject for Flags {
+    type Op = u64;
+    type Config = u64;
+
+    fn size(lines: &u64) -> (u64, u64) {
+        (lines * LINE, lines * LINE)
+    }
+    fn create(medium: Observed, _: &u64) -> Result<Self, String> {
+        Ok(Self(medium))
+    }
+    fn recover(medium: Observed, _: &u64) -> Result<Self, String> {
+        Ok(Self(medium))
+    }
+    fn apply(&mut self, value: &u64) -> Result<(), String> {
+        (0..self.0.len()).step_by(LINE as usize).for_each(|line| self.0.publish(line, *value));
+        self.0.flush(0, self.0.len());
+        self.0.fence(Fence::Commit);
+        Ok(())
+    }
+    fn apply_model(_: &u64, _: &mut Contents) {}
+    fn verify(&self) -> Result<Contents, String> {
+        (0..self.0.len()).step_by(LINE as usize).for_each(|line| _ = self.0.word(line));
+        Ok(Contents::new())
+    }
+    fn continuation(_: &u64) -> Vec<u64> {
+        Vec::new()
+    }
+    fn close(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_crash_point_far_beyond_the_cap_is_given_up_early() {
+    let explored = |lines, cap| {
+        let report =
+            explore(&Workload::<Flags>::new(lines, [1]), &Options { cap, samples: 50, ..Options::default() });
+        assert!(!report.is_violated(), "{report}");
+        (report.worst.expect("some crash point").images, report.sampled_points)
+    };
+    assert_eq!(explored(8, 300), (256, 0));
+    assert_eq!(explored(9, 300), (300 + 50, 1), "not far beyond: up to the cap");
+    assert_eq!(explored(10, 300), (256 + 50, 1));
+    assert_eq!(explored(10, 1024), (1024 + 50, 0), "samples tell nothing new where all is explored");
+    assert_eq!(explored(14, 4096), (256 + 50, 1));
 }

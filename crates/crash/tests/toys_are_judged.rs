@@ -23,7 +23,7 @@ fn a_right_redo_log_survives_every_crash_in_all_sequences_of_three() {
     }
     println!("{total}");
     assert_eq!(total.violations, []);
-    assert_eq!((total.sampled_points, total.capped_lines), (0, 0));
+    assert_eq!((total.sampled_points, total.nested_sampled_points, total.capped_lines), (0, 0, 0));
     assert!(
         total.images > 64 * 3 * 5,
         "five crash points in each operation, most with several images: {total}"

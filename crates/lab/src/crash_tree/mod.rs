@@ -4,14 +4,17 @@
 //! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
 //! * [`suite`]: which workloads an engine gets, and the mutation run over them.
 //! * [`argued`]: mutants that nothing can break, and why.
+//! * [`workers`]: runs and mutants side by side, the report in a fixed order.
 //!
-//! A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
+//! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
+//! options alone, but for the times. A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
 //! explored than the engine's recorded floor: a test that silently stops testing fails.
 
 pub mod argued;
 pub mod laps;
 pub mod subject;
 pub mod suite;
+pub mod workers;
 pub mod workloads;
 
 use std::fmt;
@@ -19,6 +22,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use crash::Mutant;
+use workers::{Say, Stage};
 
 /// The durable trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -42,11 +46,12 @@ impl Engine {
         }
     }
 
-    /// Fewest states that a default run may explore. May only be raised.
+    /// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
+    /// less. May only be raised.
     pub fn floor(self) -> u64 {
         match self {
-            Self::Wbtree => 0,
-            Self::WbtreeKeyptr => 0,
+            Self::Wbtree => 1_250_000,
+            Self::WbtreeKeyptr => 660_000,
         }
     }
 }
@@ -74,6 +79,8 @@ pub struct Options {
     pub seed: u64,
     /// Only nodes of this many lines (the floor does not apply then).
     pub node_lines: Option<u64>,
+    /// Most threads. What is found does not depend on it.
+    pub threads: usize,
 }
 
 impl Options {
@@ -82,7 +89,8 @@ impl Options {
 
     /// A default run.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, ops: Self::OPS, seed: 1, node_lines: None }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads }
     }
 
     fn floor(&self) -> u64 {
@@ -115,11 +123,15 @@ pub struct Report {
     pub states: u64,
     /// Of those, images of a crash inside recovery.
     pub nested_states: u64,
-    /// Crash points with more images than were explored; these were sampled.
+    /// Crash points of operations with more images than were explored; these were sampled.
     pub sampled_points: u64,
+    /// The same inside recovery.
+    pub nested_sampled_points: u64,
+    /// How often a line with more contents than were tried was met.
+    pub capped_lines: u64,
     /// The fewest states that count as a run.
     pub floor: u64,
-    /// States a second.
+    /// States a second and thread.
     pub states_per_second: f64,
     /// The crash point with the most images: workload, `phase@event`, images.
     pub worst: Option<(String, String, u64)>,
@@ -127,6 +139,8 @@ pub struct Report {
     pub violations: Vec<(String, String)>,
     /// Mutants caught.
     pub mutants_killed: usize,
+    /// Which runs caught them: name, and how many that no run before it caught.
+    pub kills: Vec<(String, usize)>,
     /// Mutants that nothing can catch.
     pub mutants_argued: Vec<Excuse>,
     /// Mutants that were not caught.
@@ -153,15 +167,15 @@ impl Report {
 }
 
 /// Explores an engine, then its mutants, then its canary. `say` is told what is being done.
-pub fn run(options: &Options, say: &dyn Fn(&str)) -> Report {
+pub fn run(options: &Options, say: &Say<'_>) -> Report {
     let start = Instant::now();
-    let (explored, worst, violations) = explore(options, say);
-    let mutation = suite::mutation(options.engine, options.seed, say);
-    say("canary");
+    let stage = |name| Stage { name, threads: options.threads, say };
+    let Explored { report: explored, worst, mut violations } =
+        explore(options, stage("runs"), |run| run.bounds(options.seed));
+    let suite::Mutation { report: mutation, kills } = suite::mutation(options, stage);
     let canary = suite::canary(options.engine, &mutation);
     let name = |mutant: &Mutant| mutant.to_string();
     let excuse = |(mutant, why): &(Mutant, &'static str)| Excuse { mutant: name(mutant), why };
-    let mut violations = violations;
     violations.extend(
         mutation.base.violations.iter().map(|violation| ("mutation run".to_owned(), violation.to_string())),
     );
@@ -173,11 +187,14 @@ pub fn run(options: &Options, say: &dyn Fn(&str)) -> Report {
         states: explored.images + explored.nested_images,
         nested_states: explored.nested_images,
         sampled_points: explored.sampled_points,
+        nested_sampled_points: explored.nested_sampled_points,
+        capped_lines: explored.capped_lines,
         floor: options.floor(),
         states_per_second: explored.states_per_second(),
         worst,
         violations,
         mutants_killed: mutation.killed.len(),
+        kills,
         mutants_argued: mutation.argued.iter().map(excuse).collect(),
         mutants_survived: mutation.survived.iter().map(name).collect(),
         stale_arguments: mutation.stale.iter().map(|argued| argued.spot.contains.to_owned()).collect(),
@@ -187,25 +204,37 @@ pub fn run(options: &Options, say: &dyn Fn(&str)) -> Report {
     }
 }
 
-type Explored = (crash::Report, Option<(String, String, u64)>, Vec<(String, String)>);
+/// What the runs without a mutant came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explored {
+    /// The sum.
+    pub report: crash::Report,
+    /// The crash point with the most images: run, `phase@event`, images.
+    pub worst: Option<(String, String, u64)>,
+    /// What broke: run and violation.
+    pub violations: Vec<(String, String)>,
+}
 
-fn explore(options: &Options, say: &dyn Fn(&str)) -> Explored {
-    let mut total = crash::Report::default();
-    let mut worst: Option<(String, String, u64)> = None;
-    let mut violations = Vec::new();
-    for run in suite::exploration(options) {
-        say(&run.name);
-        let report = run.explore(&run.bounds(options.seed), None);
+/// Explores an engine's runs, each within its `bounds`.
+pub fn explore(
+    options: &Options,
+    stage: Stage<'_>,
+    bounds: impl Fn(&suite::Run) -> crash::Options + Sync,
+) -> Explored {
+    let runs = suite::exploration(options);
+    let reports = stage.map(&runs, suite::Run::name, |run| run.explore(&bounds(run), None));
+    let mut total = Explored::default();
+    for (run, report) in runs.iter().zip(reports) {
         if let Some(here) = report.worst
-            && worst.as_ref().is_none_or(|worst| here.images > worst.2)
+            && total.worst.as_ref().is_none_or(|worst| here.images > worst.2)
         {
-            worst = Some((run.name.clone(), format!("{}@{}", here.phase, here.event), here.images));
+            total.worst = Some((run.name(), format!("{}@{}", here.phase, here.event), here.images));
         }
-        violations
-            .extend(report.violations.iter().map(|violation| (run.name.clone(), violation.to_string())));
-        total.merge(report);
+        let named = |violation: &crash::Violation| (run.name(), violation.to_string());
+        total.violations.extend(report.violations.iter().map(named));
+        total.report.merge(report);
     }
-    (total, worst, violations)
+    total
 }
 
 impl fmt::Display for Report {
@@ -213,13 +242,13 @@ impl fmt::Display for Report {
         writeln!(f, "{}, seed {}, random runs of {} operations", self.engine.name(), self.seed, self.ops)?;
         writeln!(
             f,
-            "{} states at {} crash points ({} inside recovery; {} points sampled), floor {}; {:.0} states/s",
-            self.states,
-            self.crash_points,
-            self.nested_states,
-            self.sampled_points,
-            self.floor,
-            self.states_per_second
+            "{} states at {} crash points ({} states inside recovery), floor {}; {:.0} states/s and thread",
+            self.states, self.crash_points, self.nested_states, self.floor, self.states_per_second
+        )?;
+        writeln!(
+            f,
+            "only sampled: {} points of operations, {} inside recovery; {} lines",
+            self.sampled_points, self.nested_sampled_points, self.capped_lines
         )?;
         if let Some((name, place, images)) = &self.worst {
             writeln!(f, "worst crash point: {place} of {name} with {images} images")?;
@@ -232,6 +261,8 @@ impl fmt::Display for Report {
             self.mutants_survived.len(),
             self.mutant_states
         )?;
+        let kills: Vec<_> = self.kills.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        writeln!(f, "  killed by: {}", kills.join(", "))?;
         self.mutants_argued
             .iter()
             .try_for_each(|excuse| writeln!(f, "  argued: {}: {}", excuse.mutant, excuse.why))?;
@@ -248,5 +279,92 @@ impl fmt::Display for Report {
             writeln!(f, "FEWER STATES than the floor")?;
         }
         write!(f, "{} in {:.0} s", if self.is_good() { "good" } else { "NOT GOOD" }, self.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good(engine: Engine) -> Report {
+        Report {
+            engine,
+            seed: 1,
+            ops: Options::OPS,
+            crash_points: 1,
+            states: engine.floor(),
+            nested_states: 0,
+            sampled_points: 0,
+            nested_sampled_points: 0,
+            capped_lines: 0,
+            floor: engine.floor(),
+            states_per_second: 1.0,
+            worst: None,
+            violations: Vec::new(),
+            mutants_killed: 1,
+            kills: Vec::new(),
+            mutants_argued: Vec::new(),
+            mutants_survived: Vec::new(),
+            stale_arguments: Vec::new(),
+            mutant_states: 1,
+            canary: Ok("caught".to_owned()),
+            seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn each_single_fault_makes_a_report_not_good() {
+        type Fault = fn(&mut Report);
+        let faults: [(&str, Fault); 5] = [
+            ("FEWER STATES", |report| report.states -= 1),
+            ("VIOLATION in run: lost a key", |report| {
+                report.violations.push(("run".to_owned(), "lost a key".to_owned()));
+            }),
+            ("survived: a fence", |report| report.mutants_survived.push("a fence".to_owned())),
+            ("argued for nothing: `fence`", |report| report.stale_arguments.push("fence".to_owned())),
+            ("canary NOT caught: it sings", |report| report.canary = Err("it sings".to_owned())),
+        ];
+        for engine in Engine::ALL {
+            assert!(good(engine).is_good());
+            assert!(good(engine).to_string().contains("\ngood in "));
+            for (says, fault) in faults {
+                let mut report = good(engine);
+                fault(&mut report);
+                assert!(!report.is_good(), "{says}");
+                let text = report.to_string();
+                assert!(text.contains(says) && text.contains("\nNOT GOOD in "), "{says}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_whole_run_has_a_floor_and_a_part_of_one_has_none() {
+        for engine in Engine::ALL {
+            let whole = Options::new(engine);
+            assert!(whole.floor() > 100_000, "{}: no floor worth the name", engine.name());
+            assert_eq!(Options { ops: 100_000, seed: 7, ..whole.clone() }.floor(), whole.floor());
+            assert_eq!(Options { node_lines: Some(2), ..whole.clone() }.floor(), 0);
+            assert_eq!(Options { ops: Options::OPS - 1, ..whole }.floor(), 0);
+        }
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_nothing_but_the_time() {
+        let found = |threads| {
+            let options = Options { ops: 40, node_lines: Some(2), threads, ..Options::new(Engine::Wbtree) };
+            let stage = Stage { name: "runs", threads, say: &|_| {} };
+            let bounds = |run: &suite::Run| crash::Options {
+                cap: 4,
+                nested_cap: 1,
+                samples: 2,
+                ..run.bounds(options.seed)
+            };
+            let mut explored = explore(&options, stage, bounds);
+            explored.report.elapsed = std::time::Duration::ZERO;
+            explored
+        };
+        let alone = found(1);
+        assert!(alone.report.images > 0 && alone.violations.is_empty());
+        assert_eq!(alone, found(3));
     }
 }

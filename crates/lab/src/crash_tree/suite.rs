@@ -1,17 +1,16 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
-use std::time::Duration;
-
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
 use tree::{Keyed, Prefixed, Words};
 
 use super::argued::{ARGUED, CANARY};
 use super::laps;
 use super::subject::{Sample, Sizes};
+use super::workers::Stage;
 use super::workloads::{Maker, Work};
 use super::{Engine, Options};
 
-type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report;
+type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report + Send + Sync;
 
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,32 +19,41 @@ enum Depth {
     Steps,
     /// Create and close too.
     Whole,
-    /// Few steps, and what can go wrong takes several lines at once: high caps.
+    /// Steps that write so many lines that few of their crash points could be exhausted anyway, and from whose images
+    /// recovery has much to write: low caps.
+    Broad,
+    /// Steps without number: least caps.
+    Long,
+    /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
     Deep,
 }
 
 impl Depth {
-    fn bounds(self, seed: u64, cap: usize, nested_cap: usize) -> crash::Options {
+    fn bounds(self, seed: u64) -> crash::Options {
         let base =
-            crash::Options { seed, cap, nested_cap, samples: 8, line_cap: 64, ..crash::Options::default() };
+            crash::Options { seed, line_cap: 64, create: false, close: false, ..crash::Options::default() };
         match self {
-            Self::Whole => base,
-            Self::Steps => crash::Options { create: false, close: false, ..base },
-            Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, create: false, close: false, ..base },
+            Self::Steps => crash::Options { cap: 4096, nested_cap: 16, samples: 32, ..base },
+            Self::Whole => crash::Options { create: true, close: true, ..Self::Steps.bounds(seed) },
+            Self::Broad => crash::Options { cap: 256, nested_cap: 4, samples: 8, ..base },
+            Self::Long => crash::Options { cap: 3, nested_cap: 1, samples: 1, ..base },
+            Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, nested_cap: 4, samples: 8, ..base },
         }
     }
 }
 
 /// Workloads of one subject, explored together.
 pub struct Run {
-    /// What they are.
-    pub name: String,
+    name: String,
     depth: Depth,
     explore: Box<Explore>,
 }
 
 impl Run {
-    fn new<S: Subject + 'static>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self {
+    fn new<S>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self
+    where
+        S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
+    {
         let explore = move |options: &crash::Options, mutant| {
             let mut total = crash::Report::default();
             for workload in &workloads {
@@ -59,6 +67,11 @@ impl Run {
         Self { name, depth, explore: Box::new(explore) }
     }
 
+    /// What they are.
+    pub fn name(&self) -> String {
+        self.name.clone()
+    }
+
     /// Explores the workloads one after the other until one is violated.
     pub fn explore(&self, options: &crash::Options, mutant: Option<Mutant>) -> crash::Report {
         (self.explore)(options, mutant)
@@ -66,12 +79,16 @@ impl Run {
 
     /// Bounds of an exploration without mutants.
     pub fn bounds(&self, seed: u64) -> crash::Options {
-        self.depth.bounds(seed, 256, 4)
+        self.depth.bounds(seed)
     }
 
-    /// Bounds of an exploration with one.
+    /// Bounds of an exploration with one: low, for most break at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
-        self.depth.bounds(seed, 32, 4)
+        let bounds = self.depth.bounds(seed);
+        if self.depth == Depth::Deep {
+            return bounds;
+        }
+        crash::Options { cap: 32, nested_cap: 4, samples: 8, ..bounds }
     }
 }
 
@@ -103,46 +120,69 @@ fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options
     let mut run = |name: &str, depth, workloads: Vec<Work<S>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
     };
+    // Blocks and records beside the nodes: more lines a step.
+    let broad = if S::PLAIN { Depth::Steps } else { Depth::Broad };
     run("pairs from empty", Depth::Steps, maker.from_empty());
-    run("pairs from a full leaf and parent", Depth::Steps, maker.from_full());
+    run("pairs from a full leaf and parent", broad, maker.from_full());
     run("pairs before underflow", Depth::Steps, maker.from_low());
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
-    run("bulk loads", Depth::Steps, vec![maker.bulk_loads()]);
+    run("bulk loads", broad, vec![maker.bulk_loads()]);
     if lines <= 3 {
-        run("levelling", Depth::Steps, vec![maker.levelling(false), maker.levelling(true)]);
+        run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
-    if S::PLAIN {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops, 60, 8)]);
-    } else {
-        run("random", Depth::Steps, vec![maker.random(options.seed, options.ops / 2, 40, 24)]);
-        if lines <= 2 {
-            let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
-            run("large records", Depth::Steps, special);
-        }
+    let depth = if options.ops > OPS_LONG { Depth::Long } else { Depth::Steps };
+    let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
+    run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
+    if !S::PLAIN && lines <= 2 {
+        let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
+        run("large records", Depth::Broad, special);
     }
 }
 
-/// Leaves out every flush and fence in turn.
-pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport {
-    let runs = mutation_runs(engine, seed);
-    let mut report = MutationReport::default();
-    for run in &runs {
-        say(&format!("mutation run without a mutant: {}", run.name));
-        report.base.merge(run.explore(&run.bounds_for_mutants(seed), None));
+/// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
+const OPS_LONG: usize = 1000;
+
+/// What became of the mutants, and by which runs.
+#[derive(Clone, Debug, Default)]
+pub struct Mutation {
+    /// The mutants.
+    pub report: MutationReport,
+    /// Each run's name, and how many mutants it killed that no run before it did.
+    pub kills: Vec<(String, usize)>,
+}
+
+/// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
+/// until one breaks.
+pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> Mutation {
+    let (seed, runs) = (options.seed, mutation_runs(options.engine, options.seed));
+    let bases = stage("runs without a mutant")
+        .map(&runs, Run::name, |run| run.explore(&run.bounds_for_mutants(seed), None));
+    let mut found = Mutation::default();
+    bases.iter().for_each(|base| found.report.base.merge(base.clone()));
+    if found.report.base.is_violated() {
+        return found;
     }
-    if report.base.is_violated() {
-        return report;
-    }
-    let mut needed = [false; ARGUED.len()];
-    for mutant in crash::mutants(&report.base) {
-        say(&mutant.to_string());
-        let killed = runs.iter().find_map(|run| {
-            let explored = run.explore(&run.bounds_for_mutants(seed), Some(mutant));
-            report.images += explored.images + explored.nested_images;
-            explored.violations.into_iter().next()
+    let mutants = crash::mutants(&found.report.base);
+    let killed = stage("mutants").map(&mutants, Mutant::to_string, |mutant| {
+        let mut images = 0;
+        let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
+        let killer = changed.into_iter().find_map(|(number, _)| {
+            let explored = runs[number].explore(&runs[number].bounds_for_mutants(seed), Some(*mutant));
+            images += explored.images + explored.nested_images;
+            explored.violations.into_iter().next().map(|violation| (number, violation))
         });
-        match (killed, argued(&mutant)) {
-            (Some(violation), _) => report.killed.push((mutant, violation)),
+        (killer, images)
+    });
+    let mut kills = vec![0; runs.len()];
+    let mut needed = [false; ARGUED.len()];
+    let report = &mut found.report;
+    for (mutant, (killer, images)) in mutants.into_iter().zip(killed) {
+        report.images += images;
+        match (killer, argued(&mutant)) {
+            (Some((number, violation)), _) => {
+                kills[number] += 1;
+                report.killed.push((mutant, violation));
+            }
             (None, Some((number, argued))) => {
                 needed[number] = true;
                 report.argued.push((mutant, argued.why));
@@ -152,15 +192,15 @@ pub fn mutation(engine: Engine, seed: u64, say: &dyn Fn(&str)) -> MutationReport
     }
     report.stale =
         ARGUED.iter().zip(needed).filter(|(_, needed)| !needed).map(|(argued, _)| *argued).collect();
-    report.base.elapsed = Duration::ZERO;
-    report
+    found.kills = runs.into_iter().map(|run| run.name).zip(kills).collect();
+    found
 }
 
 fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
     ARGUED.iter().enumerate().find(|(_, argued)| argued.spot.matches(mutant))
 }
 
-/// The workloads that find mutants, the quickest first.
+/// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
     let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, vec![laps::tags_come_round()])];
     match engine {
@@ -181,15 +221,16 @@ fn add_for_mutants<S: Sample>(runs: &mut Vec<Run>, kind: &str, seed: u64) {
     };
     run("random", Depth::Steps, least.random(seed, 80, 30, 16));
     run("lives", Depth::Whole, least.lives(seed, 20));
-    run("full slots", Depth::Deep, most.full_slots());
-    run("levelling", Depth::Steps, least.levelling(true));
     if !S::PLAIN {
         run("cuts", Depth::Steps, least.cuts(seed, 300));
         run("reused chunk", Depth::Steps, least.reused_chunk());
         run("refused", Depth::Steps, least.refused());
-        run("large", Depth::Steps, least.large());
+    }
+    run("levelling", Depth::Steps, least.levelling(true));
+    if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
     }
+    run("full slots", Depth::Deep, most.full_slots());
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

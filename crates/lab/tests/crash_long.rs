@@ -1,0 +1,32 @@
+//! Long random runs of the durable trees: what many operations leave behind, at every crash point a few images. The short
+//! tier is `crash_wbtree.rs`; `cargo xtask soak` goes on with 100,000 operations.
+
+use lab::crash_tree::{Engine, Options, suite};
+
+const OPS: usize = 2000;
+const NODE_LINES: [u64; 3] = [2, 3, 16];
+
+fn explore(engine: Engine) {
+    for lines in NODE_LINES {
+        let options = Options { ops: OPS, node_lines: Some(lines), ..Options::new(engine) };
+        let runs = suite::exploration(&options);
+        let long: Vec<_> = runs.iter().filter(|run| run.name().ends_with(": random")).collect();
+        assert!(!long.is_empty());
+        for run in long {
+            let report = run.explore(&run.bounds(options.seed), None);
+            assert!(!report.is_violated(), "{}: {report}", run.name());
+            assert!(report.crash_points as usize > OPS, "every operation is crashed into: {report}");
+            assert!(report.nested_points > 0, "recovery too: {report}");
+        }
+    }
+}
+
+#[test]
+fn no_crash_in_a_long_life_of_a_wbtree_loses_or_invents_anything() {
+    explore(Engine::Wbtree);
+}
+
+#[test]
+fn no_crash_in_a_long_life_of_a_wbtree_of_key_pointers_loses_or_invents_anything() {
+    explore(Engine::WbtreeKeyptr);
+}
