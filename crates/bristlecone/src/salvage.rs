@@ -14,7 +14,7 @@ use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Medium, Native, Region, record};
 use tree::layout::Layout;
-use tree::shape::{Node, Order, Shape};
+use tree::shape::{Node, Shape};
 use tree::{Keyed, Prefixed, Schema, Slotted, Words};
 
 use crate::engine::Kind as _;
@@ -134,11 +134,9 @@ impl Salvager<'_> {
             if !is_leaf || class.block_bytes != shape.bytes() {
                 return Ok(());
             }
-            let mut order = Order::default();
             // Invalid slot arrays make an order by comparison; damaged ones still name every entry of the bitmap once or not.
-            Slotted::order::<_, S>(medium, shape, node, &mut order);
-            for index in order.as_slice() {
-                let entry = shape.entry(medium, node, usize::from(*index));
+            for index in Slotted::order::<_, S>(medium, shape, node).iter() {
+                let entry = shape.entry(medium, node, index);
                 if !S::read_key(medium, entry.key, &mut key) || !S::read_value(medium, &entry, &mut value) {
                     this.report.damaged_records += 1;
                 } else {

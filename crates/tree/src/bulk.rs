@@ -87,7 +87,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     fn prepare_append(&self, writer: &mut Writer<S>, entries: &[Placed]) -> Result<(usize, Option<Node>)> {
         let medium = self.region.medium();
         let last = self.descend::<Scalar>(writer, Target::Last)?;
-        let old = self.placed(writer, last);
+        let old = self.placed(last);
         let end = Link { node: Node(0), level: 0 };
         let Some(greatest) = old.last() else {
             // Only the root of an empty tree is an empty leaf: it is replaced.

@@ -8,7 +8,7 @@ use pmem::{Medium, record};
 use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
-use crate::shape::{Entry, LEVELS_MAX, Node, Order};
+use crate::shape::{Entry, LEVELS_MAX, Node};
 use crate::tree::Tree;
 
 /// What a verification saw.
@@ -103,10 +103,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         if let Some(fault) = L::fault(medium, &self.shape, node) {
             return walk.report.problem(format!("node {:#x}: {fault}", node.0));
         }
-        let mut order = Order::default();
-        L::order::<M, S>(medium, &self.shape, node, &mut order);
-        let entries: Vec<Entry> =
-            order.as_slice().iter().map(|i| self.shape.entry(medium, node, usize::from(*i))).collect();
+        let order = L::order::<M, S>(medium, &self.shape, node);
+        let entries: Vec<Entry> = order.iter().map(|i| self.shape.entry(medium, node, i)).collect();
         if entries.is_empty() && node != self.root() {
             walk.report.problem(format!("node {:#x} is empty", node.0));
         }

@@ -17,8 +17,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
         let located = L::locate::<M, S, V>(medium, shape, leaf, probe);
         let Some(index) = located.hit else { return Ok(false) };
-        L::order::<M, S>(medium, shape, leaf, &mut writer.order);
-        let count = writer.order.len();
+        let order = L::order::<M, S>(medium, shape, leaf);
+        let count = order.len();
         let old = shape.entry(medium, leaf, index);
         for block in S::blocks_of(&old) {
             pmem::record::give(&self.region, &mut writer.allocator, block)
@@ -32,7 +32,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             parent.map_or(Ok(()), |parent| self.merge_up(writer, parent))?;
             return Ok(true);
         }
-        L::remove(medium, shape, leaf, &writer.order, located.rank, &mut writer.edits[0]);
+        L::remove(medium, shape, leaf, &order, located.rank, &mut writer.edits[0]);
         self.change(writer, 1)?;
         self.count_key(writer, key, false);
         if count - 1 <= shape.capacity / 4 {

@@ -33,12 +33,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let mut node = self.root();
         writer.path.clear();
         for _ in 0..LEVELS_MAX {
-            let link = shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 })?;
+            let Some(link) = shape.link(medium, node) else {
+                return Err(Error::Corrupt { what: "node", at: node.0 });
+            };
             if link.level == 0 {
                 return Ok(node);
             }
             let rank = self.child_rank::<V>(node, target);
-            writer.path.push((node, rank));
+            writer.path.push(node, rank);
             let (child, _) = self.child::<V>(node, link.node, rank);
             V::prefetch(medium, shape, child);
             node = child;
@@ -64,8 +66,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
         if L::count(medium, shape, leaf) < shape.capacity {
-            L::order::<M, S>(medium, shape, leaf, &mut writer.order);
-            L::insert(medium, shape, leaf, &writer.order, located.rank, &entry, &mut writer.edits[0]);
+            let order = L::order::<M, S>(medium, shape, leaf);
+            L::insert(medium, shape, leaf, &order, located.rank, &entry, &mut writer.edits[0]);
             self.change(writer, 1)?;
         } else {
             self.split_leaf(writer, leaf, located.rank, entry)?;

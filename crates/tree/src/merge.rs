@@ -71,7 +71,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let medium = self.region.medium();
         let mut edits = 0;
         while let Some((parent, taken)) = writer.path.pop() {
-            let pair = self.neighbours(writer, parent, taken)?;
+            let pair = self.neighbours(parent, taken)?;
             match self.prepare_merge(writer, edits, &pair, emptied)? {
                 Outcome::Left if edits == 0 && emptied.is_none() => return Ok((0, None, None)),
                 Outcome::Left => return Err(Error::Corrupt { what: "node", at: parent.0 }),
@@ -79,9 +79,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 Outcome::Joined => edits += 2,
             }
             if L::count(medium, &self.shape, parent) > 1 {
-                L::order::<M, S>(medium, &self.shape, parent, &mut writer.order);
+                let order = L::order::<M, S>(medium, &self.shape, parent);
                 writer.edit(edits);
-                L::remove(medium, &self.shape, parent, &writer.order, pair.rank, &mut writer.edits[edits]);
+                L::remove(medium, &self.shape, parent, &order, pair.rank, &mut writer.edits[edits]);
                 return Ok((edits + 1, None, Some(parent)));
             }
             if parent == self.root() {
@@ -99,10 +99,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok((0, None, None))
     }
 
-    fn neighbours(&self, writer: &mut Writer<S>, parent: Node, taken: usize) -> Result<Pair> {
+    fn neighbours(&self, parent: Node, taken: usize) -> Result<Pair> {
         let medium = self.region.medium();
         let link = self.shape.link(medium, parent).ok_or(Error::Corrupt { what: "node", at: parent.0 })?;
-        let entries = self.placed(writer, parent);
+        let entries = self.placed(parent);
         if entries.is_empty() {
             return Err(Error::Corrupt { what: "node without separators", at: parent.0 });
         }
@@ -125,14 +125,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let link_of =
             |node: Node| self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 });
         let (left_link, right_link) = (link_of(pair.left)?, link_of(pair.right)?);
-        let mut entries = self.staying(writer, pair.left, emptied);
+        let mut entries = self.staying(pair.left, emptied);
         let left_count = entries.len();
         if left_link.level > 0 {
             // The separator comes down between them, leading to what was the right node's leftmost child.
             let down = Entry { key: pair.separator.key, payload: right_link.node.0 };
             entries.push(Placed { kept: None, entry: down });
         }
-        let right = self.staying(writer, pair.right, emptied);
+        let right = self.staying(pair.right, emptied);
         entries.extend(right.iter().map(|p| Placed { kept: None, entry: p.entry }));
         let capacity = self.shape.capacity;
         let starved = left_count == 0 || right.is_empty();
@@ -148,8 +148,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// A node's entries, less those that leave with this commit.
-    fn staying(&self, writer: &mut Writer<S>, node: Node, emptied: Option<Node>) -> Vec<Placed> {
-        if emptied == Some(node) { Vec::new() } else { self.placed(writer, node) }
+    fn staying(&self, node: Node, emptied: Option<Node>) -> Vec<Placed> {
+        if emptied == Some(node) { Vec::new() } else { self.placed(node) }
     }
 
     /// The left node takes everything and the right node goes.
@@ -194,7 +194,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let promoted = entries[middle].entry;
         L::compose(medium, &self.shape, pair.left, true, &entries[..middle], left_link, writer.edit(first));
         // Entries that stay in the right node keep their places in it.
-        let own = self.placed(writer, pair.right);
+        let own = self.placed(pair.right);
         let right: Vec<Placed> = (middle + 1..entries.len())
             .map(|i| match i.checked_sub(left_count + 1) {
                 Some(rank) => own[rank],
@@ -203,8 +203,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             .collect();
         let link = Link { node: Node::of_payload(promoted.payload), level: right_link.level };
         L::compose(medium, &self.shape, pair.right, true, &right, link, writer.edit(first + 1));
-        L::order::<M, S>(medium, &self.shape, pair.parent, &mut writer.order);
-        let index = writer.order.at(pair.rank);
+        let index = L::order::<M, S>(medium, &self.shape, pair.parent).at(pair.rank);
         let at = self.shape.key_at(pair.parent, index);
         let edit = writer.edit(first + 2);
         edit.start(pair.parent, self.shape.bytes());

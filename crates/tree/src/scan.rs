@@ -15,7 +15,7 @@ use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
-use crate::shape::{ENTRIES_MAX, Entry, Node, Order};
+use crate::shape::{ENTRIES_MAX, Entry, Node};
 use crate::tree::Tree;
 
 /// A position in key order. It holds no lock.
@@ -247,18 +247,17 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
         let link = shape.link(medium, leaf).filter(|link| link.level == 0);
-        let mut order = Order::default();
-        L::order::<M, S>(medium, shape, leaf, &mut order);
+        let order = L::order::<M, S>(medium, shape, leaf);
         let page = &mut self.page;
         page.next_leaf = link.map_or(Node(0), |link| link.node);
         if !self.descending {
             medium.prefetch(page.next_leaf.0, shape.bytes());
         }
         let take = take.min(order.len());
-        let ranks = order.as_slice().get(skip..take).unwrap_or_default();
-        page.count = ranks.len();
-        for (place, index) in page.entries.iter_mut().zip(ranks) {
-            *place = shape.entry(medium, leaf, usize::from(*index));
+        let skip = skip.min(take);
+        page.count = take - skip;
+        for (place, rank) in page.entries.iter_mut().zip(skip..take) {
+            *place = shape.entry(medium, leaf, order.at(rank));
         }
         if !tree.stripes.check(version) {
             return Ok(false);

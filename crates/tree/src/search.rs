@@ -65,13 +65,7 @@ impl<const LINES: usize> Search for Vector<LINES> {
 
     #[inline(always)]
     fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node) {
-        // The comparison reads all keys at once. Payloads in a column of their own would be missed after it.
-        if shape.payload_step == 1 {
-            medium.prefetch(
-                node.0 + shape.payloads_at / 8 * pmem::LINE,
-                shape.bytes() - shape.payloads_at / 8 * pmem::LINE,
-            );
-        }
+        medium.prefetch(node.0, shape.bytes());
     }
 
     #[inline(always)]

@@ -162,36 +162,36 @@ impl Shape {
     }
 }
 
-/// Entry numbers in key order.
+/// Words of an [`Order`].
+const ORDER_WORDS: usize = (ENTRIES_MAX + 1) / 8;
+
+/// Entry numbers in key order, eight to a word.
+///
+/// Words, not bytes, from the node to the edit: what is stored as bytes and loaded as a word waits until the store has left
+/// the processor, and that is behind the last operation's fence.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     count: usize,
-    index: [u8; ENTRIES_MAX + 1],
-}
-
-#[inline(always)]
-fn bytes(words: [u64; (ENTRIES_MAX + 1) / 8]) -> [u8; ENTRIES_MAX + 1] {
-    let mut bytes = [0; ENTRIES_MAX + 1];
-    for (eight, word) in bytes.chunks_exact_mut(8).zip(words) {
-        eight.copy_from_slice(&word.to_le_bytes());
-    }
-    bytes
-}
-
-impl Default for Order {
-    fn default() -> Self {
-        Self { count: 0, index: [0; ENTRIES_MAX + 1] }
-    }
+    words: [u64; ORDER_WORDS],
+    /// Greatest number that a node has: what a damaged node says leads nowhere else.
+    last: u8,
 }
 
 impl Order {
-    /// The first `count` of these numbers, eight to a word, each made less than `capacity`: what a damaged node says leads
-    /// nowhere else.
+    /// The first `count` of these numbers.
     #[inline(always)]
-    pub fn of(words: [u64; (ENTRIES_MAX + 1) / 8], count: usize, capacity: usize) -> Self {
-        let index = bytes(words);
-        let index = std::array::from_fn(|i| index[i].min(capacity as u8 - 1));
-        Self { count: count.min(ENTRIES_MAX), index }
+    pub fn of(words: [u64; ORDER_WORDS], count: usize, shape: &Shape) -> Self {
+        Self { count: count.min(ENTRIES_MAX), words, last: shape.capacity as u8 - 1 }
+    }
+
+    /// These numbers; beyond the most entries of a node none is taken.
+    pub fn from_numbers(numbers: impl IntoIterator<Item = u8>, shape: &Shape) -> Self {
+        let mut order = Self::of([0; ORDER_WORDS], 0, shape);
+        for number in numbers.into_iter().take(ENTRIES_MAX) {
+            order.words[order.count / 8] |= u64::from(number) << (order.count % 8 * 8);
+            order.count += 1;
+        }
+        order
     }
 
     /// Number of entries.
@@ -208,61 +208,53 @@ impl Order {
     /// Number of the entry with this rank.
     #[inline(always)]
     pub fn at(&self, rank: usize) -> usize {
-        usize::from(self.index[rank % self.index.len()])
+        let number = (self.words[rank / 8 % ORDER_WORDS] >> (rank % 8 * 8)) as u8;
+        usize::from(number.min(self.last))
     }
 
-    /// Entry numbers in key order.
+    /// The entry numbers in key order.
     #[inline(always)]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.index[..self.count]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + use<'_> {
+        (0..self.count).map(|rank| self.at(rank))
     }
 
-    /// The numbers with one more at `rank`. (Every place is chosen without a branch: the loops become vector code.)
+    /// The numbers with one more at `rank`. (Without a branch: the way through the words would be guessed wrong.)
     #[inline(always)]
     pub fn with(&self, rank: usize, number: u8) -> Self {
-        let words = self.words();
-        let up = bytes(std::array::from_fn(|i| words[i] << 8 | if i == 0 { 0 } else { words[i - 1] >> 56 }));
-        let index = std::array::from_fn(|i| {
-            let moved = if i as u8 > rank as u8 { up[i] } else { self.index[i] };
-            if i as u8 == rank as u8 { number } else { moved }
+        let words = std::array::from_fn(|i| {
+            let up = self.words[i] << 8 | if i == 0 { 0 } else { self.words[i - 1] >> 56 };
+            let below = below(rank, i);
+            // The lowest bit of the byte that becomes the number.
+            let place = if rank / 8 == i { 1 << (rank % 8 * 8) } else { 0 };
+            (self.words[i] & below | up & !below) & !(place * 0xFF) | place * u64::from(number)
         });
-        Self { count: (self.count + 1).min(ENTRIES_MAX), index }
+        Self { count: (self.count + 1).min(ENTRIES_MAX), words, ..*self }
     }
 
     /// The numbers without the one at `rank`.
     #[inline(always)]
     pub fn without(&self, rank: usize) -> Self {
-        let words = self.words();
-        let down =
-            bytes(std::array::from_fn(|i| words[i] >> 8 | if i == 7 { 0 } else { words[i + 1] << 56 }));
-        let index = std::array::from_fn(|i| if (i as u8) < rank as u8 { self.index[i] } else { down[i] });
-        Self { count: self.count.saturating_sub(1), index }
+        let words = std::array::from_fn(|i| {
+            let down = self.words[i] >> 8 | if i + 1 == ORDER_WORDS { 0 } else { self.words[i + 1] << 56 };
+            let below = below(rank, i);
+            self.words[i] & below | down & !below
+        });
+        Self { count: self.count.saturating_sub(1), words, ..*self }
     }
 
     /// The numbers, eight to a word; those from [`Order::len`] on mean nothing.
     #[inline(always)]
-    pub fn words(&self) -> [u64; (ENTRIES_MAX + 1) / 8] {
-        let (eights, _) = self.index.as_chunks::<8>();
-        std::array::from_fn(|i| u64::from_le_bytes(eights[i]))
+    pub fn words(&self) -> [u64; ORDER_WORDS] {
+        self.words
     }
+}
 
-    /// Forgets all entries.
-    pub fn clear(&mut self) {
-        self.count = 0;
-    }
-
-    /// Adds the next entry; beyond the most entries of a node nothing is added.
-    #[inline(always)]
-    pub fn push(&mut self, index: u8) {
-        if self.count < ENTRIES_MAX {
-            self.index[self.count] = index;
-            self.count += 1;
-        }
-    }
-
-    /// The entry numbers, for sorting.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.index[..self.count]
+/// Ones in the bytes of word `i` that hold ranks below `rank`.
+#[inline(always)]
+fn below(rank: usize, i: usize) -> u64 {
+    match rank.saturating_sub(i * 8) {
+        bytes @ 0..8 => (1 << (bytes * 8)) - 1,
+        _ => u64::MAX,
     }
 }
 

@@ -20,11 +20,10 @@ struct Rising {
 
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// The node's entries in order, each with its place.
-    pub(crate) fn placed(&self, writer: &mut Writer<S>, node: Node) -> Vec<Placed> {
+    pub(crate) fn placed(&self, node: Node) -> Vec<Placed> {
         let medium = self.region.medium();
-        L::order::<M, S>(medium, &self.shape, node, &mut writer.order);
-        let entry = |index: &u8| self.shape.entry(medium, node, usize::from(*index));
-        writer.order.as_slice().iter().map(|i| Placed { kept: Some(*i), entry: entry(i) }).collect()
+        let place = |index| Placed { kept: Some(index as u8), entry: self.shape.entry(medium, node, index) };
+        L::order::<M, S>(medium, &self.shape, node).iter().map(place).collect()
     }
 
     /// Splits a full leaf on the way of `writer.path`, with `entry` joining at `rank`.
@@ -50,7 +49,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     ) -> Result<(usize, Option<Node>)> {
         let medium = self.region.medium();
         let link = self.shape.link(medium, leaf).ok_or(pmem::Error::Corrupt { what: "node", at: leaf.0 })?;
-        let mut entries = self.placed(writer, leaf);
+        let mut entries = self.placed(leaf);
         // Behind the last key of all: ascending loads fill their leaves.
         let appending = link.node.0 == 0 && rank == entries.len();
         entries.insert(rank, Placed { kept: None, entry });
@@ -94,14 +93,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         while let Some((parent, rank)) = writer.path.pop() {
             let entry = Entry { key: rising.key, payload: rising.right.0 };
             if L::count(medium, &self.shape, parent) < self.shape.capacity {
-                L::order::<M, S>(medium, &self.shape, parent, &mut writer.order);
-                writer.edit(edits);
-                L::insert(medium, &self.shape, parent, &writer.order, rank, &entry, &mut writer.edits[edits]);
+                let order = L::order::<M, S>(medium, &self.shape, parent);
+                L::insert(medium, &self.shape, parent, &order, rank, &entry, writer.edit(edits));
                 return Ok((edits + 1, None));
             }
             let link =
                 self.shape.link(medium, parent).ok_or(pmem::Error::Corrupt { what: "node", at: parent.0 })?;
-            let mut entries = self.placed(writer, parent);
+            let mut entries = self.placed(parent);
             let at_end = appending && rank == entries.len();
             entries.insert(rank, Placed { kept: None, entry });
             let middle = if at_end { entries.len() - 2 } else { entries.len() / 2 };

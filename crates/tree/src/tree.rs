@@ -18,7 +18,7 @@ use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, R
 use crate::discipline::Discipline;
 use crate::layout::Layout;
 use crate::schema::Schema;
-use crate::shape::{Edit, Link, Node, Order, Shape};
+use crate::shape::{Edit, LEVELS_MAX, Link, Node, Shape};
 
 /// How to make a tree.
 #[derive(Clone, Debug)]
@@ -76,15 +76,38 @@ pub struct Writer<S: Schema> {
     pub(crate) log: Log,
     pub(crate) allocator: Allocator,
     pub(crate) edits: Vec<Edit>,
-    pub(crate) order: Order,
     pub(crate) path: Trail,
     held: Held,
     /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
     pub(crate) counted_to: Option<S::KeyBuf>,
 }
 
-/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each.
-pub(crate) type Trail = Vec<(Node, usize)>;
+/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. Of a fixed size: room that may
+/// have to be made would make every descent save its registers, behind the last change's fence.
+#[derive(Debug, Default)]
+pub(crate) struct Trail {
+    len: usize,
+    steps: [(Node, usize); LEVELS_MAX],
+}
+
+impl Trail {
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Descents end after [`LEVELS_MAX`] steps.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, node: Node, rank: usize) {
+        self.steps[self.len % LEVELS_MAX] = (node, rank);
+        self.len += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Node, usize)> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.steps[self.len % LEVELS_MAX])
+    }
+}
 
 impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Makes an empty tree in a fresh medium.
@@ -156,8 +179,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 log,
                 allocator,
                 edits: vec![Edit::default()],
-                order: Order::default(),
-                path: Vec::new(),
+                path: Trail::default(),
                 held: Held::default(),
                 counted_to: None,
             }),

@@ -80,7 +80,7 @@ pub trait Layout: Send + Sync + 'static {
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize;
 
     /// Entry numbers in key order.
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order);
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order;
 
     /// A new entry at `rank` of a node with room.
     fn insert<M: Medium>(

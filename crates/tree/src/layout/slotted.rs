@@ -138,31 +138,21 @@ impl Layout for Slotted {
         if medium.word(node.0) & VALID != 0 {
             return usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1);
         }
-        let mut order = Order::default();
-        Self::order::<M, S>(medium, shape, node, &mut order);
-        order.at(rank)
+        Self::order::<M, S>(medium, shape, node).at(rank)
     }
 
     #[inline(always)]
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
-        order.clear();
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order {
         let bitmap = medium.word(node.0);
         let used = Self::entries(bitmap, shape);
-        if bitmap & VALID != 0 {
-            // The numbers without the count before them.
-            let known = SLOT_WORDS.min(shape.capacity / 8 + 1);
-            let word = |i| if i < known { medium.word(Self::slots_at(node) + i as u64 * WORD) } else { 0 };
-            let numbers = std::array::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
-            *order = Order::of(numbers, used.count_ones() as usize, shape.capacity);
-            return;
+        if bitmap & VALID == 0 {
+            return sorted::<M, S>(medium, shape, node, used);
         }
-        for index in bits(used) {
-            order.push(index as u8);
-        }
-        order.as_mut_slice().sort_by(|a, b| {
-            let key = |index: u8| shape.entry(medium, node, usize::from(index)).key;
-            S::compare_keys(medium, key(*a), key(*b))
-        });
+        // The numbers without the count before them.
+        let known = SLOT_WORDS.min(shape.capacity / 8 + 1);
+        let word = |i| if i < known { medium.word(Self::slots_at(node) + i as u64 * WORD) } else { 0 };
+        let numbers = std::array::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
+        Order::of(numbers, used.count_ones() as usize, shape)
     }
 
     #[inline(always)]
@@ -214,7 +204,7 @@ impl Layout for Slotted {
         // Newcomers go where nothing is; only if that does not suffice, over entries that leave the node.
         let all = (1_u64 << shape.capacity) - 1;
         let mut places = bits(!old & all).chain(bits(old & !kept & all));
-        let mut order = Order::default();
+        let mut numbers = Vec::with_capacity(entries.len());
         let mut bitmap = VALID;
         for placed in entries {
             let index = match placed.kept {
@@ -226,11 +216,11 @@ impl Layout for Slotted {
                     index
                 }
             };
-            order.push(index as u8);
+            numbers.push(index as u8);
             bitmap |= 1 << (index + 1);
         }
         let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        Self::put_slots(node, &order, words);
+        Self::put_slots(node, &Order::from_numbers(numbers, shape), words);
         words.push((node.0 + shape.link_at * WORD, link.word()));
         words.push((node.0, bitmap));
         if existing {
@@ -255,6 +245,17 @@ impl Layout for Slotted {
             .fold(0_u64, |mask, byte| mask | 1_u64.wrapping_shl(Self::slot(medium, node, byte).into()));
         (named != used).then_some("slot array and bitmap name different entries")
     }
+}
+
+/// The order of these entries, by comparison: only after a crash.
+#[cold]
+fn sorted<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, used: u64) -> Order {
+    let mut numbers: Vec<u8> = bits(used).map(|index| index as u8).collect();
+    numbers.sort_by(|a, b| {
+        let key = |index: u8| shape.entry(medium, node, usize::from(index)).key;
+        S::compare_keys(medium, key(*a), key(*b))
+    });
+    Order::from_numbers(numbers, shape)
 }
 
 /// The numbers of the set bits.

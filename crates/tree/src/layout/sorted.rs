@@ -76,9 +76,9 @@ impl Layout for Sorted {
     }
 
     #[inline(always)]
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, order: &mut Order) {
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order {
         let numbers = std::array::from_fn(|i| 0x0706_0504_0302_0100 + i as u64 * 0x0808_0808_0808_0808);
-        *order = Order::of(numbers, Self::count(medium, shape, node), ENTRIES_MAX + 1);
+        Order::of(numbers, Self::count(medium, shape, node), shape)
     }
 
     #[inline(always)]
