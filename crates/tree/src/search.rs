@@ -65,7 +65,11 @@ impl<const LINES: usize> Search for Vector<LINES> {
 
     #[inline(always)]
     fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node) {
-        medium.prefetch(node.0, shape.bytes());
+        // The comparison reads all keys at once, and payloads beside them. Those in a column would be missed after it.
+        if shape.payload_step == 1 {
+            let first = shape.payloads_at / 8 * pmem::LINE;
+            medium.prefetch(node.0 + first, shape.bytes() - first);
+        }
     }
 
     #[inline(always)]
