@@ -226,7 +226,7 @@ impl Order {
             let below = below(rank, i);
             // The lowest bit of the byte that becomes the number.
             let place = if rank / 8 == i { 1 << (rank % 8 * 8) } else { 0 };
-            (self.words[i] & below | up & !below) & !(place * 0xFF) | place * u64::from(number)
+            ((self.words[i] & below | up & !below) & !(place * 0xFF)) | (place * u64::from(number))
         });
         Self { count: (self.count + 1).min(ENTRIES_MAX), words, ..*self }
     }

@@ -50,8 +50,8 @@ impl Engine {
     /// less. May only be raised.
     pub fn floor(self) -> u64 {
         match self {
-            Self::Wbtree => 1_250_000,
-            Self::WbtreeKeyptr => 660_000,
+            Self::Wbtree => 1_300_000,
+            Self::WbtreeKeyptr => 690_000,
         }
     }
 }
