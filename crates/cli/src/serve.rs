@@ -114,7 +114,19 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let closed = store.close();
     served?;
     closed?;
+    if !arguments.common.json {
+        say(|output| output.line(&format!("  {:<12}cleanly, {} keys", "closed", store.len().keys)))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints. Whoever started the server need not read what it says.
+fn say(what: impl FnOnce(&mut Output) -> Result<()>) -> Result<()> {
+    let mut output = Output::new();
+    match what(&mut output).and_then(|()| output.end()) {
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
 }
 
 fn options(arguments: &Arguments) -> Options {
@@ -135,28 +147,23 @@ fn options(arguments: &Arguments) -> Options {
 fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr().map_err(io("cannot tell the address"))?;
     let stats: Stats = store.stats();
-    let mut output = Output::new();
-    if arguments.common.json {
-        output.json(&json!({
-            "listen": address.to_string(),
-            "dir": arguments.common.dir.display().to_string(),
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "stats": stats,
-        }))?;
-    } else {
+    say(|output| {
+        if arguments.common.json {
+            return output.json(&json!({
+                "listen": address.to_string(),
+                "dir": arguments.common.dir.display().to_string(),
+                "version": env!("CARGO_PKG_VERSION"),
+                "pid": std::process::id(),
+                "stats": stats,
+            }));
+        }
         output.line(&format!("bristlecone {}", env!("CARGO_PKG_VERSION")))?;
         output.line(&format!("  {:<12}{}", "store", arguments.common.dir.display()))?;
         for (name, value) in stats::rows(&stats) {
             output.line(&format!("  {name:<12}{value}"))?;
         }
-        output.line(&format!("  {:<12}{address}", "listening"))?;
-    }
-    match output.end() {
-        // Whoever started the server need not read what it says.
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
+        output.line(&format!("  {:<12}{address}", "listening"))
+    })
 }
 
 #[cfg(test)]
