@@ -33,9 +33,6 @@ pub enum Error {
     /// An option out of bounds.
     #[error("{0}")]
     Option(String),
-    /// The store was closed.
-    #[error("the store is closed: open it again")]
-    Closed,
     /// There is no store.
     #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
     Missing {

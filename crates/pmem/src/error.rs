@@ -127,6 +127,12 @@ pub enum Error {
     /// The index was closed.
     #[error("the store is closed: open it again")]
     Closed,
+    /// The file system failed to keep what it was told, so nothing more is taken.
+    #[error(
+        "a sync of this store failed, so it takes no more writes, and the newest may not survive the machine: look at the disk \
+         and the system's log, then open the store again, which recovers it"
+    )]
+    Failed,
     /// The requested durability cannot be had on this medium.
     #[error("{0}")]
     Durability(&'static str),

@@ -39,7 +39,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             return Ok(false);
         }
         let mut writer = match self.lock_writer() {
-            Err(Error::Closed) => return Ok(false),
+            Err(Error::Closed | Error::Failed) => return Ok(false),
             other => other?,
         };
         if !self.counting.load(Ordering::Acquire) {

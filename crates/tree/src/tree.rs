@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::alloc::{Allocator, Kind};
@@ -55,6 +55,13 @@ pub(crate) enum Wide {
     Sixteen,
 }
 
+/// Takes writes.
+const OPEN: u8 = 0;
+/// Was closed cleanly.
+const CLOSED: u8 = 1;
+/// A sync failed: the file system may have given up what it was told to keep.
+const FAILED: u8 = 2;
+
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M, S: Schema, L, D> {
     pub(crate) region: Region<M>,
@@ -65,8 +72,8 @@ pub struct Tree<M, S: Schema, L, D> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// No more writes: the tree was closed, or the file system failed to keep what it was told.
-    closed: AtomicBool,
+    /// [`OPEN`], [`CLOSED`] or [`FAILED`].
+    state: AtomicU8,
     writer: Mutex<Writer<S>>,
     parts: PhantomData<fn() -> (L, D)>,
 }
@@ -174,7 +181,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             counting: AtomicBool::new(false),
             root: AtomicU64::new(region.root()?),
             durability,
-            closed: AtomicBool::new(false),
+            state: AtomicU8::new(OPEN),
             writer: Mutex::new(Writer {
                 log,
                 allocator,
@@ -241,10 +248,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok(writer)
     }
 
-    /// `Closed` once no more writes are taken.
+    /// `Closed` or `Failed` once no more writes are taken.
     #[inline(always)]
     pub(crate) fn writable(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        match self.state.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            CLOSED => Err(Error::Closed),
+            _ => Err(Error::Failed),
+        }
     }
 
     #[inline(always)]
@@ -316,7 +327,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     pub fn sync(&self) -> Result<()> {
         let outcome = self.region.medium().sync(0, self.region.medium().len());
         if outcome.is_err() {
-            self.closed.store(true, Ordering::Release);
+            self.state.store(FAILED, Ordering::Release);
         }
         outcome
     }
@@ -324,7 +335,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused, reads go on.
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced: the next open recovers the tree if it does not find the mark.
+    /// `Io` if the data or the mark cannot be synced: the next open recovers the tree if it does not find the mark. `Failed` if
+    /// this or another sync failed before.
     pub fn close(&self) -> Result<()> {
         while self.count_some(1 << 16)? {}
         let mut writer = match self.lock_writer() {
@@ -332,9 +344,11 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             other => other?,
         };
         writer.log.settle(self.region.medium());
-        // Whether or not the mark is durable: it may be there, and no write may follow it.
-        self.closed.store(true, Ordering::Release);
-        self.region.mark_clean(self.keys.load(Ordering::Acquire))
+        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
+        self.state.store(FAILED, Ordering::Release);
+        self.region.mark_clean(self.keys.load(Ordering::Acquire))?;
+        self.state.store(CLOSED, Ordering::Release);
+        Ok(())
     }
 
     /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.

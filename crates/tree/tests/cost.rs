@@ -87,7 +87,7 @@ fn an_insert_and_a_delete_of_words_cost_what_table_3_says_at_every_fill_and_node
 }
 
 #[test]
-fn the_default_node_of_words_holds_29_entries_and_an_insert_into_it_flushes_4_lines() {
+fn a_node_of_eight_lines_holds_29_words_and_an_insert_into_it_flushes_4_lines() {
     let (tree, counter) = counted::<Words>(8);
     assert_eq!(tree.shape().capacity, 29);
     for m in 0..29 {

@@ -301,11 +301,16 @@ fn live<S: Sample>(plan: Plan) -> bool {
     } else {
         // After a failed sync nothing more is promised: what a later one says may not be true.
         let (key, value) = (S::key(2000), S::value(5));
-        assert!(matches!(tree.put(S::borrow(&key), S::borrow_value(&value)), Err(Error::Closed)), "{plan:?}");
-        assert!(matches!(tree.delete(S::borrow(&key)), Err(Error::Closed)), "{plan:?}");
+        assert!(matches!(tree.put(S::borrow(&key), S::borrow_value(&value)), Err(Error::Failed)), "{plan:?}");
+        assert!(matches!(tree.delete(S::borrow(&key)), Err(Error::Failed)), "{plan:?}");
     }
     run.assert_sound(&tree);
-    let closed = run.acknowledged(|| tree.close()).is_some();
+    let closed = if synced {
+        run.acknowledged(|| tree.close()).is_some()
+    } else {
+        assert!(matches!(tree.close(), Err(Error::Failed)), "{plan:?}: not everything was kept");
+        false
+    };
     // Whatever `close` said: either the tree takes writes, and keeps them, or it says that it does not.
     let (key, value) = (S::key(2001), S::value(7));
     match tree.put(S::borrow(&key), S::borrow_value(&value)) {
@@ -313,7 +318,11 @@ fn live<S: Sample>(plan: Plan) -> bool {
             assert!(!closed && !replaced, "{plan:?}");
             run.model.insert(key, value);
         }
-        Err(Error::Closed) => {}
+        Err(Error::Closed) => assert!(closed, "{plan:?}"),
+        Err(Error::Failed) => {
+            // Nor does another close call it a success.
+            assert!(!closed && matches!(tree.close(), Err(Error::Failed)), "{plan:?}");
+        }
         Err(error) => assert!(!closed && run.faults.met() > 0, "{plan:?}: {error}"),
     }
     run.assert_sound(&tree);

@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// The sizes of nodes: least, straddling, production, and one whose slot array leaves the bitmap's line.
+/// The sizes of nodes: least, straddling, the paper's, and production, whose slot array leaves the bitmap's line.
 pub const NODE_LINES: [u64; 4] = [2, 3, 8, 16];
 
 /// The workloads of an exploration.
