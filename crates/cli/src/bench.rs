@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ::lab::{reopen, trees};
 
-use crate::common::Output;
+use crate::common::{progress_bar, show};
 use crate::failure::Result;
 
 /// Arguments of `bench`.
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 paper_instructions: trees.paper_instructions,
                 seed: trees.seed,
             };
-            show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)
+            show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)?;
         }
         What::Reopen(sizes) => {
             let options = reopen::Options {
@@ -90,26 +90,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 rounds: sizes.rounds as usize,
                 backing: sizes.backing.clone(),
             };
-            show(with_spinner(|progress| reopen::run(&options, progress))?, sizes.json)
+            show(with_spinner(|progress| reopen::run(&options, progress))?, sizes.json)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, ::lab::Error>) -> Result<T> {
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(std::time::Duration::from_millis(200));
+    let spinner = progress_bar(0, "{spinner} {msg}");
     let report = run(&|what| spinner.set_message(what.to_owned()));
     spinner.finish_and_clear();
     Ok(report?)
-}
-
-fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Result<ExitCode> {
-    let mut output = Output::new();
-    if json {
-        output.json(&report)?;
-    } else {
-        output.line(&report.to_string())?;
-    }
-    output.end()?;
-    Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::common::{Common, Output};
+use crate::common::{Common, Output, progress_bar};
 use crate::failure::{DAMAGED, Result};
 
 const EXAMPLES: &str = "\
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
-    let bar = indicatif::ProgressBar::new(1000);
+    let bar = progress_bar(1000, "{wide_bar} {percent} % {eta}");
     let report = bristlecone::salvage(&arguments.common.dir, new_dir, &|share| {
         bar.set_position((share * 1000.0) as u64);
     });

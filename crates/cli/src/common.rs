@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bristlecone::{Options, Store};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, Result};
 
@@ -30,6 +32,26 @@ impl Common {
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
     }
+}
+
+/// A progress bar on the error output, if that is a terminal. `total` is 0 as long as it is not known.
+pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Prints a report.
+pub fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Result<()> {
+    let mut output = Output::new();
+    if json {
+        output.json(&report)?;
+    } else {
+        output.line(&report.to_string())?;
+    }
+    output.end()
 }
 
 /// A key or value from the command line, whatever its bytes.

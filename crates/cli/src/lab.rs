@@ -1,12 +1,10 @@
 //! `lab`: experiments that prove, beside `bench` that measures.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ::lab::crash_tree::{self, Engine};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::common::Output;
+use crate::common::{progress_bar, show};
 use crate::failure::Result;
 
 /// Arguments of `lab`.
@@ -63,7 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(threads) = crash.threads {
         options.threads = threads.into();
     }
-    let bar = progress_bar();
+    let bar = progress_bar(0, "{elapsed_precise} {bar:20} {pos}/{len} {prefix}: {wide_msg}");
     let report = crash_tree::run(&options, &|progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
@@ -71,20 +69,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bar.set_message(progress.piece.to_owned());
     });
     bar.finish_and_clear();
-    let mut output = Output::new();
-    if crash.json {
-        output.json(&report)?;
-    } else {
-        output.line(&report.to_string())?;
-    }
-    output.end()?;
+    show(&report, crash.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { crate::failure::DAMAGED.into() })
-}
-
-fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{elapsed_precise} {bar:20} {pos}/{len} {prefix}: {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

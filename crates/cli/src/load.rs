@@ -6,16 +6,15 @@
 mod csv;
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Change, Store};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::common::{Common, Output};
+use crate::common::{Common, Output, progress_bar};
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
 
@@ -118,7 +117,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut lines = Lines::open(&arguments.file)?;
     let mut loader = Loader { store: arguments.common.open_or_create()?, keys: 0, bytes: 0 };
     let start = Instant::now();
-    let progress = progress_bar(&lines);
+    // Of standard input nobody knows how much there is.
+    let template = match lines.file_bytes {
+        0 => "{spinner} {bytes} {msg}",
+        _ => "{wide_bar} {bytes}/{total_bytes} {eta} {msg}",
+    };
+    let progress = progress_bar(lines.file_bytes, template);
     let loaded = load(arguments, &mut lines, &mut loader, &progress);
     progress.finish_and_clear();
     // Closed also if loading failed; its error comes first.
@@ -222,24 +226,6 @@ fn count_item(store: &Store, key: &[u8]) -> Step<()> {
         Err(Bad::Line(format!("the store holds something under {key} that is not a count")))
     } else {
         Ok(())
-    }
-}
-
-/// A bar on the error output, if that is a terminal.
-fn progress_bar(lines: &Lines) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    if lines.file_bytes == 0 {
-        let bar = ProgressBar::new_spinner();
-        bar.enable_steady_tick(Duration::from_millis(200));
-        return bar;
-    }
-    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {eta} {msg}");
-    let bar = ProgressBar::new(lines.file_bytes);
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }
 

@@ -80,8 +80,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             }
             if L::count(medium, &self.shape, parent) > 1 {
                 let order = L::order::<M, S>(medium, &self.shape, parent);
-                writer.edit(edits);
-                L::remove(medium, &self.shape, parent, &order, pair.rank, &mut writer.edits[edits]);
+                L::remove(medium, &self.shape, parent, &order, pair.rank, writer.edit(edits));
                 return Ok((edits + 1, None, Some(parent)));
             }
             if parent == self.root() {

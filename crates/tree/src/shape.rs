@@ -98,12 +98,6 @@ pub struct Entry {
 }
 
 impl Shape {
-    /// Words of an entry.
-    #[inline(always)]
-    pub fn entry_words(&self) -> u64 {
-        self.key_words as u64 + 1
-    }
-
     /// Bytes of a node.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {

@@ -54,7 +54,7 @@ fn slots(bytes: u64) -> (u64, u64) {
 
 /// Lines of entry number `index`: two for a three-word entry that straddles.
 fn entry_lines(shape: &Shape, index: u64) -> u64 {
-    lines_of_words(shape.keys_at + index * shape.entry_words(), shape.entry_words())
+    lines_of_words(shape.keys_at + index * shape.key_step, shape.key_step)
 }
 
 /// Keys whose ranks come in a mixed order.
@@ -136,7 +136,7 @@ fn byte_strings<S: Schema<Key = [u8], Value = [u8]>>(lines: u64) {
         let (slot_words, slot_lines) = slots(m + 2);
         let seen = cost(&counter, || assert!(!tree.put(&key(m), &key(m)).unwrap()));
         assert_eq!(seen.fences, three(), "insert, m {m}: the record shares the node's fences");
-        assert_eq!(seen.words, RECORD.0 + BLOCK.0 + 2 + shape.entry_words() + slot_words, "insert, m {m}");
+        assert_eq!(seen.words, RECORD.0 + BLOCK.0 + 2 + shape.key_step + slot_words, "insert, m {m}");
         assert_eq!(
             seen.flushes,
             RECORD.1 + BLOCK.1 + 2 + entry_lines(&shape, m) + slot_lines,
