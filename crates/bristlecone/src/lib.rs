@@ -28,3 +28,4 @@ pub use store::{Options, Scan, Store, StoreOf, StoreU64};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+pub use tree::roster::TREES;

@@ -1,58 +1,61 @@
-//! The engines by name. A new engine is one room and one line here; the shared test battery runs over this table.
+//! The engines by name. Those over durable memory are the trees of [`tree::roster`], a line each; the shared test battery runs
+//! over all of them.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use pmem::Native;
-use tree::{Keyed, Prefixed, Slotted, Sorted, Volatile, Words, WriteAtomic};
+use pmem::{Native, Region};
+use tree::discipline::Discipline;
+use tree::layout::Layouts;
+use tree::roster::{self, About, ByteStrings, TREES, Visitor};
+use tree::shape::Node;
+use tree::Words;
 
 use crate::engine::{Bytes, Engine, Kind, U64};
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, Place};
 use crate::store::Options;
-use crate::tree_engine;
+use crate::{salvage, tree_engine};
 
 /// Engine of a new store.
-pub const DEFAULT: &str = "wbtree";
+pub const DEFAULT: &str = TREES[0].name;
 
-type Opener<K> = fn(&'static str, Option<Place>, &Options) -> Result<Arc<dyn Engine<K>>>;
+type Opener<K> = fn(&'static About, Option<Place>, &Options) -> Result<Arc<dyn Engine<K>>>;
+/// Reads a leaf's pairs; `None` stands for one that is damaged.
+type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Option<P>>;
 
 /// An engine.
+#[derive(Clone, Copy)]
 pub struct Entry {
-    /// Name, as users give it and superblocks hold it.
-    pub name: &'static str,
-    /// One line for people.
-    pub about: &'static str,
-    /// Contents survive the process; else no file is used.
-    pub durable: bool,
+    /// What it is.
+    pub about: &'static About,
     bytes: Opener<Bytes>,
     words: Opener<U64>,
+    /// What a leaf of byte strings holds, for salvage.
+    pub(crate) leaf_of_bytes: Leaf<(Vec<u8>, Vec<u8>)>,
+    /// What a leaf of integers holds.
+    pub(crate) leaf_of_words: Leaf<(u64, u64)>,
 }
 
-/// All engines, the default first.
-pub const ENGINES: &[Entry] = &[
-    Entry {
-        name: DEFAULT,
-        about: "wB+-Tree: slot+bitmap nodes, write-atomic; byte strings with an inline 8-byte prefix",
-        durable: true,
-        bytes: tree_engine::open::<Bytes, Prefixed, Slotted, WriteAtomic>,
-        words: tree_engine::open::<U64, Words, Slotted, WriteAtomic>,
-    },
-    Entry {
-        name: "wbtree-keyptr",
-        about: "wB+-Tree as in the paper's section 4.6: byte strings by 8-byte key pointer",
-        durable: true,
-        bytes: tree_engine::open::<Bytes, Keyed, Slotted, WriteAtomic>,
-        words: tree_engine::open::<U64, Words, Slotted, WriteAtomic>,
-    },
-    Entry {
-        name: "btree",
-        about: "volatile cache-optimised prefetching B+-Tree: nothing survives the process",
-        durable: false,
-        bytes: tree_engine::open::<Bytes, Prefixed, Sorted, Volatile>,
-        words: tree_engine::open::<U64, Words, Sorted, Volatile>,
-    },
-];
+struct Engines;
+
+impl Visitor for Engines {
+    type Out = Entry;
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
+        Entry {
+            about,
+            bytes: tree_engine::open::<Bytes, B, L, D>,
+            words: tree_engine::open::<U64, Words, L, D>,
+            leaf_of_bytes: salvage::leaf::<B, L>,
+            leaf_of_words: salvage::leaf::<Words, L>,
+        }
+    }
+}
+
+/// Names of all engines, the default first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TREES.iter().map(|about| about.name)
+}
 
 /// Kinds that engines can be opened for.
 pub trait Open: Kind
@@ -84,16 +87,16 @@ fn open<K: Kind>(
     opener: fn(&Entry) -> Opener<K>,
 ) -> Result<Arc<dyn Engine<K>>> {
     let asked = options.engine.as_deref().map(find).transpose()?;
-    if let Some(entry) = asked.filter(|entry| !entry.durable) {
+    if let Some(entry) = asked.filter(|entry| !entry.about.durable) {
         // Else it would seem that the store in the directory had been emptied.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(
                 "{} holds a durable store, and {} keeps nothing: leave the engine out, or name another directory",
                 dir.display(),
-                entry.name
+                entry.about.name
             )));
         }
-        return opener(entry)(entry.name, None, options);
+        return opener(&entry)(entry.about, None, options);
     }
     let place = Place::take(dir, options)?;
     let entry = match asked {
@@ -101,7 +104,7 @@ fn open<K: Kind>(
         None if place.fresh => find(DEFAULT)?,
         None => find(&engine_of(&place, options)?)?,
     };
-    opener(entry)(entry.name, Some(place), options)
+    opener(&entry)(entry.about, Some(place), options)
 }
 
 fn engine_of(place: &Place, options: &Options) -> Result<String> {
@@ -109,9 +112,13 @@ fn engine_of(place: &Place, options: &Options) -> Result<String> {
     Ok(pmem::region::describe(&medium, &place.path)?.0.engine)
 }
 
-fn find(name: &str) -> Result<&'static Entry> {
-    ENGINES.iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownEngine {
+/// The engine of this name.
+///
+/// # Errors
+/// `UnknownEngine`, with the names there are.
+pub fn find(name: &str) -> Result<Entry> {
+    roster::visit(name, Engines).ok_or_else(|| Error::UnknownEngine {
         name: name.into(),
-        known: ENGINES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+        known: names().collect::<Vec<_>>().join(", "),
     })
 }

@@ -13,9 +13,10 @@ use std::path::Path;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Medium, Native, Region, record};
-use tree::layout::Layout;
-use tree::shape::{Node, Shape};
-use tree::{Keyed, Prefixed, Schema, Slotted, Words};
+use tree::Schema;
+use tree::layout::{Layout, Layouts};
+use tree::roster::TREES;
+use tree::shape::{Link, Node, Tail};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};
@@ -67,23 +68,17 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let region = Region::unchecked(medium, geometry, identity.clone());
     let options = Options { engine: Some(identity.engine.clone()), ..Options::default() };
     let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
+    let engine = crate::registry::find(&identity.engine)?;
+    let mut salvager = Salvager { region: &region, report, progress };
     if identity.kind == crate::engine::U64::NAME {
         let store = StoreU64::open(new_dir, options)?;
-        let mut salvager = Salvager { region: &region, report, progress };
-        let shape = Slotted::shape(identity.node_lines, Words::KEY_WORDS);
-        salvager.leaves::<Words>(&shape, |key, value| store.put_if_absent(key, value))?;
+        salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
         return Ok(salvager.report);
     }
     let store = Store::open(new_dir, options)?;
-    let mut put = |key: &[u8], value: &[u8]| -> Result<bool> { store.put_if_absent(key, value) };
-    let mut salvager = Salvager { region: &region, report, progress };
-    if identity.engine == "wbtree-keyptr" {
-        salvager.leaves::<Keyed>(&Slotted::shape(identity.node_lines, Keyed::KEY_WORDS), &mut put)?;
-    } else {
-        salvager.leaves::<Prefixed>(&Slotted::shape(identity.node_lines, Prefixed::KEY_WORDS), &mut put)?;
-    }
-    salvager.records(&mut put)?;
+    salvager.leaves(engine.leaf_of_bytes, |(key, value)| store.put_if_absent(&key, &value))?;
+    salvager.records(|key, value| store.put_if_absent(key, value))?;
     store.close()?;
     Ok(salvager.report)
 }
@@ -92,9 +87,9 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
 fn guess(medium: &Native) -> Identity {
     let geometry = Geometry::default();
     let identity = |kind: &str| Identity {
-        engine: crate::registry::DEFAULT.into(),
+        engine: TREES[0].name.into(),
         kind: kind.into(),
-        node_lines: crate::tree_engine::NODE_LINES,
+        node_lines: TREES[0].default_lines,
     };
     let mut kinds = alloc::classes(medium, geometry);
     let has_records = kinds.any(|class| matches!(class, Ok(Some(class)) if class.kind == Kind::Record));
@@ -112,6 +107,26 @@ fn stored(outcome: Result<bool>) -> Result<u64> {
     }
 }
 
+/// What a leaf of this tree holds: every entry that it names, `None` for one whose record is damaged.
+pub(crate) fn leaf<S: Schema, L: Layouts>(
+    region: &Region<Native>,
+    node: Node,
+) -> Vec<Option<(S::KeyBuf, S::ValueBuf)>> {
+    let medium = region.medium();
+    let shape = L::Leaf::shape(region.identity().node_lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
+    if Link::read(medium, node).is_none_or(|link| link.level != 0) {
+        return Vec::new();
+    }
+    // A slot array out of use makes an order by comparison; a damaged one names entries that are there, or not.
+    let pair = |index| {
+        let entry = shape.entry(medium, node, index);
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let sound = S::read_key(medium, entry.key, &mut key) && S::read_value(medium, &entry, &mut value);
+        sound.then_some((key, value))
+    };
+    L::Leaf::order::<_, S>(medium, &shape, node).iter().map(pair).collect()
+}
+
 struct Salvager<'a> {
     region: &'a Region<Native>,
     report: SalvageReport,
@@ -120,27 +135,20 @@ struct Salvager<'a> {
 
 impl Salvager<'_> {
     /// Every entry of every allocated leaf.
-    fn leaves<S: Schema>(
+    fn leaves<P>(
         &mut self,
-        shape: &Shape,
-        mut put: impl FnMut(&S::Key, &S::Value) -> Result<bool>,
+        read: fn(&Region<Native>, Node) -> Vec<Option<P>>,
+        mut put: impl FnMut(P) -> Result<bool>,
     ) -> Result<()> {
-        let medium = self.region.medium();
-        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let bytes = self.region.identity().node_lines * pmem::LINE;
         self.each_block(|this, class, block| {
-            let node = Node(block);
-            let is_leaf =
-                class.kind == Kind::Leaf && shape.link(medium, node).is_some_and(|link| link.level == 0);
-            if !is_leaf || class.block_bytes != shape.bytes() {
+            if class.kind != Kind::Leaf || class.block_bytes != bytes {
                 return Ok(());
             }
-            // Invalid slot arrays make an order by comparison; damaged ones still name every entry of the bitmap once or not.
-            for index in Slotted::order::<_, S>(medium, shape, node).iter() {
-                let entry = shape.entry(medium, node, index);
-                if !S::read_key(medium, entry.key, &mut key) || !S::read_value(medium, &entry, &mut value) {
-                    this.report.damaged_records += 1;
-                } else {
-                    this.report.from_leaves += stored(put(S::borrow(&key), S::borrow_value(&value)))?;
+            for pair in read(this.region, Node(block)) {
+                match pair {
+                    Some(pair) => this.report.from_leaves += stored(put(pair))?,
+                    None => this.report.damaged_records += 1,
                 }
             }
             Ok(())

@@ -9,7 +9,8 @@ use std::time::Instant;
 use pmem::{Durability, Found, Medium, Native};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
-use tree::layout::Layout;
+use tree::layout::Layouts;
+use tree::roster::{self, About};
 use tree::{Schema, Tree, TreeCursor, TreeOptions};
 
 use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, Kind, Stats};
@@ -17,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::store::Options;
 
-/// Lines of a node unless the user says otherwise: the best of `bench trees --node-lines`.
-pub const NODE_LINES: u64 = 16;
+/// Most bytes of a region: what a log record's home word can name.
+const MAX_BYTES: u64 = 1 << 42;
 
 /// A schema whose keys and values are those of a kind.
 pub trait SchemaOf<K: Kind>:
@@ -30,14 +31,14 @@ impl<K: Kind, S> SchemaOf<K> for S where
 {
 }
 
-struct TreeEngine<K, S: Schema, L: Layout, D: Discipline> {
+struct TreeEngine<K, S: Schema, L: Layouts, D: Discipline> {
     tree: Arc<Tree<Native, S, L, D>>,
-    about: About,
+    about: Opened,
     kind: PhantomData<fn() -> K>,
 }
 
 /// What an engine knows of how it was opened.
-struct About {
+struct Opened {
     engine: &'static str,
     medium: &'static str,
     reason: &'static str,
@@ -46,54 +47,67 @@ struct About {
 }
 
 /// Opens (or makes) a tree as an engine. A volatile one lives in anonymous memory and ignores the place.
-pub(crate) fn open<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline>(
-    engine: &'static str,
+pub(crate) fn open<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline>(
+    engine: &'static About,
     place: Option<Place>,
     options: &Options,
 ) -> Result<Arc<dyn Engine<K>>>
 where
     K::Value: ToOwned,
 {
-    let node_lines = options.node_lines.unwrap_or(NODE_LINES);
-    if !(2..=16).contains(&node_lines) {
+    let node_lines = options.node_lines.unwrap_or(engine.default_lines);
+    if !engine.allows(node_lines) {
+        let (least, most) = engine.lines;
         return Err(Error::Option(format!(
-            "a node of {node_lines} lines: nodes have 2 to 16 lines of 64 bytes"
+            "a node of {node_lines} lines: nodes of {} have {least} to {most} lines of 64 bytes",
+            engine.name
         )));
     }
+    if options.max_bytes > MAX_BYTES {
+        return Err(Error::Option(format!(
+            "a maximum of {} bytes: a store has at most {MAX_BYTES}",
+            options.max_bytes
+        )));
+    }
+    let made = |durability| {
+        let mut made = TreeOptions::new(engine.name, node_lines, durability);
+        made.geometry.log_records = roster::log_records::<D>(node_lines);
+        made
+    };
     let start = Instant::now();
     let Some(place) = place else {
         let durability = Durability::Process;
         let medium = Native::anonymous(options.max_bytes, durability)?;
-        let tree = Tree::create(medium, &TreeOptions::new(engine, node_lines, durability))?;
+        let tree = Tree::create(medium, &made(durability))?;
         let reason = "a volatile engine: nothing survives the process";
         return Ok(finish::<K, S, L, D>(
             tree,
             Found::New,
-            About::new(engine, "anonymous memory", reason, start),
+            Opened::new(engine.name, "anonymous memory", reason, start),
         ));
     };
-    let about = |start| About::new(engine, place.medium, place.reason, start);
+    let about = |start| Opened::new(engine.name, place.medium, place.reason, start);
     let medium = place.map(options)?;
     if place.fresh {
-        let tree = Tree::create(medium, &TreeOptions::new(engine, node_lines, place.durability))?;
+        let tree = Tree::create(medium, &made(place.durability))?;
         place.finish()?;
         return Ok(finish::<K, S, L, D>(tree, Found::New, about(start)));
     }
-    let (tree, found) = Tree::open(medium, &place.path, engine, place.durability, 1024)?;
+    let (tree, found) = Tree::open(medium, &place.path, engine.name, place.durability, 1024)?;
     Ok(finish::<K, S, L, D>(tree, found, about(start)))
 }
 
-impl About {
+impl Opened {
     fn new(engine: &'static str, medium: &'static str, reason: &'static str, start: Instant) -> Self {
         let recovery_us = start.elapsed().as_micros() as u64;
         Self { engine, medium, reason, opened: "", recovery_us }
     }
 }
 
-fn finish<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline>(
+fn finish<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline>(
     tree: Tree<Native, S, L, D>,
     found: Found,
-    mut about: About,
+    mut about: Opened,
 ) -> Arc<dyn Engine<K>>
 where
     K::Value: ToOwned,
@@ -111,7 +125,7 @@ where
 }
 
 /// Counts the keys of a recovered tree beside its users, a little at a time; ends with the tree.
-fn count_in_background<S: Schema, L: Layout, D: Discipline>(tree: &Arc<Tree<Native, S, L, D>>) {
+fn count_in_background<S: Schema, L: Layouts, D: Discipline>(tree: &Arc<Tree<Native, S, L, D>>) {
     let tree = Arc::downgrade(tree);
     let count = move || {
         // A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
@@ -127,7 +141,7 @@ fn count_in_background<S: Schema, L: Layout, D: Discipline>(tree: &Arc<Tree<Nati
     let _ = std::thread::Builder::new().name("count keys".into()).spawn(count);
 }
 
-impl<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline> Engine<K> for TreeEngine<K, S, L, D>
+impl<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline> Engine<K> for TreeEngine<K, S, L, D>
 where
     K::Value: ToOwned,
 {
@@ -203,7 +217,7 @@ where
             file_bytes: self.tree.region().medium().len(),
             live_bytes,
             chunks_unseen,
-            node_bytes: self.tree.shape().bytes(),
+            node_bytes: self.tree.leaf_shape().bytes(),
             recovery_us: self.about.recovery_us,
             opened: self.about.opened.into(),
         }
@@ -218,7 +232,7 @@ where
     }
 }
 
-impl<K, S: Schema, L: Layout, D: Discipline> Drop for TreeEngine<K, S, L, D> {
+impl<K, S: Schema, L: Layouts, D: Discipline> Drop for TreeEngine<K, S, L, D> {
     fn drop(&mut self) {
         self.tree.close_on_drop();
     }
@@ -229,7 +243,7 @@ struct EngineCursor<'a, K, S: Schema, L, D> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind, S: SchemaOf<K>, L: Layout, D: Discipline> Cursor<K> for EngineCursor<'_, K, S, L, D> {
+impl<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline> Cursor<K> for EngineCursor<'_, K, S, L, D> {
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
         self.cursor.seek(from.map(K::own_key), descending);
         Ok(())

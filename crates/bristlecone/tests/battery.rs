@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bristlecone::registry::{ENGINES, Open};
+use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Kind, Options, Store, StoreOf, U64};
 
 /// Keys and values of a kind from small numbers.
@@ -140,24 +140,27 @@ impl<K: Kind> Borrowed for K {}
 
 #[test]
 fn every_engine_equals_the_model_across_a_reopen() {
-    for engine in ENGINES {
-        equals_the_model::<Bytes>(engine.name);
-        equals_the_model::<U64>(engine.name);
+    for engine in registry::names() {
+        equals_the_model::<Bytes>(engine);
+        equals_the_model::<U64>(engine);
     }
 }
 
 #[test]
 fn every_engine_declares_what_it_can_do() {
-    for engine in ENGINES {
+    for engine in registry::names() {
         let dir = tempfile::tempdir().unwrap();
-        let found = open::<Bytes>(dir.path(), engine.name).capabilities();
-        let durable = match engine.name {
-            "wbtree" | "wbtree-keyptr" => true,
+        let found = open::<Bytes>(dir.path(), engine).capabilities();
+        let durable = match engine {
+            "wbtree" | "wbtree-keyptr" | "wbtree-bmp" | "wbtree-slot" => true,
+            "btree-log" | "unsorted-log" | "ubmp-log" => true,
+            "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" => true,
+            "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,
             "btree" => false,
             other => panic!("say here what {other} can do"),
         };
         assert!(found.ordered && !found.snapshots && !found.atomic_batch && !found.several_writers);
-        assert_eq!((found.durable, engine.durable), (durable, durable));
+        assert_eq!((found.durable, registry::find(engine).unwrap().about.durable), (durable, durable));
         assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
     }
 }
@@ -219,9 +222,9 @@ fn readers_beside_a_writer<K: Sample>(engine: &str) {
 
 #[test]
 fn readers_beside_a_writer_miss_nothing_that_stays() {
-    for engine in ENGINES {
-        readers_beside_a_writer::<Bytes>(engine.name);
-        readers_beside_a_writer::<U64>(engine.name);
+    for engine in registry::names() {
+        readers_beside_a_writer::<Bytes>(engine);
+        readers_beside_a_writer::<U64>(engine);
     }
 }
 

@@ -56,8 +56,8 @@ enum Promise {
 }
 
 fn engines() -> clap::builder::PossibleValuesParser {
-    let values = bristlecone::registry::ENGINES.iter();
-    values.map(|entry| clap::builder::PossibleValue::new(entry.name).help(entry.about)).into()
+    let values = bristlecone::TREES.iter();
+    values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
 }
 
 /// A host and a port; whether they exist is known when the server listens.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use pmem::{Medium, Result};
 use tree::discipline::Discipline;
-use tree::layout::Layout;
+use tree::layout::Layouts;
 use tree::{Tree, Words};
 
 /// An ordered map from `u64` to `u64`. Each batch returns a sum that depends on every answer.
@@ -27,12 +27,12 @@ pub trait Contender {
 }
 
 /// One of our trees.
-pub struct OurTree<M, L: Layout, D: Discipline> {
+pub struct OurTree<M, L: Layouts, D: Discipline> {
     name: String,
     tree: Tree<M, Words, L, D>,
 }
 
-impl<M: Medium, L: Layout, D: Discipline> OurTree<M, L, D> {
+impl<M: Medium, L: Layouts, D: Discipline> OurTree<M, L, D> {
     /// Gives a tree a name.
     pub fn new(name: impl Into<String>, tree: Tree<M, Words, L, D>) -> Self {
         Self { name: name.into(), tree }
@@ -47,7 +47,7 @@ fn count(keys: &[u64], mut each: impl FnMut(&u64) -> Result<bool>) -> Result<u64
     Ok(sum)
 }
 
-impl<M: Medium, L: Layout, D: Discipline> Contender for OurTree<M, L, D> {
+impl<M: Medium, L: Layouts, D: Discipline> Contender for OurTree<M, L, D> {
     fn name(&self) -> &str {
         &self.name
     }

@@ -49,7 +49,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-type Subject = Tree<Native, Words, Slotted, WriteAtomic>;
+type Subject = Tree<Native, Words, (Slotted, Slotted), WriteAtomic>;
 const ENGINE: &str = "wbtree";
 
 /// Runs it.

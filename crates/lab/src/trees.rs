@@ -100,7 +100,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let floor_medium = open(options, "floor", floor_bytes * 2, Durability::Power)?;
     let floor = Floor::prepare(&floor_medium, floor_bytes, options.seed)?;
     // Of leaves 70 % full, one separator each in inner nodes 70 % full.
-    let leaf = Slotted::shape(options.node_lines[0], 1).capacity as u64 * 7 / 10;
+    let leaf = <Slotted>::shape(options.node_lines[0], 1, 1).capacity as u64 * 7 / 10;
     let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
     let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
@@ -195,11 +195,11 @@ fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, 
         let tree = |name: &str, durability| TreeOptions::new(name, lines, durability);
         let name = |name: &str| format!("{name} {}", lines * pmem::LINE);
         let btree =
-            Tree::<_, _, Sorted, Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
+            Tree::<_, _, (Sorted, Sorted), Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
         all.push(Box::new(OurTree::new(name("btree"), btree)));
         for (word, durability) in [("process", process), ("power", power)] {
             let made = medium(word, durability)?;
-            let wbtree = Tree::<_, _, Slotted, WriteAtomic>::create(made, &tree("wbtree", durability))?;
+            let wbtree = Tree::<_, _, (Slotted, Slotted), WriteAtomic>::create(made, &tree("wbtree", durability))?;
             all.push(Box::new(OurTree::new(name(&format!("wbtree {word}")), wbtree)));
         }
     }

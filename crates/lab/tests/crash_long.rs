@@ -1,13 +1,13 @@
 //! Long random runs of the durable trees: what many operations leave behind, at every crash point a few images. The short
-//! tier is `crash_wbtree.rs`; `cargo xtask soak` goes on with 100,000 operations.
+//! tier is `crash_trees.rs`; `cargo xtask soak` goes on with 100,000 operations.
 
 use lab::crash_tree::{Engine, Options, suite};
 
 const OPS: usize = 2000;
-const NODE_LINES: [u64; 3] = [2, 3, 16];
 
-fn explore(engine: Engine) {
-    for lines in NODE_LINES {
+fn explore(engine: &str, node_lines: &[u64]) {
+    let engine: Engine = engine.parse().unwrap();
+    for &lines in node_lines {
         let options = Options { ops: OPS, node_lines: Some(lines), ..Options::new(engine) };
         let runs = suite::exploration(&options);
         let long: Vec<_> = runs.iter().filter(|run| run.name().ends_with(": random")).collect();
@@ -23,10 +23,18 @@ fn explore(engine: Engine) {
 
 #[test]
 fn no_crash_in_a_long_life_of_a_wbtree_loses_or_invents_anything() {
-    explore(Engine::Wbtree);
+    explore("wbtree", &[2, 3, 16]);
 }
 
 #[test]
 fn no_crash_in_a_long_life_of_a_wbtree_of_key_pointers_loses_or_invents_anything() {
-    explore(Engine::WbtreeKeyptr);
+    explore("wbtree-keyptr", &[2, 3, 16]);
+}
+
+#[test]
+fn no_crash_in_a_long_life_of_a_tree_of_another_discipline_loses_or_invents_anything() {
+    explore("btree-log", &[2]);
+    explore("ubmp-shadow", &[2]);
+    explore("wbtree-slot", &[2]);
+    explore("bmp-4k", &[64]);
 }

@@ -2,8 +2,12 @@
 
 use crash::explore;
 use lab::crash_tree::subject::{Act, BULK_STEP, Op, Sample, Sizes};
-use lab::crash_tree::workloads::{Maker, Work, whole};
-use tree::{Keyed, Prefixed, Words};
+use lab::crash_tree::workloads::{self, whole};
+use tree::{Keyed, Prefixed, Slotted, Words, WriteAtomic};
+
+/// The tree that all of them were found in.
+type Maker<S> = workloads::Maker<S, (Slotted, Slotted), WriteAtomic>;
+type Work<S> = workloads::Work<S, (Slotted, Slotted), WriteAtomic>;
 
 /// Every crash inside the steps, and what a second crash inside recovery can leave, up to a cap.
 fn no_crash_breaks<S: Sample>(work: &Work<S>) {
@@ -26,7 +30,7 @@ fn alone(act: Act, key: u32) -> Op {
 /// Recovery finds the owner of a leaf by its keys, took it for nobody's, and freed it.
 #[test]
 fn a_crash_between_a_delete_and_its_join_leaves_no_empty_leaf() {
-    let maker = Maker::new::<Words>(Sizes::new(2));
+    let maker = Maker::<Words>::new(2);
     let load = |leaf| maker.op(Act::Bulk(1), BULK_STEP * leaf);
     for victim in [1, 2] {
         let delete = maker.op(Act::Delete, BULK_STEP * victim);
@@ -38,7 +42,7 @@ fn a_crash_between_a_delete_and_its_join_leaves_no_empty_leaf() {
 /// whole copy.
 #[test]
 fn the_newer_superblock_copy_is_not_overwritten_first() {
-    let maker = Maker::new::<Words>(Sizes::new(2));
+    let maker = Maker::<Words>::new(2);
     let reopen = maker.op(Act::Reopen, 1);
     no_crash_breaks::<Words>(&whole(maker.sizes, vec![maker.op(Act::Put(1), 1)], vec![reopen, reopen]));
 }
@@ -47,7 +51,7 @@ fn the_newer_superblock_copy_is_not_overwritten_first() {
 /// that a file cut down to that length would have passed for whole.
 #[test]
 fn a_growth_whose_note_was_lost_is_noted_at_open() {
-    let maker = Maker::new::<Words>(Sizes::new(2));
+    let maker = Maker::<Words>::new(2);
     let fill = (1..=maker.entries).map(|key| maker.op(Act::Put(key), key)).collect();
     // The split takes the first chunk of inner nodes.
     let split = maker.op(Act::Put(0), maker.entries + 1);
@@ -58,15 +62,15 @@ fn a_growth_whose_note_was_lost_is_noted_at_open() {
 /// took the piece that begins at the same address for nobody's and freed it.
 #[test]
 fn a_stale_intent_does_not_free_a_piece_of_a_large_value() {
-    no_crash_breaks(&Maker::new::<Prefixed>(Sizes::new(2)).reused_chunk::<Prefixed>());
-    no_crash_breaks(&Maker::new::<Keyed>(Sizes::new(2)).reused_chunk::<Keyed>());
+    no_crash_breaks(&Maker::<Prefixed>::new(2).reused_chunk());
+    no_crash_breaks(&Maker::<Keyed>::new(2).reused_chunk());
 }
 
 /// The store that closes a chunk is not flushed. When a crash lost it, the chunk stayed with its class for ever, and a full
 /// region refused a record of another size for which there was room.
 #[test]
 fn a_chunk_whose_closing_was_lost_is_found_empty() {
-    let sizes = Sizes::new(16);
+    let sizes = Sizes::new::<WriteAtomic>(16);
     // One chunk of leaves, three of records with four in each: the region is full.
     let sizes = Sizes { capacity: sizes.geometry.heap_at() + 4 * sizes.geometry.chunk_bytes, ..sizes };
     let mut prepare: Vec<_> = (1..=12).map(|key| alone(Act::Put(900 * 16), key)).collect();
@@ -77,13 +81,13 @@ fn a_chunk_whose_closing_was_lost_is_found_empty() {
 /// The values of a chunk that was given up: nothing in it is allocated, and yet it stayed with its class.
 #[test]
 fn a_refused_large_value_leaves_no_chunk_behind() {
-    no_crash_breaks(&Maker::new::<Keyed>(Sizes::new(2)).refused::<Keyed>());
+    no_crash_breaks(&Maker::<Keyed>::new(2).refused());
 }
 
 /// A tree that crashed before it had a root gets one at open, through the log; a second recovery replayed that commit.
 #[test]
 fn a_second_recovery_of_a_tree_without_a_root_stores_nothing() {
-    let work: Work<Words> = whole(Sizes::new(2), Vec::new(), vec![alone(Act::Put(1), 1)]);
+    let work: Work<Words> = whole(Sizes::new::<WriteAtomic>(2), Vec::new(), vec![alone(Act::Put(1), 1)]);
     let report = explore(&work, &crash::Options { create: true, ..bounds() });
     assert!(!report.is_violated(), "{report}");
 }

@@ -345,7 +345,9 @@ impl Allocator {
         }
         let at = chunk_at + class.first(class.blocks(chunk_bytes)) + index * class.block_bytes;
         self.live_bytes += class.block_bytes;
-        if log.touches(at, class.block_bytes.min(1024)) {
+        // Of other blocks only what a node was before can be in the log, and a chunk that changes its class settles it.
+        let bytes = if kind.is_node() { class.block_bytes } else { class.block_bytes.min(1024) };
+        if log.touches(at, bytes) {
             log.settle(region.medium()); // A4: the block may have been a node whose change is still only in the log
         }
         Ok(at)

@@ -42,8 +42,12 @@ pub enum Fence {
     Guard,
     /// Unused space was written; it must be durable before it is published.
     Payload,
+    /// The old value of a word must be in the log before the word is overwritten.
+    Undo,
     /// The publish that commits an operation.
     Commit,
+    /// What a commit in the log wrote home is made durable in the same operation.
+    Home,
     /// The allocator opens a chunk or returns one.
     Allocate,
     /// The log's home lines are made durable before the log is used again.

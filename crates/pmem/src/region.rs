@@ -25,7 +25,9 @@ use crate::medium::{Fence, Medium, WORD};
 use crate::native::Durability;
 
 /// Format version written by this program.
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
+/// Most cache lines of a node.
+const NODE_LINES_MAX: u64 = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
 const COPIES: [u64; 2] = [0, 1024];
@@ -360,12 +362,12 @@ impl Copies {
                 Error::Foreign { path: path.to_owned(), why: "it does not begin with a superblock" }
             });
         };
-        if words[1] > FORMAT_VERSION {
+        if words[1] != FORMAT_VERSION {
             return Err(Error::Version { found: words[1], known: FORMAT_VERSION });
         }
         let geometry = Geometry { chunk_bytes: words[7], log_records: words[8] };
         let identity = (get_text(&words[10..14]), get_text(&words[14..16]));
-        let (Some(engine), Some(kind), true, 2..=16) = (identity.0, identity.1, geometry.is_sane(), words[9])
+        let (Some(engine), Some(kind), true, 2..=NODE_LINES_MAX) = (identity.0, identity.1, geometry.is_sane(), words[9])
         else {
             return Err(Error::Superblock { path: path.to_owned() });
         };

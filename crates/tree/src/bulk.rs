@@ -6,13 +6,14 @@
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::search::{Scalar, Target};
-use crate::shape::{Entry, Link, Node, Placed};
+use crate::shape::{Link, Node, Placed};
+use crate::split::Rising;
 use crate::tree::{Tree, Writer};
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Loads pairs in ascending order of distinct keys, all above every key in the tree. Leaves get `fill` (0.1 to 1.0) of
     /// their capacity. Returns the number of keys loaded.
     ///
@@ -29,9 +30,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     {
         let mut writer = self.lock_writer()?;
         let writer = &mut *writer;
-        let batch = ((self.shape.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
+        let batch = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
         let mut loaded = 0;
-        let mut entries: Vec<Placed> = Vec::with_capacity(batch);
+        let mut entries: Vec<Placed<S::Tail>> = Vec::with_capacity(batch);
         let mut keys: Vec<&S::Key> = Vec::with_capacity(batch);
         let mut last: Option<&S::Key> = None;
         for (key, value) in pairs {
@@ -46,7 +47,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             last = Some(key);
             let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
                 .map_err(|error| self.give_up(writer, error))?;
-            entries.push(Placed { kept: None, entry });
+            entries.push(Placed::new(entry));
             keys.push(key);
             loaded += 1;
             if entries.len() == batch {
@@ -68,7 +69,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     fn append_leaf(
         &self,
         writer: &mut Writer<S>,
-        entries: &mut Vec<Placed>,
+        entries: &mut Vec<Placed<S::Tail>>,
         keys: &mut Vec<&S::Key>,
     ) -> Result<()> {
         if entries.is_empty() {
@@ -84,21 +85,20 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok(())
     }
 
-    fn prepare_append(&self, writer: &mut Writer<S>, entries: &[Placed]) -> Result<(usize, Option<Node>)> {
-        let medium = self.region.medium();
+    fn prepare_append(&self, writer: &mut Writer<S>, entries: &[Placed<S::Tail>]) -> Result<(usize, Option<Node>)> {
         let last = self.descend::<Scalar>(writer, Target::Last)?;
-        let old = self.placed(last);
+        let old = self.placed(0, last);
         let end = Link { node: Node(0), level: 0 };
         let Some(greatest) = old.last() else {
             // Only the root of an empty tree is an empty leaf: it is replaced.
-            L::compose(medium, &self.shape, last, true, entries, end, writer.edit(0));
+            self.compose(last, entries, end, writer.edit(0));
             return Ok((1, None));
         };
         let leaf = self.take_node(writer, 0)?;
-        let first: &Entry = &entries[0].entry;
+        let first = &entries[0].entry;
         let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, &greatest.entry, first)?;
         self.compose_new(writer, 0, leaf, entries, end);
-        L::compose(medium, &self.shape, last, true, &old, Link { node: leaf, level: 0 }, writer.edit(1));
-        self.raise_separator(writer, 2, key, leaf, true)
+        self.compose(last, &old, Link { node: leaf, level: 0 }, writer.edit(1));
+        self.raise(writer, 2, Rising { key, left: None, right: leaf, appending: true })
     }
 }

@@ -6,9 +6,9 @@ use pmem::alloc::{self, Kind};
 use pmem::{Medium, record};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::Layouts;
 use crate::schema::Schema;
-use crate::shape::{Entry, LEVELS_MAX, Node};
+use crate::shape::{Entry, LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
 
 /// What a verification saw.
@@ -44,7 +44,7 @@ struct Walk<S: Schema> {
     last_key: Option<S::KeyBuf>,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
     pub fn check(&self) -> Report {
         let _writer = self.lock_writer();
@@ -56,7 +56,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             last_key: None,
         };
         let root = self.root();
-        let levels = self.shape.link(self.region.medium(), root).map_or(0, |link| link.level);
+        let levels = Link::read(self.region.medium(), root).map_or(0, |link| link.level);
         walk.report.levels = levels as u64 + 1;
         self.check_node(&mut walk, root, levels, None, None);
         for pair in walk.leaves.windows(2) {
@@ -95,16 +95,15 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         if !walk.seen.insert(node.0) {
             return walk.report.problem(format!("node {:#x} is reached twice", node.0));
         }
-        let Some(link) = self.shape.link(medium, node).filter(|link| link.level == level) else {
+        let Some(link) = Link::read(medium, node).filter(|link| link.level == level) else {
             return walk.report.problem(format!("no node of level {level} at {:#x}", node.0));
         };
         walk.report.nodes += 1;
         walk.owned.insert(node.0, if level == 0 { Kind::Leaf } else { Kind::Inner });
-        if let Some(fault) = L::fault(medium, &self.shape, node) {
+        if let Some(fault) = self.fault_at(level, node) {
             return walk.report.problem(format!("node {:#x}: {fault}", node.0));
         }
-        let order = L::order::<M, S>(medium, &self.shape, node);
-        let entries: Vec<Entry> = order.iter().map(|i| self.shape.entry(medium, node, i)).collect();
+        let entries: Vec<Entry<S::Tail>> = self.placed(level, node).iter().map(|placed| placed.entry).collect();
         if entries.is_empty() && node != self.root() {
             walk.report.problem(format!("node {:#x} is empty", node.0));
         }
@@ -136,7 +135,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self,
         walk: &mut Walk<S>,
         node: Node,
-        entries: &[Entry],
+        entries: &[Entry<S::Tail>],
         low: Option<[u64; 2]>,
         high: Option<[u64; 2]>,
     ) {
@@ -158,7 +157,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         }
     }
 
-    fn check_leaf_entry(&self, walk: &mut Walk<S>, node: Node, entry: &Entry) {
+    fn check_leaf_entry(&self, walk: &mut Walk<S>, node: Node, entry: &Entry<S::Tail>) {
         let medium = self.region.medium();
         walk.report.keys += 1;
         let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::tree::{Tree, Writer};
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Keeps the number of keys, whether or not it is still being taken.
     #[inline]
     pub(crate) fn count_key(&self, writer: &Writer<S>, key: &S::Key, added: bool) {

@@ -4,21 +4,20 @@
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
 use crate::tree::{Tree, Writer};
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     #[inline(always)]
     fn delete_with<V: Search>(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::locate::<M, S, V>(medium, shape, leaf, probe);
+        let located = L::Leaf::place::<M, S, V>(medium, shape, leaf, probe);
         let Some(index) = located.hit else { return Ok(false) };
-        let order = L::order::<M, S>(medium, shape, leaf);
-        let count = order.len();
+        let count = L::Leaf::count(medium, shape, leaf);
         let old = shape.entry(medium, leaf, index);
         for block in S::blocks_of(&old) {
             pmem::record::give(&self.region, &mut writer.allocator, block)
@@ -32,8 +31,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             parent.map_or(Ok(()), |parent| self.merge_up(writer, parent))?;
             return Ok(true);
         }
-        L::remove(medium, shape, leaf, &order, located.rank, &mut writer.edits[0]);
-        self.change(writer, 1)?;
+        let mut leaf = leaf;
+        if D::COPIES_LEAVES {
+            leaf = self.remove_from_copy(writer, leaf, index)?;
+        } else {
+            L::Leaf::remove::<M, S>(medium, shape, leaf, located.rank, index, &mut writer.edits[0]);
+            self.change(writer, 1)?;
+        }
         self.count_key(writer, key, false);
         if count - 1 <= shape.capacity / 4 {
             self.merge_up(writer, leaf)?;

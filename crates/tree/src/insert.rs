@@ -5,10 +5,10 @@ use std::borrow::Borrow;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
-use crate::shape::{LEVELS_MAX, Node};
+use crate::shape::{LEVELS_MAX, Link, Node, Tail};
 use crate::tree::{Tree, Writer};
 
 /// What an update decides.
@@ -21,7 +21,7 @@ pub enum Decision<V> {
     Delete,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Descends as the writer, noting the way in `writer.path`.
     #[inline(always)]
     pub(crate) fn descend<V: Search>(
@@ -29,19 +29,18 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         writer: &mut Writer<S>,
         target: Target<S::Probe<'_>>,
     ) -> Result<Node> {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
         let mut node = self.root();
         writer.path.clear();
         for _ in 0..LEVELS_MAX {
-            let Some(link) = shape.link(medium, node) else {
+            let Some(link) = Link::read(medium, node) else {
                 return Err(Error::Corrupt { what: "node", at: node.0 });
             };
             if link.level == 0 {
                 return Ok(node);
             }
-            let rank = self.child_rank::<V>(node, target);
+            let (rank, child, _) = self.child::<V>(node, link.node, target);
             writer.path.push(node, rank);
-            let (child, _) = self.child::<V>(node, link.node, rank);
             V::prefetch(medium, shape, child);
             node = child;
         }
@@ -55,22 +54,47 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<bool> {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
-        let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::locate::<M, S, V>(medium, shape, leaf, probe);
+        let mut leaf = self.descend::<V>(writer, Target::Holding(probe))?;
+        let located = L::Leaf::place::<M, S, V>(medium, shape, leaf, probe);
         if let Some(index) = located.hit {
             self.replace(writer, leaf, index, key, value)?;
             return Ok(true);
         }
+        if D::STEPWISE_SPLITS && L::Leaf::count(medium, shape, leaf) == shape.capacity {
+            self.split_stepwise(writer, leaf, probe)?;
+            leaf = self.descend::<V>(writer, Target::Holding(probe))?;
+            return self.insert_into::<V>(writer, leaf, None, key, value);
+        }
+        self.insert_into::<V>(writer, leaf, Some(located.rank), key, value)
+    }
+
+    /// A new key joins a leaf, at this rank if it is known; false: there was no value to replace.
+    #[inline(always)]
+    fn insert_into<V: Search>(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        rank: Option<usize>,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<bool> {
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
+        let probe = S::probe(key);
+        let rank = match rank {
+            Some(rank) => rank,
+            None => L::Leaf::place::<M, S, V>(medium, shape, leaf, probe).rank,
+        };
         let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
-        if L::count(medium, shape, leaf) < shape.capacity {
-            let order = L::order::<M, S>(medium, shape, leaf);
-            L::insert(medium, shape, leaf, &order, located.rank, &entry, &mut writer.edits[0]);
-            self.change(writer, 1)?;
+        if L::Leaf::count(medium, shape, leaf) >= shape.capacity {
+            self.split_leaf(writer, leaf, probe, entry)?;
+        } else if D::COPIES_LEAVES {
+            self.insert_into_copy(writer, leaf, probe, entry)?;
         } else {
-            self.split_leaf(writer, leaf, located.rank, entry)?;
+            L::Leaf::insert::<M, S, S::Tail>(medium, shape, leaf, rank, &entry, &mut writer.edits[0]);
+            self.change(writer, 1)?;
         }
         self.count_key(writer, key, true);
         Ok(false)
@@ -85,7 +109,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<()> {
-        let old = self.shape.entry(self.region.medium(), leaf, index);
+        let old = self.entry_at(0, leaf, index);
         let new = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
         for block in S::blocks_of(&old) {
@@ -93,9 +117,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 .map_err(|error| self.give_up(writer, error))?;
         }
         let edit = &mut writer.edits[0];
-        edit.start(leaf, self.shape.bytes());
-        edit.independent = true;
-        let place = |(number, word)| (self.shape.entry_word_at(leaf, index, number), word);
+        edit.start(leaf, self.leaf.bytes());
+        // Words of one inline value belong together.
+        edit.independent = S::Tail::WORDS == 0;
+        let place = |(number, word)| (self.leaf.entry_word_at(leaf, index, number), word);
         edit.switch.extend(S::replace(&old, &new).map(place));
         self.change(writer, 1)
     }

@@ -1,13 +1,16 @@
 //! Persistent B+-Trees over durable memory: one skeleton times layouts times disciplines.
 //!
-//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines.
+//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines; [`level`]:
+//!   leaves and inner nodes alike.
 //! * [`schema`]: what keys and values are: 64-bit words, key pointers, key pointers with an inline prefix.
-//! * [`layout`]: how a node keeps its entries: sorted, slot+bitmap.
-//! * [`discipline`]: how an edit becomes durable: volatile, write-atomic.
+//! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
+//! * [`discipline`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
 //! * [`session`]: the writer's lock held over several changes.
-//! * [`search`], [`insert`], [`delete`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
+//! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does.
+//!
+//! [`roster`] names the combinations that are engines.
 //!
 //! Invariants of every tree here:
 //! * T1: all leaves are at level 0, linked from left to right by their link words.
@@ -23,18 +26,21 @@ pub mod delete;
 pub mod discipline;
 pub mod insert;
 pub mod layout;
+mod level;
 pub mod merge;
 pub mod recover;
+pub mod roster;
 pub mod scan;
 pub mod schema;
 pub mod search;
 pub mod session;
+pub mod shadow;
 pub mod shape;
 pub mod split;
 pub mod tree;
 
-pub use discipline::{Volatile, WriteAtomic};
-pub use layout::{Slotted, Sorted};
+pub use discipline::{Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
+pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;
 pub use schema::{Keyed, Prefixed, Schema, Words};

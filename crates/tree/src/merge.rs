@@ -10,16 +10,16 @@
 use pmem::{Error, Medium, Result, WORD};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::shape::{Entry, Link, Node, Placed};
 use crate::tree::{Tree, Writer};
 
 /// Two neighbours below one parent, and the rank of the separator between them.
-struct Pair {
+struct Pair<T> {
     parent: Node,
     rank: usize,
-    separator: Entry,
+    separator: Entry<T>,
     left: Node,
     right: Node,
 }
@@ -34,12 +34,15 @@ enum Outcome {
     Levelled,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Joins `node` (below `writer.path`) and then its parents with their neighbours, as far as they are too empty.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
         let mut node = node;
-        while L::count(self.region.medium(), &self.shape, node) <= self.shape.capacity / 4 {
+        while {
+            let level = self.link(node)?.level;
+            self.count_at(level, node) <= self.shape_at(level).capacity / 4
+        } {
             match self.merge_once(writer, None)? {
                 Some(parent) => node = parent,
                 None => return Ok(()),
@@ -57,7 +60,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let prepared = self.prepare_merges(writer, emptied);
         let (edits, root, next) = prepared.map_err(|error| self.give_up(writer, error))?;
         if edits > 0 {
-            self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))?;
+            self.change_prepared(writer, Ok((edits, root)))?;
         }
         Ok(next)
     }
@@ -68,7 +71,6 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         writer: &mut Writer<S>,
         mut emptied: Option<Node>,
     ) -> Result<(usize, Option<Node>, Option<Node>)> {
-        let medium = self.region.medium();
         let mut edits = 0;
         while let Some((parent, taken)) = writer.path.pop() {
             let pair = self.neighbours(parent, taken)?;
@@ -78,9 +80,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 Outcome::Levelled => return Ok((edits + 3, None, Some(parent))),
                 Outcome::Joined => edits += 2,
             }
-            if L::count(medium, &self.shape, parent) > 1 {
-                let order = L::order::<M, S>(medium, &self.shape, parent);
-                L::remove(medium, &self.shape, parent, &order, pair.rank, writer.edit(edits));
+            if self.count_at(self.link(parent)?.level, parent) > 1 {
+                self.remove_separator(parent, pair.rank, writer.edit(edits));
                 return Ok((edits + 1, None, Some(parent)));
             }
             if parent == self.root() {
@@ -98,10 +99,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         Ok((0, None, None))
     }
 
-    fn neighbours(&self, parent: Node, taken: usize) -> Result<Pair> {
-        let medium = self.region.medium();
-        let link = self.shape.link(medium, parent).ok_or(Error::Corrupt { what: "node", at: parent.0 })?;
-        let entries = self.placed(parent);
+    fn neighbours(&self, parent: Node, taken: usize) -> Result<Pair<S::Tail>> {
+        let link = self.link(parent)?;
+        let entries = self.placed(link.level, parent);
         if entries.is_empty() {
             return Err(Error::Corrupt { what: "node without separators", at: parent.0 });
         }
@@ -117,23 +117,20 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self,
         writer: &mut Writer<S>,
         first: usize,
-        pair: &Pair,
+        pair: &Pair<S::Tail>,
         emptied: Option<Node>,
     ) -> Result<Outcome> {
-        let medium = self.region.medium();
-        let link_of =
-            |node: Node| self.shape.link(medium, node).ok_or(Error::Corrupt { what: "node", at: node.0 });
-        let (left_link, right_link) = (link_of(pair.left)?, link_of(pair.right)?);
-        let mut entries = self.staying(pair.left, emptied);
+        let (left_link, right_link) = (self.link(pair.left)?, self.link(pair.right)?);
+        let level = left_link.level;
+        let mut entries = self.staying(level, pair.left, emptied);
         let left_count = entries.len();
         if left_link.level > 0 {
             // The separator comes down between them, leading to what was the right node's leftmost child.
-            let down = Entry { key: pair.separator.key, payload: right_link.node.0 };
-            entries.push(Placed { kept: None, entry: down });
+            entries.push(Placed::new(Entry::new(pair.separator.key, right_link.node.0)));
         }
-        let right = self.staying(pair.right, emptied);
-        entries.extend(right.iter().map(|p| Placed { kept: None, entry: p.entry }));
-        let capacity = self.shape.capacity;
+        let right = self.staying(level, pair.right, emptied);
+        entries.extend(right.iter().map(|placed| Placed::new(placed.entry)));
+        let capacity = self.shape_at(level).capacity;
         let starved = left_count == 0 || right.is_empty();
         if entries.len() <= capacity * 3 / 4 || (starved && entries.len() <= capacity) {
             self.prepare_join(writer, first, pair, &entries, left_link, right_link)?;
@@ -147,8 +144,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// A node's entries, less those that leave with this commit.
-    fn staying(&self, node: Node, emptied: Option<Node>) -> Vec<Placed> {
-        if emptied == Some(node) { Vec::new() } else { self.placed(node) }
+    fn staying(&self, level: usize, node: Node, emptied: Option<Node>) -> Vec<Placed<S::Tail>> {
+        if emptied == Some(node) { Vec::new() } else { self.placed(level, node) }
     }
 
     /// The left node takes everything and the right node goes.
@@ -156,12 +153,11 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self,
         writer: &mut Writer<S>,
         first: usize,
-        pair: &Pair,
-        entries: &[Placed],
+        pair: &Pair<S::Tail>,
+        entries: &[Placed<S::Tail>],
         left_link: Link,
         right_link: Link,
     ) -> Result<()> {
-        let medium = self.region.medium();
         writer.allocator.give(&self.region, pair.right.0)?;
         let link = if left_link.level == 0 {
             if let Some(block) = S::separator_block(pair.separator.key) {
@@ -171,7 +167,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         } else {
             left_link
         };
-        L::compose(medium, &self.shape, pair.left, true, entries, link, writer.edit(first));
+        self.compose(pair.left, entries, link, writer.edit(first));
         self.lock_out(writer, first + 1, pair.right);
         Ok(())
     }
@@ -182,8 +178,8 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self,
         writer: &mut Writer<S>,
         first: usize,
-        pair: &Pair,
-        entries: &[Placed],
+        pair: &Pair<S::Tail>,
+        entries: &[Placed<S::Tail>],
         left_count: usize,
         left_link: Link,
         right_link: Link,
@@ -191,26 +187,26 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let medium = self.region.medium();
         let middle = entries.len() / 2;
         let promoted = entries[middle].entry;
-        L::compose(medium, &self.shape, pair.left, true, &entries[..middle], left_link, writer.edit(first));
+        self.compose(pair.left, &entries[..middle], left_link, writer.edit(first));
         // Entries that stay in the right node keep their places in it.
-        let own = self.placed(pair.right);
-        let right: Vec<Placed> = (middle + 1..entries.len())
+        let own = self.placed(left_link.level, pair.right);
+        let right: Vec<_> = (middle + 1..entries.len())
             .map(|i| match i.checked_sub(left_count + 1) {
                 Some(rank) => own[rank],
-                None => Placed { kept: None, entry: entries[i].entry },
+                None => Placed::new(entries[i].entry),
             })
             .collect();
         let link = Link { node: Node::of_payload(promoted.payload), level: right_link.level };
-        L::compose(medium, &self.shape, pair.right, true, &right, link, writer.edit(first + 1));
-        let index = L::order::<M, S>(medium, &self.shape, pair.parent).at(pair.rank);
-        let at = self.shape.key_at(pair.parent, index);
+        self.compose(pair.right, &right, link, writer.edit(first + 1));
+        let index = L::Inner::nth::<M, S>(medium, &self.inner, pair.parent, pair.rank);
+        let at = self.inner.key_at(pair.parent, index);
         let edit = writer.edit(first + 2);
-        edit.start(pair.parent, self.shape.bytes());
+        edit.start(pair.parent, self.inner.bytes());
         edit.switch.extend((0..S::KEY_WORDS).map(|i| (at + i as u64 * WORD, promoted.key[i])));
     }
 
     /// An edit without words: readers are kept from a node that leaves the tree.
     fn lock_out(&self, writer: &mut Writer<S>, number: usize, node: Node) {
-        writer.edit(number).start(node, self.shape.bytes());
+        writer.edit(number).start(node, self.inner.bytes());
     }
 }

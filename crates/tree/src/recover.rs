@@ -6,14 +6,14 @@ use pmem::alloc::{self, Class, Kind};
 use pmem::{Medium, Result, record};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::search::Scalar;
 use crate::search::Target;
-use crate::shape::{LEVELS_MAX, Node};
+use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
         alloc::recover(
@@ -29,7 +29,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// descent arrives at is in the tree; garbage in a block that is not can only lead elsewhere.
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
-            Kind::Leaf | Kind::Inner => class.block_bytes == self.shape.bytes() && self.owns_node(Node(at)),
+            Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),
             Kind::Record | Kind::Separator => {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
@@ -53,12 +53,12 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
             return true;
         }
         let medium = self.region.medium();
-        let Some(link) = self.shape.link(medium, node) else { return false };
-        if L::count(medium, &self.shape, node) == 0 {
+        let Some(link) = Link::read(medium, node) else { return false };
+        let order = self.order_at(link.level, node);
+        if order.is_empty() {
             return false; // T3: only the root is empty
         }
-        let index = L::nth::<M, S>(medium, &self.shape, node, 0);
-        let entry = self.shape.entry(medium, node, index);
+        let entry = self.entry_at(link.level, node, order.at(0));
         let mut key = S::KeyBuf::default();
         if !S::read_key(medium, entry.key, &mut key) {
             return false;
@@ -67,11 +67,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 
     fn owns_record(&self, kind: Kind, at: u64, key: &S::KeyBuf) -> bool {
-        let medium = self.region.medium();
         let probe = S::probe(S::borrow(key));
         self.walk_down(key, |node, level, _| {
-            let located = L::locate::<M, S, Scalar>(medium, &self.shape, node, probe);
-            let entry = located.hit.map(|index| self.shape.entry(medium, node, index));
+            let located = self.locate_at(level, node, probe);
+            let entry = located.hit.map(|index| self.entry_at(level, node, index));
             match (kind, entry) {
                 (Kind::Separator, Some(entry)) if level > 0 && S::separator_block(entry.key) == Some(at) => {
                     Some(true)
@@ -95,15 +94,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let probe = S::probe(S::borrow(key));
         let mut node = self.root();
         for depth in 0..LEVELS_MAX {
-            let link = self.shape.link(medium, node)?;
+            let link = Link::read(medium, node)?;
             if let Some(answer) = visit(node, link.level, depth) {
                 return Some(answer);
             }
             if link.level == 0 {
                 return None;
             }
-            let rank = self.child_rank::<Scalar>(node, Target::Holding(probe));
-            node = self.child::<Scalar>(node, link.node, rank).0;
+            node = self.child::<Scalar>(node, link.node, Target::Holding(probe)).1;
         }
         None
     }

@@ -12,10 +12,10 @@ use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
-use crate::shape::{ENTRIES_MAX, Entry, Node};
+use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
 /// A position in key order. It holds no lock.
@@ -24,7 +24,7 @@ pub struct TreeCursor<'a, M, S: Schema, L, D> {
     descending: bool,
     /// Where to descend to when the page is spent or stale; always behind everything given out.
     from: Bound<S::KeyBuf>,
-    page: Page,
+    page: Page<S::Tail>,
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
@@ -40,16 +40,17 @@ enum State {
 }
 
 /// Entries of one leaf in the direction of the scan.
-struct Page {
+struct Page<T> {
     leaf: Node,
     version: Version,
     next_leaf: Node,
-    entries: [Entry; ENTRIES_MAX],
+    /// Room for a whole leaf, made once.
+    entries: Box<[Entry<T>]>,
     count: usize,
     given: usize,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// A cursor before the first key.
     pub fn cursor(&self) -> TreeCursor<'_, M, S, L, D> {
         TreeCursor {
@@ -60,7 +61,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 leaf: Node(0),
                 version: self.stripes.read(0),
                 next_leaf: Node(0),
-                entries: [Entry::default(); ENTRIES_MAX],
+                entries: vec![Entry::new([0; 2], 0); self.leaf.capacity].into(),
                 count: 0,
                 given: 0,
             },
@@ -70,7 +71,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D> {
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.from = from;
@@ -141,7 +142,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
     }
 
     /// Copies a record out if the leaf still is what it was; else the cursor has to descend again.
-    fn give_record(&mut self, entry: &Entry, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+    fn give_record(&mut self, entry: &Entry<S::Tail>, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let medium = self.tree.region.medium();
         let sound = S::read_key(medium, entry.key, key) && S::read_value(medium, entry, value);
         if !self.tree.stripes.check(self.page.version) {
@@ -201,7 +202,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
     #[inline(always)]
     fn load_with<V: Search>(&mut self) -> Result<()> {
         let tree = self.tree;
-        let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
+        let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
         let from = self.from.clone();
         let probe = match &from {
             Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
@@ -219,7 +220,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
             let (skip, take) = match probe {
                 None => (0, usize::MAX),
                 Some(probe) => {
-                    let located = L::locate::<M, S, V>(medium, shape, seen.leaf, probe);
+                    let located = L::Leaf::locate::<M, S, V>(medium, shape, seen.leaf, probe);
                     let with_hit = located.rank + usize::from(located.hit.is_some());
                     match (&from, self.descending) {
                         (Bound::Included(_), false) => (located.rank, usize::MAX),
@@ -245,9 +246,9 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> TreeCursor<'_, M, S, L, D> 
         take: usize,
     ) -> Result<bool> {
         let tree = self.tree;
-        let (medium, shape) = (tree.region.medium(), &tree.shape_for::<V>());
-        let link = shape.link(medium, leaf).filter(|link| link.level == 0);
-        let order = L::order::<M, S>(medium, shape, leaf);
+        let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
+        let link = Link::read(medium, leaf).filter(|link| link.level == 0);
+        let order = L::Leaf::order::<M, S>(medium, shape, leaf);
         let page = &mut self.page;
         page.next_leaf = link.map_or(Node(0), |link| link.node);
         if !self.descending {

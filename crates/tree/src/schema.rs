@@ -18,7 +18,7 @@ use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
 use pmem::{Medium, Region, Result, WORD, record};
 
-use crate::shape::Entry;
+use crate::shape::{Entry, Tail};
 
 /// Keys and values of a tree. See the module's head.
 pub trait Schema: Send + Sync + 'static {
@@ -32,6 +32,9 @@ pub trait Schema: Send + Sync + 'static {
     type ValueBuf: Default + Clone + Debug + Send;
     /// A key prepared for comparisons.
     type Probe<'a>: Copy;
+
+    /// Payload words behind the first.
+    type Tail: Tail;
 
     /// Name used in a region's identity.
     const NAME: &'static str;
@@ -57,7 +60,7 @@ pub trait Schema: Send + Sync + 'static {
     /// Copies the key out; false if there is none (a race, or damage).
     fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Self::KeyBuf) -> bool;
     /// Copies the value out; false if there is none (a race, or damage).
-    fn read_value<M: Medium>(medium: &M, entry: &Entry, out: &mut Self::ValueBuf) -> bool;
+    fn read_value<M: Medium>(medium: &M, entry: &Entry<Self::Tail>, out: &mut Self::ValueBuf) -> bool;
     /// Makes a leaf entry, writing what it points to.
     ///
     /// # Errors
@@ -68,7 +71,7 @@ pub trait Schema: Send + Sync + 'static {
         log: &mut Log,
         key: &Self::Key,
         value: &Self::Value,
-    ) -> Result<Entry>;
+    ) -> Result<Entry<Self::Tail>>;
     /// Key words of a separator between two neighbouring leaf entries: above the first, at or below the second.
     ///
     /// # Errors
@@ -77,15 +80,15 @@ pub trait Schema: Send + Sync + 'static {
         region: &Region<M>,
         allocator: &mut Allocator,
         log: &mut Log,
-        left: &Entry,
-        right: &Entry,
+        left: &Entry<Self::Tail>,
+        right: &Entry<Self::Tail>,
     ) -> Result<[u64; 2]>;
     /// Blocks that a leaf entry owns.
-    fn blocks_of(entry: &Entry) -> impl Iterator<Item = u64>;
+    fn blocks_of(entry: &Entry<Self::Tail>) -> impl Iterator<Item = u64>;
     /// The block that a separator owns.
     fn separator_block(key: [u64; 2]) -> Option<u64>;
     /// Words (number in the entry, new word) that turn entry `old` into `new` with the same key.
-    fn replace(old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)>;
+    fn replace(old: &Entry<Self::Tail>, new: &Entry<Self::Tail>) -> impl Iterator<Item = (u64, u64)>;
     /// The key of the record in a block, to ask the tree who owns it; false if the block holds no sound record.
     fn key_of_block<M: Medium>(medium: &M, at: u64, out: &mut Self::KeyBuf) -> bool;
 }
@@ -100,6 +103,7 @@ impl Schema for Words {
     type Value = u64;
     type ValueBuf = u64;
     type Probe<'a> = u64;
+    type Tail = [u64; 0];
 
     const NAME: &'static str = "u64";
     const KEY_WORDS: usize = 1;
@@ -147,7 +151,7 @@ impl Schema for Words {
         key: &u64,
         value: &u64,
     ) -> Result<Entry> {
-        Ok(Entry { key: [*key, 0], payload: *value })
+        Ok(Entry::new([*key, 0], *value))
     }
     fn separate<M: Medium>(
         _region: &Region<M>,
@@ -247,7 +251,7 @@ macro_rules! byte_strings {
             value: &[u8],
         ) -> Result<Entry> {
             let $at = record::write(region, allocator, log, Kind::Record, $key, value)?;
-            Ok(Entry { key: $make, payload: $at })
+            Ok(Entry::new($make, $at))
         }
         fn separate<M: Medium>(
             region: &Region<M>,
@@ -282,6 +286,7 @@ macro_rules! byte_strings {
         type KeyBuf = Vec<u8>;
         type Value = [u8];
         type ValueBuf = Vec<u8>;
+        type Tail = [u64; 0];
     };
 }
 

@@ -9,9 +9,9 @@ use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
-use crate::shape::{Entry, LEVELS_MAX, Node, Shape};
+use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::Tree;
 
 /// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
@@ -167,35 +167,44 @@ pub enum Target<P> {
     Last,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
-    /// The geometry of a node: known to the compiler in operations for one size.
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+    /// The geometry of a leaf: known to the compiler in operations for one size.
     #[inline(always)]
-    pub(crate) fn shape_for<V: Search>(&self) -> Shape {
-        if V::LINES == 0 { self.shape } else { L::SHAPES[V::LINES][S::KEY_WORDS - 1] }
+    pub(crate) fn leaf_for<V: Search>(&self) -> Shape {
+        if V::LINES == 0 { self.leaf } else { L::Leaf::SHAPES[V::LINES][S::KEY_WORDS - 1] }
     }
 
-    /// Number of separators at or below (for `Below`: strictly below) the target: the child to take.
+    /// The geometry of an inner node.
     #[inline(always)]
-    pub(crate) fn child_rank<V: Search>(&self, node: Node, target: Target<S::Probe<'_>>) -> usize {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
-        match target {
-            Target::Holding(probe) => L::rank::<M, S, V, UP_TO>(medium, shape, node, probe),
-            Target::Below(probe) => L::rank::<M, S, V, BELOW>(medium, shape, node, probe),
-            Target::First => 0,
-            Target::Last => L::count(medium, shape, node),
-        }
+    pub(crate) fn inner_for<V: Search>(&self) -> Shape {
+        if V::LINES == 0 { self.inner } else { L::Inner::SHAPES[V::LINES][S::KEY_WORDS - 1] }
     }
 
-    /// The child left of separator `rank`, and the entry that leads to it (none for the leftmost child).
+    /// The child of an inner node to take: number of separators at or below (for `Below`: strictly below) the target, the
+    /// child, and the number of the entry that leads to it (none for the leftmost).
     #[inline(always)]
-    pub(crate) fn child<V: Search>(&self, node: Node, leftmost: Node, rank: usize) -> (Node, Option<Entry>) {
-        if rank == 0 {
-            return (leftmost, None);
+    pub(crate) fn child<V: Search>(
+        &self,
+        node: Node,
+        leftmost: Node,
+        target: Target<S::Probe<'_>>,
+    ) -> (usize, Node, Option<usize>) {
+        let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
+        let (rank, index) = match target {
+            Target::Holding(probe) => L::Inner::floor::<M, S, V, UP_TO>(medium, shape, node, probe),
+            Target::Below(probe) => L::Inner::floor::<M, S, V, BELOW>(medium, shape, node, probe),
+            Target::First => (0, None),
+            Target::Last => match L::Inner::count(medium, shape, node) {
+                0 => (0, None),
+                count => (count, Some(L::Inner::nth::<M, S>(medium, shape, node, count - 1))),
+            },
+        };
+        match index {
+            None => (0, leftmost, None),
+            Some(index) => {
+                (rank, Node::of_payload(medium.word(shape.payload_at(node, index))), Some(index))
+            }
         }
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
-        let index = L::nth::<M, S>(medium, shape, node, rank - 1);
-        let entry = shape.entry(medium, node, index);
-        (Node::of_payload(entry.payload), Some(entry))
     }
 
     /// Descends to the leaf for `target`, as a reader. `low`, if asked for, becomes the separator that bounds the leaf from
@@ -206,7 +215,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         target: Target<S::Probe<'_>>,
         mut low: Option<&mut Option<S::KeyBuf>>,
     ) -> Result<Seen> {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
         'restart: loop {
             let mut node = self.root();
             let mut version = self.stripes.read(node.0);
@@ -217,8 +226,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 *low = None;
             }
             for _ in 0..LEVELS_MAX {
-                let link = shape.link(medium, node);
-                let Some(link) = link else {
+                let Some(link) = Link::read(medium, node) else {
                     if self.stripes.check(version) {
                         return Err(Error::Corrupt { what: "node", at: node.0 });
                     }
@@ -227,11 +235,10 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
                 if link.level == 0 {
                     return Ok(Seen { leaf: node, version });
                 }
-                let rank = self.child_rank::<V>(node, target);
-                let (child, entry) = self.child::<V>(node, link.node, rank);
+                let (_, child, index) = self.child::<V>(node, link.node, target);
                 V::prefetch(medium, shape, child);
-                if let (Some(low), Some(entry)) = (low.as_deref_mut(), entry) {
-                    S::read_key(medium, entry.key, low.get_or_insert_default());
+                if let (Some(low), Some(index)) = (low.as_deref_mut(), index) {
+                    S::read_key(medium, shape.key(medium, node, index), low.get_or_insert_default());
                 }
                 let child_version = self.stripes.read(child.0);
                 if !self.stripes.check(version) {
@@ -245,13 +252,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
 
     #[inline(always)]
     fn get_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let (medium, shape) = (self.region.medium(), &self.shape_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
         let mut value = value;
         let mut tries = self.stripes.tries();
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
-            let Some(index) = L::find::<M, S, V>(medium, shape, seen.leaf, probe) else {
+            let Some(index) = L::Leaf::find::<M, S, V>(medium, shape, seen.leaf, probe) else {
                 if self.stripes.check(seen.version) {
                     return Ok(false);
                 }

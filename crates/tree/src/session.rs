@@ -9,7 +9,7 @@ use std::sync::MutexGuard;
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::tree::{Tree, Writer};
 
@@ -19,7 +19,7 @@ pub struct Session<'a, M, S: Schema, L, D> {
     writer: MutexGuard<'a, Writer<S>>,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Takes the writer's lock.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Session<'_, M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
     /// As [`Tree::put`].
     ///
     /// # Errors

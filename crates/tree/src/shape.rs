@@ -1,13 +1,14 @@
 //! The geometry of a node, its entries, and the edit.
 //!
-//! A node is `lines` cache lines. Every layout has a link word (leaf: right sibling; inner: leftmost child) whose upper 16
-//! bits carry a tag and the node's level, and entries: key words and one payload word (leaf: value or record; inner:
-//! child), side by side or in two columns. What else there is, and in which order entries lie, is the layout's affair.
+//! A node is `lines` cache lines. Word 0 of every node is the link (leaf: right sibling; inner: leftmost child), whose upper
+//! 16 bits carry a tag and the node's level, so that a descent knows what it met before it knows the layout. Then come the
+//! layout's own words, and entries: key words and payload words (leaf: value or record; inner: child), side by side or in two
+//! columns. Leaves and inner nodes of one tree have as many lines, and each kind its own shape.
 
 use pmem::{Medium, WORD};
 
-/// Most entries of a node: a bitmap word less its valid bit.
-pub const ENTRIES_MAX: usize = 63;
+/// Most entries of a node of one group: a bitmap word less its valid bit.
+pub const GROUP: usize = 63;
 /// Most lines of a node whose shape is known to the compiler (see [`Shapes`]).
 pub const LINES_MAX: usize = 16;
 /// Most levels of a tree; beyond it a descent is on a damaged path.
@@ -27,17 +28,17 @@ impl Node {
     }
 }
 
-/// Where things are in a node of one tree. Word numbers count from the node's start.
+/// Where things are in a node of one tree and kind. Word numbers count from the node's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Cache lines of a node.
     pub lines: u64,
     /// Words of a key in an entry: 1 or 2.
     pub key_words: usize,
+    /// Words of a payload in an entry.
+    pub payload_words: usize,
     /// Most entries.
     pub capacity: usize,
-    /// Word number of the link.
-    pub link_at: u64,
     /// Word number of the first entry's key.
     pub keys_at: u64,
     /// Words from one key to the next.
@@ -48,16 +49,16 @@ pub struct Shape {
     pub payload_step: u64,
 }
 
-/// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes.
+/// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes (and payloads of a word).
 pub type Shapes = [[Shape; 2]; LINES_MAX + 1];
 
-/// A layout's [`Shapes`] from its constant function of lines and words of a key.
+/// A layout's [`Shapes`] from its constant function of lines, words of a key, words of a payload.
 macro_rules! shapes {
     ($shape:path) => {{
-        let mut all = [[$shape(2, 1), $shape(2, 2)]; crate::shape::LINES_MAX + 1];
+        let mut all = [[$shape(2, 1, 1), $shape(2, 2, 1)]; crate::shape::LINES_MAX + 1];
         let mut lines = 2;
         while lines <= crate::shape::LINES_MAX {
-            all[lines] = [$shape(lines as u64, 1), $shape(lines as u64, 2)];
+            all[lines] = [$shape(lines as u64, 1, 1), $shape(lines as u64, 2, 1)];
             lines += 1;
         }
         all
@@ -86,15 +87,62 @@ impl Link {
         let level = (word >> 48 & 0xFF) as usize;
         (word >> 56 == NODE_TAG && level < LEVELS_MAX).then_some(Self { node: Node(word & LINK_MASK), level })
     }
+
+    /// Reads a node's link; `None` if there is no node.
+    #[inline(always)]
+    pub fn read<M: Medium>(medium: &M, node: Node) -> Option<Self> {
+        Self::of(medium.word(node.0))
+    }
+}
+
+/// Payload words behind the first: `[u64; 0]` in all but trees of wide values.
+pub trait Tail: Copy + Send + Sync + std::fmt::Debug + 'static {
+    /// Nothing in it.
+    const ZERO: Self;
+    /// Number of words.
+    const WORDS: usize;
+    /// The words.
+    fn words(&self) -> &[u64];
+    /// The words, to be written.
+    fn words_mut(&mut self) -> &mut [u64];
+}
+
+impl<const N: usize> Tail for [u64; N] {
+    const ZERO: Self = [0; N];
+    const WORDS: usize = N;
+    #[inline(always)]
+    fn words(&self) -> &[u64] {
+        self
+    }
+    #[inline(always)]
+    fn words_mut(&mut self) -> &mut [u64] {
+        self
+    }
 }
 
 /// An entry's words: keys, then the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Entry {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<T = [u64; 0]> {
     /// Key words; the second is 0 where keys have one.
     pub key: [u64; 2],
     /// Value word, record or child.
     pub payload: u64,
+    /// The rest of a wide value.
+    pub tail: T,
+}
+
+impl<T: Tail> Entry<T> {
+    /// An entry without a tail: of inner nodes, and of leaves whose payload is one word.
+    #[inline(always)]
+    pub fn new(key: [u64; 2], payload: u64) -> Self {
+        Self { key, payload, tail: T::ZERO }
+    }
+
+    /// Payload word `number`.
+    #[inline(always)]
+    pub fn payload_word(&self, number: usize) -> u64 {
+        if number == 0 { self.payload } else { self.tail.words()[number - 1] }
+    }
 }
 
 impl Shape {
@@ -110,79 +158,119 @@ impl Shape {
         node.0 + (self.keys_at + index as u64 * self.key_step) * WORD
     }
 
-    /// Offset of an entry's payload word.
+    /// Offset of an entry's first payload word.
     #[inline(always)]
     pub fn payload_at(&self, node: Node, index: usize) -> u64 {
         node.0 + (self.payloads_at + index as u64 * self.payload_step) * WORD
     }
 
-    /// Offset of word `number` of an entry: its key's words, then its payload.
+    /// Offset of word `number` of an entry: its key's words, then its payload's.
     #[inline(always)]
     pub fn entry_word_at(&self, node: Node, index: usize, number: u64) -> u64 {
-        if number < self.key_words as u64 {
-            self.key_at(node, index) + number * WORD
-        } else {
-            self.payload_at(node, index)
+        match number.checked_sub(self.key_words as u64) {
+            None => self.key_at(node, index) + number * WORD,
+            Some(number) => self.payload_at(node, index) + number * WORD,
         }
+    }
+
+    /// Reads an entry's key words.
+    #[inline(always)]
+    pub fn key<M: Medium>(&self, medium: &M, node: Node, index: usize) -> [u64; 2] {
+        let at = self.key_at(node, index);
+        [medium.word(at), if self.key_words == 2 { medium.word(at + WORD) } else { 0 }]
     }
 
     /// Reads an entry.
     #[inline(always)]
-    pub fn entry<M: Medium>(&self, medium: &M, node: Node, index: usize) -> Entry {
-        let at = self.key_at(node, index);
-        let second = if self.key_words == 2 { medium.word(at + WORD) } else { 0 };
-        Entry { key: [medium.word(at), second], payload: medium.word(self.payload_at(node, index)) }
+    pub fn entry<M: Medium, T: Tail>(&self, medium: &M, node: Node, index: usize) -> Entry<T> {
+        let payload_at = self.payload_at(node, index);
+        let mut tail = T::ZERO;
+        for (i, word) in tail.words_mut().iter_mut().take(self.payload_words - 1).enumerate() {
+            *word = medium.word(payload_at + (i as u64 + 1) * WORD);
+        }
+        Entry { key: self.key(medium, node, index), payload: medium.word(payload_at), tail }
     }
 
     /// An entry's words with their offsets.
     #[inline(always)]
-    pub fn entry_words_at(
+    pub fn entry_words_at<T: Tail>(
         &self,
         node: Node,
         index: usize,
-        entry: &Entry,
-    ) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let keys = self.key_words;
-        let [first, second] = entry.key;
+        entry: &Entry<T>,
+    ) -> impl Iterator<Item = (u64, u64)> + use<'_, T> {
         let key_at = self.key_at(node, index);
-        let words = [(key_at, first), (key_at + WORD, second)];
-        words.into_iter().take(keys).chain([(self.payload_at(node, index), entry.payload)])
-    }
-
-    /// Reads a node's link; `None` if there is no node.
-    #[inline(always)]
-    pub fn link<M: Medium>(&self, medium: &M, node: Node) -> Option<Link> {
-        Link::of(medium.word(node.0 + self.link_at * WORD))
+        let payload_at = self.payload_at(node, index);
+        let [first, second] = entry.key;
+        let head = [(key_at, first), (key_at + WORD, second)].into_iter().take(self.key_words);
+        let tail = entry.tail;
+        let tail = (0..self.payload_words - 1)
+            .map(move |i| (payload_at + (i as u64 + 1) * WORD, tail.words()[i]));
+        head.chain([(payload_at, entry.payload)]).chain(tail)
     }
 }
 
-/// Words of an [`Order`].
-const ORDER_WORDS: usize = (ENTRIES_MAX + 1) / 8;
+/// Words of an [`Order`]: eight for each group of a node.
+pub trait OrderWords: Copy + Send + Sync + std::fmt::Debug + 'static {
+    /// Number of words.
+    const LEN: usize;
+    /// The words that `word` gives, by number.
+    fn from_fn(word: impl FnMut(usize) -> u64) -> Self;
+    /// Word `i`.
+    fn get(&self, i: usize) -> u64;
+    /// Writes word `i`.
+    fn set(&mut self, i: usize, word: u64);
+}
+
+impl<const G: usize> OrderWords for [[u64; 8]; G] {
+    const LEN: usize = G * 8;
+    #[inline(always)]
+    fn from_fn(mut word: impl FnMut(usize) -> u64) -> Self {
+        std::array::from_fn(|group| std::array::from_fn(|i| word(group * 8 + i)))
+    }
+    #[inline(always)]
+    fn get(&self, i: usize) -> u64 {
+        self[i / 8 % G][i % 8]
+    }
+    #[inline(always)]
+    fn set(&mut self, i: usize, word: u64) {
+        self[i / 8 % G][i % 8] = word;
+    }
+}
+
+/// Words of the order of nodes of up to 63 entries.
+pub type OneGroup = [[u64; 8]; 1];
+/// Words of the order of nodes of up to 252 entries.
+pub type FourGroups = [[u64; 8]; 4];
 
 /// Entry numbers in key order, eight to a word.
 ///
 /// Words, not bytes, from the node to the edit: what is stored as bytes and loaded as a word waits until the store has left
 /// the processor, and that is behind the last operation's fence.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Order<W = OneGroup> {
     count: usize,
-    words: [u64; ORDER_WORDS],
+    words: W,
     /// Greatest number that a node has: what a damaged node says leads nowhere else.
     last: u8,
 }
 
-impl Order {
+impl<W: OrderWords> Order<W> {
+    /// Most entries.
+    pub const MOST: usize = W::LEN / 8 * GROUP;
+
     /// The first `count` of these numbers.
     #[inline(always)]
-    pub fn of(words: [u64; ORDER_WORDS], count: usize, shape: &Shape) -> Self {
-        Self { count: count.min(ENTRIES_MAX), words, last: shape.capacity as u8 - 1 }
+    pub fn of(words: W, count: usize, shape: &Shape) -> Self {
+        Self { count: count.min(Self::MOST), words, last: shape.capacity as u8 - 1 }
     }
 
     /// These numbers; beyond the most entries of a node none is taken.
     pub fn from_numbers(numbers: impl IntoIterator<Item = u8>, shape: &Shape) -> Self {
-        let mut order = Self::of([0; ORDER_WORDS], 0, shape);
-        for number in numbers.into_iter().take(ENTRIES_MAX) {
-            order.words[order.count / 8] |= u64::from(number) << (order.count % 8 * 8);
+        let mut order = Self::of(W::from_fn(|_| 0), 0, shape);
+        for number in numbers.into_iter().take(Self::MOST) {
+            let i = order.count / 8;
+            order.words.set(i, order.words.get(i) | u64::from(number) << (order.count % 8 * 8));
             order.count += 1;
         }
         order
@@ -202,44 +290,46 @@ impl Order {
     /// Number of the entry with this rank.
     #[inline(always)]
     pub fn at(&self, rank: usize) -> usize {
-        let number = (self.words[rank / 8 % ORDER_WORDS] >> (rank % 8 * 8)) as u8;
+        let number = (self.words.get(rank / 8) >> (rank % 8 * 8)) as u8;
         usize::from(number.min(self.last))
     }
 
     /// The entry numbers in key order.
     #[inline(always)]
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + use<'_> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + use<'_, W> {
         (0..self.count).map(|rank| self.at(rank))
     }
 
     /// The numbers with one more at `rank`. (Without a branch: the way through the words would be guessed wrong.)
     #[inline(always)]
     pub fn with(&self, rank: usize, number: u8) -> Self {
-        let words = std::array::from_fn(|i| {
-            let up = self.words[i] << 8 | if i == 0 { 0 } else { self.words[i - 1] >> 56 };
+        let words = W::from_fn(|i| {
+            let word = self.words.get(i);
+            let up = word << 8 | if i == 0 { 0 } else { self.words.get(i - 1) >> 56 };
             let below = below(rank, i);
             // The lowest bit of the byte that becomes the number.
             let place = if rank / 8 == i { 1 << (rank % 8 * 8) } else { 0 };
-            ((self.words[i] & below | up & !below) & !(place * 0xFF)) | (place * u64::from(number))
+            ((word & below | up & !below) & !(place * 0xFF)) | (place * u64::from(number))
         });
-        Self { count: (self.count + 1).min(ENTRIES_MAX), words, ..*self }
+        Self { count: (self.count + 1).min(Self::MOST), words, ..*self }
     }
 
     /// The numbers without the one at `rank`.
     #[inline(always)]
     pub fn without(&self, rank: usize) -> Self {
-        let words = std::array::from_fn(|i| {
-            let down = self.words[i] >> 8 | if i + 1 == ORDER_WORDS { 0 } else { self.words[i + 1] << 56 };
+        let words = W::from_fn(|i| {
+            let word = self.words.get(i);
+            let down = word >> 8 | if i + 1 == W::LEN { 0 } else { self.words.get(i + 1) << 56 };
             let below = below(rank, i);
-            self.words[i] & below | down & !below
+            word & below | down & !below
         });
         Self { count: self.count.saturating_sub(1), words, ..*self }
     }
 
-    /// The numbers, eight to a word; those from [`Order::len`] on mean nothing.
+    /// Word `i` of the numbers; those from [`Order::len`] on mean nothing.
     #[inline(always)]
-    pub fn words(&self) -> [u64; ORDER_WORDS] {
-        self.words
+    pub fn word(&self, i: usize) -> u64 {
+        self.words.get(i)
     }
 }
 
@@ -254,11 +344,18 @@ fn below(rank: usize, i: usize) -> u64 {
 
 /// An entry on its way into a node: where it already is, if it is there.
 #[derive(Clone, Copy, Debug)]
-pub struct Placed {
+pub struct Placed<T = [u64; 0]> {
     /// Its number in the node that is being composed.
     pub kept: Option<u8>,
     /// Its words.
-    pub entry: Entry,
+    pub entry: Entry<T>,
+}
+
+impl<T: Tail> Placed<T> {
+    /// One that is in no node yet, or in another.
+    pub fn new(entry: Entry<T>) -> Self {
+        Self { kept: None, entry }
+    }
 }
 
 /// Words in use that go to another place in their node, as they are.

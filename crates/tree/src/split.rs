@@ -1,42 +1,76 @@
-//! Splits by redo-only commit [wB+ §4.3]: any number of levels, one commit.
+//! Splits [wB+ §4.3]: any number of levels in one commit, or one node a commit from the top down.
 //!
-//! New nodes are written whole into unused space; the nodes that change keep their entries where they are and only lose
-//! some (the new slot arrays, bitmaps and links go through the log). The pending entry is part of the split. Two fences:
-//! one for the new nodes, one for the log, whose last record is the commit point.
+//! New nodes are written whole into unused space; the nodes that change keep their entries where they are as far as their
+//! layout lets them, and only lose some. In one commit, the pending entry is part of the split; step by step, each split makes
+//! a whole tree, and the entry is inserted when its leaf has room.
 
-use pmem::{Medium, Result};
+use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
+use crate::search::{Scalar, Target};
 use crate::shape::{Entry, Link, Node, Placed};
 use crate::tree::{Tree, Writer};
 
-/// A separator and the node right of it, to be put into the parent.
-struct Rising {
-    key: [u64; 2],
-    right: Node,
+/// What rises from a split into the parent.
+pub(crate) struct Rising {
+    /// The separator.
+    pub(crate) key: [u64; 2],
+    /// The node left of it, if it is another one than before.
+    pub(crate) left: Option<Node>,
+    /// The node right of it.
+    pub(crate) right: Node,
+    /// Behind the last key of all: ascending loads fill their nodes.
+    pub(crate) appending: bool,
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
-    /// The node's entries in order, each with its place.
-    pub(crate) fn placed(&self, node: Node) -> Vec<Placed> {
-        let medium = self.region.medium();
-        let place = |index| Placed { kept: Some(index as u8), entry: self.shape.entry(medium, node, index) };
-        L::order::<M, S>(medium, &self.shape, node).iter().map(place).collect()
-    }
+/// The number of edits, and the new root if there is one.
+pub(crate) type Prepared = (usize, Option<Node>);
 
-    /// Splits a full leaf on the way of `writer.path`, with `entry` joining at `rank`.
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+    /// Splits a full leaf on the way of `writer.path`, with `entry` joining.
     #[cold]
     pub(crate) fn split_leaf(
         &self,
         writer: &mut Writer<S>,
         leaf: Node,
-        rank: usize,
-        entry: Entry,
+        probe: S::Probe<'_>,
+        entry: Entry<S::Tail>,
     ) -> Result<()> {
-        let outcome = self.prepare_split(writer, leaf, rank, entry);
-        let (edits, root) = outcome.map_err(|error| self.give_up(writer, error))?;
+        let prepared = self.prepare_split(writer, leaf, probe, Some(entry));
+        self.change_prepared(writer, prepared)
+    }
+
+    /// Splits a full leaf and the full nodes above it, the topmost first, until the leaf for the key has room.
+    #[cold]
+    pub(crate) fn split_stepwise(
+        &self,
+        writer: &mut Writer<S>,
+        mut leaf: Node,
+        probe: S::Probe<'_>,
+    ) -> Result<()> {
+        let is_full = |level, node| self.count_at(level, node) >= self.shape_at(level).capacity;
+        while is_full(0, leaf) {
+            let steps = writer.path.steps();
+            let above = steps.iter().rev().take_while(|(node, _)| is_full(1, *node)).count();
+            let prepared = if above == 0 {
+                self.prepare_split(writer, leaf, probe, None)
+            } else {
+                let topmost = steps.len() - above + 1;
+                let appending = steps.iter().all(|(node, rank)| *rank == self.count_at(1, *node));
+                writer.path.truncate(topmost);
+                self.prepare_inner_split(writer, appending)
+            };
+            self.change_prepared(writer, prepared)?;
+            leaf = self.descend::<Scalar>(writer, Target::Holding(probe))?;
+        }
+        Ok(())
+    }
+
+    /// Carries prepared edits out, or gives the operation up.
+    pub(crate) fn change_prepared(&self, writer: &mut Writer<S>, prepared: Result<Prepared>) -> Result<()> {
+        let (edits, root) = prepared.map_err(|error| self.give_up(writer, error))?;
         self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))
     }
 
@@ -44,92 +78,119 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self,
         writer: &mut Writer<S>,
         leaf: Node,
-        rank: usize,
-        entry: Entry,
-    ) -> Result<(usize, Option<Node>)> {
-        let medium = self.region.medium();
-        let link = self.shape.link(medium, leaf).ok_or(pmem::Error::Corrupt { what: "node", at: leaf.0 })?;
-        let mut entries = self.placed(leaf);
-        // Behind the last key of all: ascending loads fill their leaves.
+        probe: S::Probe<'_>,
+        entry: Option<Entry<S::Tail>>,
+    ) -> Result<Prepared> {
+        let link = self.link(leaf)?;
+        let mut entries = self.placed(0, leaf);
+        let rank = self.locate_at(0, leaf, probe).rank;
         let appending = link.node.0 == 0 && rank == entries.len();
-        entries.insert(rank, Placed { kept: None, entry });
+        if let Some(entry) = entry {
+            entries.insert(rank, Placed::new(entry));
+        }
         let middle = if appending { entries.len() - 1 } else { entries.len() / 2 };
         let (left, right) = entries.split_at(middle);
         let sibling = self.take_node(writer, 0)?;
-        let key = S::separate(
-            &self.region,
-            &mut writer.allocator,
-            &mut writer.log,
-            &left[left.len() - 1].entry,
-            &right[0].entry,
-        )?;
+        let (last, first) = (&left[left.len() - 1].entry, &right[0].entry);
+        let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, last, first)?;
         self.compose_new(writer, 0, sibling, right, link);
         let to_sibling = Link { node: sibling, level: 0 };
-        L::compose(medium, &self.shape, leaf, true, left, to_sibling, writer.edit(1));
-        self.raise(writer, 2, Rising { key, right: sibling }, appending)
+        let (edits, copy) = if D::COPIES_LEAVES {
+            let (edits, copy) = self.copy_leaf(writer, 1, leaf, left, to_sibling)?;
+            (edits, Some(copy))
+        } else {
+            self.compose(leaf, left, to_sibling, writer.edit(1));
+            (2, None)
+        };
+        self.raise(writer, edits, Rising { key, left: copy, right: sibling, appending })
+    }
+
+    /// Splits the full inner node that ends the path, whose parent has room.
+    fn prepare_inner_split(&self, writer: &mut Writer<S>, appending: bool) -> Result<Prepared> {
+        let (node, _) = writer.path.pop().ok_or(Error::Corrupt { what: "path", at: self.root().0 })?;
+        let link = self.link(node)?;
+        let entries = self.placed(link.level, node);
+        let rising = self.divide(writer, 0, node, &entries, link, appending)?;
+        self.raise(writer, 2, rising)
     }
 
     /// Puts what rises from a split into the parents, splitting them in turn, and makes a new root above the old one if it
-    /// comes to that. Returns the number of edits and the new root.
-    pub(crate) fn raise_separator(
-        &self,
-        writer: &mut Writer<S>,
-        edits: usize,
-        key: [u64; 2],
-        right: Node,
-        appending: bool,
-    ) -> Result<(usize, Option<Node>)> {
-        self.raise(writer, edits, Rising { key, right }, appending)
-    }
-
-    fn raise(
+    /// comes to that. The first edits, up to `edits`, are there already.
+    pub(crate) fn raise(
         &self,
         writer: &mut Writer<S>,
         mut edits: usize,
         mut rising: Rising,
-        appending: bool,
-    ) -> Result<(usize, Option<Node>)> {
-        let medium = self.region.medium();
+    ) -> Result<Prepared> {
         while let Some((parent, rank)) = writer.path.pop() {
-            let entry = Entry { key: rising.key, payload: rising.right.0 };
-            if L::count(medium, &self.shape, parent) < self.shape.capacity {
-                let order = L::order::<M, S>(medium, &self.shape, parent);
-                L::insert(medium, &self.shape, parent, &order, rank, &entry, writer.edit(edits));
+            let link = self.link(parent)?;
+            let entry = Entry::new(rising.key, rising.right.0);
+            if self.count_at(link.level, parent) < self.inner.capacity {
+                self.insert_separator(parent, rank, &entry, writer.edit(edits));
+                if let Some(left) = rising.left {
+                    let pointer = self.pointer(parent, rank, left)?;
+                    writer.edit(edits).switch.push(pointer);
+                }
                 return Ok((edits + 1, None));
             }
-            let link =
-                self.shape.link(medium, parent).ok_or(pmem::Error::Corrupt { what: "node", at: parent.0 })?;
-            let mut entries = self.placed(parent);
-            let at_end = appending && rank == entries.len();
-            entries.insert(rank, Placed { kept: None, entry });
-            let middle = if at_end { entries.len() - 2 } else { entries.len() / 2 };
-            let promoted = entries[middle].entry;
-            let sibling = self.take_node(writer, link.level)?;
-            let right_link = Link { node: Node(promoted.payload), level: link.level };
-            self.compose_new(writer, edits, sibling, &entries[middle + 1..], right_link);
-            L::compose(medium, &self.shape, parent, true, &entries[..middle], link, writer.edit(edits + 1));
+            let mut entries = self.placed(link.level, parent);
+            let mut leftmost = link.node;
+            match (rising.left, rank.checked_sub(1)) {
+                (None, _) => {}
+                (Some(left), None) => leftmost = left,
+                (Some(left), Some(rank)) => {
+                    entries[rank] = Placed::new(Entry::new(entries[rank].entry.key, left.0));
+                }
+            }
+            let at_end = rising.appending && rank == entries.len();
+            entries.insert(rank, Placed::new(entry));
+            let link = Link { node: leftmost, ..link };
+            rising = self.divide(writer, edits, parent, &entries, link, at_end)?;
             edits += 2;
-            rising = Rising { key: promoted.key, right: sibling };
         }
-        let old = self.root();
-        let level = self.shape.link(medium, old).map_or(0, |link| link.level) + 1;
+        let old = rising.left.unwrap_or_else(|| self.root());
+        let level = self.link(self.root())?.level + 1;
         let root = self.take_node(writer, level)?;
-        let only = Placed { kept: None, entry: Entry { key: rising.key, payload: rising.right.0 } };
+        let only = Placed::new(Entry::new(rising.key, rising.right.0));
         self.compose_new(writer, edits, root, &[only], Link { node: old, level });
         self.edit_root(writer, edits + 1, root);
         Ok((edits + 2, Some(root)))
     }
 
-    /// Writes a new node with these entries into edit `number`.
-    pub(crate) fn compose_new(
+    /// Divides an inner node's entries between it and a new right sibling: two edits from `first` on.
+    fn divide(
         &self,
         writer: &mut Writer<S>,
-        number: usize,
+        first: usize,
         node: Node,
-        entries: &[Placed],
+        entries: &[Placed<S::Tail>],
         link: Link,
-    ) {
-        let newcomers: Vec<Placed> = entries.iter().map(|p| Placed { kept: None, entry: p.entry }).collect();
-        L::compose(self.region.medium(), &self.shape, node, false, &newcomers, link, writer.edit(number));
+        appending: bool,
+    ) -> Result<Rising> {
+        let middle = if appending { entries.len() - 2 } else { entries.len() / 2 };
+        let promoted = entries[middle].entry;
+        let sibling = self.take_node(writer, link.level)?;
+        let right_link = Link { node: Node(promoted.payload), level: link.level };
+        self.compose_new(writer, first, sibling, &entries[middle + 1..], right_link);
+        self.compose(node, &entries[..middle], link, writer.edit(first + 1));
+        Ok(Rising { key: promoted.key, left: None, right: sibling, appending })
+    }
+
+    /// The word of an inner node that leads to its child `rank`, and what it is to become.
+    pub(crate) fn pointer(&self, parent: Node, rank: usize, child: Node) -> Result<(u64, u64)> {
+        let medium = self.region.medium();
+        let link = self.link(parent)?;
+        Ok(match rank.checked_sub(1) {
+            None => (parent.0, Link { node: child, ..link }.word()),
+            Some(rank) => {
+                let index = L::Inner::nth::<M, S>(medium, &self.inner, parent, rank);
+                (self.inner.payload_at(parent, index), child.0)
+            }
+        })
+    }
+
+    /// A node's link.
+    pub(crate) fn link(&self, node: Node) -> Result<Link> {
+        Link::read(self.region.medium(), node).ok_or(Error::Corrupt { what: "node", at: node.0 })
     }
 }

@@ -16,16 +16,16 @@ use pmem::stripe::{Held, Stripes};
 use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
 
 use crate::discipline::Discipline;
-use crate::layout::Layout;
+use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
-use crate::shape::{Edit, LEVELS_MAX, Link, Node, Shape};
+use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape, Tail};
 
 /// How to make a tree.
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
     /// Engine's name for the superblock.
     pub engine: String,
-    /// Cache lines of a node, 2 to 16.
+    /// Cache lines of a node, 2 to 16, or 64.
     pub node_lines: u64,
     /// The region's fixed sizes.
     pub geometry: Geometry,
@@ -65,7 +65,10 @@ const FAILED: u8 = 2;
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M, S: Schema, L, D> {
     pub(crate) region: Region<M>,
-    pub(crate) shape: Shape,
+    /// Geometry of leaves.
+    pub(crate) leaf: Shape,
+    /// Geometry of inner nodes.
+    pub(crate) inner: Shape,
     pub(crate) stripes: Stripes,
     pub(crate) wide: Wide,
     pub(crate) keys: AtomicU64,
@@ -110,13 +113,23 @@ impl Trail {
         self.len += 1;
     }
 
+    /// The steps, the root's first.
+    pub(crate) fn steps(&self) -> &[(Node, usize)] {
+        &self.steps[..self.len.min(LEVELS_MAX)]
+    }
+
+    /// Forgets the steps behind the first `len`.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     pub(crate) fn pop(&mut self) -> Option<(Node, usize)> {
         self.len = self.len.checked_sub(1)?;
         Some(self.steps[self.len % LEVELS_MAX])
     }
 }
 
-impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Makes an empty tree in a fresh medium.
     ///
     /// # Errors
@@ -155,10 +168,13 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     }
 
     fn start(region: Region<M>, found: Found, durability: Durability, stripes: usize) -> Result<Self> {
-        let shape = L::shape(region.identity().node_lines, S::KEY_WORDS);
+        let lines = region.identity().node_lines;
+        let leaf = L::Leaf::shape(lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
+        let inner = L::Inner::shape(lines, S::KEY_WORDS, 1);
         let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
-        let wide = match shape.lines {
-            _ if !vector => Wide::No,
+        let wide = match lines {
+            _ if !vector || lines > LINES_MAX as u64 => Wide::No,
+            _ if S::Tail::WORDS > 0 => Wide::No,
             8 => Wide::Eight,
             16 => Wide::Sixteen,
             _ => Wide::Any,
@@ -166,15 +182,16 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let allocator = Allocator::new(&region);
         region.mark_in_use(durability)?;
         let log = match found {
-            Found::New => Log::new(region.geometry()),
-            _ => Log::recover(region.medium(), region.geometry())?,
+            Found::New => Log::new(region.geometry(), D::LOG),
+            _ => Log::recover(region.medium(), region.geometry(), D::LOG)?,
         };
         let keys = match found {
             Found::Clean { keys } => keys,
             _ => 0,
         };
         let tree = Self {
-            shape,
+            leaf,
+            inner,
             wide,
             stripes: Stripes::new(stripes),
             keys: AtomicU64::new(keys),
@@ -222,7 +239,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         let writer = &mut *writer;
         let root = self.take_node(writer, 0)?;
         let link = Link { node: Node(0), level: 0 };
-        L::compose(self.region.medium(), &self.shape, root, false, &[], link, &mut writer.edits[0]);
+        self.compose_new(writer, 0, root, &[], link);
         self.edit_root(writer, 1, root);
         self.change(writer, 2)?;
         self.set_root(root);
@@ -270,7 +287,7 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
     /// Takes a block for a new node of this level.
     pub(crate) fn take_node(&self, writer: &mut Writer<S>, level: usize) -> Result<Node> {
         let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
-        writer.allocator.take(&self.region, &mut writer.log, kind, self.shape.bytes()).map(Node)
+        writer.allocator.take(&self.region, &mut writer.log, kind, self.leaf.bytes()).map(Node)
     }
 
     /// Writes edit number `number`: the root becomes `root`.
@@ -374,9 +391,14 @@ impl<M: Medium, S: Schema, L: Layout, D: Discipline> Tree<M, S, L, D> {
         &self.region
     }
 
-    /// Geometry of a node.
-    pub fn shape(&self) -> &Shape {
-        &self.shape
+    /// Geometry of a leaf.
+    pub fn leaf_shape(&self) -> &Shape {
+        &self.leaf
+    }
+
+    /// Geometry of an inner node.
+    pub fn inner_shape(&self) -> &Shape {
+        &self.inner
     }
 
     /// The promise this tree was opened with.

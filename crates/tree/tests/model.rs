@@ -10,16 +10,17 @@ use std::sync::Arc;
 
 use pmem::{Counter, Durability, Geometry, Medium, Memory, Native, Observed};
 use tree::discipline::Discipline;
-use tree::layout::Layout;
-use tree::{Keyed, Prefixed, Schema, Slotted, Sorted, Tree, TreeOptions, Volatile, Words, WriteAtomic};
+use tree::layout::Layouts;
+use tree::roster::{self, About, ByteStrings, TREES, Visitor, log_records};
+use tree::{Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
 
-/// Keys and values of a schema from small numbers.
-trait Sample: Schema<KeyBuf: Ord, ValueBuf: PartialEq> {
-    fn key(n: u64) -> Self::KeyBuf;
-    fn value(n: u64) -> Self::ValueBuf;
+/// Keys and values from small numbers.
+trait Numbered {
+    fn key(n: u64) -> Self;
+    fn value(n: u64) -> Self;
 }
 
-impl Sample for Words {
+impl Numbered for u64 {
     fn key(n: u64) -> u64 {
         n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
@@ -27,6 +28,25 @@ impl Sample for Words {
         n
     }
 }
+
+impl Numbered for Vec<u8> {
+    fn key(n: u64) -> Vec<u8> {
+        text(n)
+    }
+    fn value(n: u64) -> Vec<u8> {
+        payload(n)
+    }
+}
+
+trait Sample: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered> {
+    fn key(n: u64) -> Self::KeyBuf {
+        Self::KeyBuf::key(n)
+    }
+    fn value(n: u64) -> Self::ValueBuf {
+        Self::ValueBuf::value(n)
+    }
+}
+impl<S: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered>> Sample for S {}
 
 fn text(n: u64) -> Vec<u8> {
     // Common beginnings longer and shorter than a prefix word, lengths from 1 to some 40.
@@ -40,25 +60,7 @@ fn payload(n: u64) -> Vec<u8> {
     (0..bytes).map(|i| (n + i) as u8).collect()
 }
 
-impl Sample for Keyed {
-    fn key(n: u64) -> Vec<u8> {
-        text(n)
-    }
-    fn value(n: u64) -> Vec<u8> {
-        payload(n)
-    }
-}
-
-impl Sample for Prefixed {
-    fn key(n: u64) -> Vec<u8> {
-        text(n)
-    }
-    fn value(n: u64) -> Vec<u8> {
-        payload(n)
-    }
-}
-
-fn assert_same<M: Medium, S: Sample, L: Layout, D: Discipline>(
+fn assert_same<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     tree: &Tree<M, S, L, D>,
     model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
     seed: u64,
@@ -82,7 +84,7 @@ fn assert_same<M: Medium, S: Sample, L: Layout, D: Discipline>(
     }
 }
 
-fn assert_bounds<M: Medium, S: Sample, L: Layout, D: Discipline>(
+fn assert_bounds<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     tree: &Tree<M, S, L, D>,
     model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
     at: S::KeyBuf,
@@ -106,7 +108,7 @@ fn assert_bounds<M: Medium, S: Sample, L: Layout, D: Discipline>(
 }
 
 /// One stream: growing, mixed, shrinking to nothing.
-fn run<M: Medium, S: Sample, L: Layout, D: Discipline>(
+fn run<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     tree: &Tree<M, S, L, D>,
     model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
     keys: u64,
@@ -163,14 +165,19 @@ impl Drop for Told {
     }
 }
 
-fn options(lines: u64) -> TreeOptions {
+/// Small chunks, and a log that its largest change fits in.
+fn options<D: Discipline>(lines: u64) -> TreeOptions {
+    let log_records = match log_records::<D>(lines) {
+        1024 => 256,
+        more => more,
+    };
     TreeOptions {
-        geometry: Geometry { chunk_bytes: 16 << 10, log_records: 256 },
+        geometry: Geometry { chunk_bytes: 16 << 10, log_records },
         ..TreeOptions::new("t", lines, Durability::Power)
     }
 }
 
-fn empty_out<M: Medium, S: Sample, L: Layout, D: Discipline>(
+fn empty_out<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     tree: &Tree<M, S, L, D>,
     model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
 ) {
@@ -180,21 +187,21 @@ fn empty_out<M: Medium, S: Sample, L: Layout, D: Discipline>(
     assert_same(tree, model, 0);
     let report = tree.check();
     assert_eq!((report.nodes, report.levels), (1, 1), "an emptied tree is one empty leaf");
-    assert_eq!(report.live_bytes, tree.shape().bytes(), "and owns nothing else");
+    assert_eq!(report.live_bytes, tree.leaf_shape().bytes(), "and owns nothing else");
 }
 
-fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
+fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
     let memory = Memory::new(16 << 20, 0);
     let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
     let mut model = BTreeMap::new();
-    let tree = Tree::<_, S, L, WriteAtomic>::create(medium(), &options(lines)).unwrap();
+    let tree = Tree::<_, S, L, D>::create(medium(), &options::<D>(lines)).unwrap();
     assert!(!tree.uses_vectors(), "a medium that sees every read shows no whole lines");
     run(&tree, &mut model, 600, 3000, seed);
     drop(tree); // as a crash that loses nothing
     let open = || {
-        Tree::<_, S, L, WriteAtomic>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap()
+        Tree::<_, S, L, D>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap()
     };
     let (tree, found) = open();
     assert_eq!(found, pmem::Found::InUse);
@@ -209,12 +216,14 @@ fn on_observed<S: Sample, L: Layout>(lines: u64, base: u64) {
     empty_out(&tree, &mut model);
 }
 
-fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, base: u64) {
+fn on_native<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
     let tree = || {
         let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
-        Tree::<_, S, L, D>::create(medium, &TreeOptions::new("t", lines, Durability::Power)).unwrap()
+        let mut options = TreeOptions::new("t", lines, Durability::Power);
+        options.geometry.log_records = log_records::<D>(lines);
+        Tree::<_, S, L, D>::create(medium, &options).unwrap()
     };
     let stream = |tree: Tree<_, S, L, D>| {
         let mut model = BTreeMap::new();
@@ -222,7 +231,7 @@ fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, base: u64) {
         empty_out(&tree, &mut model);
     };
     // Both searches where there are two.
-    assert_eq!(tree().uses_vectors(), S::PLAIN && pmem::simd::available());
+    assert_eq!(tree().uses_vectors(), S::PLAIN && lines <= 16 && pmem::simd::available());
     assert!(!tree().without_vectors().uses_vectors());
     if tree().uses_vectors() {
         stream(tree());
@@ -230,36 +239,50 @@ fn on_native<S: Sample, L: Layout, D: Discipline>(lines: u64, base: u64) {
     stream(tree().without_vectors());
 }
 
-#[test]
-fn a_wbtree_of_words_equals_the_model_at_every_node_size() {
-    for lines in [2, 3, 4, 8, 16] {
-        on_observed::<Words, Slotted>(lines, lines);
-        on_native::<Words, Slotted, WriteAtomic>(lines, lines);
+/// Both kinds of keys, on both media, at every size of nodes that the tree has.
+struct Streams;
+
+impl Visitor for Streams {
+    type Out = ();
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
+        for lines in [2, 3, 4, 8, 16, 64].into_iter().filter(|lines| about.allows(*lines)) {
+            on_native::<Words, L, D>(lines, lines);
+            on_native::<B, L, D>(lines, lines);
+            if D::DURABLE {
+                on_observed::<Words, L, D>(lines, lines);
+                on_observed::<B, L, D>(lines, lines);
+            }
+        }
+    }
+}
+
+fn equals_the_model(wanted: impl Fn(&About) -> bool) {
+    for about in TREES.iter().filter(|about| wanted(about)) {
+        println!("{}", about.name);
+        roster::visit(about.name, Streams).expect("a tree of the roster");
     }
 }
 
 #[test]
-fn a_btree_of_words_equals_the_model_at_every_node_size() {
-    for lines in [2, 4, 8, 16] {
-        on_native::<Words, Sorted, Volatile>(lines, lines);
-    }
+fn trees_of_small_write_atomic_nodes_equal_the_model() {
+    equals_the_model(|about| about.lines.0 <= 16 && about.discipline == WriteAtomic::NAME);
 }
 
 #[test]
-fn wbtrees_of_byte_strings_equal_the_model() {
-    for lines in [2, 4, 8, 16] {
-        on_observed::<Keyed, Slotted>(lines, lines);
-        on_observed::<Prefixed, Slotted>(lines, lines);
-        on_native::<Keyed, Slotted, WriteAtomic>(lines, lines);
-        on_native::<Prefixed, Slotted, WriteAtomic>(lines, lines);
-        on_native::<Prefixed, Sorted, Volatile>(lines, lines);
-    }
+fn trees_of_small_nodes_of_other_disciplines_equal_the_model() {
+    equals_the_model(|about| about.lines.0 <= 16 && about.discipline != WriteAtomic::NAME);
+}
+
+#[test]
+fn trees_of_pages_equal_the_model() {
+    equals_the_model(|about| about.lines.0 > 16);
 }
 
 #[test]
 fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
     let medium = Native::anonymous(1 << 28, Durability::Power).unwrap();
-    let tree = Tree::<_, Prefixed, Slotted, WriteAtomic>::create(
+    let tree = Tree::<_, Prefixed, (Slotted, Slotted), WriteAtomic>::create(
         medium,
         &TreeOptions::new("t", 8, Durability::Power),
     )
@@ -279,12 +302,12 @@ fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
     for _ in 0..50 {
         let memory = Memory::new(1 << 20, 0);
         let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
-        let tree = Tree::<_, Words, Slotted, WriteAtomic>::create(medium(), &options(4)).unwrap();
+        let tree = Tree::<_, Words, (Slotted, Slotted), WriteAtomic>::create(medium(), &options::<WriteAtomic>(4)).unwrap();
         for key in 0..1000 {
             tree.put(&key, &key).unwrap();
         }
         drop(tree);
-        let open = Tree::<_, Words, Slotted, WriteAtomic>::open;
+        let open = Tree::<_, Words, (Slotted, Slotted), WriteAtomic>::open;
         let (tree, _) = open(medium(), Path::new("memory"), "t", Durability::Power, 1024).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -146,7 +146,7 @@ impl Sample for Prefixed {
     }
 }
 
-type T<S> = Tree<Failing, S, Slotted, WriteAtomic>;
+type T<S> = Tree<Failing, S, (Slotted, Slotted), WriteAtomic>;
 type Model<S> = BTreeMap<<S as Schema>::KeyBuf, <S as Schema>::ValueBuf>;
 
 /// A run's memory, contents and faults.

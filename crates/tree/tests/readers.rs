@@ -17,7 +17,7 @@ const READS: u64 = 2;
 fn beside<D: Discipline>(in_session: bool, rounds: u64, put: impl Fn(u64, &mut dyn FnMut(&[u8], &[u8]))) {
     let medium = Native::anonymous(1 << 30, Durability::Process).unwrap();
     let options = TreeOptions::new("t", 8, Durability::Process);
-    let tree = Tree::<_, Prefixed, Slotted, D>::create(medium, &options).unwrap();
+    let tree = Tree::<_, Prefixed, (Slotted, Slotted), D>::create(medium, &options).unwrap();
     tree.put(b"large", &large(0)).unwrap();
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn readers_of_a_large_record_come_to_an_end_beside_updates_of_itself() {
 fn a_reader_that_holds_the_session_comes_to_an_end() {
     let medium = Native::anonymous(1 << 30, Durability::Process).unwrap();
     let options = TreeOptions::new("t", 8, Durability::Process);
-    let tree = Tree::<_, Prefixed, Slotted, WriteAtomic>::create(medium, &options).unwrap();
+    let tree = Tree::<_, Prefixed, (Slotted, Slotted), WriteAtomic>::create(medium, &options).unwrap();
     let mut session = tree.session().unwrap();
     session.put(b"large", &large(1)).unwrap();
     let mut value = Vec::new();

@@ -3,7 +3,7 @@
 use crash::{Argued, Kind, Spot};
 
 const WRITE_ATOMIC: &str = include_str!("../../../tree/src/discipline/write_atomic.rs");
-const LOG: &str = include_str!("../../../pmem/src/log.rs");
+const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
 
 const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, contains: &'static str) -> Spot {
     Spot { kind, file_suffix, source, contains }
@@ -20,7 +20,7 @@ pub const CANARY: Spot = spot(
 /// The table, for every tree over the write-atomic discipline.
 pub const ARGUED: [Argued; 2] = [
     Argued {
-        spot: spot(Kind::SplitPublish, "pmem/src/log.rs", LOG, "medium.publish(at + WORD, tag.word());"),
+        spot: spot(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
         why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
               lap and is not read",
     },

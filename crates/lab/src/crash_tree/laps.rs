@@ -1,8 +1,8 @@
-//! The redo log by itself, over more laps than its tags have: a lap's tag comes round after 4,096 settlings, which no
+//! The log by itself, over more laps than its tags have: a lap's tag comes round after 4,096 settlings, which no
 //! workload of a tree reaches.
 
 use crash::{Contents, Step, Subject, Workload};
-use pmem::log::Log;
+use pmem::log::{Format, Log};
 use pmem::region::{LAP_AT, checked};
 use pmem::{Fence, Geometry, Medium, Observed, WORD};
 
@@ -12,6 +12,7 @@ use super::subject::text_of;
 pub struct Logged {
     medium: Observed,
     log: Log,
+    format: Format,
 }
 
 /// A change of words.
@@ -48,34 +49,44 @@ fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
     (word.to_be_bytes().into(), value.to_be_bytes().into())
 }
 
+impl Logged {
+    fn commit(&mut self, writes: &[(u64, u64)]) -> Result<(), String> {
+        match self.format {
+            Format::Redo => self.log.commit(&self.medium, writes),
+            Format::UndoRedo => self.log.commit_undo_redo(&self.medium, &[], writes, false, || {}),
+        }
+        .map_err(text_of)
+    }
+}
+
 impl Subject for Logged {
     type Op = Change;
-    type Config = ();
+    type Config = Format;
 
-    fn size((): &()) -> (u64, u64) {
+    fn size(_: &Format) -> (u64, u64) {
         (home(WORDS), home(WORDS))
     }
 
-    fn create(medium: Observed, (): &()) -> Result<Self, String> {
+    fn create(medium: Observed, format: &Format) -> Result<Self, String> {
         medium.publish(LAP_AT, checked(0));
         medium.flush(LAP_AT, WORD);
         medium.fence(Fence::Superblock);
-        Ok(Self { medium, log: Log::new(geometry()) })
+        Ok(Self { medium, log: Log::new(geometry(), *format), format: *format })
     }
 
-    fn recover(medium: Observed, (): &()) -> Result<Self, String> {
-        let log = Log::recover(&medium, geometry()).map_err(text_of)?;
-        Ok(Self { medium, log })
+    fn recover(medium: Observed, format: &Format) -> Result<Self, String> {
+        let log = Log::recover(&medium, geometry(), *format).map_err(text_of)?;
+        Ok(Self { medium, log, format: *format })
     }
 
     fn apply(&mut self, change: &Change) -> Result<(), String> {
         match *change {
             Change::Commit { words, value } => {
                 let writes: Vec<_> = (0..words).map(|word| (home(word), value)).collect();
-                self.log.commit(&self.medium, &writes).map_err(text_of)
+                self.commit(&writes)
             }
             Change::Laps { laps, value } => (0..laps).try_for_each(|_| {
-                self.log.commit(&self.medium, &[(home(0), value)]).map_err(text_of)?;
+                self.commit(&[(home(0), value)])?;
                 self.log.settle(&self.medium);
                 Ok(())
             }),
@@ -104,16 +115,16 @@ impl Subject for Logged {
 }
 
 /// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
-pub fn tags_come_round() -> Workload<Logged> {
+pub fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let prepare = vec![laps(4095, 1), Change::Commit { words: 8, value: 2 }, laps(4095, 3)];
     let steps =
         vec![laps(1, 4), Change::Commit { words: 5, value: 5 }, Change::Commit { words: 9, value: 6 }];
-    Workload { config: (), prepare, steps: steps.into_iter().map(Step::Run).collect() }
+    Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 
 /// Laps end and begin.
-pub fn short_laps() -> Workload<Logged> {
+pub fn short_laps(format: Format) -> Workload<Logged> {
     let commit = |words, value| Change::Commit { words, value };
-    Workload::new((), (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))
+    Workload::new(format, (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))
 }

@@ -22,37 +22,42 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use crash::Mutant;
+use tree::roster::{About, TREES};
 use workers::{Say, Stage};
 
-/// The durable trees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// The wB+-Tree of words and of byte strings with inline prefixes.
-    Wbtree,
-    /// The wB+-Tree of key pointers.
-    WbtreeKeyptr,
-}
+/// A durable tree of the roster.
+#[derive(Clone, Copy, Debug)]
+pub struct Engine(&'static About);
+
+/// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
+/// less. May only be raised.
+const FLOORS: &[(&str, u64)] = &[("wbtree", 1_300_000), ("wbtree-keyptr", 690_000)];
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Wbtree, Self::WbtreeKeyptr];
+    pub fn all() -> impl Iterator<Item = Self> {
+        TREES.iter().filter(|about| about.durable).map(Self)
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Wbtree => "wbtree",
-            Self::WbtreeKeyptr => "wbtree-keyptr",
-        }
+        self.0.name
     }
 
-    /// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
-    /// less. May only be raised.
+    /// What it is.
+    pub fn about(self) -> &'static About {
+        self.0
+    }
+
+    /// Its recorded floor.
     pub fn floor(self) -> u64 {
-        match self {
-            Self::Wbtree => 1_300_000,
-            Self::WbtreeKeyptr => 690_000,
-        }
+        FLOORS.iter().find(|(name, _)| *name == self.name()).map_or(0, |(_, floor)| *floor)
+    }
+}
+
+impl serde::Serialize for Engine {
+    fn serialize<Z: serde::Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -60,11 +65,10 @@ impl FromStr for Engine {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.map(Self::name).join(", ");
-        Self::ALL
-            .into_iter()
+        let known: Vec<_> = Self::all().map(Self::name).collect();
+        Self::all()
             .find(|engine| engine.name() == name)
-            .ok_or(format!("no durable tree `{name}`; there are {known}"))
+            .ok_or(format!("no durable tree `{name}`; there are {}", known.join(", ")))
     }
 }
 
@@ -324,7 +328,7 @@ mod tests {
             ("argued for nothing: `fence`", |report| report.stale_arguments.push("fence".to_owned())),
             ("canary NOT caught: it sings", |report| report.canary = Err("it sings".to_owned())),
         ];
-        for engine in Engine::ALL {
+        for engine in Engine::all() {
             assert!(good(engine).is_good());
             assert!(good(engine).to_string().contains("\ngood in "));
             for (says, fault) in faults {
@@ -339,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_whole_run_has_a_floor_and_a_part_of_one_has_none() {
-        for engine in Engine::ALL {
+        for engine in Engine::all() {
             let whole = Options::new(engine);
             assert!(whole.floor() > 100_000, "{}: no floor worth the name", engine.name());
             assert_eq!(Options { ops: 100_000, seed: 7, ..whole.clone() }.floor(), whole.floor());
@@ -351,7 +355,7 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_nothing_but_the_time() {
         let found = |threads| {
-            let options = Options { ops: 40, node_lines: Some(2), threads, ..Options::new(Engine::Wbtree) };
+            let options = Options { ops: 40, node_lines: Some(2), threads, ..Options::new("wbtree".parse().unwrap()) };
             let stage = Stage { name: "runs", threads, say: &|_| {} };
             let bounds = |run: &suite::Run| crash::Options {
                 cap: 4,

@@ -10,74 +10,63 @@ use std::ops::Bound;
 use std::path::Path;
 
 use crash::{Contents, Subject};
+use pmem::log::Format;
 use pmem::region::{LENGTH_AT, unchecked};
 use pmem::{Durability, Error, Geometry, Medium, Observed, WORD};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
-use tree::layout::Layout;
-use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::layout::{Layout, Layouts};
+use tree::shape::Tail;
+use tree::{Schema, Tree, TreeOptions};
 
-/// Keys and values of a schema from small numbers.
-pub trait Sample: Schema {
+/// Keys or values from small numbers.
+pub trait Numbered: Clone + PartialEq {
     /// Key number `n`; ascending with `n`.
-    fn key(n: u32) -> Self::KeyBuf;
+    fn key(n: u32) -> Self;
     /// Value number `n`: of byte strings, `n / 16` is the length.
-    fn value(n: u32) -> Self::ValueBuf;
-    /// A key's bytes, ordered as the keys.
-    fn key_bytes(key: &Self::KeyBuf) -> Vec<u8>;
-    /// A value's bytes.
-    fn value_bytes(value: &Self::ValueBuf) -> Vec<u8>;
+    fn value(n: u32) -> Self;
+    /// Its bytes, of keys ordered as the keys.
+    fn bytes(&self) -> Vec<u8>;
 }
 
-impl Sample for Words {
+impl Numbered for u64 {
     fn key(n: u32) -> u64 {
         // Both halves matter, so that a torn key is seen.
         u64::from(n) << 32 | u64::from(!n)
     }
     fn value(n: u32) -> u64 {
-        u64::from(n) << 32 | u64::from(!n)
+        Self::key(n)
     }
-    fn key_bytes(key: &u64) -> Vec<u8> {
-        key.to_be_bytes().into()
-    }
-    fn value_bytes(value: &u64) -> Vec<u8> {
-        value.to_be_bytes().into()
+    fn bytes(&self) -> Vec<u8> {
+        self.to_be_bytes().into()
     }
 }
 
-/// Nine bytes, the last of which a prefix word does not hold.
-fn text(n: u32) -> Vec<u8> {
-    format!("key{n:06}").into_bytes()
+impl Numbered for Vec<u8> {
+    /// Nine bytes, the last of which a prefix word does not hold.
+    fn key(n: u32) -> Vec<u8> {
+        format!("key{n:06}").into_bytes()
+    }
+    fn value(n: u32) -> Vec<u8> {
+        (0..n / 16).map(|i| (n + i * 7) as u8).collect()
+    }
+    fn bytes(&self) -> Vec<u8> {
+        self.clone()
+    }
 }
 
-fn payload(n: u32) -> Vec<u8> {
-    (0..n / 16).map(|i| (n + i * 7) as u8).collect()
+/// A schema whose keys and values come from small numbers.
+pub trait Sample: Schema<KeyBuf: Numbered, ValueBuf: Numbered> {
+    /// Key number `n`.
+    fn key(n: u32) -> Self::KeyBuf {
+        Self::KeyBuf::key(n)
+    }
+    /// Value number `n`.
+    fn value(n: u32) -> Self::ValueBuf {
+        Self::ValueBuf::value(n)
+    }
 }
-
-macro_rules! byte_strings {
-    () => {
-        fn key(n: u32) -> Vec<u8> {
-            text(n)
-        }
-        fn value(n: u32) -> Vec<u8> {
-            payload(n)
-        }
-        fn key_bytes(key: &Vec<u8>) -> Vec<u8> {
-            key.clone()
-        }
-        fn value_bytes(value: &Vec<u8>) -> Vec<u8> {
-            value.clone()
-        }
-    };
-}
-
-impl Sample for Keyed {
-    byte_strings!();
-}
-
-impl Sample for Prefixed {
-    byte_strings!();
-}
+impl<S: Schema<KeyBuf: Numbered, ValueBuf: Numbered>> Sample for S {}
 
 /// One operation on a tree. After a crash in it, [`Subject::continuation`] puts `burst` keys behind `key` and takes them
 /// out again: more than a node holds force a split and a merge.
@@ -131,15 +120,29 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Chunks of 4 KiB, and a log that a few splits fill.
-    pub fn new(lines: u64) -> Self {
-        let log_records = if lines > 8 { 256 } else { 128 };
-        Self { lines, geometry: Geometry { log_records, ..Geometry::tiny() }, capacity: 256 << 10 }
+    /// Chunks of four nodes or 4 KiB, and a log that a few splits fill.
+    pub fn new<D: Discipline>(lines: u64) -> Self {
+        let log_records = match (D::LOG, lines) {
+            (_, 17..) => 2044,
+            (Format::UndoRedo, 9..) => 1024,
+            (Format::UndoRedo, _) | (Format::Redo, 9..) => 256,
+            (Format::Redo, _) => 128,
+        };
+        let geometry = Geometry { log_records, ..Geometry::tiny() };
+        if lines > 16 {
+            return Self { lines, geometry: Geometry { chunk_bytes: 32 << 10, ..geometry }, capacity: 4 << 20 };
+        }
+        Self { lines, geometry, capacity: 256 << 10 }
     }
 
-    /// Most entries of a node.
-    pub fn entries<S: Schema>(&self) -> u32 {
-        Slotted::shape(self.lines, S::KEY_WORDS).capacity as u32
+    /// Most entries of a leaf.
+    pub fn entries<S: Schema, L: Layouts>(&self) -> u32 {
+        L::Leaf::shape(self.lines, S::KEY_WORDS, 1 + S::Tail::WORDS).capacity as u32
+    }
+
+    /// Most separators of an inner node.
+    pub fn separators<S: Schema, L: Layouts>(&self) -> u32 {
+        L::Inner::shape(self.lines, S::KEY_WORDS, 1).capacity as u32
     }
 }
 
@@ -147,7 +150,7 @@ const ENGINE: &str = "crash";
 const STRIPES: usize = 2;
 
 /// See the module's head.
-pub struct TreeSubject<S: Schema, L = Slotted, D = WriteAtomic> {
+pub struct TreeSubject<S: Schema, L, D> {
     medium: Observed,
     tree: Option<Tree<Observed, S, L, D>>,
     parts: PhantomData<(L, D)>,
@@ -156,7 +159,7 @@ pub struct TreeSubject<S: Schema, L = Slotted, D = WriteAtomic> {
 /// Keys and values of a scan, in its order.
 type Pairs<S> = Vec<(<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf)>;
 
-impl<S: Sample, L: Layout, D: Discipline> TreeSubject<S, L, D> {
+impl<S: Sample, L: Layouts, D: Discipline> TreeSubject<S, L, D> {
     fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {
         Self { medium, tree: Some(tree), parts: PhantomData }
     }
@@ -211,16 +214,12 @@ pub(super) fn text_of(error: Error) -> String {
     error.to_string()
 }
 
-fn same<S: Sample>(a: &S::ValueBuf, b: &S::ValueBuf) -> bool {
-    S::value_bytes(a) == S::value_bytes(b)
-}
-
 fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
     let first = op.key;
     (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
 }
 
-impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
+impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     type Op = Op;
     type Config = Sizes;
 
@@ -283,14 +282,14 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
     }
 
     fn apply_model(op: &Op, model: &mut Contents) {
-        let key = S::key_bytes(&S::key(op.key));
-        let bytes = |value| S::value_bytes(&S::value(value));
+        let key = S::key(op.key).bytes();
+        let bytes = |value| S::value(value).bytes();
         match op.act {
             Act::Put(value) => _ = model.insert(key, bytes(value)),
             Act::Update(value) => _ = model.get_mut(&key).map(|old| *old = bytes(value)),
             Act::Delete => _ = model.remove(&key),
             Act::Bulk(count) => {
-                model.extend(bulk_keys(op, count).map(|n| (S::key_bytes(&S::key(n)), bytes(n % 64))));
+                model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
             Act::Refused(_) | Act::Reopen | Act::Kill => {}
         }
@@ -309,7 +308,7 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
         let mut backward = self.scan(true)?;
         backward.reverse();
         let agree =
-            |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && same::<S>(&a.1, &b.1);
+            |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && a.1 == b.1;
         if pairs.len() != backward.len() || !pairs.iter().zip(&backward).all(|(a, b)| agree(a, b)) {
             return Err(format!(
                 "{} pairs forwards, {} backwards, not the same",
@@ -323,15 +322,15 @@ impl<S: Sample, L: Layout, D: Discipline> Subject for TreeSubject<S, L, D> {
         let mut got = S::ValueBuf::default();
         for (key, value) in &pairs {
             let found = tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)?;
-            if !found || !same::<S>(&got, value) {
+            if !found || got != *value {
                 return Err(format!("get and scan differ at {key:?}"));
             }
         }
         let contents: Contents =
-            pairs.iter().map(|(key, value)| (S::key_bytes(key), S::value_bytes(value))).collect();
+            pairs.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
         for n in 0..16 {
             let key = S::key(n * 7);
-            if !contents.contains_key(&S::key_bytes(&key))
+            if !contents.contains_key(&key.bytes())
                 && tree.get(S::borrow(&key), None).map_err(text_of)?
             {
                 return Err(format!("get finds {key:?}, the scan does not"));

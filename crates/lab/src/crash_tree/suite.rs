@@ -1,11 +1,14 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
-use tree::{Keyed, Prefixed, Words};
+use tree::Words;
+use tree::discipline::Discipline;
+use tree::layout::Layouts;
+use tree::roster::{self, About, ByteStrings, Visitor};
 
 use super::argued::{ARGUED, CANARY};
 use super::laps;
-use super::subject::{Sample, Sizes};
+use super::subject::Sample;
 use super::workers::Stage;
 use super::workloads::{Maker, Work};
 use super::{Engine, Options};
@@ -92,45 +95,64 @@ impl Run {
     }
 }
 
-/// The sizes of nodes: least, straddling, the paper's, and production, whose slot array leaves the bitmap's line.
-pub const NODE_LINES: [u64; 4] = [2, 3, 8, 16];
+/// The sizes of nodes: least, straddling, the paper's, and production, whose slot array leaves the bitmap's line; as far as
+/// the engine has them.
+pub fn node_lines(engine: Engine) -> Vec<u64> {
+    let about = engine.about();
+    let lines: Vec<u64> = [2, 3, 8, 16, 64].into_iter().filter(|lines| about.allows(*lines)).collect();
+    // Nodes of more lines than their entries fill have nothing new to show.
+    if about.default_lines == 2 { vec![2, 3] } else { lines }
+}
 
 /// The workloads of an exploration.
 pub fn exploration(options: &Options) -> Vec<Run> {
-    let mut runs = Vec::new();
-    for lines in options.node_lines.map_or(NODE_LINES.to_vec(), |lines| vec![lines]) {
-        match options.engine {
-            Engine::Wbtree => {
-                add::<Words>(&mut runs, "words", lines, options);
-                add::<Prefixed>(&mut runs, "prefixed", lines, options);
-            }
-            Engine::WbtreeKeyptr => add::<Keyed>(&mut runs, "keyed", lines, options),
-        }
-    }
-    runs.push(Run::new(
-        "log laps".to_owned(),
-        Depth::Whole,
-        vec![laps::tags_come_round(), laps::short_laps()],
-    ));
-    runs
+    roster::visit(options.engine.name(), Exploration { options }).expect("engines are trees of the roster")
 }
 
-fn add<S: Sample>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options) {
-    let maker = Maker::new::<S>(Sizes::new(lines));
-    let mut run = |name: &str, depth, workloads: Vec<Work<S>>| {
+struct Exploration<'a> {
+    options: &'a Options,
+}
+
+impl Visitor for Exploration<'_> {
+    type Out = Vec<Run>;
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let options = self.options;
+        for lines in options.node_lines.map_or_else(|| node_lines(options.engine), |lines| vec![lines]) {
+            if has_words(options.engine) {
+                add::<Words, L, D>(&mut runs, "words", lines, options);
+            }
+            add::<B, L, D>(&mut runs, "byte strings", lines, options);
+        }
+        let laps = vec![laps::tags_come_round(D::LOG), laps::short_laps(D::LOG)];
+        runs.push(Run::new("log laps".to_owned(), Depth::Whole, laps));
+        runs
+    }
+}
+
+/// Trees that differ in byte strings alone are explored with words once.
+fn has_words(engine: Engine) -> bool {
+    engine.name() != "wbtree-keyptr"
+}
+
+fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options) {
+    let maker = Maker::<S, L, D>::new(lines);
+    let mut run = |name: &str, depth, workloads: Vec<Work<S, L, D>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
     };
-    // Blocks and records beside the nodes: more lines a step.
-    let broad = if S::PLAIN { Depth::Steps } else { Depth::Broad };
-    run("pairs from empty", Depth::Steps, maker.from_empty());
+    // Blocks and records beside the nodes, or a log of many lines: more lines a step.
+    let steps = if lines > 16 { Depth::Broad } else { Depth::Steps };
+    let broad = if S::PLAIN { steps } else { Depth::Broad };
+    run("pairs from empty", steps, maker.from_empty());
     run("pairs from a full leaf and parent", broad, maker.from_full());
-    run("pairs before underflow", Depth::Steps, maker.from_low());
+    run("pairs before underflow", steps, maker.from_low());
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
     run("bulk loads", broad, vec![maker.bulk_loads()]);
     if lines <= 3 {
         run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
-    let depth = if options.ops > OPS_LONG { Depth::Long } else { Depth::Steps };
+    let depth = if options.ops > OPS_LONG { Depth::Long } else { steps };
     let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
     run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
     if !S::PLAIN && lines <= 2 {
@@ -202,35 +224,65 @@ fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
-    let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, vec![laps::tags_come_round()])];
-    match engine {
-        Engine::Wbtree => {
-            add_for_mutants::<Words>(&mut runs, "words", seed);
-            add_for_mutants::<Prefixed>(&mut runs, "prefixed", seed);
-        }
-        Engine::WbtreeKeyptr => add_for_mutants::<Keyed>(&mut runs, "keyed", seed),
-    }
-    runs
+    roster::visit(engine.name(), ForMutants { engine, seed }).expect("engines are trees of the roster")
 }
 
-fn add_for_mutants<S: Sample>(runs: &mut Vec<Run>, kind: &str, seed: u64) {
-    let least = Maker::new::<S>(Sizes::new(2));
-    let most = Maker::new::<S>(Sizes::new(16));
-    let mut run = |name: &str, depth, workload: Work<S>| {
+struct ForMutants {
+    engine: Engine,
+    seed: u64,
+}
+
+impl Visitor for ForMutants {
+    type Out = Vec<Run>;
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
+        let laps = vec![laps::tags_come_round(D::LOG)];
+        let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps)];
+        if has_words(self.engine) {
+            add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
+        }
+        add_for_mutants::<B, L, D>(&mut runs, "byte strings", self.seed, about);
+        runs
+    }
+}
+
+fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
+    runs: &mut Vec<Run>,
+    kind: &str,
+    seed: u64,
+    about: &'static About,
+) {
+    let (fewest, widest) = about.lines;
+    let least = Maker::<S, L, D>::new(fewest);
+    let most = Maker::<S, L, D>::new(widest);
+    let mut run = |name: &str, depth, workload: Work<S, L, D>| {
         runs.push(Run::new(format!("{kind}: {name}"), depth, vec![workload]));
     };
     run("random", Depth::Steps, least.random(seed, 80, 30, 16));
     run("lives", Depth::Whole, least.lives(seed, 20));
+    if fewest > 16 {
+        // Large nodes: their splits and merges take many operations to come about.
+        for workload in least.from_full().into_iter().take(4) {
+            run("full leaf and parent", Depth::Broad, workload);
+        }
+        for workload in least.from_low().into_iter().take(4) {
+            run("before underflow", Depth::Broad, workload);
+        }
+    }
     if !S::PLAIN {
         run("cuts", Depth::Steps, least.cuts(seed, 300));
-        run("reused chunk", Depth::Steps, least.reused_chunk());
-        run("refused", Depth::Steps, least.refused());
+        if fewest <= 16 {
+            run("reused chunk", Depth::Steps, least.reused_chunk());
+            run("refused", Depth::Steps, least.refused());
+        }
     }
-    run("levelling", Depth::Steps, least.levelling(true));
-    if !S::PLAIN {
+    if fewest <= 16 {
+        run("levelling", Depth::Steps, least.levelling(true));
+    }
+    if !S::PLAIN && fewest <= 16 {
         run("long bitmap", Depth::Deep, least.long_bitmap());
     }
-    run("full slots", Depth::Deep, most.full_slots());
+    run("full slots", if fewest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

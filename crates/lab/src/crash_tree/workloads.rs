@@ -1,26 +1,34 @@
 //! What the trees are driven by. Every workload names the transition that it is there for.
 
+use std::marker::PhantomData;
+
 use crash::{Step, Workload, interrupted, random, sequences};
 use pmem::Geometry;
+use tree::discipline::Discipline;
+use tree::layout::Layouts;
 
 use super::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
 
-/// A workload of a tree of `S`.
-pub type Work<S> = Workload<TreeSubject<S>>;
+/// A workload of a tree.
+pub type Work<S, L, D> = Workload<TreeSubject<S, L, D>>;
 
 /// Operations for nodes of one size.
-#[derive(Clone, Copy, Debug)]
-pub struct Maker {
+pub struct Maker<S, L, D> {
     /// Sizes of the tree.
     pub sizes: Sizes,
-    /// Most entries of a node.
+    /// Most entries of a leaf.
     pub entries: u32,
+    /// Most separators of an inner node.
+    pub separators: u32,
+    parts: PhantomData<(S, L, D)>,
 }
 
-impl Maker {
-    /// For trees of `S`.
-    pub fn new<S: Sample>(sizes: Sizes) -> Self {
-        Self { sizes, entries: sizes.entries::<S>() }
+impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
+    /// For nodes of so many lines.
+    pub fn new(lines: u64) -> Self {
+        let sizes = Sizes::new::<D>(lines);
+        let (entries, separators) = (sizes.entries::<S, L>(), sizes.separators::<S, L>());
+        Self { sizes, entries, separators, parts: PhantomData }
     }
 
     /// An operation; its continuation splits and merges.
@@ -44,7 +52,7 @@ impl Maker {
 
     /// All sequences of two operations, each step explored once: a first step that another sequence has in common is
     /// only carried out.
-    pub fn pairs<S: Sample>(&self, start: &[Op], keys: [u32; 5]) -> Vec<Work<S>> {
+    pub fn pairs(&self, start: &[Op], keys: [u32; 5]) -> Vec<Work<S, L, D>> {
         let acts = [Act::Put(0x87), Act::Update(0x93), Act::Delete];
         let alphabet: Vec<Op> = keys.iter().flat_map(|key| acts.map(|act| self.op(act, *key))).collect();
         let pairs = sequences(&alphabet, 2).enumerate().map(|(number, pair)| {
@@ -56,20 +64,20 @@ impl Maker {
     }
 
     /// The empty tree.
-    pub fn from_empty<S: Sample>(&self) -> Vec<Work<S>> {
+    pub fn from_empty(&self) -> Vec<Work<S, L, D>> {
         self.pairs(&[], [100, 200, 300, 400, 500])
     }
 
     /// A leaf one short of full below a full root: the second insert splits both, and a level is added.
-    pub fn from_full<S: Sample>(&self) -> Vec<Work<S>> {
-        let mut start = self.bulk(self.entries + 1, 1);
+    pub fn from_full(&self) -> Vec<Work<S, L, D>> {
+        let mut start = self.bulk(self.separators + 1, 1);
         let leaf = BULK_STEP * 3;
         start.extend(self.puts((1..self.entries - 1).map(|i| leaf + i)));
         self.pairs(&start, [leaf, leaf + 1, leaf + 80, leaf + 81, leaf + 90])
     }
 
     /// Two leaves below a root, one of them one short of underflow: deletes merge them and the root goes.
-    pub fn from_low<S: Sample>(&self) -> Vec<Work<S>> {
+    pub fn from_low(&self) -> Vec<Work<S, L, D>> {
         let each = self.entries / 4 + 1;
         let mut start = self.bulk(2, each);
         start.push(self.op(Act::Delete, BULK_STEP));
@@ -80,13 +88,13 @@ impl Maker {
 }
 
 /// Makes steps that all run to their ends.
-pub fn whole<S: Sample>(sizes: Sizes, prepare: Vec<Op>, ops: Vec<Op>) -> Work<S> {
-    Work::<S> { config: sizes, prepare, steps: ops.into_iter().map(Step::Run).collect() }
+pub fn whole<S: Sample, L: Layouts, D: Discipline>(sizes: Sizes, prepare: Vec<Op>, ops: Vec<Op>) -> Work<S, L, D> {
+    Work::<S, L, D> { config: sizes, prepare, steps: ops.into_iter().map(Step::Run).collect() }
 }
 
-impl Maker {
+impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
     /// A random run over `keys` keys with values of all sizes up to `value_bytes`; now and then a kill, a close, a cut step.
-    pub fn random<S: Sample>(&self, seed: u64, count: usize, keys: u32, value_bytes: u32) -> Work<S> {
+    pub fn random(&self, seed: u64, count: usize, keys: u32, value_bytes: u32) -> Work<S, L, D> {
         let mut step = 0;
         let ops = random(seed, count, |rng| {
             step += 1;
@@ -103,15 +111,15 @@ impl Maker {
                 _ => self.op(Act::Put(value), key),
             }
         });
-        Work::<S> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 12, ops) }
+        Work::<S, L, D> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 12, ops) }
     }
 
     /// Three levels: a starved inner node beside a full one takes half of its entries; later inner nodes join and the root
     /// goes. `mirrored`: the left one starves.
-    pub fn levelling<S: Sample>(&self, mirrored: bool) -> Work<S> {
+    pub fn levelling(&self, mirrored: bool) -> Work<S, L, D> {
         let each = (self.entries / 4).max(1);
         // One leaf more than a full root has splits it: all but one separator stay left.
-        let leaves = if mirrored { 2 * self.entries + 1 } else { self.entries + 2 };
+        let leaves = if mirrored { 2 * self.separators + 1 } else { self.separators + 2 };
         let mut prepare = self.bulk(leaves, each);
         if !mirrored {
             // One more leaf below the left inner node fills it.
@@ -129,10 +137,10 @@ fn bytes(length: u32) -> u32 {
     length * 16 + 5
 }
 
-impl Maker {
+impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
     /// The ring still names a record's block when its chunk, closed meanwhile, holds pieces of another record at the same
     /// address.
-    pub fn reused_chunk<S: Sample>(&self) -> Work<S> {
+    pub fn reused_chunk(&self) -> Work<S, L, D> {
         let put = |key, length| self.op(Act::Put(bytes(length)), key);
         // Four records fill a chunk; the last keeps the third chunk in use, the others free two: one for the head of the
         // large record, one for its pieces.
@@ -144,7 +152,7 @@ impl Maker {
 
     /// Large records written, replaced by larger and smaller ones, and deleted; the last has more pieces than are
     /// written between two fences.
-    pub fn large<S: Sample>(&self) -> Work<S> {
+    pub fn large(&self) -> Work<S, L, D> {
         let put = |key, length| self.op(Act::Put(bytes(length)), key);
         let ops = vec![
             put(1, 1100),
@@ -161,7 +169,7 @@ impl Maker {
     }
 
     /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks.
-    pub fn long_bitmap<S: Sample>(&self) -> Work<S> {
+    pub fn long_bitmap(&self) -> Work<S, L, D> {
         let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
         let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
         let put = |key, length| self.op(Act::Put(bytes(length)), key);
@@ -171,7 +179,7 @@ impl Maker {
 
     /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
     /// small one that takes the block in which those pieces were listed.
-    pub fn refused<S: Sample>(&self) -> Work<S> {
+    pub fn refused(&self) -> Work<S, L, D> {
         // A leaf, a small record, the large record's head, and 64 of its 66 pieces.
         let sizes = Sizes { capacity: self.sizes.geometry.heap_at() + 11 * 4096, ..self.sizes };
         let alone = |act, key| Op { act, key, burst: 0 };
@@ -184,27 +192,27 @@ impl Maker {
     }
 
     /// Crash upon crash: half of the steps are cut short, so that recovery's own stores meet the next operation.
-    pub fn cuts<S: Sample>(&self, seed: u64, count: usize) -> Work<S> {
-        let mut work = self.random::<S>(seed, count, 20, 8);
+    pub fn cuts(&self, seed: u64, count: usize) -> Work<S, L, D> {
+        let mut work = self.random(seed, count, 20, 8);
         work.steps = interrupted(seed, 2, work.steps.iter().map(|step| *step.op()));
         work
     }
 
     /// A region that is closed and opened again and again, cut short at random: the superblock's life.
-    pub fn lives<S: Sample>(&self, seed: u64, count: usize) -> Work<S> {
+    pub fn lives(&self, seed: u64, count: usize) -> Work<S, L, D> {
         let ops = (0..count as u32).map(|i| self.op(if i % 2 == 0 { Act::Put(i) } else { Act::Reopen }, i));
-        Work::<S> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 2, ops) }
+        Work::<S, L, D> { config: self.sizes, prepare: Vec::new(), steps: interrupted(seed, 2, ops) }
     }
 
     /// Bulk loads behind each other: a root, and levels above it.
-    pub fn bulk_loads<S: Sample>(&self) -> Work<S> {
+    pub fn bulk_loads(&self) -> Work<S, L, D> {
         let each = self.entries.min(6);
         let ops = self.bulk(self.entries.min(8) + 2, each);
         whole(self.sizes, Vec::new(), ops)
     }
 
     /// A leaf so full that its slot array crosses into the next line (in nodes of 16 lines).
-    pub fn full_slots<S: Sample>(&self) -> Work<S> {
+    pub fn full_slots(&self) -> Work<S, L, D> {
         let prepare = self.bulk(1, self.entries - 2);
         let step = BULK_STEP;
         let mut ops = self.puts([step + 1, step + 2, step + 3]);

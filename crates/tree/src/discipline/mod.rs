@@ -1,22 +1,45 @@
 //! Disciplines: how edits become durable. A discipline knows words and their classes, never a layout.
+//!
+//! | discipline | a change inside one leaf | a change of several nodes |
+//! |---|---|---|
+//! | [`Volatile`] | stored | stored |
+//! | [`WriteAtomic`] | in place, committed by one word | redo-only log |
+//! | [`UndoRedo`] | undo-redo log | undo-redo log |
+//! | [`Redo`] | redo-only log, homes awaited | the same, one split a commit |
+//! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
 
+mod redo;
+mod shadow;
+mod undo_redo;
 mod volatile;
 mod write_atomic;
 
 use pmem::alloc::Allocator;
-use pmem::log::Log;
+use pmem::log::{Format, Log};
 use pmem::{Medium, Region, Result};
+pub use redo::Redo;
+pub use shadow::Shadow;
+pub use undo_redo::UndoRedo;
 pub use volatile::Volatile;
-pub use write_atomic::WriteAtomic;
+pub use write_atomic::{Stepwise, WriteAtomic};
 
 use crate::shape::Edit;
 
 /// How edits become durable.
 pub trait Discipline: Send + Sync + 'static {
-    /// Name used in engines' names.
+    /// Name for people.
     const NAME: &'static str;
+    /// Its source, whose lines `lab registry` counts.
+    const SOURCE: &'static str;
     /// Contents survive a crash.
-    const DURABLE: bool;
+    const DURABLE: bool = true;
+    /// Which records its log has.
+    const LOG: Format = Format::Redo;
+    /// An entry that comes or goes makes a copy of its leaf.
+    const COPIES_LEAVES: bool = false;
+    /// Full nodes are split one by one from the top down, each in a commit of its own, before the entry is inserted. Else all
+    /// of a split, and the entry, are one commit.
+    const STEPWISE_SPLITS: bool = false;
 
     /// Carries the edits out in one crash-atomic step, the allocator's pending blocks with them. Durable when it
     /// returns.
@@ -29,4 +52,10 @@ pub trait Discipline: Send + Sync + 'static {
         allocator: &mut Allocator,
         edits: &[Edit],
     ) -> Result<()>;
+}
+
+/// The words in use that an edit overwrites, in an order in which no word is stored to before it was moved.
+fn overwritten<'a, M: Medium>(medium: &'a M, edit: &'a Edit) -> impl Iterator<Item = (u64, u64)> + use<'a, M> {
+    let moved = edit.moves.iter().flat_map(|words| words.each()).map(|(from, to)| (to, medium.word(from)));
+    moved.chain(edit.guarded.iter().chain(&edit.switch).copied())
 }

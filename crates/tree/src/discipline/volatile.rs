@@ -13,6 +13,7 @@ pub struct Volatile;
 
 impl Discipline for Volatile {
     const NAME: &'static str = "volatile";
+    const SOURCE: &'static str = include_str!("volatile.rs");
     const DURABLE: bool = false;
 
     #[inline(always)]

@@ -22,7 +22,7 @@ use pmem::alloc::Allocator;
 use pmem::log::Log;
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD};
 
-use super::Discipline;
+use super::{Discipline, overwritten};
 use crate::shape::Edit;
 
 /// See the module's head.
@@ -31,7 +31,7 @@ pub struct WriteAtomic;
 
 impl Discipline for WriteAtomic {
     const NAME: &'static str = "write-atomic";
-    const DURABLE: bool = true;
+    const SOURCE: &'static str = include_str!("write_atomic.rs");
 
     #[inline(always)]
     fn commit<M: Medium>(
@@ -47,6 +47,27 @@ impl Discipline for WriteAtomic {
             }
             _ => commit_through_log(region, log, allocator, edits),
         }
+    }
+}
+
+/// Write-atomic, full nodes split one by one from the top down before the entry is inserted: how VLAB reads the wB+-Tree's
+/// splits (table 2, row E: 3 + 2L fences).
+#[derive(Debug)]
+pub struct Stepwise;
+
+impl Discipline for Stepwise {
+    const NAME: &'static str = "write-atomic, splits step by step";
+    const SOURCE: &'static str = WriteAtomic::SOURCE;
+    const STEPWISE_SPLITS: bool = true;
+
+    #[inline(always)]
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
+        WriteAtomic::commit(region, log, allocator, edits)
     }
 }
 
@@ -88,12 +109,9 @@ fn commit_through_log<M: Medium>(
         if log.touches(edit.node.0, edit.bytes) {
             logged.extend_from_slice(&edit.fresh);
         }
-        logged.extend(
-            edit.moves.iter().flat_map(|words| words.each()).map(|(from, to)| (to, medium.word(from))),
-        );
-        logged.extend(edit.guarded.iter().chain(&edit.switch));
+        logged.extend(overwritten(medium, edit));
     }
-    if logged.len() > log.capacity() {
+    if !log.fits(logged.len(), 0) {
         return Err(Error::TooLarge { records: logged.len(), limit: log.capacity() });
     }
     for edit in edits {

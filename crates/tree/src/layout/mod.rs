@@ -1,16 +1,33 @@
 //! Layouts: how a node keeps its entries. A layout only reads and answers with edits; it never stores or flushes.
+//!
+//! | layout | header | order of entries | a change inside the node overwrites |
+//! |---|---|---|---|
+//! | [`Sorted`] | count | by key, in columns | the entries behind it, the count |
+//! | [`Counted`] | count | as they came, packed | the count (a delete: the hole too) |
+//! | [`Bitmap`] | bitmap | anywhere | the bitmap word |
+//! | [`SlotOnly`] | slot word | anywhere, named in order by the slots | the slot word |
+//! | [`Slotted`] | bitmap, slot array | anywhere, named in order by the slots | slot array under a valid bit, bitmap word |
+//!
+//! A tree has one layout for its leaves and one for its inner nodes: [`Layouts`].
 
+mod bitmap;
+mod counted;
+mod slot_only;
 mod slotted;
 mod sorted;
+mod unordered;
 
+pub use bitmap::Bitmap;
+pub use counted::Counted;
 use pmem::Medium;
 use pmem::simd::{BELOW, EQUAL};
+pub use slot_only::SlotOnly;
 pub use slotted::Slotted;
 pub use sorted::Sorted;
 
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, Entry, Link, Node, Order, Placed, Shape, Shapes};
+use crate::shape::{Edit, Entry, Link, Node, Order, OrderWords, Placed, Shape, Shapes, Tail};
 
 /// Where a key is, or would be, in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +38,38 @@ pub struct Located {
     pub hit: Option<usize>,
 }
 
+/// The layouts of a tree's nodes.
+pub trait Layouts: Send + Sync + 'static {
+    /// Words of the order of entries in a node.
+    type Words: OrderWords;
+    /// How leaves keep entries.
+    type Leaf: Layout<Words = Self::Words>;
+    /// How inner nodes keep separators.
+    type Inner: Layout<Words = Self::Words>;
+}
+
+impl<Leaf: Layout, Inner: Layout<Words = Leaf::Words>> Layouts for (Leaf, Inner) {
+    type Words = Leaf::Words;
+    type Leaf = Leaf;
+    type Inner = Inner;
+}
+
 /// How a node keeps its entries.
 pub trait Layout: Send + Sync + 'static {
-    /// Name used in engines' names.
+    /// Name for people.
     const NAME: &'static str;
+
+    /// Its source, whose lines `lab registry` counts.
+    const SOURCE: &'static str;
 
     /// Its shapes up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.
     const SHAPES: Shapes;
 
-    /// Geometry of a node of `lines` lines with `key_words` words a key.
-    fn shape(lines: u64, key_words: usize) -> Shape;
+    /// Words of the order of its entries: of one group, or of four.
+    type Words: OrderWords;
+
+    /// Geometry of a node of `lines` lines with so many words a key and a payload.
+    fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape;
 
     /// Number of entries.
     fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize;
@@ -43,22 +82,38 @@ pub trait Layout: Send + Sync + 'static {
         probe: S::Probe<'_>,
     ) -> Located;
 
-    /// Bits of the entries in use, by number.
-    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64;
-
-    /// Number of entries with keys below the probe ([`BELOW`]), or up to it ([`UP_TO`](pmem::simd::UP_TO)).
+    /// Finds where a change of this key is to happen: as [`Layout::locate`], but without the rank where
+    /// [`Layout::insert`] and [`Layout::remove`] do not ask for it.
     #[inline(always)]
-    fn rank<M: Medium, S: Schema, V: Search, const WHICH: u8>(
+    fn place<M: Medium, S: Schema, V: Search>(
         medium: &M,
         shape: &Shape,
         node: Node,
         probe: S::Probe<'_>,
-    ) -> usize {
-        if let Some(mask) = V::mask::<M, S, WHICH>(medium, shape, node, probe) {
-            return (mask & Self::used(medium, shape, node)).count_ones() as usize;
-        }
-        let located = Self::locate::<M, S, V>(medium, shape, node, probe);
-        located.rank + usize::from(WHICH != BELOW && located.hit.is_some())
+    ) -> Located {
+        Self::locate::<M, S, V>(medium, shape, node, probe)
+    }
+
+    /// Bits of the entries in use, by number, in a node of at most 63.
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64;
+
+    /// Number of entries with keys below the probe ([`BELOW`]), or up to it ([`UP_TO`](pmem::simd::UP_TO)), and the
+    /// number of the greatest of them.
+    #[inline(always)]
+    fn floor<M: Medium, S: Schema, V: Search, const WHICH: u8>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> (usize, Option<usize>) {
+        let rank = match V::mask::<M, S, WHICH>(medium, shape, node, probe) {
+            Some(mask) => (mask & Self::used(medium, shape, node)).count_ones() as usize,
+            None => {
+                let located = Self::locate::<M, S, V>(medium, shape, node, probe);
+                located.rank + usize::from(WHICH != BELOW && located.hit.is_some())
+            }
+        };
+        (rank, (rank > 0).then(|| Self::nth::<M, S>(medium, shape, node, rank - 1)))
     }
 
     /// Number of the entry with this very key.
@@ -73,37 +128,43 @@ pub trait Layout: Send + Sync + 'static {
             let hit = mask & Self::used(medium, shape, node);
             return (hit != 0).then(|| hit.trailing_zeros() as usize);
         }
-        Self::locate::<M, S, V>(medium, shape, node, probe).hit
+        Self::place::<M, S, V>(medium, shape, node, probe).hit
     }
 
     /// Number of the entry with this rank.
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize;
 
     /// Entry numbers in key order.
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order;
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<Self::Words>;
 
     /// A new entry at `rank` of a node with room.
-    fn insert<M: Medium>(
+    fn insert<M: Medium, S: Schema, T: Tail>(
         medium: &M,
         shape: &Shape,
         node: Node,
-        order: &Order,
         rank: usize,
-        entry: &Entry,
+        entry: &Entry<T>,
         edit: &mut Edit,
     );
 
-    /// Removes the entry at `rank`.
-    fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit);
+    /// Removes the entry at `rank`, which has number `index`.
+    fn remove<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        rank: usize,
+        index: usize,
+        edit: &mut Edit,
+    );
 
     /// Gives a node these entries, in key order, and this link. `existing`: the node is in use, and entries that say so
     /// are in it; else all of it is unused space.
-    fn compose<M: Medium>(
+    fn compose<M: Medium, T: Tail>(
         medium: &M,
         shape: &Shape,
         node: Node,
         existing: bool,
-        entries: &[Placed],
+        entries: &[Placed<T>],
         link: Link,
         edit: &mut Edit,
     );
@@ -133,4 +194,26 @@ pub(crate) fn bisect<M: Medium, S: Schema>(
         }
     }
     Located { rank: low, hit: None }
+}
+
+/// Entries of two words begin at an even word, so that none of them straddles a line.
+const fn aligned(first: u64, entry_words: u64) -> u64 {
+    if entry_words == 2 { first.next_multiple_of(2) } else { first }
+}
+
+/// The shape of a node whose entries stand side by side behind `header` words.
+const fn packed(lines: u64, key_words: usize, payload_words: usize, header: u64, most: usize) -> Shape {
+    let key_step = key_words as u64 + payload_words as u64;
+    let keys_at = aligned(header, key_step);
+    let fitting = ((lines * 8 - keys_at) / key_step) as usize;
+    Shape {
+        lines,
+        key_words,
+        payload_words,
+        capacity: if fitting < most { fitting } else { most },
+        keys_at,
+        key_step,
+        payloads_at: keys_at + key_words as u64,
+        payload_step: key_step,
+    }
 }

@@ -1,38 +1,54 @@
 //! Slot+bitmap nodes of the wB+-Tree [wB+ §4.2, figure 8 (e), (f)].
 //!
 //! ```text
-//! word 0      bitmap: bit 0 slot array valid, bit i+1 entry i in use
-//! word 1…     slot array: byte 0 number of entries, byte r+1 number of the entry with rank r
-//! next word   link (the word before it may be padding, so that 16-byte entries never straddle a line)
-//! then        entries, anywhere
+//! word 0      link
+//! word 1…     bitmap: bit 0 slot array valid, bit i+1 of word g entry 63 g + i in use; one word, or four for more than 63 entries
+//! then        slot array: byte 0 number of entries, byte r+1 number of the entry with rank r
+//! then        entries, anywhere (16-byte entries from an even word on, so that they never straddle a line)
 //! ```
 //!
 //! Invariants:
 //! * W1: the bitmap names the entries in use, always.
-//! * W2: if its bit 0 is set, the slot array names the same entries in key order; if not, the order is derived.
+//! * W2: if bit 0 of every bitmap word is set, the slot array names the same entries in key order; if not, the order is
+//!   derived.
 //!
-//! Commit point of an insert, delete or update in place: the bitmap word (or the entry's payload word).
+//! An insert or delete touches the bitmap word of its own entry alone. Commit point of an insert, delete or update in place:
+//! that bitmap word (or the entry's payload word).
 
 use pmem::simd::BELOW;
 use pmem::{Medium, WORD};
 
-use super::{Layout, Located, bisect};
+use super::{Layout, Located, aligned, bisect, unordered};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Node, Order, Placed, Shape, Shapes, shapes};
+use crate::shape::{
+    Edit, Entry, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
+};
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Slotted;
+pub struct Slotted<W = OneGroup>(std::marker::PhantomData<fn() -> W>);
 
-const SLOTS_AT: u64 = 1;
+const BITMAPS_AT: u64 = 1;
 const VALID: u64 = 1;
-/// Most words of a slot array.
-const SLOT_WORDS: usize = (ENTRIES_MAX + 1) / 8;
 
-impl Slotted {
+impl<W: OrderWords> Slotted<W> {
+    const GROUPS: usize = W::LEN / 8;
+    const SLOTS_AT: u64 = BITMAPS_AT + W::LEN as u64 / 8;
+
+    #[inline(always)]
+    fn bitmap_at(node: Node, group: usize) -> u64 {
+        node.0 + (BITMAPS_AT + group as u64) * WORD
+    }
+
+    #[inline(always)]
+    fn bitmap<M: Medium>(medium: &M, node: Node, group: usize) -> u64 {
+        medium.word(Self::bitmap_at(node, group))
+    }
+
+    #[inline(always)]
     fn slots_at(node: Node) -> u64 {
-        node.0 + SLOTS_AT * WORD
+        node.0 + Self::SLOTS_AT * WORD
     }
 
     #[inline(always)]
@@ -41,37 +57,85 @@ impl Slotted {
         (word >> (byte % 8 * 8)) as u8
     }
 
-    /// The bitmap without its valid bit and without bits that no entry has.
+    /// True if every group says that the slot array is valid.
     #[inline(always)]
-    fn entries(bitmap: u64, shape: &Shape) -> u64 {
-        bitmap >> 1 & ((1 << shape.capacity) - 1)
+    fn is_valid<M: Medium>(medium: &M, node: Node) -> bool {
+        (0..Self::GROUPS).all(|group| Self::bitmap(medium, node, group) & VALID != 0)
+    }
+
+    /// A bitmap word without its valid bit and without bits that no entry has.
+    #[inline(always)]
+    fn entries(bitmap: u64, shape: &Shape, group: usize) -> u64 {
+        bitmap >> 1 & ((1 << shape.capacity.saturating_sub(group * GROUP).min(GROUP)) - 1)
+    }
+
+    /// Bits of a group's entries in use.
+    #[inline(always)]
+    fn group<M: Medium>(medium: &M, shape: &Shape, node: Node, group: usize) -> u64 {
+        Self::entries(Self::bitmap(medium, node, group), shape, group)
+    }
+
+    /// Numbers of the entries in use.
+    #[inline(always)]
+    fn numbers<'a, M: Medium>(
+        medium: &'a M,
+        shape: &'a Shape,
+        node: Node,
+    ) -> impl Iterator<Item = usize> + use<'a, M, W> {
+        (0..Self::GROUPS).flat_map(move |group| {
+            unordered::bits(Self::group(medium, shape, node, group), group * GROUP)
+        })
+    }
+
+    /// The first entry that is not in use.
+    #[inline(always)]
+    fn free<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
+        for group in 0..Self::GROUPS {
+            let index = (!Self::group(medium, shape, node, group)).trailing_zeros() as usize;
+            if index < GROUP || group + 1 == Self::GROUPS {
+                return group * GROUP + index;
+            }
+        }
+        0
     }
 
     /// The slot array that says `order`: its offsets and words.
     #[inline(always)]
-    fn put_slots(node: Node, order: &Order, to: &mut Vec<(u64, u64)>) {
+    fn put_slots(node: Node, order: &Order<W>, to: &mut Vec<(u64, u64)>) {
         // Byte 0 is the count, so every number moves up by a byte.
         let mut carried = order.len() as u64;
-        for (i, word) in order.words().into_iter().enumerate().take(order.len() / 8 + 1) {
+        for i in 0..order.len() / 8 + 1 {
+            let word = if i < W::LEN { order.word(i) } else { 0 };
             to.push((Self::slots_at(node) + i as u64 * WORD, word << 8 | carried));
             carried = word >> 56;
         }
     }
 
-    const fn shape_of(lines: u64, key_words: usize) -> Shape {
+    /// Lets the other groups that a crash left invalid call the slot array valid again: it is written anew. Until the own
+    /// group's word is there too, that one's valid bit is clear.
+    #[inline(always)]
+    fn revalidate<M: Medium>(medium: &M, node: Node, own: usize, edit: &mut Edit) {
+        for group in (0..Self::GROUPS).filter(|group| *group != own) {
+            let bitmap = Self::bitmap(medium, node, group);
+            if bitmap & VALID == 0 {
+                edit.switch.push((Self::bitmap_at(node, group), bitmap | VALID));
+                edit.independent = true;
+            }
+        }
+    }
+
+    const fn shape_of(lines: u64, key_words: usize, payload_words: usize) -> Shape {
         let words = lines * 8;
-        let entry = key_words as u64 + 1;
-        let mut capacity = ENTRIES_MAX as u64;
+        let entry = (key_words + payload_words) as u64;
+        let mut capacity = W::LEN as u64 / 8 * GROUP as u64;
         loop {
-            let link_at = SLOTS_AT + (capacity + 1).div_ceil(8);
-            // An even number of words before entries of two words keeps each of them inside a line.
-            let keys_at = if entry == 2 { (link_at + 1).next_multiple_of(2) } else { link_at + 1 };
+            let keys_at = aligned(Self::SLOTS_AT + (capacity + 1).div_ceil(8), entry);
             if keys_at + capacity * entry <= words {
                 return Shape {
                     lines,
                     key_words,
+                    payload_words,
                     capacity: capacity as usize,
-                    link_at,
                     keys_at,
                     key_step: entry,
                     payloads_at: keys_at + key_words as u64,
@@ -83,18 +147,19 @@ impl Slotted {
     }
 }
 
-impl Layout for Slotted {
+impl<W: OrderWords> Layout for Slotted<W> {
     const NAME: &'static str = "slot+bitmap";
-
+    const SOURCE: &'static str = include_str!("slotted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
+    type Words = W;
 
-    fn shape(lines: u64, key_words: usize) -> Shape {
-        Self::shape_of(lines, key_words)
+    fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        Self::shape_of(lines, key_words, payload_words)
     }
 
     #[inline(always)]
     fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
-        Self::entries(medium.word(node.0), shape).count_ones() as usize
+        (0..Self::GROUPS).map(|group| Self::group(medium, shape, node, group).count_ones() as usize).sum()
     }
 
     #[inline(always)]
@@ -104,168 +169,148 @@ impl Layout for Slotted {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        let bitmap = medium.word(node.0);
-        let used = Self::entries(bitmap, shape);
         if let Some(below) = V::mask::<M, S, BELOW>(medium, shape, node, probe) {
+            let used = Self::used(medium, shape, node);
             let hit = Self::find::<M, S, V>(medium, shape, node, probe);
             return Located { rank: (below & used).count_ones() as usize, hit };
         }
-        if bitmap & VALID != 0 {
-            let count = used.count_ones() as usize;
+        if Self::is_valid(medium, node) {
+            let count = Self::count(medium, shape, node);
             return bisect::<M, S>(medium, shape, node, probe, count, |rank| {
                 usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1)
             });
         }
         // Only after a crash: the slot array is out of use, every entry is looked at.
-        let mut located = Located { rank: 0, hit: None };
-        for index in bits(used) {
-            match S::compare(medium, shape.key_at(node, index), probe) {
-                std::cmp::Ordering::Less => located.rank += 1,
-                std::cmp::Ordering::Equal => located.hit = Some(index),
-                std::cmp::Ordering::Greater => {}
-            }
-        }
-        located
+        unordered::locate::<M, S>(medium, shape, node, probe, Self::numbers(medium, shape, node))
     }
 
     #[inline(always)]
     fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64 {
-        Self::entries(medium.word(node.0), shape)
+        Self::group(medium, shape, node, 0)
     }
 
     #[inline(always)]
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
-        if medium.word(node.0) & VALID != 0 {
+        if Self::is_valid(medium, node) {
             return usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1);
         }
         Self::order::<M, S>(medium, shape, node).at(rank)
     }
 
     #[inline(always)]
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order {
-        let bitmap = medium.word(node.0);
-        let used = Self::entries(bitmap, shape);
-        if bitmap & VALID == 0 {
-            return sorted::<M, S>(medium, shape, node, used);
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<W> {
+        if !Self::is_valid(medium, node) {
+            return derived::<M, S, W>(medium, shape, node);
         }
         // The numbers without the count before them.
-        let known = SLOT_WORDS.min(shape.capacity / 8 + 1);
+        let known = W::LEN.min(shape.capacity / 8 + 1);
         let word = |i| if i < known { medium.word(Self::slots_at(node) + i as u64 * WORD) } else { 0 };
-        let numbers = std::array::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
-        Order::of(numbers, used.count_ones() as usize, shape)
+        let numbers = W::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
+        Order::of(numbers, Self::count(medium, shape, node), shape)
     }
 
     #[inline(always)]
-    fn insert<M: Medium>(
+    fn insert<M: Medium, S: Schema, T: Tail>(
         medium: &M,
         shape: &Shape,
         node: Node,
-        order: &Order,
         rank: usize,
-        entry: &Entry,
+        entry: &Entry<T>,
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let bitmap = medium.word(node.0);
-        let index = (!Self::entries(bitmap, shape)).trailing_zeros() as usize;
+        let order = Self::order::<M, S>(medium, shape, node);
+        let index = Self::free(medium, shape, node);
         debug_assert!(index < shape.capacity, "insert into a full node");
+        let at = Self::bitmap_at(node, index / GROUP);
+        let bitmap = medium.word(at);
         if bitmap & VALID != 0 {
-            edit.guard = Some((node.0, bitmap & !VALID));
+            edit.guard = Some((at, bitmap & !VALID));
         }
         edit.fresh.extend(shape.entry_words_at(node, index, entry));
         Self::put_slots(node, &order.with(rank, index as u8), &mut edit.guarded);
-        edit.switch.push((node.0, bitmap | VALID | 1 << (index + 1)));
+        edit.switch.push((at, bitmap | VALID | 1 << (index % GROUP + 1)));
+        Self::revalidate(medium, node, index / GROUP, edit);
     }
 
     #[inline(always)]
-    fn remove<M: Medium>(medium: &M, shape: &Shape, node: Node, order: &Order, rank: usize, edit: &mut Edit) {
+    fn remove<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        rank: usize,
+        index: usize,
+        edit: &mut Edit,
+    ) {
         edit.start(node, shape.bytes());
-        let bitmap = medium.word(node.0);
+        let order = Self::order::<M, S>(medium, shape, node);
+        let at = Self::bitmap_at(node, index / GROUP);
+        let bitmap = medium.word(at);
         if bitmap & VALID != 0 {
-            edit.guard = Some((node.0, bitmap & !VALID));
+            edit.guard = Some((at, bitmap & !VALID));
         }
         Self::put_slots(node, &order.without(rank), &mut edit.guarded);
-        edit.switch.push((node.0, (bitmap | VALID) & !(1 << (order.at(rank) + 1))));
+        edit.switch.push((at, (bitmap | VALID) & !(1 << (index % GROUP + 1))));
+        Self::revalidate(medium, node, index / GROUP, edit);
     }
 
-    fn compose<M: Medium>(
+    fn compose<M: Medium, T: Tail>(
         medium: &M,
         shape: &Shape,
         node: Node,
         existing: bool,
-        entries: &[Placed],
+        entries: &[Placed<T>],
         link: Link,
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let old = if existing { Self::entries(medium.word(node.0), shape) } else { 0 };
-        let kept = entries.iter().filter_map(|p| p.kept).fold(0_u64, |mask, index| mask | 1 << index);
-        debug_assert!(existing || kept == 0);
-        // Newcomers go where nothing is; only if that does not suffice, over entries that leave the node.
-        let all = (1_u64 << shape.capacity) - 1;
-        let mut places = bits(!old & all).chain(bits(old & !kept & all));
+        let used = Self::numbers(medium, shape, node).filter(|_| existing);
+        let mut places = unordered::Places::new(shape, used, entries);
         let mut numbers = Vec::with_capacity(entries.len());
-        let mut bitmap = VALID;
+        let mut groups = [VALID; 8];
         for placed in entries {
-            let index = match placed.kept {
-                Some(index) => usize::from(index),
-                None => {
-                    let index = places.next().expect("compose is given at most a node's capacity of entries");
-                    let words = if old & 1 << index == 0 { &mut edit.fresh } else { &mut edit.switch };
-                    words.extend(shape.entry_words_at(node, index, &placed.entry));
-                    index
-                }
-            };
+            let (index, in_use) = places.of(placed);
+            if placed.kept.is_none() {
+                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
+                words.extend(shape.entry_words_at(node, index, &placed.entry));
+            }
             numbers.push(index as u8);
-            bitmap |= 1 << (index + 1);
+            groups[index / GROUP] |= 1 << (index % GROUP + 1);
         }
         let words = if existing { &mut edit.switch } else { &mut edit.fresh };
         Self::put_slots(node, &Order::from_numbers(numbers, shape), words);
-        words.push((node.0 + shape.link_at * WORD, link.word()));
-        words.push((node.0, bitmap));
+        words.push((node.0, link.word()));
+        words.extend((0..Self::GROUPS).map(|group| (Self::bitmap_at(node, group), groups[group])));
         if existing {
             words.retain(|(at, word)| medium.word(*at) != *word);
         }
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
-        let bitmap = medium.word(node.0);
-        let used = Self::entries(bitmap, shape);
-        if bitmap >> 1 != used {
+        let more = |group| {
+            Self::bitmap(medium, node, group) >> 1 != Self::group(medium, shape, node, group)
+        };
+        if (0..Self::GROUPS).any(more) {
             return Some("bitmap names entries that a node does not have");
         }
-        if bitmap & VALID == 0 {
+        if !Self::is_valid(medium, node) {
             return None;
         }
+        let mut unnamed: Vec<usize> = Self::numbers(medium, shape, node).collect();
         let count = usize::from(Self::slot(medium, node, 0));
-        if count != used.count_ones() as usize {
+        if count != unnamed.len() {
             return Some("slot array and bitmap disagree on the number of entries");
         }
-        let named = (1..=count)
-            .fold(0_u64, |mask, byte| mask | 1_u64.wrapping_shl(Self::slot(medium, node, byte).into()));
-        (named != used).then_some("slot array and bitmap name different entries")
+        for byte in 1..=count {
+            let named = usize::from(Self::slot(medium, node, byte));
+            unnamed.retain(|number| *number != named);
+        }
+        (!unnamed.is_empty()).then_some("slot array and bitmap name different entries")
     }
 }
 
-/// The order of these entries, by comparison: only after a crash.
+/// The order of the entries in use, by comparison: only after a crash.
 #[cold]
-fn sorted<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, used: u64) -> Order {
-    let mut numbers: Vec<u8> = bits(used).map(|index| index as u8).collect();
-    numbers.sort_by(|a, b| {
-        let key = |index: u8| shape.entry(medium, node, usize::from(index)).key;
-        S::compare_keys(medium, key(*a), key(*b))
-    });
-    Order::from_numbers(numbers, shape)
-}
-
-/// The numbers of the set bits.
-#[inline(always)]
-fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let index = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            index
-        })
-    })
+fn derived<M: Medium, S: Schema, W: OrderWords>(medium: &M, shape: &Shape, node: Node) -> Order<W> {
+    unordered::sorted::<M, S, W>(medium, shape, node, Slotted::<W>::numbers(medium, shape, node))
 }

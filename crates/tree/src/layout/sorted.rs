@@ -1,8 +1,8 @@
 //! Sorted nodes: the prefetching B+-Tree's, and the volatile baseline [wB+ §2.2, figure 1].
 //!
 //! ```text
-//! word 0   number of entries
-//! word 1   link
+//! word 0   link
+//! word 1   number of entries
 //! word 2…  keys, in order
 //! then     payloads, in the same order
 //! ```
@@ -17,36 +17,49 @@ use pmem::{Medium, WORD};
 use super::{Layout, Located, bisect};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{ENTRIES_MAX, Edit, Entry, Link, Move, Node, Order, Placed, Shape, Shapes, shapes};
+use crate::shape::{
+    Edit, Entry, GROUP, Link, Move, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
+};
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Sorted;
+pub struct Sorted<W = OneGroup>(std::marker::PhantomData<fn() -> W>);
 
-impl Sorted {
-    const fn shape_of(lines: u64, key_words: usize) -> Shape {
-        let keys_at = 2;
-        let fitting = (lines * 8 - keys_at) / (key_words as u64 + 1);
-        let capacity = if fitting < ENTRIES_MAX as u64 { fitting } else { ENTRIES_MAX as u64 };
+const COUNT_AT: u64 = 1;
+const HEADER: u64 = 2;
+
+impl<W: OrderWords> Sorted<W> {
+    const fn shape_of(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        let fitting = ((lines * 8 - HEADER) / (key_words as u64 + payload_words as u64)) as usize;
+        let most = W::LEN / 8 * GROUP;
+        let capacity = if fitting < most { fitting } else { most };
         let key_step = key_words as u64;
-        let payloads_at = keys_at + capacity * key_step;
-        let capacity = capacity as usize;
-        Shape { lines, key_words, capacity, link_at: 1, keys_at, key_step, payloads_at, payload_step: 1 }
+        Shape {
+            lines,
+            key_words,
+            payload_words,
+            capacity,
+            keys_at: HEADER,
+            key_step,
+            payloads_at: HEADER + capacity as u64 * key_step,
+            payload_step: payload_words as u64,
+        }
     }
 }
 
-impl Layout for Sorted {
+impl<W: OrderWords> Layout for Sorted<W> {
     const NAME: &'static str = "sorted";
-
+    const SOURCE: &'static str = include_str!("sorted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
+    type Words = W;
 
-    fn shape(lines: u64, key_words: usize) -> Shape {
-        Self::shape_of(lines, key_words)
+    fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        Self::shape_of(lines, key_words, payload_words)
     }
 
     #[inline(always)]
     fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
-        (medium.word(node.0) as usize).min(shape.capacity)
+        (medium.word(node.0 + COUNT_AT * WORD) as usize).min(shape.capacity)
     }
 
     #[inline(always)]
@@ -76,63 +89,70 @@ impl Layout for Sorted {
     }
 
     #[inline(always)]
-    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order {
-        let numbers = std::array::from_fn(|i| 0x0706_0504_0302_0100 + i as u64 * 0x0808_0808_0808_0808);
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<W> {
+        let numbers = W::from_fn(|i| 0x0706_0504_0302_0100 + i as u64 * 0x0808_0808_0808_0808);
         Order::of(numbers, Self::count(medium, shape, node), shape)
     }
 
     #[inline(always)]
-    fn insert<M: Medium>(
-        _medium: &M,
+    fn insert<M: Medium, S: Schema, T: Tail>(
+        medium: &M,
         shape: &Shape,
         node: Node,
-        order: &Order,
         rank: usize,
-        entry: &Entry,
+        entry: &Entry<T>,
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        shift(shape, node, (rank, order.len()), rank + 1, edit);
+        let count = Self::count(medium, shape, node);
+        shift(shape, node, (rank, count), rank + 1, edit);
         edit.switch.extend(shape.entry_words_at(node, rank, entry));
-        edit.switch.push((node.0, order.len() as u64 + 1));
+        edit.switch.push((node.0 + COUNT_AT * WORD, count as u64 + 1));
     }
 
     #[inline(always)]
-    fn remove<M: Medium>(
-        _medium: &M,
+    fn remove<M: Medium, S: Schema>(
+        medium: &M,
         shape: &Shape,
         node: Node,
-        order: &Order,
         rank: usize,
+        _index: usize,
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        shift(shape, node, (rank + 1, order.len()), rank, edit);
-        edit.switch.push((node.0, order.len() as u64 - 1));
+        let count = Self::count(medium, shape, node);
+        shift(shape, node, (rank + 1, count), rank, edit);
+        edit.switch.push((node.0 + COUNT_AT * WORD, count as u64 - 1));
     }
 
-    fn compose<M: Medium>(
-        _medium: &M,
+    fn compose<M: Medium, T: Tail>(
+        medium: &M,
         shape: &Shape,
         node: Node,
         existing: bool,
-        entries: &[Placed],
+        entries: &[Placed<T>],
         link: Link,
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        let old = if existing { Self::count(medium, shape, node) } else { 0 };
         for (index, placed) in entries.iter().enumerate() {
             if placed.kept != Some(index as u8) {
+                let words = if index < old { &mut edit.switch } else { &mut edit.fresh };
                 words.extend(shape.entry_words_at(node, index, &placed.entry));
             }
         }
-        words.push((node.0, entries.len() as u64));
-        words.push((node.0 + shape.link_at * WORD, link.word()));
+        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        words.push((node.0, link.word()));
+        words.push((node.0 + COUNT_AT * WORD, entries.len() as u64));
+        if existing {
+            words.retain(|(at, word)| medium.word(*at) != *word);
+        }
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
-        (medium.word(node.0) > shape.capacity as u64).then_some("more entries than a node holds")
+        (medium.word(node.0 + COUNT_AT * WORD) > shape.capacity as u64)
+            .then_some("more entries than a node holds")
     }
 }
 
@@ -146,6 +166,10 @@ fn shift(shape: &Shape, node: Node, (from, end): (usize, usize), to: usize, edit
             to: shape.key_at(node, to),
             words: entries * shape.key_words as u64,
         },
-        Move { from: shape.payload_at(node, from), to: shape.payload_at(node, to), words: entries },
+        Move {
+            from: shape.payload_at(node, from),
+            to: shape.payload_at(node, to),
+            words: entries * shape.payload_words as u64,
+        },
     ]);
 }

@@ -1,0 +1,50 @@
+//! Redo logging of every word, as VLAB has it for its B+-Trees [VLAB §5.2, table 2 rows B to D]: the log is written, flushed and
+//! fenced, then the home words are written, flushed and fenced too, so the log is empty after every operation.
+//!
+//! | fence passed | may be on the medium | recovery |
+//! |---|---|---|
+//! | none | records, intents | old node, or the new one if the records are complete |
+//! | allocate (only with blocks taken or given back) | the intents | the same; no block without a name |
+//! | commit (commit point: the last record) | home words or not, flipped bits | the log is replayed |
+//! | home | everything | replaying changes nothing |
+
+use pmem::alloc::Allocator;
+use pmem::log::Log;
+use pmem::{Fence, Medium, Region, Result};
+
+use super::{Discipline, overwritten};
+use crate::shape::Edit;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Redo;
+
+impl Discipline for Redo {
+    const NAME: &'static str = "redo log";
+    const SOURCE: &'static str = include_str!("redo.rs");
+    const STEPWISE_SPLITS: bool = true;
+
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
+        let medium = region.medium();
+        let mut logged = Vec::new();
+        for edit in edits {
+            logged.extend_from_slice(&edit.fresh);
+            logged.extend(overwritten(medium, edit));
+        }
+        if !log.fits(logged.len(), 0) {
+            return Err(pmem::Error::TooLarge { records: logged.len(), limit: log.capacity() });
+        }
+        if allocator.has_pending() {
+            medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
+        }
+        allocator.flip(region);
+        log.commit(medium, &logged)?;
+        log.fence_homes(medium);
+        Ok(())
+    }
+}

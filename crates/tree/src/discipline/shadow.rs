@@ -1,0 +1,33 @@
+//! Shadowing [wB+ §3.2, figure 7]: an entry that comes or goes makes a copy of its leaf; the pointers of the parent and of the
+//! left sibling are switched to it by the redo-only log. The copying is the tree's (see [`crate::shadow`]); what it leaves to
+//! be done is an edit of unused space and two words in use, which is what write-atomic's commit of several nodes does.
+//!
+//! Figure 7 flushes the copy and the log with one fence, so the log may be durable before the copy is. Here the copy has the
+//! fence that the paper spends on allocation: two, as in its table 3.
+
+use pmem::alloc::Allocator;
+use pmem::log::Log;
+use pmem::{Medium, Region, Result};
+
+use super::{Discipline, WriteAtomic};
+use crate::shape::Edit;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Shadow;
+
+impl Discipline for Shadow {
+    const NAME: &'static str = "shadow";
+    const SOURCE: &'static str = include_str!("shadow.rs");
+    const COPIES_LEAVES: bool = true;
+
+    #[inline(always)]
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
+        WriteAtomic::commit(region, log, allocator, edits)
+    }
+}

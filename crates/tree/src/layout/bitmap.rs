@@ -1,0 +1,203 @@
+//! Bitmap-only nodes: unsorted leaves of the wB+-Tree and of older trees, and both kinds of node in VLAB's index F
+//! [wB+ §4.2, figure 8 (b); VLAB figure 2c].
+//!
+//! ```text
+//! word 0   link
+//! word 1…  bitmap: bit i of word g says that entry 63 g + i is in use; one word, or four in nodes of more than 63 entries
+//! then     entries, anywhere
+//! ```
+//!
+//! Commit point of an insert or delete: the one bitmap word that changes.
+
+use pmem::{Medium, WORD};
+
+use super::{Layout, Located, packed, unordered};
+use crate::schema::Schema;
+use crate::search::Search;
+use crate::shape::{
+    Edit, Entry, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
+};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Bitmap<W = OneGroup>(std::marker::PhantomData<fn() -> W>);
+
+impl<W: OrderWords> Bitmap<W> {
+    const GROUPS: usize = W::LEN / 8;
+
+    const fn shape_of(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        packed(lines, key_words, payload_words, 1 + W::LEN as u64 / 8, W::LEN / 8 * GROUP)
+    }
+
+    #[inline(always)]
+    fn word_at(node: Node, group: usize) -> u64 {
+        node.0 + (1 + group as u64) * WORD
+    }
+
+    /// Bits that entries of a group have.
+    #[inline(always)]
+    fn all(shape: &Shape, group: usize) -> u64 {
+        (1 << shape.capacity.saturating_sub(group * GROUP).min(GROUP)) - 1
+    }
+
+    #[inline(always)]
+    fn group<M: Medium>(medium: &M, shape: &Shape, node: Node, group: usize) -> u64 {
+        medium.word(Self::word_at(node, group)) & Self::all(shape, group)
+    }
+
+    /// Numbers of the entries in use.
+    #[inline(always)]
+    fn entries<'a, M: Medium>(
+        medium: &'a M,
+        shape: &'a Shape,
+        node: Node,
+    ) -> impl Iterator<Item = usize> + use<'a, M, W> {
+        (0..Self::GROUPS).flat_map(move |group| {
+            unordered::bits(Self::group(medium, shape, node, group), group * GROUP)
+        })
+    }
+
+    /// Numbers of the entries that are not in use.
+    fn free<'a, M: Medium>(
+        medium: &'a M,
+        shape: &'a Shape,
+        node: Node,
+    ) -> impl Iterator<Item = usize> + use<'a, M, W> {
+        (0..Self::GROUPS).flat_map(move |group| {
+            let used = Self::group(medium, shape, node, group);
+            unordered::bits(!used & Self::all(shape, group), group * GROUP)
+        })
+    }
+}
+
+impl<W: OrderWords> Layout for Bitmap<W> {
+    const NAME: &'static str = "bitmap";
+    const SOURCE: &'static str = include_str!("bitmap.rs");
+    const SHAPES: Shapes = shapes!(Self::shape_of);
+    type Words = W;
+
+    fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        Self::shape_of(lines, key_words, payload_words)
+    }
+
+    #[inline(always)]
+    fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
+        (0..Self::GROUPS).map(|group| Self::group(medium, shape, node, group).count_ones() as usize).sum()
+    }
+
+    #[inline(always)]
+    fn locate<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Located {
+        let used = || Self::used(medium, shape, node);
+        let find = || Self::find::<M, S, V>(medium, shape, node, probe);
+        unordered::locate_wide::<M, S, V>(medium, shape, node, probe, used, find).unwrap_or_else(|| {
+            unordered::locate::<M, S>(medium, shape, node, probe, Self::entries(medium, shape, node))
+        })
+    }
+
+    #[inline(always)]
+    fn place<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Located {
+        let entries = || Self::entries(medium, shape, node);
+        let hit = match V::mask::<M, S, { pmem::simd::EQUAL }>(medium, shape, node, probe) {
+            Some(mask) => unordered::bits(mask & Self::used(medium, shape, node), 0).next(),
+            None => unordered::find::<M, S>(medium, shape, node, probe, entries()),
+        };
+        Located { rank: 0, hit }
+    }
+
+    #[inline(always)]
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64 {
+        Self::group(medium, shape, node, 0)
+    }
+
+    #[inline(always)]
+    fn floor<M: Medium, S: Schema, V: Search, const WHICH: u8>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> (usize, Option<usize>) {
+        unordered::floor::<M, S, WHICH>(medium, shape, node, probe, Self::entries(medium, shape, node))
+    }
+
+    fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
+        Self::order::<M, S>(medium, shape, node).at(rank)
+    }
+
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<W> {
+        unordered::sorted::<M, S, W>(medium, shape, node, Self::entries(medium, shape, node))
+    }
+
+    #[inline(always)]
+    fn insert<M: Medium, S: Schema, T: Tail>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        _rank: usize,
+        entry: &Entry<T>,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let index = Self::free(medium, shape, node).next().expect("insert is given a node with room");
+        edit.fresh.extend(shape.entry_words_at(node, index, entry));
+        let at = Self::word_at(node, index / GROUP);
+        edit.switch.push((at, medium.word(at) | 1 << (index % GROUP)));
+    }
+
+    #[inline(always)]
+    fn remove<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        _rank: usize,
+        index: usize,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let at = Self::word_at(node, index / GROUP);
+        edit.switch.push((at, medium.word(at) & !(1 << (index % GROUP))));
+    }
+
+    fn compose<M: Medium, T: Tail>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        existing: bool,
+        entries: &[Placed<T>],
+        link: Link,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let used = Self::entries(medium, shape, node).filter(|_| existing);
+        let mut places = unordered::Places::new(shape, used, entries);
+        let mut groups = [0_u64; 8];
+        for placed in entries {
+            let (index, in_use) = places.of(placed);
+            if placed.kept.is_none() {
+                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
+                words.extend(shape.entry_words_at(node, index, &placed.entry));
+            }
+            groups[index / GROUP] |= 1 << (index % GROUP);
+        }
+        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        words.push((node.0, link.word()));
+        words.extend((0..Self::GROUPS).map(|group| (Self::word_at(node, group), groups[group])));
+        if existing {
+            words.retain(|(at, word)| medium.word(*at) != *word);
+        }
+    }
+
+    fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
+        let more = |group| medium.word(Self::word_at(node, group)) != Self::group(medium, shape, node, group);
+        (0..Self::GROUPS).any(more).then_some("bitmap names entries that a node does not have")
+    }
+}

@@ -1,0 +1,160 @@
+//! Slot-only nodes of the wB+-Tree [wB+ §4.2, figures 8 (c), (d) and 9]: at most seven entries, whose order fits in one word.
+//!
+//! ```text
+//! word 0   link
+//! word 1   slots: byte 0 number of entries, byte r+1 number of the entry with rank r
+//! then     entries, anywhere
+//! ```
+//!
+//! Commit point of an insert or delete: the slot word.
+
+use pmem::{Medium, WORD};
+
+use super::{Layout, Located, bisect, packed, unordered};
+use crate::schema::Schema;
+use crate::search::Search;
+use crate::shape::{Edit, Entry, Link, Node, OneGroup, Order, Placed, Shape, Shapes, Tail, shapes};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct SlotOnly;
+
+const SLOTS_AT: u64 = 1;
+/// Entries that a word of slots names beside their number.
+const MOST: usize = 7;
+
+impl SlotOnly {
+    const fn shape_of(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        packed(lines, key_words, payload_words, SLOTS_AT + 1, MOST)
+    }
+
+    #[inline(always)]
+    fn slots<M: Medium>(medium: &M, node: Node) -> u64 {
+        medium.word(node.0 + SLOTS_AT * WORD)
+    }
+
+    /// The slot word that says `order`.
+    #[inline(always)]
+    fn word(order: &Order) -> u64 {
+        let known = (1_u64 << (order.len() * 8)) - 1; // at most seven bytes
+        (order.word(0) & known) << 8 | order.len() as u64
+    }
+}
+
+impl Layout for SlotOnly {
+    const NAME: &'static str = "slot-only";
+    const SOURCE: &'static str = include_str!("slot_only.rs");
+    const SHAPES: Shapes = shapes!(Self::shape_of);
+    type Words = OneGroup;
+
+    fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape {
+        Self::shape_of(lines, key_words, payload_words)
+    }
+
+    #[inline(always)]
+    fn count<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
+        (Self::slots(medium, node) as usize & 0xFF).min(shape.capacity)
+    }
+
+    #[inline(always)]
+    fn locate<M: Medium, S: Schema, V: Search>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        probe: S::Probe<'_>,
+    ) -> Located {
+        let used = || Self::used(medium, shape, node);
+        let find = || Self::find::<M, S, V>(medium, shape, node, probe);
+        unordered::locate_wide::<M, S, V>(medium, shape, node, probe, used, find).unwrap_or_else(|| {
+            let order = Self::order::<M, S>(medium, shape, node);
+            bisect::<M, S>(medium, shape, node, probe, order.len(), |rank| order.at(rank))
+        })
+    }
+
+    #[inline(always)]
+    fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64 {
+        let slots = Self::slots(medium, node);
+        let count = Self::count(medium, shape, node);
+        (1..=count).fold(0, |used, byte| used | 1 << (slots >> (byte * 8) & 7)) & ((1 << shape.capacity) - 1)
+    }
+
+    #[inline(always)]
+    fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize {
+        Self::order::<M, S>(medium, shape, node).at(rank)
+    }
+
+    #[inline(always)]
+    fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order {
+        let numbers = Self::slots(medium, node) >> 8;
+        Order::of([[numbers, 0, 0, 0, 0, 0, 0, 0]], Self::count(medium, shape, node), shape)
+    }
+
+    #[inline(always)]
+    fn insert<M: Medium, S: Schema, T: Tail>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        rank: usize,
+        entry: &Entry<T>,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let index = (!Self::used(medium, shape, node)).trailing_zeros() as usize;
+        debug_assert!(index < shape.capacity, "insert into a full node");
+        edit.fresh.extend(shape.entry_words_at(node, index, entry));
+        let order = Self::order::<M, S>(medium, shape, node).with(rank, index as u8);
+        edit.switch.push((node.0 + SLOTS_AT * WORD, Self::word(&order)));
+    }
+
+    #[inline(always)]
+    fn remove<M: Medium, S: Schema>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        rank: usize,
+        _index: usize,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let order = Self::order::<M, S>(medium, shape, node).without(rank);
+        edit.switch.push((node.0 + SLOTS_AT * WORD, Self::word(&order)));
+    }
+
+    fn compose<M: Medium, T: Tail>(
+        medium: &M,
+        shape: &Shape,
+        node: Node,
+        existing: bool,
+        entries: &[Placed<T>],
+        link: Link,
+        edit: &mut Edit,
+    ) {
+        edit.start(node, shape.bytes());
+        let old = if existing { Self::used(medium, shape, node) } else { 0 };
+        let mut places = unordered::Places::new(shape, unordered::bits(old, 0), entries);
+        let mut numbers = Vec::with_capacity(entries.len());
+        for placed in entries {
+            let (index, in_use) = places.of(placed);
+            if placed.kept.is_none() {
+                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
+                words.extend(shape.entry_words_at(node, index, &placed.entry));
+            }
+            numbers.push(index as u8);
+        }
+        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
+        words.push((node.0, link.word()));
+        words.push((node.0 + SLOTS_AT * WORD, Self::word(&Order::from_numbers(numbers, shape))));
+        if existing {
+            words.retain(|(at, word)| medium.word(*at) != *word);
+        }
+    }
+
+    fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
+        let count = Self::slots(medium, node) & 0xFF;
+        if count > shape.capacity as u64 {
+            return Some("more entries than a node holds");
+        }
+        (u64::from(Self::used(medium, shape, node).count_ones()) != count)
+            .then_some("slots name an entry twice or one that a node does not have")
+    }
+}

@@ -1,0 +1,142 @@
+//! What layouts have in common that keep entries without an order: each answer takes a look at every entry.
+
+use std::cmp::Ordering;
+
+use pmem::Medium;
+use pmem::simd::BELOW;
+
+use super::Located;
+use crate::schema::Schema;
+use crate::search::Search;
+use crate::shape::{Node, Order, OrderWords, Placed, Shape, Tail};
+
+/// The numbers of the set bits, from `first` on.
+#[inline(always)]
+pub(super) fn bits(mut mask: u64, first: usize) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let index = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            first + index
+        })
+    })
+}
+
+/// Rank and number of a key among these entries.
+#[inline(always)]
+pub(super) fn locate<M: Medium, S: Schema>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    probe: S::Probe<'_>,
+    entries: impl Iterator<Item = usize>,
+) -> Located {
+    let mut located = Located { rank: 0, hit: None };
+    for index in entries {
+        match S::compare(medium, shape.key_at(node, index), probe) {
+            Ordering::Less => located.rank += 1,
+            Ordering::Equal => located.hit = Some(index),
+            Ordering::Greater => {}
+        }
+    }
+    located
+}
+
+/// As [`locate`] with vectors, if there are any.
+#[inline(always)]
+pub(super) fn locate_wide<M: Medium, S: Schema, V: Search>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    probe: S::Probe<'_>,
+    used: impl Fn() -> u64,
+    find: impl Fn() -> Option<usize>,
+) -> Option<Located> {
+    let below = V::mask::<M, S, BELOW>(medium, shape, node, probe)?;
+    Some(Located { rank: (below & used()).count_ones() as usize, hit: find() })
+}
+
+/// The first of these entries that has this very key: half of them are looked at if one has.
+#[inline(always)]
+pub(super) fn find<M: Medium, S: Schema>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    probe: S::Probe<'_>,
+    mut entries: impl Iterator<Item = usize>,
+) -> Option<usize> {
+    entries.find(|index| S::compare(medium, shape.key_at(node, *index), probe).is_eq())
+}
+
+/// How many of these entries have keys below the probe (or up to it), and the number of the greatest of them.
+#[inline(always)]
+pub(super) fn floor<M: Medium, S: Schema, const WHICH: u8>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    probe: S::Probe<'_>,
+    entries: impl Iterator<Item = usize>,
+) -> (usize, Option<usize>) {
+    let key = |index| shape.key(medium, node, index);
+    let (mut rank, mut greatest) = (0, None);
+    for index in entries {
+        let order = S::compare(medium, shape.key_at(node, index), probe);
+        if order.is_gt() || (WHICH == BELOW && order.is_eq()) {
+            continue;
+        }
+        rank += 1;
+        if greatest.is_none_or(|greatest| S::compare_keys(medium, key(greatest), key(index)).is_lt()) {
+            greatest = Some(index);
+        }
+    }
+    (rank, greatest)
+}
+
+/// The order of these entries, by comparison.
+pub(super) fn sorted<M: Medium, S: Schema, W: OrderWords>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    entries: impl Iterator<Item = usize>,
+) -> Order<W> {
+    let key = |index: u8| shape.key(medium, node, usize::from(index));
+    let mut numbers: Vec<u8> = entries.map(|index| index as u8).collect();
+    if S::PLAIN {
+        numbers.sort_unstable_by_key(|index| key(*index)[0]);
+    } else {
+        numbers.sort_by(|a, b| S::compare_keys(medium, key(*a), key(*b)));
+    }
+    Order::from_numbers(numbers, shape)
+}
+
+/// Where the entries of a node that is composed go: those that stay, nowhere else; newcomers where nothing is, and only if
+/// that does not suffice, over entries that leave the node.
+pub(super) struct Places {
+    places: std::vec::IntoIter<(usize, bool)>,
+}
+
+impl Places {
+    /// For a node with these entries in use, to be given `entries`.
+    pub(super) fn new<T: Tail>(
+        shape: &Shape,
+        used: impl Iterator<Item = usize>,
+        entries: &[Placed<T>],
+    ) -> Self {
+        let mut in_use = vec![false; shape.capacity];
+        used.for_each(|index| in_use[index] = true);
+        let mut stays = vec![false; shape.capacity];
+        entries.iter().filter_map(|placed| placed.kept).for_each(|index| stays[usize::from(index)] = true);
+        let unused = (0..shape.capacity).filter(|index| !in_use[*index]).map(|index| (index, false));
+        let leaving = (0..shape.capacity).filter(|index| in_use[*index] && !stays[*index]);
+        let places: Vec<_> = unused.chain(leaving.map(|index| (index, true))).collect();
+        Self { places: places.into_iter() }
+    }
+
+    /// The entry's number, and whether another one's words are there that are in use.
+    pub(super) fn of<T: Tail>(&mut self, placed: &Placed<T>) -> (usize, bool) {
+        match placed.kept {
+            Some(index) => (usize::from(index), true),
+            None => self.places.next().expect("compose is given at most a node's capacity of entries"),
+        }
+    }
+}

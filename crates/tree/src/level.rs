@@ -1,0 +1,98 @@
+//! Nodes of either kind: what splits, merges, recovery and the check ask of a node whose level they know.
+
+use pmem::Medium;
+
+use crate::discipline::Discipline;
+use crate::layout::{Layout, Layouts, Located};
+use crate::schema::Schema;
+use crate::search::Scalar;
+use crate::shape::{Edit, Entry, Link, Node, Order, Placed, Shape};
+use crate::tree::{Tree, Writer};
+
+/// Runs an expression with the layout and the shape of a level: `at_level!(tree, level, N, shape => N::count(…))`.
+macro_rules! at_level {
+    ($tree:expr, $level:expr, $run:ident($($argument:expr),* $(,)?)) => {
+        if $level == 0 {
+            <L::Leaf>::$run($tree.region.medium(), &$tree.leaf, $($argument),*)
+        } else {
+            <L::Inner>::$run($tree.region.medium(), &$tree.inner, $($argument),*)
+        }
+    };
+    ($tree:expr, $level:expr, $run:ident::<$($parameter:ty),*>($($argument:expr),* $(,)?)) => {
+        if $level == 0 {
+            <L::Leaf>::$run::<$($parameter),*>($tree.region.medium(), &$tree.leaf, $($argument),*)
+        } else {
+            <L::Inner>::$run::<$($parameter),*>($tree.region.medium(), &$tree.inner, $($argument),*)
+        }
+    };
+}
+
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+    /// Geometry of nodes of a level.
+    pub(crate) fn shape_at(&self, level: usize) -> &Shape {
+        if level == 0 { &self.leaf } else { &self.inner }
+    }
+
+    /// Number of entries.
+    pub(crate) fn count_at(&self, level: usize, node: Node) -> usize {
+        at_level!(self, level, count(node))
+    }
+
+    /// Entry numbers in key order.
+    pub(crate) fn order_at(&self, level: usize, node: Node) -> Order<L::Words> {
+        at_level!(self, level, order::<M, S>(node))
+    }
+
+    /// Finds a key.
+    pub(crate) fn locate_at(&self, level: usize, node: Node, probe: S::Probe<'_>) -> Located {
+        at_level!(self, level, locate::<M, S, Scalar>(node, probe))
+    }
+
+    /// An entry.
+    pub(crate) fn entry_at(&self, level: usize, node: Node, index: usize) -> Entry<S::Tail> {
+        self.shape_at(level).entry(self.region.medium(), node, index)
+    }
+
+    /// What is wrong with the node by itself.
+    pub(crate) fn fault_at(&self, level: usize, node: Node) -> Option<&'static str> {
+        at_level!(self, level, fault(node))
+    }
+
+    /// The node's entries in order, each with its place.
+    pub(crate) fn placed(&self, level: usize, node: Node) -> Vec<Placed<S::Tail>> {
+        let place = |index| Placed { kept: Some(index as u8), entry: self.entry_at(level, node, index) };
+        self.order_at(level, node).iter().map(place).collect()
+    }
+
+    /// Gives a node in use these entries and this link.
+    pub(crate) fn compose(&self, node: Node, entries: &[Placed<S::Tail>], link: Link, edit: &mut Edit) {
+        at_level!(self, link.level, compose(node, true, entries, link, edit));
+    }
+
+    /// Writes a new node with these entries into edit `number`.
+    pub(crate) fn compose_new(
+        &self,
+        writer: &mut Writer<S>,
+        number: usize,
+        node: Node,
+        entries: &[Placed<S::Tail>],
+        link: Link,
+    ) {
+        let newcomers: Vec<_> = entries.iter().map(|placed| Placed::new(placed.entry)).collect();
+        let edit = writer.edit(number);
+        at_level!(self, link.level, compose(node, false, &newcomers, link, edit));
+    }
+
+    /// A separator and its right child join a parent with room, at `rank`.
+    pub(crate) fn insert_separator(&self, parent: Node, rank: usize, entry: &Entry<S::Tail>, edit: &mut Edit) {
+        let medium = self.region.medium();
+        L::Inner::insert::<M, S, S::Tail>(medium, &self.inner, parent, rank, entry, edit);
+    }
+
+    /// The separator with this rank leaves a parent.
+    pub(crate) fn remove_separator(&self, parent: Node, rank: usize, edit: &mut Edit) {
+        let medium = self.region.medium();
+        let index = L::Inner::nth::<M, S>(medium, &self.inner, parent, rank);
+        L::Inner::remove::<M, S>(medium, &self.inner, parent, rank, index, edit);
+    }
+}

@@ -1,0 +1,148 @@
+//! Every tree by name: a line each, naming what it keeps byte strings by, its layouts of leaves and inner nodes, and its
+//! discipline. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
+
+use crate::discipline::{Discipline, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
+use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
+use crate::schema::{Keyed, Prefixed, Schema};
+use crate::shape::FourGroups;
+
+/// A tree's line in the roster.
+#[derive(Debug)]
+pub struct About {
+    /// Name, as users give it and superblocks hold it.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Layout of leaves.
+    pub leaf: &'static str,
+    /// Layout of inner nodes.
+    pub inner: &'static str,
+    /// Discipline.
+    pub discipline: &'static str,
+    /// Contents survive a crash.
+    pub durable: bool,
+    /// Fewest and most cache lines of a node.
+    pub lines: (u64, u64),
+    /// Cache lines of a node unless the user says otherwise.
+    pub default_lines: u64,
+    /// The layouts' and the discipline's sources, each once.
+    pub sources: &'static [&'static str],
+}
+
+impl About {
+    /// True if nodes may have so many lines.
+    pub fn allows(&self, lines: u64) -> bool {
+        (self.lines.0..=self.lines.1).contains(&lines)
+    }
+}
+
+/// Schemas of byte strings.
+pub trait ByteStrings: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>> {}
+impl<S: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>>> ByteStrings for S {}
+
+/// Who is told a tree's types.
+pub trait Visitor {
+    /// What comes of it.
+    type Out;
+    /// Called with a tree's parts: `B` is how it keeps byte strings; with [`Words`](crate::Words) it holds 64-bit integers.
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out;
+}
+
+macro_rules! roster {
+    ($($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $discipline:ty; $about:literal)*) => {
+        /// All trees, the default first.
+        pub const TREES: &[About] = &[$(About {
+            name: $name,
+            about: $about,
+            leaf: <$leaf as Layout>::NAME,
+            inner: <$inner as Layout>::NAME,
+            discipline: <$discipline as Discipline>::NAME,
+            durable: <$discipline as Discipline>::DURABLE,
+            lines: roster!(@lines $lines),
+            default_lines: roster!(@default $lines),
+            sources: &[
+                <$leaf as Layout>::SOURCE,
+                <$inner as Layout>::SOURCE,
+                <$discipline as Discipline>::SOURCE,
+            ],
+        }),*];
+
+        /// Shows a visitor the tree of this name; `None` if there is none.
+        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
+            let about = TREES.iter().find(|about| about.name == name)?;
+            match about.name {
+                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
+                _ => None,
+            }
+        }
+    };
+    (@lines [$default:literal in $least:literal..=$most:literal]) => { ($least, $most) };
+    (@default [$default:literal in $least:literal..=$most:literal]) => { $default };
+}
+
+roster! {
+    "wbtree" [16 in 2..=16] Prefixed, Slotted, Slotted, WriteAtomic;
+        "wB+-Tree: slot+bitmap nodes, write-atomic; byte strings with an inline 8-byte prefix"
+    "wbtree-keyptr" [16 in 2..=16] Keyed, Slotted, Slotted, WriteAtomic;
+        "wB+-Tree as in the paper's section 4.6: byte strings by 8-byte key pointer"
+    "wbtree-bmp" [16 in 2..=16] Prefixed, Bitmap, Slotted, WriteAtomic;
+        "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees, a look at every entry of a leaf"
+    "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
+        "wB+-Tree with slot-only nodes of at most 7 entries"
+    "btree-log" [8 in 2..=16] Prefixed, Sorted, Sorted, UndoRedo;
+        "B+-Tree, every word that changes in an undo-redo log"
+    "unsorted-log" [8 in 2..=16] Prefixed, Counted, Sorted, UndoRedo;
+        "B+-Tree with unsorted leaves and an undo-redo log"
+    "ubmp-log" [8 in 2..=16] Prefixed, Bitmap, Sorted, UndoRedo;
+        "B+-Tree with unsorted leaves under a bitmap and an undo-redo log"
+    "btree-shadow" [8 in 2..=16] Prefixed, Sorted, Sorted, Shadow;
+        "B+-Tree, every change in a copy of its leaf"
+    "unsorted-shadow" [8 in 2..=16] Prefixed, Counted, Sorted, Shadow;
+        "B+-Tree with unsorted leaves, every change in a copy of its leaf"
+    "ubmp-shadow" [8 in 2..=16] Prefixed, Bitmap, Sorted, Shadow;
+        "B+-Tree with unsorted leaves under a bitmap, every change in a copy of its leaf"
+    "trad-4k" [64 in 64..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
+        "VLAB's index B: B+-Tree of 4 KiB nodes with a redo log"
+    "trad-4k-shadow" [64 in 64..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
+        "VLAB's index A: B+-Tree of 4 KiB nodes, every change in a copy of its leaf"
+    "cnt-4k" [64 in 64..=64] Prefixed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
+        "VLAB's index C: 4 KiB nodes, unsorted leaves with a counter, redo log"
+    "bmp-4k" [64 in 64..=64] Prefixed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
+        "VLAB's index D: 4 KiB nodes, unsorted leaves under a bitmap, redo log"
+    "wb-4k" [64 in 64..=64] Prefixed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
+        "VLAB's index E: wB+-Tree of 4 KiB nodes"
+    "bmp-all-4k" [64 in 64..=64] Prefixed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
+        "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
+    "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
+        "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
+}
+
+/// Records that a tree's log needs so that no change of it is too large for the log.
+pub fn log_records<D: Discipline>(node_lines: u64) -> u64 {
+    if node_lines > 16 || !matches!(D::LOG, pmem::log::Format::Redo) || D::COPIES_LEAVES { 2044 } else { 1024 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Names;
+
+    impl Visitor for Names {
+        type Out = (&'static str, &'static str, &'static str, bool);
+        fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Self::Out {
+            (L::Leaf::NAME, L::Inner::NAME, D::NAME, D::DURABLE)
+        }
+    }
+
+    #[test]
+    fn every_name_is_there_once_and_leads_to_the_parts_it_says() {
+        for (i, about) in TREES.iter().enumerate() {
+            assert!(TREES[..i].iter().all(|other| other.name != about.name), "{} twice", about.name);
+            let parts = (about.leaf, about.inner, about.discipline, about.durable);
+            assert_eq!(visit(about.name, Names), Some(parts), "{}", about.name);
+            assert!(about.allows(about.default_lines), "{}", about.name);
+        }
+        assert_eq!(visit("no such tree", Names), None);
+    }
+}

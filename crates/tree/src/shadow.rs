@@ -1,0 +1,104 @@
+//! Copies of leaves [wB+ §3.2, figure 7]: a leaf's entries, changed, are written into a new one; the pointers of its parent and
+//! its left sibling are switched to it, and the old leaf is given back, all in one commit.
+
+use pmem::{Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::layout::Layouts;
+use crate::schema::Schema;
+use crate::search::{Scalar, Target};
+use crate::shape::{Entry, Link, Node, Placed};
+use crate::split::Prepared;
+use crate::tree::{Tree, Writer};
+
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+    /// The leaf at the end of `writer.path` is replaced by one that has `entry` too.
+    pub(crate) fn insert_into_copy(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        probe: S::Probe<'_>,
+        entry: Entry<S::Tail>,
+    ) -> Result<()> {
+        let mut entries = self.placed(0, leaf);
+        let rank = self.locate_at(0, leaf, probe).rank;
+        entries.insert(rank, Placed::new(entry));
+        self.replace_leaf(writer, leaf, &entries).map(drop)
+    }
+
+    /// The leaf at the end of `writer.path` is replaced by one without the entry of this number; returns it.
+    pub(crate) fn remove_from_copy(&self, writer: &mut Writer<S>, leaf: Node, index: usize) -> Result<Node> {
+        let mut entries = self.placed(0, leaf);
+        entries.retain(|placed| placed.kept != Some(index as u8));
+        self.replace_leaf(writer, leaf, &entries)
+    }
+
+    fn replace_leaf(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        entries: &[Placed<S::Tail>],
+    ) -> Result<Node> {
+        let prepared = self.prepare_replace(writer, leaf, entries);
+        let copy = prepared.as_ref().map_or(leaf, |(copy, _)| *copy);
+        self.change_prepared(writer, prepared.map(|(_, prepared)| prepared))?;
+        Ok(copy)
+    }
+
+    fn prepare_replace(
+        &self,
+        writer: &mut Writer<S>,
+        leaf: Node,
+        entries: &[Placed<S::Tail>],
+    ) -> Result<(Node, Prepared)> {
+        let link = self.link(leaf)?;
+        let parent = writer.path.steps().last().copied();
+        let (edits, copy) = self.copy_leaf(writer, 0, leaf, entries, link)?;
+        let Some((parent, rank)) = parent else {
+            self.edit_root(writer, edits, copy);
+            return Ok((copy, (edits + 1, Some(copy))));
+        };
+        let pointer = self.pointer(parent, rank, copy)?;
+        let edit = writer.edit(edits);
+        edit.start(parent, self.inner.bytes());
+        edit.switch.push(pointer);
+        Ok((copy, (edits + 1, None)))
+    }
+
+    /// The edits, from `first` on, that put a copy with these entries and this link in a leaf's place, but for the pointer to
+    /// it from above. Returns the number of edits there are now, and the copy.
+    pub(crate) fn copy_leaf(
+        &self,
+        writer: &mut Writer<S>,
+        first: usize,
+        leaf: Node,
+        entries: &[Placed<S::Tail>],
+        link: Link,
+    ) -> Result<(usize, Node)> {
+        let copy = self.take_node(writer, 0)?;
+        writer.allocator.give(&self.region, leaf.0)?;
+        self.compose_new(writer, first, copy, entries, link);
+        writer.edit(first + 1).start(leaf, self.leaf.bytes()); // readers are kept from it
+        let Some(left) = self.left_neighbour(writer)? else { return Ok((first + 2, copy)) };
+        let edit = writer.edit(first + 2);
+        edit.start(left, self.leaf.bytes());
+        edit.switch.push((left.0, Link { node: copy, level: 0 }.word()));
+        Ok((first + 3, copy))
+    }
+
+    /// The leaf left of the one at the end of `writer.path`.
+    fn left_neighbour(&self, writer: &Writer<S>) -> Result<Option<Node>> {
+        let Some((parent, rank)) = writer.path.steps().iter().rev().find(|(_, rank)| *rank > 0) else {
+            return Ok(None);
+        };
+        let (at, _) = self.pointer(*parent, rank - 1, Node(0))?;
+        let mut node = Node::of_payload(self.region.medium().word(at));
+        loop {
+            let link = self.link(node)?;
+            if link.level == 0 {
+                return Ok(Some(node));
+            }
+            node = self.child::<Scalar>(node, link.node, Target::Last).1;
+        }
+    }
+}
