@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmem::{Native, Region};
+use tree::Words;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::Words;
 
 use crate::engine::{Bytes, Engine, Kind, U64};
 use crate::error::{Error, Result};

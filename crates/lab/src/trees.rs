@@ -194,12 +194,15 @@ fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, 
     for &lines in &options.node_lines {
         let tree = |name: &str, durability| TreeOptions::new(name, lines, durability);
         let name = |name: &str| format!("{name} {}", lines * pmem::LINE);
-        let btree =
-            Tree::<_, _, (Sorted, Sorted), Volatile>::create(medium("btree", process)?, &tree("btree", process))?;
+        let btree = Tree::<_, _, (Sorted, Sorted), Volatile>::create(
+            medium("btree", process)?,
+            &tree("btree", process),
+        )?;
         all.push(Box::new(OurTree::new(name("btree"), btree)));
         for (word, durability) in [("process", process), ("power", power)] {
             let made = medium(word, durability)?;
-            let wbtree = Tree::<_, _, (Slotted, Slotted), WriteAtomic>::create(made, &tree("wbtree", durability))?;
+            let wbtree =
+                Tree::<_, _, (Slotted, Slotted), WriteAtomic>::create(made, &tree("wbtree", durability))?;
             all.push(Box::new(OurTree::new(name(&format!("wbtree {word}")), wbtree)));
         }
     }

@@ -367,7 +367,8 @@ impl Copies {
         }
         let geometry = Geometry { chunk_bytes: words[7], log_records: words[8] };
         let identity = (get_text(&words[10..14]), get_text(&words[14..16]));
-        let (Some(engine), Some(kind), true, 2..=NODE_LINES_MAX) = (identity.0, identity.1, geometry.is_sane(), words[9])
+        let (Some(engine), Some(kind), true, 2..=NODE_LINES_MAX) =
+            (identity.0, identity.1, geometry.is_sane(), words[9])
         else {
             return Err(Error::Superblock { path: path.to_owned() });
         };

@@ -85,7 +85,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok(())
     }
 
-    fn prepare_append(&self, writer: &mut Writer<S>, entries: &[Placed<S::Tail>]) -> Result<(usize, Option<Node>)> {
+    fn prepare_append(
+        &self,
+        writer: &mut Writer<S>,
+        entries: &[Placed<S::Tail>],
+    ) -> Result<(usize, Option<Node>)> {
         let last = self.descend::<Scalar>(writer, Target::Last)?;
         let old = self.placed(0, last);
         let end = Link { node: Node(0), level: 0 };

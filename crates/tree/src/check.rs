@@ -103,7 +103,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if let Some(fault) = self.fault_at(level, node) {
             return walk.report.problem(format!("node {:#x}: {fault}", node.0));
         }
-        let entries: Vec<Entry<S::Tail>> = self.placed(level, node).iter().map(|placed| placed.entry).collect();
+        let entries: Vec<Entry<S::Tail>> =
+            self.placed(level, node).iter().map(|placed| placed.entry).collect();
         if entries.is_empty() && node != self.root() {
             walk.report.problem(format!("node {:#x} is empty", node.0));
         }

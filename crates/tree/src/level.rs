@@ -84,7 +84,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// A separator and its right child join a parent with room, at `rank`.
-    pub(crate) fn insert_separator(&self, parent: Node, rank: usize, entry: &Entry<S::Tail>, edit: &mut Edit) {
+    pub(crate) fn insert_separator(
+        &self,
+        parent: Node,
+        rank: usize,
+        entry: &Entry<S::Tail>,
+        edit: &mut Edit,
+    ) {
         let medium = self.region.medium();
         L::Inner::insert::<M, S, S::Tail>(medium, &self.inner, parent, rank, entry, edit);
     }

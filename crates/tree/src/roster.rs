@@ -101,17 +101,17 @@ roster! {
         "B+-Tree with unsorted leaves, every change in a copy of its leaf"
     "ubmp-shadow" [8 in 2..=16] Prefixed, Bitmap, Sorted, Shadow;
         "B+-Tree with unsorted leaves under a bitmap, every change in a copy of its leaf"
-    "trad-4k" [64 in 64..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
+    "trad-4k" [64 in 3..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index B: B+-Tree of 4 KiB nodes with a redo log"
-    "trad-4k-shadow" [64 in 64..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
+    "trad-4k-shadow" [64 in 3..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
         "VLAB's index A: B+-Tree of 4 KiB nodes, every change in a copy of its leaf"
-    "cnt-4k" [64 in 64..=64] Prefixed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
+    "cnt-4k" [64 in 3..=64] Prefixed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index C: 4 KiB nodes, unsorted leaves with a counter, redo log"
-    "bmp-4k" [64 in 64..=64] Prefixed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
+    "bmp-4k" [64 in 3..=64] Prefixed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index D: 4 KiB nodes, unsorted leaves under a bitmap, redo log"
-    "wb-4k" [64 in 64..=64] Prefixed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
+    "wb-4k" [64 in 3..=64] Prefixed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
         "VLAB's index E: wB+-Tree of 4 KiB nodes"
-    "bmp-all-4k" [64 in 64..=64] Prefixed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
+    "bmp-all-4k" [64 in 3..=64] Prefixed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
         "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
     "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
         "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
@@ -119,7 +119,11 @@ roster! {
 
 /// Records that a tree's log needs so that no change of it is too large for the log.
 pub fn log_records<D: Discipline>(node_lines: u64) -> u64 {
-    if node_lines > 16 || !matches!(D::LOG, pmem::log::Format::Redo) || D::COPIES_LEAVES { 2044 } else { 1024 }
+    if node_lines > 16 || !matches!(D::LOG, pmem::log::Format::Redo) || D::COPIES_LEAVES {
+        2044
+    } else {
+        1024
+    }
 }
 
 #[cfg(test)]

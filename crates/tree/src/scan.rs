@@ -142,7 +142,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     }
 
     /// Copies a record out if the leaf still is what it was; else the cursor has to descend again.
-    fn give_record(&mut self, entry: &Entry<S::Tail>, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+    fn give_record(
+        &mut self,
+        entry: &Entry<S::Tail>,
+        key: &mut S::KeyBuf,
+        value: &mut S::ValueBuf,
+    ) -> Result<bool> {
         let medium = self.tree.region.medium();
         let sound = S::read_key(medium, entry.key, key) && S::read_value(medium, entry, value);
         if !self.tree.stripes.check(self.page.version) {

@@ -201,9 +201,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         };
         match index {
             None => (0, leftmost, None),
-            Some(index) => {
-                (rank, Node::of_payload(medium.word(shape.payload_at(node, index))), Some(index))
-            }
+            Some(index) => (rank, Node::of_payload(medium.word(shape.payload_at(node, index))), Some(index)),
         }
     }
 

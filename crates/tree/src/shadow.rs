@@ -33,12 +33,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.replace_leaf(writer, leaf, &entries)
     }
 
-    fn replace_leaf(
-        &self,
-        writer: &mut Writer<S>,
-        leaf: Node,
-        entries: &[Placed<S::Tail>],
-    ) -> Result<Node> {
+    fn replace_leaf(&self, writer: &mut Writer<S>, leaf: Node, entries: &[Placed<S::Tail>]) -> Result<Node> {
         let prepared = self.prepare_replace(writer, leaf, entries);
         let copy = prepared.as_ref().map_or(leaf, |(copy, _)| *copy);
         self.change_prepared(writer, prepared.map(|(_, prepared)| prepared))?;

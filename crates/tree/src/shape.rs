@@ -204,8 +204,8 @@ impl Shape {
         let [first, second] = entry.key;
         let head = [(key_at, first), (key_at + WORD, second)].into_iter().take(self.key_words);
         let tail = entry.tail;
-        let tail = (0..self.payload_words - 1)
-            .map(move |i| (payload_at + (i as u64 + 1) * WORD, tail.words()[i]));
+        let tail =
+            (0..self.payload_words - 1).map(move |i| (payload_at + (i as u64 + 1) * WORD, tail.words()[i]));
         head.chain([(payload_at, entry.payload)]).chain(tail)
     }
 }

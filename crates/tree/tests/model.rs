@@ -200,9 +200,7 @@ fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     assert!(!tree.uses_vectors(), "a medium that sees every read shows no whole lines");
     run(&tree, &mut model, 600, 3000, seed);
     drop(tree); // as a crash that loses nothing
-    let open = || {
-        Tree::<_, S, L, D>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap()
-    };
+    let open = || Tree::<_, S, L, D>::open(medium(), Path::new("memory"), "t", Durability::Power, 2).unwrap();
     let (tree, found) = open();
     assert_eq!(found, pmem::Found::InUse);
     while tree.count_some(7).unwrap() {}
@@ -246,7 +244,7 @@ impl Visitor for Streams {
     type Out = ();
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
-        for lines in [2, 3, 4, 8, 16, 64].into_iter().filter(|lines| about.allows(*lines)) {
+        for lines in [2, 3, 4, 8, 16, 20, 64].into_iter().filter(|lines| about.allows(*lines)) {
             on_native::<Words, L, D>(lines, lines);
             on_native::<B, L, D>(lines, lines);
             if D::DURABLE {
@@ -302,7 +300,9 @@ fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
     for _ in 0..50 {
         let memory = Memory::new(1 << 20, 0);
         let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
-        let tree = Tree::<_, Words, (Slotted, Slotted), WriteAtomic>::create(medium(), &options::<WriteAtomic>(4)).unwrap();
+        let tree =
+            Tree::<_, Words, (Slotted, Slotted), WriteAtomic>::create(medium(), &options::<WriteAtomic>(4))
+                .unwrap();
         for key in 0..1000 {
             tree.put(&key, &key).unwrap();
         }

@@ -355,7 +355,8 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_nothing_but_the_time() {
         let found = |threads| {
-            let options = Options { ops: 40, node_lines: Some(2), threads, ..Options::new("wbtree".parse().unwrap()) };
+            let options =
+                Options { ops: 40, node_lines: Some(2), threads, ..Options::new("wbtree".parse().unwrap()) };
             let stage = Stage { name: "runs", threads, say: &|_| {} };
             let bounds = |run: &suite::Run| crash::Options {
                 cap: 4,

@@ -123,14 +123,18 @@ impl Sizes {
     /// Chunks of four nodes or 4 KiB, and a log that a few splits fill.
     pub fn new<D: Discipline>(lines: u64) -> Self {
         let log_records = match (D::LOG, lines) {
-            (_, 17..) => 2044,
+            (_, 17..) => 1024,
             (Format::UndoRedo, 9..) => 1024,
             (Format::UndoRedo, _) | (Format::Redo, 9..) => 256,
             (Format::Redo, _) => 128,
         };
         let geometry = Geometry { log_records, ..Geometry::tiny() };
         if lines > 16 {
-            return Self { lines, geometry: Geometry { chunk_bytes: 32 << 10, ..geometry }, capacity: 4 << 20 };
+            return Self {
+                lines,
+                geometry: Geometry { chunk_bytes: 32 << 10, ..geometry },
+                capacity: 4 << 20,
+            };
         }
         Self { lines, geometry, capacity: 256 << 10 }
     }
@@ -307,8 +311,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
         let pairs = self.scan(false)?;
         let mut backward = self.scan(true)?;
         backward.reverse();
-        let agree =
-            |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && a.1 == b.1;
+        let agree = |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && a.1 == b.1;
         if pairs.len() != backward.len() || !pairs.iter().zip(&backward).all(|(a, b)| agree(a, b)) {
             return Err(format!(
                 "{} pairs forwards, {} backwards, not the same",
@@ -326,13 +329,10 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                 return Err(format!("get and scan differ at {key:?}"));
             }
         }
-        let contents: Contents =
-            pairs.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+        let contents: Contents = pairs.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
         for n in 0..16 {
             let key = S::key(n * 7);
-            if !contents.contains_key(&key.bytes())
-                && tree.get(S::borrow(&key), None).map_err(text_of)?
-            {
+            if !contents.contains_key(&key.bytes()) && tree.get(S::borrow(&key), None).map_err(text_of)? {
                 return Err(format!("get finds {key:?}, the scan does not"));
             }
         }

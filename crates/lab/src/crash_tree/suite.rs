@@ -99,9 +99,13 @@ impl Run {
 /// the engine has them.
 pub fn node_lines(engine: Engine) -> Vec<u64> {
     let about = engine.about();
-    let lines: Vec<u64> = [2, 3, 8, 16, 64].into_iter().filter(|lines| about.allows(*lines)).collect();
-    // Nodes of more lines than their entries fill have nothing new to show.
-    if about.default_lines == 2 { vec![2, 3] } else { lines }
+    match about.default_lines {
+        // Nodes of more lines than their entries fill have nothing new to show.
+        2 => vec![2, 3],
+        // Pages: as small as their layouts allow, and as they are.
+        64 => vec![3, 64],
+        _ => vec![2, 3, 8, 16],
+    }
 }
 
 /// The workloads of an exploration.
@@ -137,6 +141,7 @@ fn has_words(engine: Engine) -> bool {
 }
 
 fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options) {
+    let about = options.engine.about();
     let maker = Maker::<S, L, D>::new(lines);
     let mut run = |name: &str, depth, workloads: Vec<Work<S, L, D>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
@@ -144,9 +149,12 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     // Blocks and records beside the nodes, or a log of many lines: more lines a step.
     let steps = if lines > 16 { Depth::Broad } else { Depth::Steps };
     let broad = if S::PLAIN { steps } else { Depth::Broad };
-    run("pairs from empty", steps, maker.from_empty());
-    run("pairs from a full leaf and parent", broad, maker.from_full());
-    run("pairs before underflow", steps, maker.from_low());
+    // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many.
+    let one_in = if lines > 16 { 16 } else { 1 };
+    let some = |all: Vec<_>| all.into_iter().step_by(one_in).collect();
+    run("pairs from empty", steps, some(maker.from_empty()));
+    run("pairs from a full leaf and parent", broad, some(maker.from_full()));
+    run("pairs before underflow", steps, some(maker.from_low()));
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
     run("bulk loads", broad, vec![maker.bulk_loads()]);
     if lines <= 3 {
@@ -155,7 +163,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     let depth = if options.ops > OPS_LONG { Depth::Long } else { steps };
     let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
     run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
-    if !S::PLAIN && lines <= 2 {
+    if !S::PLAIN && lines == about.lines.0 {
         let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
         run("large records", Depth::Broad, special);
     }
@@ -252,7 +260,7 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     seed: u64,
     about: &'static About,
 ) {
-    let (fewest, widest) = about.lines;
+    let (fewest, widest) = (about.lines.0, about.lines.1);
     let least = Maker::<S, L, D>::new(fewest);
     let most = Maker::<S, L, D>::new(widest);
     let mut run = |name: &str, depth, workload: Work<S, L, D>| {
@@ -260,29 +268,16 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     };
     run("random", Depth::Steps, least.random(seed, 80, 30, 16));
     run("lives", Depth::Whole, least.lives(seed, 20));
-    if fewest > 16 {
-        // Large nodes: their splits and merges take many operations to come about.
-        for workload in least.from_full().into_iter().take(4) {
-            run("full leaf and parent", Depth::Broad, workload);
-        }
-        for workload in least.from_low().into_iter().take(4) {
-            run("before underflow", Depth::Broad, workload);
-        }
-    }
     if !S::PLAIN {
         run("cuts", Depth::Steps, least.cuts(seed, 300));
-        if fewest <= 16 {
-            run("reused chunk", Depth::Steps, least.reused_chunk());
-            run("refused", Depth::Steps, least.refused());
-        }
+        run("reused chunk", Depth::Steps, least.reused_chunk());
+        run("refused", Depth::Steps, least.refused());
     }
-    if fewest <= 16 {
-        run("levelling", Depth::Steps, least.levelling(true));
-    }
-    if !S::PLAIN && fewest <= 16 {
+    run("levelling", Depth::Steps, least.levelling(true));
+    if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
     }
-    run("full slots", if fewest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
+    run("full slots", if widest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

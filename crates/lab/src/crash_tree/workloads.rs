@@ -88,7 +88,11 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
 }
 
 /// Makes steps that all run to their ends.
-pub fn whole<S: Sample, L: Layouts, D: Discipline>(sizes: Sizes, prepare: Vec<Op>, ops: Vec<Op>) -> Work<S, L, D> {
+pub fn whole<S: Sample, L: Layouts, D: Discipline>(
+    sizes: Sizes,
+    prepare: Vec<Op>,
+    ops: Vec<Op>,
+) -> Work<S, L, D> {
     Work::<S, L, D> { config: sizes, prepare, steps: ops.into_iter().map(Step::Run).collect() }
 }
 

@@ -55,7 +55,10 @@ pub trait Discipline: Send + Sync + 'static {
 }
 
 /// The words in use that an edit overwrites, in an order in which no word is stored to before it was moved.
-fn overwritten<'a, M: Medium>(medium: &'a M, edit: &'a Edit) -> impl Iterator<Item = (u64, u64)> + use<'a, M> {
+fn overwritten<'a, M: Medium>(
+    medium: &'a M,
+    edit: &'a Edit,
+) -> impl Iterator<Item = (u64, u64)> + use<'a, M> {
     let moved = edit.moves.iter().flat_map(|words| words.each()).map(|(from, to)| (to, medium.word(from)));
     moved.chain(edit.guarded.iter().chain(&edit.switch).copied())
 }

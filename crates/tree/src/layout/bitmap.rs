@@ -52,9 +52,8 @@ impl<W: OrderWords> Bitmap<W> {
         shape: &'a Shape,
         node: Node,
     ) -> impl Iterator<Item = usize> + use<'a, M, W> {
-        (0..Self::GROUPS).flat_map(move |group| {
-            unordered::bits(Self::group(medium, shape, node, group), group * GROUP)
-        })
+        (0..Self::GROUPS)
+            .flat_map(move |group| unordered::bits(Self::group(medium, shape, node, group), group * GROUP))
     }
 
     /// Numbers of the entries that are not in use.

@@ -67,7 +67,8 @@ impl<W: OrderWords> Layout for Counted<W> {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        let scan = || unordered::find::<M, S>(medium, shape, node, probe, 0..Self::count(medium, shape, node));
+        let scan =
+            || unordered::find::<M, S>(medium, shape, node, probe, 0..Self::count(medium, shape, node));
         let hit = match V::mask::<M, S, { pmem::simd::EQUAL }>(medium, shape, node, probe) {
             Some(mask) => unordered::bits(mask & Self::used(medium, shape, node), 0).next(),
             None => scan(),
@@ -143,7 +144,8 @@ impl<W: OrderWords> Layout for Counted<W> {
         edit.start(node, shape.bytes());
         // Entries that stay keep their places, but for those beyond the new end: they fill the holes.
         let mut free = vec![true; entries.len()];
-        let in_place = |placed: &Placed<T>| placed.kept.map(usize::from).filter(|index| *index < entries.len());
+        let in_place =
+            |placed: &Placed<T>| placed.kept.map(usize::from).filter(|index| *index < entries.len());
         entries.iter().filter_map(in_place).for_each(|index| free[index] = false);
         let mut places = (0..entries.len()).filter(|index| free[*index]);
         let old = if existing { Self::count(medium, shape, node) } else { 0 };

@@ -82,9 +82,8 @@ impl<W: OrderWords> Slotted<W> {
         shape: &'a Shape,
         node: Node,
     ) -> impl Iterator<Item = usize> + use<'a, M, W> {
-        (0..Self::GROUPS).flat_map(move |group| {
-            unordered::bits(Self::group(medium, shape, node, group), group * GROUP)
-        })
+        (0..Self::GROUPS)
+            .flat_map(move |group| unordered::bits(Self::group(medium, shape, node, group), group * GROUP))
     }
 
     /// The first entry that is not in use.
@@ -287,9 +286,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {
-        let more = |group| {
-            Self::bitmap(medium, node, group) >> 1 != Self::group(medium, shape, node, group)
-        };
+        let more = |group| Self::bitmap(medium, node, group) >> 1 != Self::group(medium, shape, node, group);
         if (0..Self::GROUPS).any(more) {
             return Some("bitmap names entries that a node does not have");
         }
