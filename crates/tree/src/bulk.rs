@@ -76,8 +76,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             return Ok(());
         }
         let prepared = self.prepare_append(writer, entries);
-        let (edits, root) = prepared.map_err(|error| self.give_up(writer, error))?;
-        self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))?;
+        self.change_prepared(writer, prepared)?;
         for key in keys.drain(..) {
             self.count_key(writer, key, true);
         }

@@ -101,6 +101,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Update in place: one publish for a word; for a record, the record first, then its address.
+    #[inline(never)]
     fn replace(
         &self,
         writer: &mut Writer<S>,

@@ -39,11 +39,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Entry numbers in key order.
+    #[inline(never)]
     pub(crate) fn order_at(&self, level: usize, node: Node) -> Order<L::Words> {
         at_level!(self, level, order::<M, S>(node))
     }
 
     /// Finds a key.
+    #[inline(never)]
     pub(crate) fn locate_at(&self, level: usize, node: Node, probe: S::Probe<'_>) -> Located {
         at_level!(self, level, locate::<M, S, Scalar>(node, probe))
     }
@@ -59,17 +61,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// The node's entries in order, each with its place.
+    #[inline(never)]
     pub(crate) fn placed(&self, level: usize, node: Node) -> Vec<Placed<S::Tail>> {
         let place = |index| Placed { kept: Some(index as u8), entry: self.entry_at(level, node, index) };
         self.order_at(level, node).iter().map(place).collect()
     }
 
     /// Gives a node in use these entries and this link.
+    #[inline(never)]
     pub(crate) fn compose(&self, node: Node, entries: &[Placed<S::Tail>], link: Link, edit: &mut Edit) {
         at_level!(self, link.level, compose(node, true, entries, link, edit));
     }
 
     /// Writes a new node with these entries into edit `number`.
+    #[inline(never)]
     pub(crate) fn compose_new(
         &self,
         writer: &mut Writer<S>,
@@ -84,6 +89,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// A separator and its right child join a parent with room, at `rank`.
+    #[inline(never)]
     pub(crate) fn insert_separator(
         &self,
         parent: Node,
@@ -96,6 +102,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// The separator with this rank leaves a parent.
+    #[inline(never)]
     pub(crate) fn remove_separator(&self, parent: Node, rank: usize, edit: &mut Edit) {
         let medium = self.region.medium();
         let index = L::Inner::nth::<M, S>(medium, &self.inner, parent, rank);

@@ -1,6 +1,6 @@
 //! Persistent B+-Trees over durable memory: one skeleton times layouts times disciplines.
 //!
-//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines; [`level`]:
+//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines; `level`:
 //!   leaves and inner nodes alike.
 //! * [`schema`]: what keys and values are: 64-bit words, key pointers, key pointers with an inline prefix.
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.

@@ -69,6 +69,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Carries prepared edits out, or gives the operation up.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn change_prepared(&self, writer: &mut Writer<S>, prepared: Result<Prepared>) -> Result<()> {
         let (edits, root) = prepared.map_err(|error| self.give_up(writer, error))?;
         self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))

@@ -175,8 +175,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let wide = match lines {
             _ if !vector || lines > LINES_MAX as u64 => Wide::No,
             _ if S::Tail::WORDS > 0 => Wide::No,
-            8 => Wide::Eight,
-            16 => Wide::Sixteen,
+            8 if D::SPECIALISED => Wide::Eight,
+            16 if D::SPECIALISED => Wide::Sixteen,
             _ => Wide::Any,
         };
         let allocator = Allocator::new(&region);
@@ -241,8 +241,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let link = Link { node: Node(0), level: 0 };
         self.compose_new(writer, 0, root, &[], link);
         self.edit_root(writer, 1, root);
-        self.change(writer, 2)?;
-        self.set_root(root);
+        self.change_prepared(writer, Ok((2, Some(root))))?;
         // Once in a life: a second recovery then has nothing to replay.
         writer.log.settle(self.region.medium());
         Ok(())

@@ -33,6 +33,8 @@ pub trait Discipline: Send + Sync + 'static {
     const SOURCE: &'static str;
     /// Contents survive a crash.
     const DURABLE: bool = true;
+    /// Operations are compiled for the usual sizes of nodes, too: worth its time where no log outweighs the search.
+    const SPECIALISED: bool = false;
     /// Which records its log has.
     const LOG: Format = Format::Redo;
     /// An entry that comes or goes makes a copy of its leaf.

@@ -21,7 +21,6 @@ impl Discipline for Shadow {
     const SOURCE: &'static str = include_str!("shadow.rs");
     const COPIES_LEAVES: bool = true;
 
-    #[inline(always)]
     fn commit<M: Medium>(
         region: &Region<M>,
         log: &mut Log,

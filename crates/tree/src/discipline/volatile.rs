@@ -15,6 +15,7 @@ impl Discipline for Volatile {
     const NAME: &'static str = "volatile";
     const SOURCE: &'static str = include_str!("volatile.rs");
     const DURABLE: bool = false;
+    const SPECIALISED: bool = true;
 
     #[inline(always)]
     fn commit<M: Medium>(

@@ -32,6 +32,7 @@ pub struct WriteAtomic;
 impl Discipline for WriteAtomic {
     const NAME: &'static str = "write-atomic";
     const SOURCE: &'static str = include_str!("write_atomic.rs");
+    const SPECIALISED: bool = true;
 
     #[inline(always)]
     fn commit<M: Medium>(
@@ -60,7 +61,6 @@ impl Discipline for Stepwise {
     const SOURCE: &'static str = WriteAtomic::SOURCE;
     const STEPWISE_SPLITS: bool = true;
 
-    #[inline(always)]
     fn commit<M: Medium>(
         region: &Region<M>,
         log: &mut Log,
