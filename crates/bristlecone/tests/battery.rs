@@ -152,7 +152,7 @@ fn every_engine_declares_what_it_can_do() {
         let dir = tempfile::tempdir().unwrap();
         let found = open::<Bytes>(dir.path(), engine).capabilities();
         let durable = match engine {
-            "wbtree" | "wbtree-keyptr" | "wbtree-bmp" | "wbtree-slot" => true,
+            "wbtree" | "wbtree-keyptr" | "wbtree-bmp" | "wbtree-slot" | "wbtree-line" => true,
             "btree-log" | "unsorted-log" | "ubmp-log" => true,
             "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" => true,
             "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,

@@ -9,6 +9,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("wbtree-keyptr", 1),
     ("wbtree-bmp", 1),
     ("wbtree-slot", 1),
+    ("wbtree-line", 1),
     ("btree-log", 1),
     ("unsorted-log", 1),
     ("ubmp-log", 1),

@@ -1,7 +1,7 @@
 //! Every tree by name: a line each, naming what it keeps byte strings by, its layouts of leaves and inner nodes, and its
 //! discipline. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
 
-use crate::discipline::{Discipline, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
+use crate::discipline::{Discipline, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
 use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
 use crate::schema::{Keyed, Prefixed, Schema};
 use crate::shape::FourGroups;
@@ -89,6 +89,8 @@ roster! {
         "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees, a look at every entry of a leaf"
     "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
         "wB+-Tree with slot-only nodes of at most 7 entries"
+    "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
+        "wB+-Tree with two fences a change: valid bit and slot array share a line, whose order stands for the third"
     "btree-log" [8 in 2..=16] Prefixed, Sorted, Sorted, UndoRedo;
         "B+-Tree, every word that changes in an undo-redo log"
     "unsorted-log" [8 in 2..=16] Prefixed, Counted, Sorted, UndoRedo;

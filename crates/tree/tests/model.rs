@@ -264,12 +264,12 @@ fn equals_the_model(wanted: impl Fn(&About) -> bool) {
 
 #[test]
 fn trees_of_small_write_atomic_nodes_equal_the_model() {
-    equals_the_model(|about| about.lines.0 <= 16 && about.discipline == WriteAtomic::NAME);
+    equals_the_model(|about| about.lines.0 <= 16 && about.discipline.starts_with(WriteAtomic::NAME));
 }
 
 #[test]
 fn trees_of_small_nodes_of_other_disciplines_equal_the_model() {
-    equals_the_model(|about| about.lines.0 <= 16 && about.discipline != WriteAtomic::NAME);
+    equals_the_model(|about| about.lines.0 <= 16 && !about.discipline.starts_with(WriteAtomic::NAME));
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Mutants that no image can break: at most three an engine, each with the invariant that makes it so.
 
 use crash::{Argued, Kind, Spot};
+use tree::discipline::Discipline;
+use tree::layout::Layout;
+use tree::roster::About;
+use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAtomic};
 
 const WRITE_ATOMIC: &str = include_str!("../../../tree/src/discipline/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
@@ -9,22 +13,39 @@ const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, conta
     Spot { kind, file_suffix, source, contains }
 }
 
-/// The canary: the fence between a change's payload and the publish that commits it.
-pub const CANARY: Spot = spot(
-    Kind::DropFence(pmem::Fence::Payload),
-    "discipline/write_atomic.rs",
-    WRITE_ATOMIC,
-    "medium.fence(Fence::Payload);",
-);
+/// The canary: the fence that an engine's discipline rests on most.
+pub fn canary(about: &About) -> Spot {
+    match about.discipline {
+        UndoRedo::NAME => spot(
+            Kind::DropFence(pmem::Fence::Undo),
+            "pmem/src/log/mod.rs",
+            LOG,
+            "medium.fence(if last { Fence::Commit } else { Fence::Undo });",
+        ),
+        Redo::NAME => spot(
+            Kind::DropFence(pmem::Fence::Commit),
+            "pmem/src/log/mod.rs",
+            LOG,
+            "medium.fence(Fence::Commit);",
+        ),
+        // Between a change's payload and the publish that commits it.
+        _ => spot(
+            Kind::DropFence(pmem::Fence::Payload),
+            "discipline/write_atomic.rs",
+            WRITE_ATOMIC,
+            "medium.fence(Fence::Payload);",
+        ),
+    }
+}
 
-/// The table, for every tree over the write-atomic discipline.
-pub const ARGUED: [Argued; 2] = [
-    Argued {
+/// The arguments that an engine needs: two, or three under VLAB's redo log.
+pub fn argued(about: &About) -> Vec<Argued> {
+    let lap = Argued {
         spot: spot(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
         why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
               lap and is not read",
-    },
-    Argued {
+    };
+    let guard = Argued {
         spot: spot(
             Kind::SwapPublish,
             "discipline/write_atomic.rs",
@@ -33,5 +54,21 @@ pub const ARGUED: [Argued; 2] = [
         ),
         why: "W2: a cleared valid bit means that the order is derived, which is right at any time; what matters, and is not \
               swapped, is the fence behind it",
-    },
-];
+    };
+    let homes = Argued {
+        spot: spot(
+            Kind::DropFence(pmem::Fence::Home),
+            "pmem/src/log/mod.rs",
+            LOG,
+            "medium.fence(Fence::Home);",
+        ),
+        why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
+              table 2 prescribes the fence",
+    };
+    let is_guarded = [about.leaf, about.inner].contains(&<Slotted>::NAME);
+    let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
+    let mut argued = vec![lap];
+    argued.extend((is_guarded && in_place).then_some(guard));
+    argued.extend((about.discipline == Redo::NAME).then_some(homes));
+    argued
+}

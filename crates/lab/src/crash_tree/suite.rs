@@ -6,7 +6,7 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, Visitor};
 
-use super::argued::{ARGUED, CANARY};
+use super::argued;
 use super::laps;
 use super::subject::Sample;
 use super::workers::Stage;
@@ -204,11 +204,12 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
         (killer, images)
     });
     let mut kills = vec![0; runs.len()];
-    let mut needed = [false; ARGUED.len()];
+    let argued = argued::argued(options.engine.about());
+    let mut needed = vec![false; argued.len()];
     let report = &mut found.report;
     for (mutant, (killer, images)) in mutants.into_iter().zip(killed) {
         report.images += images;
-        match (killer, argued(&mutant)) {
+        match (killer, excuse(&argued, &mutant)) {
             (Some((number, violation)), _) => {
                 kills[number] += 1;
                 report.killed.push((mutant, violation));
@@ -220,14 +221,14 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
             (None, None) => report.survived.push(mutant),
         }
     }
-    report.stale =
-        ARGUED.iter().zip(needed).filter(|(_, needed)| !needed).map(|(argued, _)| *argued).collect();
+    let unneeded = argued.into_iter().zip(needed).filter(|(_, needed)| !needed);
+    report.stale = unneeded.map(|(argued, _)| argued).collect();
     found.kills = runs.into_iter().map(|run| run.name).zip(kills).collect();
     found
 }
 
-fn argued(mutant: &Mutant) -> Option<(usize, &'static Argued)> {
-    ARGUED.iter().enumerate().find(|(_, argued)| argued.spot.matches(mutant))
+fn excuse<'a>(argued: &'a [Argued], mutant: &Mutant) -> Option<(usize, &'a Argued)> {
+    argued.iter().enumerate().find(|(_, argued)| argued.spot.matches(mutant))
 }
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
@@ -285,10 +286,11 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
 /// # Errors
 /// It was not there, or not caught.
 pub fn canary(engine: Engine, mutation: &MutationReport) -> Result<String, String> {
-    let found: Vec<_> = mutation.killed.iter().filter(|(mutant, _)| CANARY.matches(mutant)).collect();
-    let survived = mutation.survived.iter().filter(|mutant| CANARY.matches(mutant)).count();
+    let canary = argued::canary(engine.about());
+    let found: Vec<_> = mutation.killed.iter().filter(|(mutant, _)| canary.matches(mutant)).collect();
+    let survived = mutation.survived.iter().filter(|mutant| canary.matches(mutant)).count();
     match found.first() {
         Some((mutant, violation)) if survived == 0 => Ok(format!("{mutant}: {violation}")),
-        _ => Err(format!("{} without `{}`", engine.name(), CANARY.contains)),
+        _ => Err(format!("{} without `{}`", engine.name(), canary.contains)),
     }
 }

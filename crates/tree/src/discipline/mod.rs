@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | [`Volatile`] | stored | stored |
 //! | [`WriteAtomic`] | in place, committed by one word | redo-only log |
+//! | [`LineOrder`] | the same with one fence less | the same |
+//! | [`Stepwise`] | as write-atomic | the same, one split a commit |
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
 //! | [`Redo`] | redo-only log, homes awaited | the same, one split a commit |
 //! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
@@ -21,7 +23,7 @@ pub use redo::Redo;
 pub use shadow::Shadow;
 pub use undo_redo::UndoRedo;
 pub use volatile::Volatile;
-pub use write_atomic::{Stepwise, WriteAtomic};
+pub use write_atomic::{LineOrder, Stepwise, WriteAtomic};
 
 use crate::shape::Edit;
 

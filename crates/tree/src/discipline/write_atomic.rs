@@ -41,13 +41,51 @@ impl Discipline for WriteAtomic {
         allocator: &mut Allocator,
         edits: &[Edit],
     ) -> Result<()> {
-        match edits {
-            [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
-                commit_in_place(region, log, allocator, edit);
-                Ok(())
-            }
-            _ => commit_through_log(region, log, allocator, edits),
+        commit::<M, false>(region, log, allocator, edits)
+    }
+}
+
+/// Write-atomic with two fences a change of one node: where the guarded words stand in the guard's own line, the line keeps
+/// the cleared valid bit before them, and no fence has to.
+///
+/// | fence passed | may be on the medium | recovery |
+/// |---|---|---|
+/// | none | nothing; or the guard word cleared; or that and some of the guarded words; fresh words | old entries, order derived once the guard is cleared |
+/// | payload | switch word or not; flipped bits | old or new entries; bits follow the owner |
+/// | commit | everything | new entries |
+#[derive(Debug)]
+pub struct LineOrder;
+
+impl Discipline for LineOrder {
+    const NAME: &'static str = "write-atomic, order within a line";
+    const SOURCE: &'static str = WriteAtomic::SOURCE;
+    const SPECIALISED: bool = true;
+
+    #[inline(always)]
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
+        commit::<M, true>(region, log, allocator, edits)
+    }
+}
+
+/// In place if one word commits it, else through the log.
+#[inline(always)]
+fn commit<M: Medium, const LINE_ORDER: bool>(
+    region: &Region<M>,
+    log: &mut Log,
+    allocator: &mut Allocator,
+    edits: &[Edit],
+) -> Result<()> {
+    match edits {
+        [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
+            commit_in_place::<M, LINE_ORDER>(region, log, allocator, edit);
+            Ok(())
         }
+        _ => commit_through_log(region, log, allocator, edits),
     }
 }
 
@@ -72,15 +110,22 @@ impl Discipline for Stepwise {
 }
 
 #[inline(always)]
-fn commit_in_place<M: Medium>(region: &Region<M>, log: &mut Log, allocator: &mut Allocator, edit: &Edit) {
+fn commit_in_place<M: Medium, const LINE_ORDER: bool>(
+    region: &Region<M>,
+    log: &mut Log,
+    allocator: &mut Allocator,
+    edit: &Edit,
+) {
     let medium = region.medium();
     if log.touches(edit.node.0, edit.bytes) {
         log.settle(medium); // a replay must not undo what is stored here without the log
     }
     if let Some((at, word)) = edit.guard {
         medium.publish(at, word);
-        medium.flush(at, WORD);
-        medium.fence(Fence::Guard);
+        if !(LINE_ORDER && edit.guarded.iter().all(|(guarded, _)| guarded / LINE == at / LINE)) {
+            medium.flush(at, WORD);
+            medium.fence(Fence::Guard);
+        }
     }
     copy_and_flush(medium, &edit.fresh);
     copy_and_flush(medium, &edit.guarded);
