@@ -13,7 +13,6 @@ pub fn run() -> Outcome {
     let steps = [
         Step::new("cargo clippy --workspace --all-targets -- -D warnings"),
         Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
-        Step::new("cargo build --release"),
         Step::new("cargo test --workspace").with("BRISTLECONE_PY", target().join("py").display().to_string()),
         models(2),
     ];

@@ -29,7 +29,7 @@ Example:
 
 #[derive(clap::Args)]
 struct Crash {
-    /// Which durable tree: wbtree or wbtree-keyptr.
+    /// Which durable tree of the engines that `serve --help` lists.
     #[arg(long)]
     tree: Engine,
     /// Operations of each random run. Nothing else depends on it. Beyond 1,000 few images are tried at each crash point.
@@ -39,7 +39,7 @@ struct Crash {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Explore only nodes of this many cache lines (the floor does not apply then). The mutation run is always the same.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=16))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Option<u64>,
     /// Most threads; what is found does not depend on it [default: all processors].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]

@@ -33,8 +33,8 @@ pub struct Arguments {
     /// What an acknowledged write survives; without it, the best that the directory's file system gives.
     #[arg(long, value_enum)]
     durability: Option<Promise>,
-    /// Cache lines of a new store's index nodes, 2 to 16.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=16))]
+    /// Cache lines of a new store's index nodes [default: what suits the engine].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Option<u64>,
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]

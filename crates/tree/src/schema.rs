@@ -3,6 +3,7 @@
 //! | schema | entry | value |
 //! |---|---|---|
 //! | [`Words`] | key word, value word | a 64-bit integer |
+//! | [`Inline`] | key word, value words | 3, 7 or 15 words in the entry [VLAB §6.2] |
 //! | [`Keyed`] | key pointer, record pointer [wB+ §4.6] | byte string in the record |
 //! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
 //!
@@ -170,6 +171,108 @@ impl Schema for Words {
     }
     fn replace(_old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)> {
         std::iter::once((1, new.payload))
+    }
+    fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
+        false
+    }
+}
+
+/// A value of `1 + T` words that stands in its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block<const T: usize> {
+    /// Its first word.
+    pub first: u64,
+    /// The others.
+    pub rest: [u64; T],
+}
+
+impl<const T: usize> Default for Block<T> {
+    fn default() -> Self {
+        Self { first: 0, rest: [0; T] }
+    }
+}
+
+/// 64-bit keys to values of `1 + T` words inside the entry: entries of 32, 64 and 128 bytes with `T` of 2, 6 and 14. An update
+/// of all words of a value is one commit, through the log.
+#[derive(Debug)]
+pub struct Inline<const T: usize>;
+
+impl<const T: usize> Schema for Inline<T> {
+    type Key = u64;
+    type KeyBuf = u64;
+    type Value = Block<T>;
+    type ValueBuf = Block<T>;
+    type Probe<'a> = u64;
+    type Tail = [u64; T];
+
+    const NAME: &'static str = match T {
+        2 => "u64, 24 bytes",
+        6 => "u64, 56 bytes",
+        14 => "u64, 120 bytes",
+        _ => panic!("entries have 32, 64 or 128 bytes"),
+    };
+    const KEY_WORDS: usize = 1;
+    const PLAIN: bool = true;
+
+    fn borrow(key: &u64) -> &u64 {
+        key
+    }
+    fn borrow_value(value: &Block<T>) -> &Block<T> {
+        value
+    }
+    #[inline(always)]
+    fn probe(key: &u64) -> u64 {
+        *key
+    }
+    fn order_probe(a: u64, b: &u64) -> Ordering {
+        a.cmp(b)
+    }
+    #[inline(always)]
+    fn plain(probe: u64) -> u64 {
+        probe
+    }
+    #[inline(always)]
+    fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
+        medium.word(at).cmp(&probe)
+    }
+    fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+        a[0].cmp(&b[0])
+    }
+    fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
+        *out = key[0];
+        true
+    }
+    fn read_value<M: Medium>(_medium: &M, entry: &Entry<[u64; T]>, out: &mut Block<T>) -> bool {
+        *out = Block { first: entry.payload, rest: entry.tail };
+        true
+    }
+    fn make<M: Medium>(
+        _region: &Region<M>,
+        _allocator: &mut Allocator,
+        _log: &mut Log,
+        key: &u64,
+        value: &Block<T>,
+    ) -> Result<Entry<[u64; T]>> {
+        Ok(Entry { key: [*key, 0], payload: value.first, tail: value.rest })
+    }
+    fn separate<M: Medium>(
+        _region: &Region<M>,
+        _allocator: &mut Allocator,
+        _log: &mut Log,
+        _left: &Entry<[u64; T]>,
+        right: &Entry<[u64; T]>,
+    ) -> Result<[u64; 2]> {
+        Ok(right.key)
+    }
+    fn blocks_of(_entry: &Entry<[u64; T]>) -> impl Iterator<Item = u64> {
+        std::iter::empty()
+    }
+    fn separator_block(_key: [u64; 2]) -> Option<u64> {
+        None
+    }
+    fn replace(_old: &Entry<[u64; T]>, new: &Entry<[u64; T]>) -> impl Iterator<Item = (u64, u64)> {
+        let new = *new;
+        (0..=T).map(move |number| (1 + number as u64, new.payload_word(number)))
     }
     fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
         false

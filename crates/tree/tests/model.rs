@@ -12,7 +12,7 @@ use pmem::{Counter, Durability, Geometry, Medium, Memory, Native, Observed};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor, log_records};
-use tree::{Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{Block, Inline, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
 
 /// Keys and values from small numbers.
 trait Numbered {
@@ -26,6 +26,15 @@ impl Numbered for u64 {
     }
     fn value(n: u64) -> u64 {
         n
+    }
+}
+
+impl<const T: usize> Numbered for Block<T> {
+    fn key(_: u64) -> Self {
+        unreachable!("blocks are values")
+    }
+    fn value(n: u64) -> Self {
+        Self { first: n, rest: std::array::from_fn(|i| n * 7 + i as u64) }
     }
 }
 
@@ -252,6 +261,29 @@ impl Visitor for Streams {
                 on_observed::<B, L, D>(lines, lines);
             }
         }
+    }
+}
+
+/// Values of 3, 7 and 15 words in the entry.
+struct WideStreams;
+
+impl Visitor for WideStreams {
+    type Out = ();
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
+        for lines in [10, 64].into_iter().filter(|lines| about.allows(*lines)) {
+            on_observed::<Inline<2>, L, D>(lines, lines);
+            on_observed::<Inline<6>, L, D>(lines, lines);
+            on_observed::<Inline<14>, L, D>(lines, lines);
+        }
+    }
+}
+
+#[test]
+fn trees_of_wide_entries_equal_the_model() {
+    for about in TREES.iter().filter(|about| about.lines.1 > 16) {
+        println!("{}", about.name);
+        roster::visit(about.name, WideStreams).expect("a tree of the roster");
     }
 }
 
