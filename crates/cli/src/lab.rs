@@ -52,6 +52,13 @@ struct Crash {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let What::Crash(crash) = &arguments.what;
+    let about = crash.tree.about();
+    if let Some(lines) = crash.node_lines.filter(|lines| !about.allows(*lines)) {
+        let (least, most) = about.lines;
+        let name = about.name;
+        let why = format!("a node of {lines} lines: nodes of {name} have {least} to {most}");
+        return Err(crate::failure::Failure::Usage(why));
+    }
     let mut options = crash_tree::Options {
         ops: crash.ops,
         seed: crash.seed,
