@@ -303,7 +303,7 @@ fn a_second_opener_another_engine_and_another_kind_are_refused() {
     assert!(error.contains("unknown engine \"oak\"") && error.contains("wbtree, "), "{error}");
     let error =
         Store::open(dir.path().join("new"), Options { node_lines: Some(17), ..options() }).err().unwrap();
-    assert!(error.to_string().contains("nodes have 2 to 16 lines"), "{error}");
+    assert!(error.to_string().contains("nodes of wbtree have 2 to 16 lines"), "{error}");
     assert_all_there(&open(dir.path()).unwrap());
 }
 

@@ -92,21 +92,27 @@ pub(super) fn floor<M: Medium, S: Schema, const WHICH: u8>(
     (rank, greatest)
 }
 
-/// The order of these entries, by comparison.
+/// The order of these entries, by comparison. A reader may come by while the writer changes keys: the order is worthless
+/// then, which the reader finds out, but making it must end and not panic, as the standard library's sort may do when
+/// comparisons contradict each other. So keys are read once, and those behind pointers are put in place one by one.
 pub(super) fn sorted<M: Medium, S: Schema, W: OrderWords>(
     medium: &M,
     shape: &Shape,
     node: Node,
     entries: impl Iterator<Item = usize>,
 ) -> Order<W> {
-    let key = |index: u8| shape.key(medium, node, usize::from(index));
-    let mut numbers: Vec<u8> = entries.map(|index| index as u8).collect();
+    let keyed = entries.map(|index| (shape.key(medium, node, index), index as u8));
+    let mut sorted: Vec<([u64; 2], u8)> = Vec::with_capacity(shape.capacity);
     if S::PLAIN {
-        numbers.sort_unstable_by_key(|index| key(*index)[0]);
+        sorted.extend(keyed);
+        sorted.sort_unstable();
     } else {
-        numbers.sort_by(|a, b| S::compare_keys(medium, key(*a), key(*b)));
+        for (key, index) in keyed {
+            let place = sorted.partition_point(|(other, _)| S::compare_keys(medium, *other, key).is_lt());
+            sorted.insert(place, (key, index));
+        }
     }
-    Order::from_numbers(numbers, shape)
+    Order::from_numbers(sorted.into_iter().map(|(_, index)| index), shape)
 }
 
 /// Where the entries of a node that is composed go: those that stay, nowhere else; newcomers where nothing is, and only if
