@@ -11,7 +11,7 @@ use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
 
-use crate::engine::{Bytes, Engine, Kind, U64};
+use crate::engine::{Bytes, Capabilities, Engine, Kind, U64};
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, Place};
 use crate::store::Options;
@@ -29,6 +29,8 @@ type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Option<P>>;
 pub struct Entry {
     /// What it is.
     pub about: &'static About,
+    /// What it can do.
+    pub capabilities: Capabilities,
     bytes: Opener<Bytes>,
     words: Opener<U64>,
     /// What a leaf of byte strings holds, for salvage.
@@ -44,6 +46,7 @@ impl Visitor for Engines {
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
         Entry {
             about,
+            capabilities: tree_engine::capabilities::<D>(),
             bytes: tree_engine::open::<Bytes, B, L, D>,
             words: tree_engine::open::<U64, Words, L, D>,
             leaf_of_bytes: salvage::leaf::<B, L>,

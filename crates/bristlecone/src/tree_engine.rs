@@ -97,6 +97,17 @@ where
     Ok(finish::<K, S, L, D>(tree, found, about(start)))
 }
 
+/// What a tree of this discipline can do.
+pub fn capabilities<D: Discipline>() -> Capabilities {
+    Capabilities {
+        ordered: true,
+        durable: D::DURABLE,
+        snapshots: false,
+        atomic_batch: false,
+        several_writers: false,
+    }
+}
+
 impl Opened {
     fn new(engine: &'static str, medium: &'static str, reason: &'static str, start: Instant) -> Self {
         let recovery_us = start.elapsed().as_micros() as u64;
@@ -146,13 +157,7 @@ where
     K::Value: ToOwned,
 {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            durable: D::DURABLE,
-            snapshots: false,
-            atomic_batch: false,
-            several_writers: false,
-        }
+        capabilities::<D>()
     }
 
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::lab::{reopen, trees};
+use ::lab::scratch::Instructions;
+use ::lab::{Engine, engine, reopen, trees};
 
 use crate::common::{progress_bar, show};
 use crate::failure::Result;
@@ -52,8 +53,12 @@ struct Trees {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Cache lines of a node; several sizes, separated by commas, are compared in one run.
-    #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=16))]
+    /// Engines, separated by commas; durable ones are measured at process and at power durability.
+    #[arg(long, value_delimiter = ',', default_value = "btree,wbtree", value_parser = engine)]
+    engines: Vec<Engine>,
+    /// Cache lines of a node; several sizes, separated by commas, are compared in one run. An engine without nodes of a size
+    /// is left out there.
+    #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
     /// Directory whose file system backs trees and floor.
     #[arg(long, default_value = "/dev/shm")]
@@ -77,9 +82,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 keys: trees.keys,
                 operations: trees.operations,
                 rounds: trees.rounds as usize,
+                engines: trees.engines.clone(),
                 node_lines: trees.node_lines.clone(),
                 backing: trees.backing.clone(),
-                paper_instructions: trees.paper_instructions,
+                instructions: match trees.paper_instructions {
+                    true => Instructions::Paper,
+                    false => Instructions::Best,
+                },
                 seed: trees.seed,
             };
             show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)?;

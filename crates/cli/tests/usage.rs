@@ -12,7 +12,20 @@ use redis::Commands as _;
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
-    for command in ["", "serve", "load", "get", "put", "del", "scan", "stats", "check", "lab crash"] {
+    for command in [
+        "",
+        "serve",
+        "load",
+        "get",
+        "put",
+        "del",
+        "scan",
+        "stats",
+        "check",
+        "lab crash",
+        "lab run",
+        "lab registry",
+    ] {
         let output = program().args(command.split_whitespace()).arg("--help").output().unwrap();
         assert!(succeed(&output).contains("Example"), "{command}");
     }

@@ -1,45 +1,128 @@
 //! The ordered maps that are compared. Batches keep the call through the object out of the measured loop.
 
+use std::borrow::Borrow as _;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmem::{Medium, Result};
+use pmem::{Durability, Medium, Result};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
-use tree::{Tree, Words};
+use tree::roster::{self, About, ByteStrings, Visitor};
+use tree::shape::OrderWords;
+use tree::{Bitmap, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, WriteAtomic};
 
-/// An ordered map from `u64` to `u64`. Each batch returns a sum that depends on every answer.
-pub trait Contender {
+use crate::Error;
+use crate::keys::{Key, Text};
+
+/// An ordered map. Each batch returns a sum that depends on every answer.
+pub trait Contender<K = u64> {
     /// Name in tables.
     fn name(&self) -> &str;
+    /// Loads ascending keys into the empty map, leaves `fill` full if it has leaves. Number of keys loaded.
+    fn load(&mut self, keys: &[K], fill: f64) -> Result<u64>;
     /// Number of keys found.
-    fn get(&mut self, keys: &[u64]) -> Result<u64>;
+    fn get(&mut self, keys: &[K]) -> Result<u64>;
     /// Number of keys that were new.
-    fn insert(&mut self, keys: &[u64]) -> Result<u64>;
+    fn insert(&mut self, keys: &[K]) -> Result<u64>;
     /// Number of values replaced.
-    fn update(&mut self, keys: &[u64], value: u64) -> Result<u64>;
+    fn update(&mut self, keys: &[K], value: u64) -> Result<u64>;
     /// Number of keys removed.
-    fn delete(&mut self, keys: &[u64]) -> Result<u64>;
+    fn delete(&mut self, keys: &[K]) -> Result<u64>;
     /// Number of pairs met in scans of `length` from each key.
-    fn scan(&mut self, keys: &[u64], length: usize) -> Result<u64>;
+    fn scan(&mut self, keys: &[K], length: usize) -> Result<u64>;
+    /// What is wrong, if the map has to hold just these ascending keys with the values of their insertion.
+    fn fault(&mut self, keys: &[K]) -> Result<Option<String>>;
     /// Bytes of memory or file in use, if known.
     fn bytes(&self) -> Option<u64>;
 }
 
 /// One of our trees.
-pub struct OurTree<M, L: Layouts, D: Discipline> {
+pub struct OurTree<M, S: Schema, L: Layouts, D: Discipline> {
     name: String,
-    tree: Tree<M, Words, L, D>,
+    tree: Tree<M, S, L, D>,
 }
 
-impl<M: Medium, L: Layouts, D: Discipline> OurTree<M, L, D> {
-    /// Gives a tree a name.
-    pub fn new(name: impl Into<String>, tree: Tree<M, Words, L, D>) -> Self {
-        Self { name: name.into(), tree }
+/// What a tree is made with.
+pub struct Making<M> {
+    /// Name in tables.
+    pub name: String,
+    /// Where.
+    pub medium: M,
+    /// Cache lines of a node.
+    pub node_lines: u64,
+    /// What it promises.
+    pub durability: Durability,
+}
+
+impl<M: Medium> Making<M> {
+    fn tree<S: Schema, L: Layouts, D: Discipline>(self, engine: &str) -> Result<OurTree<M, S, L, D>> {
+        let mut options = TreeOptions::new(engine, self.node_lines, self.durability);
+        options.geometry.log_records = roster::log_records::<D>(self.node_lines);
+        Ok(OurTree { name: self.name, tree: Tree::create(self.medium, &options)? })
     }
 }
 
-fn count(keys: &[u64], mut each: impl FnMut(&u64) -> Result<bool>) -> Result<u64> {
+/// Makes an engine's tree of integers.
+///
+/// # Errors
+/// `Pmem` if the medium refuses.
+pub fn of_words<M: Medium>(
+    engine: &'static About,
+    making: Making<M>,
+) -> std::result::Result<Box<dyn Contender>, Error> {
+    Ok(roster::visit(engine.name, OfWords(making)).expect("an engine is a tree of the roster")?)
+}
+
+struct OfWords<M>(Making<M>);
+
+impl<M: Medium> Visitor for OfWords<M> {
+    type Out = Result<Box<dyn Contender>>;
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+        Ok(Box::new(self.0.tree::<Words, L, D>(about.name)?))
+    }
+}
+
+/// Makes an engine's tree of strings by 8-byte key pointers, as all trees of the wB+ paper have them.
+///
+/// # Errors
+/// `Pmem` if the medium refuses; `Unfit` for the engines of 4 KiB nodes, of which no experiment has strings.
+pub fn of_pointers<M: Medium>(
+    engine: &'static About,
+    making: Making<M>,
+) -> std::result::Result<Box<dyn Contender<Text>>, Error> {
+    roster::visit(engine.name, OfPointers(making)).expect("an engine is a tree of the roster")
+}
+
+struct OfPointers<M>(Making<M>);
+
+impl<M: Medium> Visitor for OfPointers<M> {
+    type Out = std::result::Result<Box<dyn Contender<Text>>, Error>;
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+        // A constant of the types: what is not wanted is not compiled.
+        if const { L::Words::LEN > 8 } {
+            return Err(Error::Unfit(about.name));
+        }
+        Ok(Box::new(self.0.tree::<Keyed, L, D>(about.name)?))
+    }
+}
+
+/// Makes a wB+-Tree of strings with inline 8-byte prefixes, our default.
+///
+/// # Errors
+/// `Pmem` if the medium refuses; `Unfit` for other engines, of which no experiment has prefixes.
+pub fn of_prefixes<M: Medium>(
+    engine: &'static About,
+    making: Making<M>,
+) -> std::result::Result<Box<dyn Contender<Text>>, Error> {
+    Ok(match engine.name {
+        "wbtree" => Box::new(making.tree::<Prefixed, (Slotted, Slotted), WriteAtomic>(engine.name)?),
+        "wbtree-bmp" => Box::new(making.tree::<Prefixed, (Bitmap, Slotted), WriteAtomic>(engine.name)?),
+        "wbtree-slot" => Box::new(making.tree::<Prefixed, (SlotOnly, SlotOnly), WriteAtomic>(engine.name)?),
+        _ => return Err(Error::Unfit(engine.name)),
+    })
+}
+
+fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64> {
     let mut sum = 0;
     for key in keys {
         sum += u64::from(each(key)?);
@@ -47,44 +130,66 @@ fn count(keys: &[u64], mut each: impl FnMut(&u64) -> Result<bool>) -> Result<u64
     Ok(sum)
 }
 
-impl<M: Medium, L: Layouts, D: Discipline> Contender for OurTree<M, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline, K: Key<S>> Contender<K> for OurTree<M, S, L, D> {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        let mut value = 0;
-        count(keys, |key| self.tree.get(key, Some(&mut value)))
+    fn load(&mut self, keys: &[K], fill: f64) -> Result<u64> {
+        let values: Vec<K::Value> = keys.iter().map(|key| K::value(key.number())).collect();
+        self.tree.bulk_load(keys.iter().zip(&values).map(|(key, value)| (key.key(), value.borrow())), fill)
     }
 
-    fn insert(&mut self, keys: &[u64]) -> Result<u64> {
+    fn get(&mut self, keys: &[K]) -> Result<u64> {
+        let mut value = S::ValueBuf::default();
+        count(keys, |key| self.tree.get(key.key(), Some(&mut value)))
+    }
+
+    fn insert(&mut self, keys: &[K]) -> Result<u64> {
         let mut session = self.tree.session()?;
-        count(keys, |key| Ok(!session.put(key, key)?))
+        count(keys, |key| Ok(!session.put(key.key(), K::value(key.number()).borrow())?))
     }
 
-    fn update(&mut self, keys: &[u64], value: u64) -> Result<u64> {
+    fn update(&mut self, keys: &[K], value: u64) -> Result<u64> {
         let mut session = self.tree.session()?;
-        count(keys, |key| session.put(key, &value))
+        count(keys, |key| session.put(key.key(), K::value(value).borrow()))
     }
 
-    fn delete(&mut self, keys: &[u64]) -> Result<u64> {
+    fn delete(&mut self, keys: &[K]) -> Result<u64> {
         let mut session = self.tree.session()?;
-        count(keys, |key| session.delete(key))
+        count(keys, |key| session.delete(key.key()))
     }
 
-    fn scan(&mut self, keys: &[u64], length: usize) -> Result<u64> {
-        let (mut key, mut value, mut met) = (0, 0, 0);
+    fn scan(&mut self, keys: &[K], length: usize) -> Result<u64> {
+        let (mut key, mut value, mut met) = (S::KeyBuf::default(), S::ValueBuf::default(), 0);
         let mut cursor = self.tree.cursor();
         for from in keys {
-            cursor.seek(Bound::Included(*from), false);
+            cursor.seek(Bound::Included(from.owned()), false);
             for _ in 0..length {
                 if !cursor.next(&mut key, &mut value)? {
                     break;
                 }
-                met += u64::from(key >= *from);
+                met += u64::from(S::order_probe(S::probe(from.key()), S::borrow(&key)).is_le());
             }
         }
         Ok(met)
+    }
+
+    fn fault(&mut self, keys: &[K]) -> Result<Option<String>> {
+        if let Some(problem) = self.tree.check().problems.into_iter().next() {
+            return Ok(Some(problem));
+        }
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let mut cursor = self.tree.cursor();
+        cursor.seek(Bound::Unbounded, false);
+        for expected in keys {
+            let there = cursor.next(&mut key, &mut value)?;
+            if !there || key != expected.owned() || !K::is(&value, expected.number()) {
+                return Ok(Some(format!("{expected:?} or its value is not where it has to be")));
+            }
+        }
+        let more = cursor.next(&mut key, &mut value)?;
+        Ok(more.then(|| format!("a key too many: {key:?}")))
     }
 
     fn bytes(&self) -> Option<u64> {
@@ -95,6 +200,11 @@ impl<M: Medium, L: Layouts, D: Discipline> Contender for OurTree<M, L, D> {
 impl Contender for BTreeMap<u64, u64> {
     fn name(&self) -> &str {
         "std BTreeMap"
+    }
+
+    fn load(&mut self, keys: &[u64], _fill: f64) -> Result<u64> {
+        self.extend(keys.iter().map(|key| (*key, *key)));
+        Ok(self.len() as u64)
     }
 
     fn get(&mut self, keys: &[u64]) -> Result<u64> {
@@ -122,6 +232,11 @@ impl Contender for BTreeMap<u64, u64> {
             }
         }
         Ok(met)
+    }
+
+    fn fault(&mut self, keys: &[u64]) -> Result<Option<String>> {
+        let same = self.iter().map(|(key, value)| (*key, *value)).eq(keys.iter().map(|key| (*key, *key)));
+        Ok((!same).then(|| "other pairs than were stored".to_owned()))
     }
 
     fn bytes(&self) -> Option<u64> {

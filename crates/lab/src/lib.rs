@@ -1,15 +1,24 @@
 //! Benchmarks and experiments: evidence beside claims.
 //!
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
-//! * [`contender`]: the ordered maps that are compared, behind one batch interface.
+//! * [`contender`]: the ordered maps that are compared, behind one batch interface; [`keys`]: what is stored in them;
+//!   [`scratch`]: the files that they live in.
+//! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
+//! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
 pub mod crash_tree;
+pub mod experiment;
 pub mod floor;
+pub mod keys;
+pub mod registry;
 pub mod reopen;
+pub mod scratch;
 pub mod trees;
+
+use tree::roster::{About, TREES};
 
 /// What an experiment could not do.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +34,9 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A tree that an experiment was not made for.
+    #[error("{0} has no place in this experiment")]
+    Unfit(&'static str),
     /// A contender gave a wrong answer: its times mean nothing.
     #[error("{who} answered wrongly: {what}")]
     Wrong {
@@ -33,4 +45,26 @@ pub enum Error {
         /// What was expected and what came.
         what: String,
     },
+}
+
+/// An engine: a line of the roster.
+pub type Engine = &'static About;
+
+/// The engine of this name.
+///
+/// # Errors
+/// In words, with the names there are.
+pub fn engine(name: &str) -> std::result::Result<Engine, String> {
+    let names: Vec<_> = TREES.iter().map(|about| about.name).collect();
+    let found = TREES.iter().find(|about| about.name == name);
+    found.ok_or_else(|| format!("no engine `{name}`; there are {}", names.join(", ")))
+}
+
+pub(crate) fn wrong(name: &str, what: String) -> Error {
+    Error::Wrong { who: name.into(), what }
+}
+
+pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }

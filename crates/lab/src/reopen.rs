@@ -12,7 +12,7 @@ use pmem::{Durability, Native};
 use tree::{Slotted, Tree, TreeOptions, Words, WriteAtomic};
 
 use crate::Error;
-use crate::trees::scratch_file;
+use crate::scratch;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let mut rows = Vec::new();
     for &keys in &options.keys {
         progress(&format!("storing {keys} keys"));
-        let file = scratch_file(&options.backing, "reopen")?;
+        let file = scratch::file(&options.backing, "reopen")?;
         let map = || -> Result<Native, Error> {
             let file: File =
                 file.try_clone().map_err(|source| Error::File { path: options.backing.clone(), source })?;

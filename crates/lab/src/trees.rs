@@ -5,18 +5,19 @@
 //! rounds are reported. Every batch's answers are checked.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use pmem::native::{FenceOp, FlushOp};
 use pmem::{Durability, Native};
+use tree::Slotted;
 use tree::layout::Layout;
-use tree::{Slotted, Sorted, Tree, TreeOptions, Volatile, WriteAtomic};
+use tree::roster::About;
 
-use crate::Error;
-use crate::contender::{Contender, OurTree};
+use crate::contender::{Contender, Making, of_words};
 use crate::floor::Floor;
+use crate::keys::Random as _;
+use crate::scratch::{self, Instructions};
+use crate::{Error, median, wrong};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -27,12 +28,15 @@ pub struct Options {
     pub operations: u64,
     /// Rounds; medians are reported.
     pub rounds: usize,
-    /// Cache lines of a node; several sizes are measured in one run, so that they can be compared.
+    /// Engines to measure, durable ones with each promise.
+    pub engines: Vec<&'static About>,
+    /// Cache lines of a node; several sizes are measured in one run, so that they can be compared. An engine that has no
+    /// nodes of a size is left out there.
     pub node_lines: Vec<u64>,
     /// Directory whose file system backs trees and floor.
     pub backing: PathBuf,
-    /// Flush with clflush and fence with mfence, as the papers did.
-    pub paper_instructions: bool,
+    /// How a change is made durable.
+    pub instructions: Instructions,
     /// Seed of keys and order.
     pub seed: u64,
 }
@@ -105,7 +109,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
     let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
     let mut contenders = contenders(options, floor_bytes)?;
-    let mut keys = keys(options.seed, 0, options.keys);
+    let mut keys = u64::range(options.seed, 0, options.keys);
     fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
     let mut times: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); contenders.len()];
     for (contender, times) in contenders.iter_mut().zip(&mut times) {
@@ -120,7 +124,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         flushes.push(floor.flush_ns(&floor_medium, operations.max(1_000_000)));
         let mut random = fastrand::Rng::with_seed(options.seed + 1 + round as u64);
         let hits: Vec<u64> = (0..operations).map(|_| keys[random.usize(..keys.len())]).collect();
-        let fresh = self::keys(options.seed, options.keys + round as u64 * operations, operations);
+        let fresh = u64::range(options.seed, options.keys + round as u64 * operations, operations);
         let scans = &hits[..(operations as usize / 20).max(1)];
         let most = hits.len() as u64;
         for (contender, times) in contenders.iter_mut().zip(&mut times) {
@@ -135,7 +139,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
             times.entry("scan 100").or_default().push(start.elapsed().as_nanos() as f64 / scans.len() as f64);
             let greatest_scans = scans.len() as u64 * 100;
             if met > greatest_scans || met < greatest_scans.min(options.keys) / 2 {
-                return Err(wrong(c, format!("{met} pairs in {} scans of 100", scans.len())));
+                return Err(wrong(c.name(), format!("{met} pairs in {} scans of 100", scans.len())));
             }
         }
     }
@@ -176,74 +180,33 @@ fn measure(
     times.entry(operation).or_default().push(start.elapsed().as_nanos() as f64 / keys.len() as f64);
     if answer != expected {
         return Err(wrong(
-            contender,
+            contender.name(),
             format!("{operation}: {answer} of {} keys, expected {expected}", keys.len()),
         ));
     }
     Ok(())
 }
 
-fn wrong(contender: &dyn Contender, what: String) -> Error {
-    Error::Wrong { who: contender.name().into(), what }
-}
-
 fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, Error> {
-    let medium = |name: &str, durability| open(options, name, bytes * 16, durability);
-    let (process, power) = (Durability::Process, Durability::Power);
     let mut all: Vec<Box<dyn Contender>> = vec![Box::new(BTreeMap::new())];
-    for &lines in &options.node_lines {
-        let tree = |name: &str, durability| TreeOptions::new(name, lines, durability);
-        let name = |name: &str| format!("{name} {}", lines * pmem::LINE);
-        let btree = Tree::<_, _, (Sorted, Sorted), Volatile>::create(
-            medium("btree", process)?,
-            &tree("btree", process),
-        )?;
-        all.push(Box::new(OurTree::new(name("btree"), btree)));
-        for (word, durability) in [("process", process), ("power", power)] {
-            let made = medium(word, durability)?;
-            let wbtree =
-                Tree::<_, _, (Slotted, Slotted), WriteAtomic>::create(made, &tree("wbtree", durability))?;
-            all.push(Box::new(OurTree::new(name(&format!("wbtree {word}")), wbtree)));
+    for &node_lines in &options.node_lines {
+        for engine in options.engines.iter().filter(|engine| engine.allows(node_lines)) {
+            let promises: &[_] = match engine.durable {
+                true => &[(" process", Durability::Process), (" power", Durability::Power)],
+                false => &[("", Durability::Process)],
+            };
+            for &(word, durability) in promises {
+                let name = format!("{}{word} {}", engine.name, node_lines * pmem::LINE);
+                let medium = open(options, engine.name, bytes * 16, durability)?;
+                all.push(of_words(engine, Making { name, medium, node_lines, durability })?);
+            }
         }
     }
     Ok(all)
 }
 
 fn open(options: &Options, name: &str, max_bytes: u64, durability: Durability) -> Result<Native, Error> {
-    let file = scratch_file(&options.backing, name)?;
-    let medium = Native::map(file, Path::new(name), max_bytes, durability)?;
-    Ok(if options.paper_instructions {
-        medium.with_instructions(FlushOp::Clflush, FenceOp::Mfence)
-    } else {
-        medium
-    })
-}
-
-/// A file of the backing that disappears with its last user.
-pub(crate) fn scratch_file(backing: &Path, name: &str) -> Result<File, Error> {
-    let path = backing.join(format!("bristlecone-bench-{}-{name}", std::process::id()));
-    let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let file = made.map_err(|source| Error::File { path: path.clone(), source })?;
-    std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
-    Ok(file)
-}
-
-/// Distinct pseudo-random keys: a bijection of the numbers `from..from + count`.
-fn keys(seed: u64, from: u64, count: u64) -> Vec<u64> {
-    (from..from + count)
-        .map(|n| {
-            // The finaliser of MurmurHash3, a bijection on 64 bits.
-            let mut x = n.wrapping_add(seed << 40);
-            x = (x ^ x >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-            x = (x ^ x >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-            x ^ x >> 33
-        })
-        .collect()
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+    scratch::medium(&options.backing, name, max_bytes, durability, options.instructions)
 }
 
 impl std::fmt::Display for Report {
@@ -266,13 +229,13 @@ impl std::fmt::Display for Report {
             self.inner_ns,
             self.inner_bytes as f64 / 1e6
         )?;
-        write!(f, "{:20}", "ns (xR, xF)")?;
+        write!(f, "{:24}", "ns (xR, xF)")?;
         for (operation, _) in OPERATIONS {
             write!(f, "{operation:>20}")?;
         }
         writeln!(f)?;
         for row in &self.rows {
-            write!(f, "{:20}", row.name)?;
+            write!(f, "{:24}", row.name)?;
             for (operation, _) in OPERATIONS {
                 let ns = row.ns.get(operation).copied().unwrap_or(f64::NAN);
                 let cell = format!("{ns:.0} ({:.2}R {:.2}F)", ns / self.read_ns, ns / self.flush_ns);

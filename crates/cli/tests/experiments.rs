@@ -1,0 +1,104 @@
+//! `lab run`, `lab registry` and `bench trees --engines` as scripts see them. No time is judged here.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use common::{code, program, stderr, stdout, succeed};
+use serde_json::Value;
+
+/// A small run on a disk or wherever temporary files are.
+fn small(arguments: &str, backing: &Path) -> Value {
+    let output = program()
+        .args(arguments.split_whitespace())
+        .args(["--keys", "2000", "--rounds", "1", "--json", "--backing"])
+        .arg(backing)
+        .output()
+        .expect("the program runs");
+    serde_json::from_str(&succeed(&output)).expect("one line of JSON")
+}
+
+fn names(of: &Value, field: &str) -> BTreeSet<String> {
+    let rows = of.as_array().expect("a list");
+    rows.iter().map(|row| row[field].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_are() {
+    let listed = succeed(&program().args(["lab", "run"]).output().unwrap());
+    assert!(listed.contains("wb-fig13") && listed.contains("wb-fig14"), "{listed}");
+    for wrong in [
+        "lab run wb-fig99",
+        "lab run wb-fig13 --scale 0",
+        "lab run wb-fig13 --node-lines 17",
+        "bench trees --engines wbtree,nosuch",
+    ] {
+        let output = program().args(wrong.split_whitespace()).output().unwrap();
+        assert_eq!(code(&output), 2, "{wrong}: {output:?}");
+        assert!(stdout(&output).is_empty() && !stderr(&output).is_empty());
+    }
+    let output = program().args(["lab", "run", "wb-fig99"]).output().unwrap();
+    assert!(stderr(&output).contains("there are wb-fig13, wb-fig14"), "{output:?}");
+}
+
+#[test]
+fn figure_13_has_nine_trees_or_eight_every_batch_with_counts_and_six_claims() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("lab run wb-fig13 --node-lines 2,4", backing.path());
+    let rows = report["rows"].as_array().unwrap();
+    // Five batches, two sets of instructions.
+    assert_eq!(rows.len(), (8 + 9) * 5 * 2);
+    assert!(names(&report["rows"], "tree").contains("wbtree-slot"));
+    for row in rows {
+        assert!(row["ns"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+        let (update, volatile) = (row["batch"] != "search70", row["tree"] == "btree");
+        assert_eq!(row["words"].as_f64().unwrap() > 0.0, update, "{row}");
+        assert_eq!(row["fences"].as_f64().unwrap() > 0.0, update && !volatile, "{row}");
+    }
+    let claims = report["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 6 * 2);
+    assert!(claims.iter().all(|claim| claim["holds"].is_boolean() && claim["reason"].is_string()));
+}
+
+#[test]
+fn figure_14_has_the_papers_string_trees_and_inline_prefixes() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("lab run wb-fig14 --node-lines 2,8", backing.path());
+    assert_eq!(report["rows"].as_array().unwrap().len(), (7 + 9) * 5 * 2);
+    let trees = names(&report["rows"], "tree");
+    assert!(trees.contains("wbtree") && trees.contains("wbtree-bmp-keyptr"), "{trees:?}");
+    assert!(!trees.contains("unsorted-log"));
+    assert_eq!(report["claims"].as_array().unwrap().len(), 3 * 2);
+    // Nothing is left of the trees' files.
+    assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_registry_lists_every_engine_with_lines_of_code() {
+    let output = program().args(["lab", "registry", "--json"]).output().unwrap();
+    let report: Value = serde_json::from_str(&succeed(&output)).unwrap();
+    let engines = report["engines"].as_array().unwrap();
+    assert!(engines.iter().all(|engine| engine["lines_all"].as_u64().unwrap() > 0));
+    assert_eq!(engines.len(), bristlecone::TREES.len());
+    let people = succeed(&program().args(["lab", "registry"]).output().unwrap());
+    assert!(people.contains("the paper's nine trees: "), "{people}");
+}
+
+#[test]
+fn any_engine_is_benched_with_nodes_that_it_has() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small(
+        "bench trees --engines btree,wbtree-slot,trad-4k --node-lines 2,64 --operations 20",
+        backing.path(),
+    );
+    let expected = [
+        "std BTreeMap",
+        "btree 128",
+        "wbtree-slot process 128",
+        "wbtree-slot power 128",
+        "trad-4k process 4096",
+        "trad-4k power 4096",
+    ];
+    assert_eq!(names(&report["rows"], "name"), expected.map(str::to_owned).into());
+}

@@ -1,0 +1,208 @@
+//! `lab run`: the papers' figures measured again, and what the papers say of them judged.
+//!
+//! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times beside the volatile tree of the same round.
+//! * [`counts`]: words, flushes, fences and lines read by the same operations: what explains the times.
+//! * [`claims`]: a claim's verdict, a function of measured rows alone.
+//! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 13 and 14.
+//! * [`report`]: rows and claims for people.
+//!
+//! An experiment is an entry of [`EXPERIMENTS`]. What other hardware would contradict is printed as it was measured; a claim
+//! that does not hold is a result. A wrong answer of a tree is an error: its times would mean nothing.
+
+pub mod claims;
+pub mod counts;
+pub mod figure;
+pub mod report;
+pub mod wb_tree;
+
+use std::path::PathBuf;
+
+use claims::Claim;
+use counts::Costs;
+
+use crate::Error;
+use crate::scratch::Instructions;
+
+/// An experiment.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Name, as users give it.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(&'static Experiment, &Options, &Progress<'_>) -> Result<Report, Error>,
+}
+
+/// All experiments.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "wb-fig13",
+        about: "wB+-Tree paper, section 5.3: nine trees of 64-bit keys",
+        run: wb_tree::figure_13,
+    },
+    Experiment {
+        name: "wb-fig14",
+        about: "wB+-Tree paper, section 5.4: seven trees of 20-byte string keys, and inline prefixes",
+        run: wb_tree::figure_14,
+    },
+];
+
+/// The experiment of this name.
+///
+/// # Errors
+/// In words, with the names there are.
+pub fn find(name: &str) -> Result<&'static Experiment, String> {
+    let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+    let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+    found.ok_or_else(|| format!("no experiment `{name}`; there are {}", names.join(", ")))
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keys in each tree.
+    pub keys: u64,
+    /// Operations of a batch; at most a twentieth of the keys, so that a batch leaves the tree about as full as it was.
+    pub operations: u64,
+    /// Rounds; medians are reported.
+    pub rounds: usize,
+    /// Cache lines of a node.
+    pub node_lines: Vec<u64>,
+    /// Directory whose file system backs the trees.
+    pub backing: PathBuf,
+    /// Keys and operations are multiplied by this.
+    pub scale: f64,
+    /// Seed of keys and order.
+    pub seed: u64,
+}
+
+impl Options {
+    /// With the scale applied: keys, and operations of a batch.
+    pub fn scaled(&self) -> (u64, u64) {
+        let scale = |number: u64| (number as f64 * self.scale) as u64;
+        let keys = scale(self.keys).max(100);
+        (keys, scale(self.operations).clamp(1, keys / 20))
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Steps done.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// What is going on.
+    pub what: String,
+}
+
+/// Who is told how far a run is.
+pub type Progress<'a> = dyn Fn(Step) + 'a;
+
+/// Operations that are measured together, on trees loaded to a fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Batch {
+    /// Searches for keys that are there, leaves 70 % full.
+    Search70,
+    /// Inserts of new keys, leaves 70 % full.
+    Insert70,
+    /// Deletes of what was inserted, leaves 70 % full.
+    Delete70,
+    /// Inserts of new keys, leaves full: nodes are split.
+    Insert100,
+    /// Deletes of loaded keys, leaves full.
+    Delete100,
+}
+
+impl Batch {
+    /// In the order of tables.
+    pub const ALL: [Self; 5] =
+        [Self::Search70, Self::Insert70, Self::Delete70, Self::Insert100, Self::Delete100];
+
+    /// Those that change trees.
+    pub const UPDATES: [Self; 4] = [Self::Insert70, Self::Delete70, Self::Insert100, Self::Delete100];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Search70 => "search 70%",
+            Self::Insert70 => "insert 70%",
+            Self::Delete70 => "delete 70%",
+            Self::Insert100 => "insert 100%",
+            Self::Delete100 => "delete 100%",
+        }
+    }
+}
+
+/// How a tree holds its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// The entry's key word is the key.
+    Integer,
+    /// The entry points to the string.
+    Pointer,
+    /// The entry holds the string's first 8 bytes, and points to it.
+    Prefix,
+}
+
+/// One batch of one tree.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// Tree.
+    pub tree: &'static str,
+    /// Layout of its leaves.
+    pub leaf: &'static str,
+    /// Its discipline.
+    pub discipline: &'static str,
+    /// How it holds keys.
+    pub keys: Form,
+    /// Cache lines of a node.
+    pub node_lines: u64,
+    /// How a change was made durable.
+    pub instructions: Instructions,
+    /// Operations.
+    pub batch: Batch,
+    /// Nanoseconds an operation, median of the rounds.
+    pub ns: f64,
+    /// As a multiple of the volatile tree in the same round, median of the rounds.
+    pub ratio: f64,
+    /// What an operation does.
+    #[serde(flatten)]
+    pub costs: Costs,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Which.
+    pub experiment: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Keys in each tree.
+    pub keys: u64,
+    /// Operations of a batch.
+    pub operations: u64,
+    /// Rounds.
+    pub rounds: usize,
+    /// Cache lines of a node.
+    pub node_lines: Vec<u64>,
+    /// Directory that backed the trees.
+    pub backing: PathBuf,
+    /// Seed of keys and order.
+    pub seed: u64,
+    /// Keys in the trees on which operations were counted.
+    pub keys_counted: u64,
+    /// Groups of durable trees, each measured with the volatile one: all that memory had room for at once.
+    pub groups: usize,
+    /// The best flush instruction of this processor.
+    pub best_flush: String,
+    /// Keys of a node are compared eight at a time.
+    pub vectors: bool,
+    /// Every batch of every tree.
+    pub rows: Vec<Row>,
+    /// What the paper says, judged.
+    pub claims: Vec<Claim>,
+}

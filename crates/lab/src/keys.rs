@@ -1,0 +1,124 @@
+//! Keys for experiments: distinct, pseudo-random, a function of seed and number alone.
+
+use std::borrow::Borrow;
+use std::fmt::Debug;
+
+use tree::roster::ByteStrings;
+use tree::{Schema, Words};
+
+/// A string key of the papers' length.
+pub type Text = [u8; 20];
+
+/// Keys that an experiment can draw.
+pub trait Random: Copy + Ord + Debug + Send + Sync + 'static {
+    /// The key with this number. Different numbers have different keys.
+    fn numbered(seed: u64, number: u64) -> Self;
+
+    /// The keys of the numbers `from..from + count`.
+    fn range(seed: u64, from: u64, count: u64) -> Vec<Self> {
+        (from..from + count).map(|number| Self::numbered(seed, number)).collect()
+    }
+}
+
+impl Random for u64 {
+    fn numbered(seed: u64, number: u64) -> Self {
+        mix(number.wrapping_add(seed << 40))
+    }
+}
+
+impl Random for Text {
+    /// Letters: the first 11 hold the 64-bit key of the same number, so that no two are equal.
+    fn numbered(seed: u64, number: u64) -> Self {
+        const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
+        let word = u64::numbered(seed, number);
+        let (first, second) = (u128::from(word), u128::from(mix(!word)));
+        let bits = first | second << 66;
+        std::array::from_fn(|i| LETTERS[(bits >> (i * 6) & 63) as usize])
+    }
+}
+
+/// The finaliser of MurmurHash3, a bijection on 64 bits.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    x = (x ^ x >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    x ^ x >> 33
+}
+
+/// A key as trees of a schema take it, and the values stored with it.
+pub trait Key<S: Schema>: Random {
+    /// A value.
+    type Value: Borrow<S::Value>;
+    /// The key.
+    fn key(&self) -> &S::Key;
+    /// The key, owned.
+    fn owned(&self) -> S::KeyBuf;
+    /// The value made of a number.
+    fn value(number: u64) -> Self::Value;
+    /// The number whose value is stored with this key when it is inserted.
+    fn number(&self) -> u64;
+    /// True if `value` is made of the number.
+    fn is(value: &S::ValueBuf, number: u64) -> bool;
+}
+
+impl Key<Words> for u64 {
+    type Value = u64;
+    #[inline(always)]
+    fn key(&self) -> &u64 {
+        self
+    }
+    fn owned(&self) -> u64 {
+        *self
+    }
+    #[inline(always)]
+    fn value(number: u64) -> u64 {
+        number
+    }
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        *self
+    }
+    fn is(value: &u64, number: u64) -> bool {
+        *value == number
+    }
+}
+
+impl<S: ByteStrings> Key<S> for Text {
+    type Value = [u8; 8];
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self
+    }
+    fn owned(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+    #[inline(always)]
+    fn value(number: u64) -> [u8; 8] {
+        number.to_be_bytes()
+    }
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = *self;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+    fn is(value: &Vec<u8>, number: u64) -> bool {
+        value.as_slice() == number.to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_different_numbers_differ_and_strings_are_letters() {
+        let mut words = u64::range(1, 0, 10_000);
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), 10_000);
+        let mut texts = Text::range(1, 0, 10_000);
+        assert!(texts.iter().flatten().all(u8::is_ascii_graphic));
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), 10_000);
+    }
+}
