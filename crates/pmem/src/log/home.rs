@@ -7,14 +7,13 @@ pub(super) fn store<M: Medium>(medium: &M, home: u64, value: u64) {
     medium.copy(home, value);
 }
 
-/// Starts writing back each home line, once per run of neighbouring words.
-pub(super) fn flush<M: Medium>(medium: &M, homes: impl Iterator<Item = u64>) {
-    let mut flushed = u64::MAX;
-    for home in homes {
-        let line = home & !(LINE - 1);
-        if line != flushed {
-            medium.flush(line, LINE);
-            flushed = line;
-        }
+/// Starts writing back each home line, once, in whatever order its words come. `lines` is room to sort them in.
+pub(super) fn flush<M: Medium>(medium: &M, homes: impl Iterator<Item = u64>, lines: &mut Vec<u64>) {
+    lines.clear();
+    lines.extend(homes.map(|home| home & !(LINE - 1)));
+    lines.sort_unstable();
+    lines.dedup();
+    for line in lines {
+        medium.flush(*line, LINE);
     }
 }

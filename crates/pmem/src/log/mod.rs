@@ -106,6 +106,8 @@ pub struct Log {
     next: u64,
     /// Grains with unsettled home words: a filter with one hash.
     filter: Box<[u64; FILTER_BITS / 64]>,
+    /// Room to sort home lines in.
+    home_lines: Vec<u64>,
 }
 
 impl Log {
@@ -113,7 +115,15 @@ impl Log {
     pub fn new(geometry: Geometry, format: Format) -> Self {
         let lines = geometry.log_records / 4;
         let places = lines * format.per_line();
-        Self { format, lines, places, lap: 1, next: 0, filter: Box::new([0; FILTER_BITS / 64]) }
+        Self {
+            format,
+            lines,
+            places,
+            lap: 1,
+            next: 0,
+            filter: Box::new([0; FILTER_BITS / 64]),
+            home_lines: Vec::new(),
+        }
     }
 
     /// Replays the commits that the last session left unsettled and takes back what it left uncommitted; stores nothing if
@@ -201,7 +211,7 @@ impl Log {
             home::store(medium, *home, *value);
             self.note(*home);
         }
-        home::flush(medium, writes.iter().map(|(home, _)| *home));
+        home::flush(medium, writes.iter().map(|(home, _)| *home), &mut self.home_lines);
         Ok(())
     }
 
@@ -240,7 +250,7 @@ impl Log {
             home::store(medium, *home, *new);
             self.note(*home);
         }
-        home::flush(medium, fresh.iter().chain(overwritten).map(|(home, _)| *home));
+        home::flush(medium, fresh.iter().chain(overwritten).map(|(home, _)| *home), &mut self.home_lines);
         Ok(())
     }
 

@@ -127,8 +127,8 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(
             medium.fence(Fence::Guard);
         }
     }
-    copy_and_flush(medium, &edit.fresh);
-    copy_and_flush(medium, &edit.guarded);
+    copy_and_flush(medium, edit.node.0, &edit.fresh);
+    copy_and_flush(medium, edit.node.0, &edit.guarded);
     if !edit.fresh.is_empty() || !edit.guarded.is_empty() || allocator.has_pending() {
         medium.fence(Fence::Payload);
     }
@@ -161,7 +161,7 @@ fn commit_through_log<M: Medium>(
     }
     for edit in edits {
         if !log.touches(edit.node.0, edit.bytes) {
-            copy_and_flush(medium, &edit.fresh);
+            copy_and_flush(medium, edit.node.0, &edit.fresh);
         }
     }
     medium.fence(Fence::Payload);
@@ -169,17 +169,16 @@ fn commit_through_log<M: Medium>(
     log.commit(medium, &logged)
 }
 
-/// Stores words and starts writing back their lines, each run of a line's words once.
+/// Stores words of a node and starts writing back their lines, each once, in whatever order the words come.
 #[inline(always)]
-fn copy_and_flush<M: Medium>(medium: &M, words: &[(u64, u64)]) {
+fn copy_and_flush<M: Medium>(medium: &M, node: u64, words: &[(u64, u64)]) {
+    let mut lines = 0_u64;
     for (at, word) in words {
         medium.copy(*at, *word);
+        lines |= 1 << ((at - node) / LINE % 64);
     }
-    let mut flushed = u64::MAX;
-    for (at, _) in words {
-        if at & !(LINE - 1) != flushed {
-            flushed = at & !(LINE - 1);
-            medium.flush(flushed, LINE);
-        }
+    while lines != 0 {
+        medium.flush(node + u64::from(lines.trailing_zeros()) * LINE, LINE);
+        lines &= lines - 1;
     }
 }
