@@ -116,29 +116,29 @@ roster! {
         "wB+-Tree with slot-only nodes of at most 7 entries"
     "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
         "wB+-Tree with two fences a change: valid bit and slot array share a line, whose order stands for the third"
-    "btree-log" [8 in 2..=16] Prefixed, Sorted, Sorted, UndoRedo;
+    "btree-log" [8 in 2..=16] Keyed, Sorted, Sorted, UndoRedo;
         "B+-Tree, every word that changes in an undo-redo log"
-    "unsorted-log" [8 in 2..=16] Prefixed, Counted, Sorted, UndoRedo;
+    "unsorted-log" [8 in 2..=16] Keyed, Counted, Sorted, UndoRedo;
         "B+-Tree with unsorted leaves and an undo-redo log"
-    "ubmp-log" [8 in 2..=16] Prefixed, Bitmap, Sorted, UndoRedo;
+    "ubmp-log" [8 in 2..=16] Keyed, Bitmap, Sorted, UndoRedo;
         "B+-Tree with unsorted leaves under a bitmap and an undo-redo log"
-    "btree-shadow" [8 in 2..=16] Prefixed, Sorted, Sorted, Shadow;
+    "btree-shadow" [8 in 2..=16] Keyed, Sorted, Sorted, Shadow;
         "B+-Tree, every change in a copy of its leaf"
-    "unsorted-shadow" [8 in 2..=16] Prefixed, Counted, Sorted, Shadow;
+    "unsorted-shadow" [8 in 2..=16] Keyed, Counted, Sorted, Shadow;
         "B+-Tree with unsorted leaves, every change in a copy of its leaf"
-    "ubmp-shadow" [8 in 2..=16] Prefixed, Bitmap, Sorted, Shadow;
+    "ubmp-shadow" [8 in 2..=16] Keyed, Bitmap, Sorted, Shadow;
         "B+-Tree with unsorted leaves under a bitmap, every change in a copy of its leaf"
-    "trad-4k" [64 in 3..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
+    "trad-4k" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index B: B+-Tree of 4 KiB nodes with a redo log"
-    "trad-4k-shadow" [64 in 3..=64] Prefixed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
+    "trad-4k-shadow" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
         "VLAB's index A: B+-Tree of 4 KiB nodes, every change in a copy of its leaf"
-    "cnt-4k" [64 in 3..=64] Prefixed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
+    "cnt-4k" [64 in 3..=64] Keyed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index C: 4 KiB nodes, unsorted leaves with a counter, redo log"
-    "bmp-4k" [64 in 3..=64] Prefixed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
+    "bmp-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
         "VLAB's index D: 4 KiB nodes, unsorted leaves under a bitmap, redo log"
-    "wb-4k" [64 in 3..=64] Prefixed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
+    "wb-4k" [64 in 3..=64] Keyed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
         "VLAB's index E: wB+-Tree of 4 KiB nodes"
-    "bmp-all-4k" [64 in 3..=64] Prefixed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
+    "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
         "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
     "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
         "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
