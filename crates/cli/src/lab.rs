@@ -149,7 +149,7 @@ fn run_crash(crash: &Crash) -> Result<ExitCode> {
     if let Some(lines) = crash.node_lines.filter(|lines| !about.allows(*lines)) {
         let (least, most) = about.lines;
         let name = about.name;
-        let why = format!("a node of {lines} lines: nodes of {name} have {least} to {most}");
+        let why = format!("--node-lines {lines}: nodes of {name} have {least} to {most} lines");
         return Err(crate::failure::Failure::Usage(why));
     }
     let mut options = crash_tree::Options {
