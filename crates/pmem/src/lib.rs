@@ -3,6 +3,7 @@
 //! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
 //! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
+//! * `counter`: what verbs cost, in total and by what they were for.
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: size-class chunks with durable bitmaps; an intent ring bounds what recovery has to ask.
 //! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with laps, commit marks and settling.
@@ -17,6 +18,7 @@
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
 pub mod alloc;
+mod counter;
 pub mod error;
 pub mod log;
 pub mod medium;

@@ -3,11 +3,11 @@
 //! [`Counter`] counts words, flushes and fences for the cost model; [`Recorder`] keeps the event list from which the
 //! crash explorer derives every image that a crash could leave.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use crate::counter::{Category, Counter, Counts, Part};
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
 
@@ -61,6 +61,11 @@ pub trait Observer: Send + Sync + 'static {
     }
     /// A store, flush or fence is about to be carried out.
     fn event(&self, event: Event);
+    /// A store is about to be carried out over the word `old`. Told as any other event unless the observer asks for more.
+    fn store(&self, event: Event, old: u64) {
+        let _ = old;
+        self.event(event);
+    }
 }
 
 /// Plain memory of fixed capacity, shared between an [`Observed`] medium and whoever composes images in it.
@@ -136,6 +141,11 @@ impl Observed {
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
+
+    fn store(&self, at: u64, value: u64, kind: Store, site: Site) {
+        self.observer.store(Event::Store { at, value, kind, site }, self.memory.peek(at));
+        self.memory.poke(at, value);
+    }
 }
 
 impl Medium for Observed {
@@ -145,13 +155,11 @@ impl Medium for Observed {
     }
 
     fn copy(&self, at: u64, value: u64) {
-        self.observer.event(Event::Store { at, value, kind: Store::Copy, site: Location::caller() });
-        self.memory.poke(at, value);
+        self.store(at, value, Store::Copy, Location::caller());
     }
 
     fn publish(&self, at: u64, value: u64) {
-        self.observer.event(Event::Store { at, value, kind: Store::Publish, site: Location::caller() });
-        self.memory.poke(at, value);
+        self.store(at, value, Store::Publish, Location::caller());
     }
 
     fn flush(&self, at: u64, bytes: u64) {
@@ -188,56 +196,6 @@ impl Medium for Observed {
 
     fn lines(&self, _at: u64, _count: usize) -> Option<&[Line]> {
         None
-    }
-}
-
-/// Counts for the cost model: words stored, lines flushed, fences by purpose [wB+ §2.5].
-#[derive(Debug, Default)]
-pub struct Counter {
-    words: AtomicU64,
-    flushes: AtomicU64,
-    fences: Mutex<BTreeMap<Fence, u64>>,
-}
-
-/// What a [`Counter`] has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Words of 8 bytes stored.
-    pub words: u64,
-    /// Lines flushed.
-    pub flushes: u64,
-    /// Fences by purpose.
-    pub fences: BTreeMap<Fence, u64>,
-}
-
-impl Counts {
-    /// Fences of all purposes.
-    pub fn fences_total(&self) -> u64 {
-        self.fences.values().sum()
-    }
-}
-
-impl Counter {
-    /// Takes the counts and starts again from zero.
-    pub fn take(&self) -> Counts {
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        Counts {
-            words: self.words.swap(0, Ordering::Relaxed),
-            flushes: self.flushes.swap(0, Ordering::Relaxed),
-            fences: std::mem::take(&mut fences),
-        }
-    }
-}
-
-impl Observer for Counter {
-    fn event(&self, event: Event) {
-        match event {
-            Event::Store { .. } => _ = self.words.fetch_add(1, Ordering::Relaxed),
-            Event::Flush { .. } => _ = self.flushes.fetch_add(1, Ordering::Relaxed),
-            Event::Fence { why, .. } => {
-                *self.fences.lock().unwrap_or_else(PoisonError::into_inner).entry(why).or_default() += 1;
-            }
-        }
     }
 }
 
