@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ::lab::scratch::Instructions;
 use ::lab::{Engine, engine, reopen, trees};
 
-use crate::common::{progress_bar, show};
+use crate::common::{show, with_spinner};
 use crate::failure::Result;
 
 /// Arguments of `bench`.
@@ -103,11 +103,4 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, ::lab::Error>) -> Result<T> {
-    let spinner = progress_bar(0, "{spinner} {msg}");
-    let report = run(&|what| spinner.set_message(what.to_owned()));
-    spinner.finish_and_clear();
-    Ok(report?)
 }

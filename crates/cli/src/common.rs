@@ -43,6 +43,14 @@ pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
     bar
 }
 
+/// Runs an experiment beside a spinner that says what is going on.
+pub fn with_spinner<T>(run: impl FnOnce(&dyn Fn(&str)) -> std::result::Result<T, ::lab::Error>) -> Result<T> {
+    let spinner = progress_bar(0, "{spinner} {msg}");
+    let report = run(&|what| spinner.set_message(what.to_owned()));
+    spinner.finish_and_clear();
+    Ok(report?)
+}
+
 /// Prints a report.
 pub fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Result<()> {
     let mut output = Output::new();

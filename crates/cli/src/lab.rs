@@ -8,6 +8,7 @@ use ::lab::experiment::{self, Experiment};
 use ::lab::registry;
 
 use crate::common::{progress_bar, show};
+use crate::costs::{self, Costs};
 use crate::failure::Result;
 
 /// Arguments of `lab`.
@@ -28,6 +29,17 @@ Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary
 Example:
   bristlecone lab crash --tree wbtree --json")]
     Crash(Crash),
+    /// Count the words, flushes and fences of inserts, splits and deletes, and hold each operation against its price and
+    /// against the papers' formulas.
+    #[command(after_help = "\
+With --check, exit code 4 if a single operation stores other words, passes other fences or flushes other lines than its
+protocol says, or stands to a paper's formula otherwise than it should.
+
+Examples:
+  bristlecone lab costs --trees wbtree,btree-log --node-lines 8
+  bristlecone lab costs --check
+  bristlecone lab costs --by-category --scale 0.001")]
+    Costs(Costs),
     /// Measure a figure of a paper again, and judge what the paper says of it.
     #[command(after_help = "\
 Without a name the experiments are listed. A claim that does not hold is a result, not an error.
@@ -111,6 +123,7 @@ struct Crash {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
         What::Crash(crash) => run_crash(crash),
+        What::Costs(costs) => costs::run(costs),
         What::Run(run) => run_experiment(run),
         What::Registry(listed) => {
             show(registry::report()?, listed.json)?;

@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod common;
+mod costs;
 mod failure;
 mod get;
 mod input;

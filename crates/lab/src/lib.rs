@@ -1,5 +1,6 @@
 //! Benchmarks and experiments: evidence beside claims.
 //!
+//! * [`costs`]: `lab costs`: words, flushes and fences of an operation beside the papers' formulas.
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface; [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
@@ -9,6 +10,7 @@
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
+pub mod costs;
 pub mod crash_tree;
 pub mod experiment;
 pub mod floor;
@@ -26,6 +28,14 @@ pub enum Error {
     /// Durable memory refused.
     #[error(transparent)]
     Pmem(#[from] pmem::Error),
+    /// No tree of this name is measured here.
+    #[error("no durable tree `{name}`; there are {known}")]
+    UnknownTree {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// A file could not be made.
     #[error("cannot make {path}: {source}")]
     File {

@@ -1,7 +1,7 @@
 //! Counts for the cost model: words stored, lines flushed and fences passed [wB+ §2.5], and bytes changed [VLAB §3.3].
 //!
 //! Every count is kept in total and by [`Category`]: what the word, line or fence was for. The category follows from the
-//! source file in which the verb was called ([`PLACES`]), so no verb has to say it.
+//! source file in which the verb was called ([`PLACES`]) or from what a fence says it is for, so no verb has to name it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -56,13 +56,12 @@ impl Category {
 }
 
 /// Where a verb is called, and what it is for there: files by the end of their path, then the category of stores, then that
-/// of flushes and fences. Whatever is called elsewhere is a node's.
-const PLACES: [(&str, Category, Category); 8] = [
+/// of flushes (and of fences that do not say more themselves). Whatever is called elsewhere is a node's.
+const PLACES: [(&str, Category, Category); 7] = [
     ("pmem/src/alloc.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/log/home.rs", Category::Node, Category::Home),
     ("pmem/src/log/settle.rs", Category::Checkpoint, Category::Checkpoint),
     ("pmem/src/log/mod.rs", Category::Log, Category::Log),
-    ("pmem/src/log.rs", Category::Log, Category::Log),
     ("pmem/src/record.rs", Category::Record, Category::Record),
     ("pmem/src/region.rs", Category::Superblock, Category::Superblock),
     ("pmem/src/observed.rs", Category::Superblock, Category::Superblock),
@@ -73,7 +72,14 @@ impl Event {
     pub fn category(&self) -> Category {
         match self {
             Self::Store { site, .. } => place(site).0,
-            Self::Flush { site, .. } | Self::Fence { site, .. } => place(site).1,
+            Self::Flush { site, .. } => place(site).1,
+            Self::Fence { why, site } => match why {
+                Fence::Allocate => Category::Allocation,
+                Fence::Home => Category::Home,
+                Fence::Checkpoint => Category::Checkpoint,
+                Fence::Superblock => Category::Superblock,
+                Fence::Guard | Fence::Payload | Fence::Undo | Fence::Commit => place(site).1,
+            },
         }
     }
 }
@@ -188,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::log::Log;
+    use crate::log::{Format, Log};
     use crate::medium::Medium;
     use crate::observed::{Memory, Observed};
     use crate::region::Geometry;
@@ -210,10 +216,30 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_and_its_settling_are_counted_as_log_node_home_and_checkpoint() {
+        let counter = Arc::new(Counter::default());
+        let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
+        let mut log = Log::new(Geometry::tiny(), Format::Redo);
+        log.commit(&medium, &[(0x8000, 1), (0x9000, 2)]).unwrap();
+        log.fence_homes(&medium);
+        log.settle(&medium);
+        let seen = counter.take();
+        let of = |category| {
+            let part = seen.part(category);
+            (part.words, part.flushes, part.fences_total())
+        };
+        assert_eq!(of(Category::Log), (4, 1, 1), "two records in one line, committed");
+        assert_eq!(of(Category::Node), (2, 0, 0), "the home words");
+        assert_eq!(of(Category::Home), (0, 2, 1), "their lines, awaited");
+        assert_eq!(of(Category::Checkpoint), (1, 1, 2), "the lap word between two fences");
+        assert_eq!(seen.parts.len(), 4);
+    }
+
+    #[test]
     fn the_parts_sum_up_to_the_totals() {
         let counter = Arc::new(Counter::default());
         let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
-        let mut log = Log::new(Geometry::tiny());
+        let mut log = Log::new(Geometry::tiny(), Format::Redo);
         for lap in 0..3 {
             medium.copy(0x8000, lap);
             log.commit(&medium, &[(0x8000, lap), (0x9008, lap)]).unwrap();

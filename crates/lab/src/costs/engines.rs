@@ -1,0 +1,237 @@
+//! The engines whose costs are compared: the durable trees of the roster, what our own prices make of their parts, and what a
+//! paper says of them.
+
+use tree::roster::{self, About, TREES};
+
+use super::formulas::Standing::{Apart, Equal, NoLess, RoundedUp};
+use super::formulas::ours::{self, Nodes, Parts, Protocol};
+use super::formulas::{Allocation, Claim, Met, Paper, Standing, vlab2018, wbtree2015};
+use super::subject::{LeafShape, Plan, Subject};
+use crate::Error;
+
+/// Which paper, and what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub enum Source {
+    /// Words; home lines are not flushed by an operation.
+    #[serde(rename = "wB+ table 3")]
+    Wbtree2015,
+    /// Bytes; home lines are flushed and fenced by the operation.
+    #[serde(rename = "VLAB table 2")]
+    Vlab2018,
+}
+
+/// What a paper says of an engine's operations.
+#[derive(Clone, Copy)]
+pub struct Claims {
+    /// Which paper.
+    pub source: Source,
+    /// Insert without split.
+    pub insert: Claim,
+    /// Insert with splits.
+    pub split: Claim,
+    /// Delete without merge.
+    pub delete: Claim,
+}
+
+/// An engine.
+pub struct Engine {
+    /// Its line in the roster.
+    pub about: &'static About,
+    /// Its parts, as our own prices know them.
+    pub parts: Parts,
+}
+
+impl Engine {
+    /// The engines of these names, all if there are none.
+    ///
+    /// # Errors
+    /// `Unknown` with the names there are.
+    pub fn named(names: &[String]) -> Result<Vec<Self>, Error> {
+        let counted = |about: &&About| about.durable && about.name != "wbtree-keyptr";
+        let known: Vec<_> = TREES.iter().filter(counted).collect();
+        if let Some(name) = names.iter().find(|name| known.iter().all(|about| about.name != **name)) {
+            let known: Vec<_> = known.iter().map(|about| about.name).collect();
+            return Err(Error::UnknownTree { name: name.clone(), known: known.join(", ") });
+        }
+        let asked = |about: &&&'static About| names.is_empty() || names.iter().any(|name| name == about.name);
+        Ok(known.iter().filter(asked).map(|about| Self::of(about)).collect())
+    }
+
+    fn of(about: &'static About) -> Self {
+        let groups = if about.default_lines > 16 { 4 } else { 1 };
+        let parts = Parts {
+            leaf: nodes(about.leaf, groups),
+            inner: nodes(about.inner, groups),
+            protocol: protocol(about.discipline),
+        };
+        Self { about, parts }
+    }
+
+    /// Nodes of 4 KB, as in VLAB.
+    fn is_large(&self) -> bool {
+        self.about.default_lines > 16
+    }
+
+    /// The sizes of its nodes to be measured, of those asked for.
+    pub fn node_lines(&self, asked: &[u64]) -> Vec<u64> {
+        // Slot-only nodes hold seven entries, whatever their size: the paper has them in two lines.
+        if self.is_large() || self.about.leaf == "slot-only" {
+            return vec![self.about.default_lines];
+        }
+        asked.iter().copied().filter(|lines| self.about.allows(*lines)).collect()
+    }
+
+    /// The sizes of its entries to be measured, of those asked for: only trees of large nodes have a choice.
+    pub fn entry_bytes(&self, asked: &[u64]) -> Vec<u64> {
+        if self.is_large() { asked.to_vec() } else { vec![16] }
+    }
+
+    /// Most entries of a leaf.
+    pub fn leaf_capacity(&self, plan: Plan) -> usize {
+        roster::visit(self.about.name, LeafShape(plan)).map_or(0, |shape| shape.capacity)
+    }
+
+    /// What a paper says of it with entries of so many bytes: their formulas are for entries of 16.
+    pub fn claims(&self, entry_bytes: u64) -> Option<Claims> {
+        if entry_bytes == 16 { claims(self.about.name) } else { None }
+    }
+
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// What making a tree may say.
+    pub fn make(&self, plan: Plan) -> pmem::Result<Box<dyn Subject>> {
+        roster::visit(self.about.name, plan).expect("the engine was taken from the roster")
+    }
+}
+
+fn nodes(layout: &str, groups: usize) -> Box<dyn Nodes> {
+    match layout {
+        "sorted" => Box::new(ours::Sorted),
+        "counter" => Box::new(ours::Counted),
+        "bitmap" => Box::new(ours::Bitmap { groups }),
+        "slot-only" => Box::new(ours::SlotOnly),
+        "slot+bitmap" => Box::new(ours::Slotted { groups }),
+        _ => panic!("no price for nodes of layout {layout}: write one"),
+    }
+}
+
+fn protocol(discipline: &str) -> &'static dyn Protocol {
+    match discipline {
+        "write-atomic" => &ours::WriteAtomic,
+        "write-atomic, order within a line" => &ours::LineOrder,
+        "write-atomic, splits step by step" => &ours::Stepwise,
+        "undo-redo log" => &ours::UndoRedo,
+        "redo log" => &ours::Redo,
+        "shadow" => &ours::Shadow,
+        _ => panic!("no price for discipline {discipline}: write one"),
+    }
+}
+
+const SLOTS: &str = "slot arrays are written in whole words and flushed in whole lines";
+const ONE_LINE: &str =
+    "a departure: where valid bit and slot array share a line, its order stands for a flush and a fence";
+const ONE_COMMIT: &str = "the paper splits, then inserts; here the entry is part of the split, allocation stands apart, and \
+                          no valid bit is cleared where the log commits";
+const RECORDS: &str = "flushes are lower bounds: a batch of records begins anywhere in a line";
+const COPY: &str = "the paper's allocation costs a word, a flush and a fence: here a column of its own, and the copy has \
+                    that fence";
+const HOMES: &str = "home lines are flushed as they are; the paper adds a line for the log's end";
+const STEPS: &str = "each split is a commit of its own, its fences are added; words and flushes depend on ranks and on what \
+                     the paper takes an average of";
+const BYTE: &str = "the paper counts one byte of a bitmap, here it is a word";
+
+fn claim(formula: fn(&Met) -> Paper, [written, flushes, fences]: [Standing; 3], note: &'static str) -> Claim {
+    Claim { formula, written, flushes, fences, allocation: Allocation::NONE, note }
+}
+
+fn copying(formula: fn(&Met) -> Paper, standings: [Standing; 3]) -> Claim {
+    Claim { allocation: Allocation { words: 1, flushes: 1 }, ..claim(formula, standings, COPY) }
+}
+
+fn wbtree(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims> {
+    let split = claim(split, [Apart; 3], ONE_COMMIT);
+    Some(Claims { source: Source::Wbtree2015, insert, split, delete })
+}
+
+/// As [`wbtree`] where the paper's splits have the fences of ours: one for what is new, one for the log.
+fn two_fences(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims> {
+    let split = claim(split, [Apart, Apart, Equal], ONE_COMMIT);
+    Some(Claims { source: Source::Wbtree2015, insert, split, delete })
+}
+
+fn vlab(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims> {
+    let split = claim(split, [Apart, Apart, Equal], STEPS);
+    Some(Claims { source: Source::Vlab2018, insert, split, delete })
+}
+
+/// What a paper says of the engine of this name.
+fn claims(name: &str) -> Option<Claims> {
+    let all = [Equal; 3];
+    let rounded = [RoundedUp, NoLess, Equal];
+    let records = [Equal, NoLess, Equal];
+    let logged = [Equal, Apart, Equal];
+    match name {
+        "wbtree" => wbtree(
+            claim(wbtree2015::wbtree_insert, rounded, SLOTS),
+            wbtree2015::wbtree_split,
+            claim(wbtree2015::wbtree_delete, rounded, SLOTS),
+        ),
+        "wbtree-line" => wbtree(
+            claim(wbtree2015::wbtree_insert, [RoundedUp, Apart, Apart], ONE_LINE),
+            wbtree2015::wbtree_split,
+            claim(wbtree2015::wbtree_delete, [RoundedUp, Apart, Apart], ONE_LINE),
+        ),
+        "wbtree-bmp" => wbtree(
+            claim(wbtree2015::wbtree_one_word_insert, all, ""),
+            wbtree2015::wbtree_bmp_split,
+            claim(wbtree2015::wbtree_one_word_delete, all, ""),
+        ),
+        "wbtree-slot" => two_fences(
+            claim(wbtree2015::wbtree_one_word_insert, all, ""),
+            wbtree2015::wbtree_slot_split,
+            claim(wbtree2015::wbtree_one_word_delete, all, ""),
+        ),
+        "btree-log" => wbtree(
+            claim(wbtree2015::btree_log_insert, all, ""),
+            wbtree2015::btree_log_split,
+            claim(wbtree2015::btree_log_delete, all, ""),
+        ),
+        "unsorted-log" => wbtree(
+            claim(wbtree2015::unsorted_log_insert, records, RECORDS),
+            wbtree2015::unsorted_log_split,
+            claim(wbtree2015::unsorted_log_delete, all, ""),
+        ),
+        "ubmp-log" => wbtree(
+            claim(wbtree2015::unsorted_log_insert, records, RECORDS),
+            wbtree2015::ubmp_log_split,
+            claim(wbtree2015::ubmp_log_delete, all, ""),
+        ),
+        "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" | "trad-4k-shadow" => two_fences(
+            copying(wbtree2015::shadow_insert, records),
+            wbtree2015::shadow_split,
+            copying(wbtree2015::shadow_delete, records),
+        ),
+        "trad-4k" => vlab(
+            claim(vlab2018::trad_insert, logged, HOMES),
+            vlab2018::trad_split,
+            claim(vlab2018::trad_delete, logged, HOMES),
+        ),
+        "cnt-4k" => vlab(
+            claim(vlab2018::cnt_insert, logged, HOMES),
+            vlab2018::cnt_split,
+            claim(vlab2018::cnt_delete, logged, HOMES),
+        ),
+        "bmp-4k" => vlab(
+            claim(vlab2018::bmp_insert, [RoundedUp, Apart, Equal], BYTE),
+            vlab2018::bmp_split,
+            claim(vlab2018::bmp_delete, [RoundedUp, Apart, Equal], BYTE),
+        ),
+        "wb-4k" => vlab(
+            claim(vlab2018::wb_insert, rounded, SLOTS),
+            vlab2018::wb_split,
+            claim(vlab2018::wb_delete, rounded, SLOTS),
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! Unsorted nodes with a counter: link, number of entries, entries packed as they came.
+//!
+//! | change | fresh | over |
+//! |---|---|---|
+//! | insert | the entry, behind the last | the number |
+//! | delete | | the last entry into the hole, unless it is the one that leaves; the number |
+//! | new node of c entries | c entries, link, the number | |
+//! | split | | what stays and was behind the new end, into the holes; the newcomer if it stays; link of a leaf; the number |
+
+use tree::shape::Shape;
+
+use super::{Change, Cut, LINK, Nodes, Run, entries, entry};
+use crate::costs::survey::Step;
+
+/// See the module's head.
+pub struct Counted;
+
+const NUMBER: Run = Run::new(1, 1);
+
+/// Entries that stay, by rank: their old place, or none for the newcomer.
+fn staying(node: &Step, cut: Cut) -> Vec<Option<u16>> {
+    let mut staying: Vec<_> = node.numbers[..cut.keep].iter().copied().map(Some).collect();
+    if let Some(rank) = cut.join {
+        staying.insert(rank, None);
+    }
+    staying
+}
+
+impl Nodes for Counted {
+    fn insert(&self, node: &Step) -> Change {
+        let fresh = entry(&node.shape, node.count());
+        Change { fresh, ..Change::over(node.node, vec![NUMBER]) }
+    }
+
+    fn remove(&self, node: &Step) -> Change {
+        let place = usize::from(node.numbers[node.rank]);
+        let mut over = if place + 1 == node.count() { Vec::new() } else { entry(&node.shape, place) };
+        over.push(NUMBER);
+        Change::over(node.node, over)
+    }
+
+    fn fill(&self, shape: &Shape, count: usize) -> Change {
+        let mut fresh = entries(shape, 0..count);
+        fresh.extend([LINK, NUMBER]);
+        Change { fresh, ..Change::default() }
+    }
+
+    fn shrink(&self, node: &Step, cut: Cut) -> Change {
+        let moved = staying(node, cut).into_iter().zip(self.kept(node, cut));
+        let moved = moved.filter(|(old, new)| *old != Some(*new)).map(|(_, new)| usize::from(new));
+        let mut over = entries(&node.shape, moved);
+        over.extend(cut.relink.then_some(LINK));
+        over.push(NUMBER);
+        Change::over(node.node, over)
+    }
+
+    fn inserted(&self, node: &Step) -> Vec<u16> {
+        let mut numbers = node.numbers.clone();
+        numbers.insert(node.rank, node.count() as u16);
+        numbers
+    }
+
+    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
+        let staying = staying(node, cut);
+        let in_place = |old: &u16| usize::from(*old) < staying.len();
+        let taken: Vec<u16> = staying.iter().flatten().copied().filter(in_place).collect();
+        let mut holes = (0..staying.len() as u16).filter(|place| !taken.contains(place));
+        let place = |old: &Option<u16>| old.filter(in_place).or_else(|| holes.next()).unwrap_or(0);
+        staying.iter().map(place).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Slot-only nodes: link, one word of slots, at most seven entries anywhere.
+//!
+//! | change | fresh | over |
+//! |---|---|---|
+//! | insert | the entry | the slot word |
+//! | delete | | the slot word |
+//! | new node of c entries | c entries, link, the slot word | |
+//! | split | | the newcomer's entry if it stays; link of a leaf; the slot word |
+//!
+//! A newcomer that stays in a full node goes over an entry that leaves, the one in the lowest place.
+
+use tree::shape::Shape;
+
+use super::{
+    Change, Cut, LINK, Nodes, Run, entries, entry, free_place, inserted_in_place, kept_in_place, newcomer,
+};
+use crate::costs::survey::Step;
+
+/// See the module's head.
+pub struct SlotOnly;
+
+const SLOTS: Run = Run::new(1, 1);
+
+impl Nodes for SlotOnly {
+    fn insert(&self, node: &Step) -> Change {
+        let fresh = entry(&node.shape, free_place(&node.numbers).into());
+        Change { fresh, ..Change::over(node.node, vec![SLOTS]) }
+    }
+
+    fn remove(&self, node: &Step) -> Change {
+        Change::over(node.node, vec![SLOTS])
+    }
+
+    fn fill(&self, shape: &Shape, count: usize) -> Change {
+        let mut fresh = entries(shape, 0..count);
+        fresh.extend([LINK, SLOTS]);
+        Change { fresh, ..Change::default() }
+    }
+
+    fn shrink(&self, node: &Step, cut: Cut) -> Change {
+        let mut over = newcomer(node, cut, &self.kept(node, cut));
+        over.extend(cut.relink.then_some(LINK));
+        over.push(SLOTS);
+        Change::over(node.node, over)
+    }
+
+    fn inserted(&self, node: &Step) -> Vec<u16> {
+        inserted_in_place(node)
+    }
+
+    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
+        kept_in_place(node, cut)
+    }
+}

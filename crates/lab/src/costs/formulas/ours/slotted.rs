@@ -1,0 +1,90 @@
+//! Slot+bitmap nodes: link, bitmap words, a slot array of one byte for the number of entries and one for each, entries
+//! anywhere.
+//!
+//! With m entries before the change:
+//!
+//! | change | fresh | guarded | over |
+//! |---|---|---|---|
+//! | insert | the entry | ⌈(m + 2) / 8⌉ slot words | the entry's bitmap word |
+//! | delete | | ⌈m / 8⌉ slot words | the entry's bitmap word |
+//! | new node of c entries | c entries, ⌈(c + 1) / 8⌉ slot words, link, bitmap | | |
+//! | split | | | the newcomer's entry if it stays; slot and bitmap words that differ; link of a leaf |
+//!
+//! A full node has no free place: a newcomer that stays goes over an entry that leaves, the one in the lowest place.
+
+use tree::shape::Shape;
+
+use super::{
+    Change, Cut, GROUP, LINK, Nodes, Run, bitmap_words, differing, entries, entry, free_place,
+    inserted_in_place, kept_in_place, newcomer,
+};
+use crate::costs::survey::Step;
+
+/// See the module's head.
+pub struct Slotted {
+    /// Words of the bitmap.
+    pub groups: usize,
+}
+
+impl Slotted {
+    fn slots_at(&self) -> u64 {
+        1 + self.groups as u64
+    }
+
+    fn slots(&self, entries: usize) -> Run {
+        Run::new(self.slots_at(), (entries as u64 + 1).div_ceil(8))
+    }
+
+    fn change(&self, node: &Step, place: u16, fresh: Vec<Run>, entries: usize) -> Change {
+        Change {
+            node: node.node,
+            fresh,
+            guard: true,
+            guarded: vec![self.slots(entries)],
+            over: vec![Run::new(1 + u64::from(place / GROUP), 1)],
+        }
+    }
+}
+
+impl Nodes for Slotted {
+    fn insert(&self, node: &Step) -> Change {
+        let place = free_place(&node.numbers);
+        self.change(node, place, entry(&node.shape, place.into()), node.count() + 1)
+    }
+
+    fn remove(&self, node: &Step) -> Change {
+        self.change(node, node.numbers[node.rank], Vec::new(), node.count() - 1)
+    }
+
+    fn fill(&self, shape: &Shape, count: usize) -> Change {
+        let mut fresh = entries(shape, 0..count);
+        fresh.extend([self.slots(count), LINK, Run::new(1, self.groups as u64)]);
+        Change { fresh, ..Change::default() }
+    }
+
+    fn shrink(&self, node: &Step, cut: Cut) -> Change {
+        let kept = self.kept(node, cut);
+        let mut over = newcomer(node, cut, &kept);
+        over.extend(differing(self.slots_at(), &slot_words(&node.numbers), &slot_words(&kept)));
+        over.extend(cut.relink.then_some(LINK));
+        let bitmap = |numbers: &[u16]| bitmap_words(numbers, self.groups);
+        over.extend(differing(1, &bitmap(&node.numbers), &bitmap(&kept)));
+        Change::over(node.node, over)
+    }
+
+    fn inserted(&self, node: &Step) -> Vec<u16> {
+        inserted_in_place(node)
+    }
+
+    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
+        kept_in_place(node, cut)
+    }
+}
+
+/// The slot array that names these entries, eight bytes to a word; zeros behind its end.
+fn slot_words(numbers: &[u16]) -> Vec<[u8; 8]> {
+    let mut bytes = vec![numbers.len() as u8];
+    bytes.extend(numbers.iter().map(|number| *number as u8));
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes.as_chunks().0.to_vec()
+}

@@ -1,0 +1,156 @@
+//! What an insert with splits changes: all in one step with its entry, or one node after the other.
+//!
+//! A full node of n entries is split in the middle: with the newcomer among them at once, without it step by step. The last
+//! entry of a split inner node's left half rises. Behind the last key of all, the left node keeps all it can.
+
+use super::{Change, Cut, LINK, Nodes, Parts, Run};
+use crate::costs::survey::{Step, Way};
+
+/// What a split of one node does: how many entries the left node has then, and how many the right one.
+struct Halves {
+    left: usize,
+    right: usize,
+}
+
+impl Halves {
+    /// Of so many entries of a level; `appending` behind the last key of all.
+    fn of(entries: usize, level: usize, appending: bool) -> Self {
+        // An inner node's middle entry rises: it stays on neither side.
+        let risen = usize::from(level > 0);
+        let left = if appending { entries - 1 - risen } else { entries / 2 };
+        Self { left, right: entries - left - risen }
+    }
+}
+
+/// The pointer that leads from an inner node to the node below it on the way.
+pub fn pointer(node: &Step) -> Run {
+    match node.rank.checked_sub(1) {
+        None => LINK,
+        Some(rank) => {
+            let place = u64::from(node.numbers[rank]);
+            Run::new(node.shape.payloads_at + place * node.shape.payload_step, 1)
+        }
+    }
+}
+
+/// A new root over the old one, and the root's word.
+fn new_root(parts: &Parts, way: &Way) -> [Change; 2] {
+    [parts.inner.fill(&way.inner, 1), root_word()]
+}
+
+/// The root's word becomes another.
+pub fn root_word() -> Change {
+    Change::over(0, vec![Run::new(0, 1)])
+}
+
+/// The changes of a split of all full nodes at the end of the way, in one commit with its entry: for each of them the new
+/// node and what stays in the old one, then the node that takes the last separator, or a new root.
+pub fn at_once(parts: &Parts, way: &Way) -> Vec<Change> {
+    raise(parts, way, Vec::new(), way.steps.len(), false)
+}
+
+/// The same where the leaf is not changed but copied: a new node for either half, the left neighbour's link to the copy, and
+/// the parent's pointer to it. (Inner nodes are sorted.)
+pub fn with_copied_leaf(parts: &Parts, way: &Way) -> Vec<Change> {
+    let leaf = way.leaf();
+    let halves = Halves::of(leaf.count() + 1, 0, way.last && leaf.is_behind_all());
+    let mut changes =
+        vec![parts.leaf.fill(&leaf.shape, halves.right), parts.leaf.fill(&leaf.shape, halves.left)];
+    changes.extend(way.has_left_neighbour().then(|| Change::over(0, vec![LINK])));
+    raise(parts, way, changes, way.steps.len() - 1, true)
+}
+
+/// Goes up from the last of the first `steps` steps of the way. `copied`: the first of them gets another child.
+fn raise(parts: &Parts, way: &Way, mut changes: Vec<Change>, steps: usize, mut copied: bool) -> Vec<Change> {
+    let appending = way.last && way.leaf().is_behind_all();
+    for step in way.steps[..steps].iter().rev() {
+        let nodes = parts.nodes(step.level);
+        let copied = std::mem::take(&mut copied);
+        if !step.is_full() {
+            let mut change = nodes.insert(step);
+            change.over.extend(copied.then(|| pointer(step)));
+            changes.push(change);
+            return changes;
+        }
+        changes.extend(split_with_newcomer(nodes, step, appending && step.is_behind_all(), copied));
+    }
+    changes.extend(new_root(parts, way));
+    changes
+}
+
+/// A full node's two changes when the newcomer joins it at once.
+fn split_with_newcomer(nodes: &dyn Nodes, step: &Step, appending: bool, copied: bool) -> [Change; 2] {
+    let halves = Halves::of(step.count() + 1, step.level, appending);
+    let joins = step.rank < halves.left;
+    let cut = Cut {
+        keep: halves.left - usize::from(joins),
+        join: joins.then_some(step.rank),
+        relink: step.level == 0 || (copied && step.rank == 0),
+    };
+    let mut shrink = nodes.shrink(step, cut);
+    if copied && (1..=halves.left).contains(&step.rank) {
+        shrink.over.insert(0, pointer(step));
+    }
+    [nodes.fill(&step.shape, halves.right), shrink]
+}
+
+/// The commits of a split step by step, topmost full node first, and the way to the key when they are done. `after` is
+/// the way as it was found when all was done: it names the nodes that were made.
+pub fn stepwise(parts: &Parts, way: &Way, after: &Way) -> (Vec<Vec<Change>>, Way) {
+    let mut way = way.clone();
+    let mut commits = Vec::new();
+    while way.leaf().is_full() {
+        let inner = way.steps.len() - 1;
+        let above = way.steps[..inner].iter().rev().take_while(|step| step.is_full()).count();
+        commits.push(split_one(parts, &mut way, inner - above));
+        for (step, found) in way.steps.iter_mut().rev().zip(after.steps.iter().rev()) {
+            if step.node == 0 {
+                step.node = found.node;
+            }
+        }
+    }
+    (commits, way)
+}
+
+/// Splits one full node of the way, whose parent has room.
+fn split_one(parts: &Parts, way: &mut Way, index: usize) -> Vec<Change> {
+    let inner = way.steps.len() - 1;
+    let step = &way.steps[index];
+    let nodes = parts.nodes(step.level);
+    let appending = match step.level {
+        0 => way.last && step.is_behind_all(),
+        _ => way.steps[..inner].iter().all(Step::is_behind_all),
+    };
+    let halves = Halves::of(step.count(), step.level, appending);
+    let cut = Cut { keep: halves.left, join: None, relink: step.level == 0 };
+    let mut changes = vec![nodes.fill(&step.shape, halves.right), nodes.shrink(step, cut)];
+    let goes_right = step.rank > halves.left;
+    let half = half_of(nodes, step, cut, goes_right, halves.right);
+    match index.checked_sub(1) {
+        Some(parent) => {
+            let parent = &mut way.steps[parent];
+            let nodes = parts.nodes(parent.level);
+            changes.push(nodes.insert(parent));
+            parent.numbers = nodes.inserted(parent);
+            parent.rank += usize::from(goes_right);
+        }
+        None => changes.extend(new_root(parts, way)),
+    }
+    way.steps[index] = half;
+    if index == 0 {
+        let level = way.steps[0].level + 1;
+        let rank = usize::from(goes_right);
+        way.steps.insert(0, Step { node: 0, level, numbers: vec![0], rank, shape: way.inner });
+    }
+    changes
+}
+
+/// The half of a split node that the way goes on through.
+fn half_of(nodes: &dyn Nodes, step: &Step, cut: Cut, right: bool, right_count: usize) -> Step {
+    if !right {
+        return Step { numbers: nodes.kept(step, cut), ..step.clone() };
+    }
+    let risen = usize::from(step.level > 0);
+    let numbers = (0..right_count as u16).collect();
+    Step { node: 0, numbers, rank: step.rank - cut.keep - risen, ..step.clone() }
+}

@@ -1,0 +1,115 @@
+//! Write-atomic: a change inside one node commits with one store, a change of several nodes through the redo-only log.
+//!
+//! | | words | flushes | fences |
+//! |---|---|---|---|
+//! | one node | cleared bit, fresh, guarded, over | the bit's line, lines of fresh, lines of guarded, lines of over | one for each of: cleared bit; fresh or guarded words; over |
+//! | several nodes | fresh; over and guarded three times (2 in the log) | lines of fresh; lines of records, four to a line | 2: fresh words and new nodes; the log |
+//!
+//! Where a line keeps its own order ([`LineOrder`]), a cleared bit whose guarded words all stand in its line has no flush and no
+//! fence of its own.
+//!
+//! Unused words of a node that still has home words in the unsettled log go through the log too, behind those: whether they
+//! did is seen, not computed.
+
+use super::{Bounds, Change, Parts, Price, Protocol, lines_of, offset, split, words_of};
+use crate::costs::survey::Way;
+use crate::costs::tape::Spent;
+
+/// Records of two words to a line of the log.
+pub const REDO_RECORDS_PER_LINE: u64 = 4;
+
+/// See the module's head.
+pub struct WriteAtomic;
+
+/// Write-atomic, full nodes split one by one from the top down, each in a commit of its own, before the entry is inserted.
+pub struct Stepwise;
+
+/// Write-atomic, the order of words within a line standing for a fence.
+pub struct LineOrder;
+
+/// True if the guarded words stand in the line of the valid bit, which is in the word that commits.
+fn share_a_line(change: &Change) -> bool {
+    lines_of(&[&change.guarded[..], &change.over].concat()) == lines_of(&change.over)
+}
+
+fn in_place(change: &Change, line_order: bool) -> Price {
+    let guard = u64::from(change.guard);
+    let guard_fence = if line_order && share_a_line(change) { 0 } else { guard };
+    let payload = !change.fresh.is_empty() || !change.guarded.is_empty();
+    Price {
+        node_words: guard + words_of(&change.fresh) + words_of(&change.guarded) + words_of(&change.over),
+        flushes: Bounds::exactly(
+            guard_fence + lines_of(&change.fresh) + lines_of(&change.guarded) + lines_of(&change.over),
+        ),
+        fences: guard_fence + u64::from(payload) + 1,
+        ..Price::default()
+    }
+}
+
+/// Several nodes in commit number `commit` of an operation, through the redo-only log.
+pub fn through_redo_log(changes: &[Change], commit: usize, spent: &Spent) -> Price {
+    let mut price = Price { fences: 2, ..Price::default() };
+    let mut records = 0;
+    for change in changes {
+        let touched = change.node != 0
+            && change.fresh.first().is_some_and(|run| !spent.is_direct(commit, offset(change.node, run)));
+        let logged = if touched { change.all() } else { change.in_use() };
+        if !touched {
+            price.node_words += words_of(&change.fresh);
+            price.flushes = price.flushes + Bounds::exactly(lines_of(&change.fresh));
+        }
+        records += words_of(&logged);
+        price.homes += lines_of(&logged);
+    }
+    price.node_words += records;
+    price.log_words = 2 * records;
+    price.flushes = price.flushes + Bounds::of_records(records, REDO_RECORDS_PER_LINE);
+    price
+}
+
+impl Protocol for WriteAtomic {
+    fn insert(&self, parts: &Parts, way: &Way) -> Price {
+        in_place(&parts.leaf.insert(way.leaf()), false)
+    }
+
+    fn split(&self, parts: &Parts, way: &Way, _after: &Way, spent: &Spent) -> Price {
+        through_redo_log(&split::at_once(parts, way), 0, spent)
+    }
+
+    fn delete(&self, parts: &Parts, way: &Way) -> Price {
+        in_place(&parts.leaf.remove(way.leaf()), false)
+    }
+}
+
+impl Protocol for Stepwise {
+    fn insert(&self, parts: &Parts, way: &Way) -> Price {
+        WriteAtomic.insert(parts, way)
+    }
+
+    fn split(&self, parts: &Parts, way: &Way, after: &Way, spent: &Spent) -> Price {
+        let (commits, way) = split::stepwise(parts, way, after);
+        let mut price = WriteAtomic.insert(parts, &way);
+        for (number, changes) in commits.iter().enumerate() {
+            price += through_redo_log(changes, number, spent);
+        }
+        price
+    }
+
+    fn delete(&self, parts: &Parts, way: &Way) -> Price {
+        WriteAtomic.delete(parts, way)
+    }
+}
+
+impl Protocol for LineOrder {
+    fn insert(&self, parts: &Parts, way: &Way) -> Price {
+        in_place(&parts.leaf.insert(way.leaf()), true)
+    }
+
+    fn split(&self, parts: &Parts, way: &Way, after: &Way, spent: &Spent) -> Price {
+        WriteAtomic.split(parts, way, after, spent)
+    }
+
+    fn delete(&self, parts: &Parts, way: &Way) -> Price {
+        in_place(&parts.leaf.remove(way.leaf()), true)
+    }
+}

@@ -1,0 +1,142 @@
+//! Table 2 of E. Sha, W. Jiang and others, *Towards the Design of Efficient and Consistent Index Structure with Minimal Write
+//! Activities for Non-Volatile Memory*, IEEE Transactions on Computers 67(3), 2018.
+//!
+//! Bytes, for entries of 16; N entries of a node, M in use, L nodes split. What the formulas count:
+//!
+//! * Logging is redo-only: a word is two words of log and itself (§5.2: 72 bytes for an entry and a counter). The bytes of
+//!   trees B to D are three times what changes.
+//! * A bitmap counts as the one byte that changes in row D (48 + 16 + 1 = 65), and as a word, twice, in row E (16 + (M + 2) +
+//!   16 = M + 34).
+//! * Flushes of rows B to D are of log and home: an insert of row C has one line of log and one more, the entry's line and the
+//!   counter's. The same reading gives rows B and D: the log's bytes / 64, a line, the home words' bytes / 64 and 7/8 for
+//!   a run of home words that begins anywhere in a line.
+//! * Fences: one for the log, one for the home words; two for each split node, which commits by itself. Row E adds two for
+//!   each split to the three of the insert, where the wB+-Tree paper's own table has three for the whole.
+//!
+//! Rows A (shadowing) and F (bitmap nodes throughout) of the paper's comparison have no formulas.
+
+use super::{Met, Paper};
+
+/// B, traditional B+-Tree: insert without split.
+pub fn trad_insert(met: &Met) -> Paper {
+    let moved = 2.0 * met.moved_by_insert();
+    Paper { written: 24.0 * moved + 72.0, flushes: 0.375 * moved + 3.0, fences: 2.0 }
+}
+
+/// B, traditional B+-Tree: insert with L splits.
+pub fn trad_split(met: &Met) -> Paper {
+    let insert = trad_insert(met);
+    Paper {
+        written: met.l * (36.0 * met.n + 144.0) + insert.written,
+        flushes: met.l * (9.0 * met.n / 16.0 + 6.675) + insert.flushes,
+        fences: 2.0 + 2.0 * met.l,
+    }
+}
+
+/// B, traditional B+-Tree: delete without merge. The paper moves M / 2 entries here, one half more than stay on average.
+pub fn trad_delete(met: &Met) -> Paper {
+    let moved = met.moved.map_or(met.m, |moved| 2.0 * moved);
+    Paper { written: 24.0 * moved + 24.0, flushes: 0.375 * moved + 2.25, fences: 2.0 }
+}
+
+/// C, leaves with a counter: insert without split.
+pub fn cnt_insert(_met: &Met) -> Paper {
+    Paper { written: 72.0, flushes: 4.0, fences: 2.0 }
+}
+
+/// C, leaves with a counter: insert with L splits.
+pub fn cnt_split(met: &Met) -> Paper {
+    Paper {
+        written: met.l * (24.0 * met.n + 144.0) + 72.0,
+        flushes: met.l * (0.375 * met.n + 7.5) + 4.0,
+        fences: 2.0 + 2.0 * met.l,
+    }
+}
+
+/// C, leaves with a counter: delete without merge. The last entry fills the hole (unless it is the one that leaves), the
+/// counter changes.
+pub fn cnt_delete(met: &Met) -> Paper {
+    Paper { written: 48.0 * met.moved.unwrap_or(1.0) + 24.0, flushes: 4.0, fences: 2.0 }
+}
+
+/// D, leaves with a bitmap: insert without split.
+pub fn bmp_insert(_met: &Met) -> Paper {
+    Paper { written: 65.0, flushes: 4.0, fences: 2.0 }
+}
+
+/// D, leaves with a bitmap: insert with L splits.
+pub fn bmp_split(met: &Met) -> Paper {
+    Paper {
+        written: met.l * (99.0 * met.n / 4.0 + 113.0) + 65.0,
+        flushes: met.l * (99.0 * met.n / 256.0 + 6.25) + 4.0,
+        fences: 2.0 + 2.0 * met.l,
+    }
+}
+
+/// D, leaves with a bitmap: delete without merge.
+pub fn bmp_delete(_met: &Met) -> Paper {
+    Paper { written: 17.0, flushes: 3.0, fences: 2.0 }
+}
+
+/// E, wB+-Tree: insert without split.
+pub fn wb_insert(met: &Met) -> Paper {
+    Paper { written: met.m + 34.0, flushes: met.m / 64.0 + 97.0 / 32.0, fences: 3.0 }
+}
+
+/// E, wB+-Tree: insert with L splits.
+pub fn wb_split(met: &Met) -> Paper {
+    Paper {
+        written: met.l * (10.0 * met.n + 78.0) + met.m + 34.0,
+        flushes: met.l * (19.0 * met.n / 128.0 + 233.0 / 128.0) + met.m / 64.0 + 109.0 / 32.0,
+        fences: 3.0 + 2.0 * met.l,
+    }
+}
+
+/// E, wB+-Tree: delete without merge.
+pub fn wb_delete(met: &Met) -> Paper {
+    Paper { written: met.m + 16.0, flushes: met.m / 64.0 + 2.0, fences: 3.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wbtree2015;
+    use super::*;
+
+    fn at(l: f64) -> Met {
+        Met { n: 31.0, m: 21.0, l, ..Met::default() }
+    }
+
+    fn is(paper: Paper, written: f64, flushes: f64, fences: f64) {
+        assert_eq!(paper, Paper { written, flushes, fences });
+    }
+
+    #[test]
+    fn the_rows_at_31_entries_21_in_use() {
+        is(trad_insert(&at(0.0)), 576.0, 10.875, 2.0);
+        is(trad_split(&at(1.0)), 1836.0, 34.9875, 4.0);
+        is(trad_delete(&at(0.0)), 528.0, 10.125, 2.0);
+        is(cnt_insert(&at(0.0)), 72.0, 4.0, 2.0);
+        is(cnt_split(&at(1.0)), 960.0, 23.125, 4.0);
+        is(cnt_delete(&at(0.0)), 72.0, 4.0, 2.0);
+        is(bmp_insert(&at(0.0)), 65.0, 4.0, 2.0);
+        is(bmp_split(&at(1.0)), 945.25, 22.238_281_25, 4.0);
+        is(bmp_delete(&at(0.0)), 17.0, 3.0, 2.0);
+        is(wb_insert(&at(0.0)), 55.0, 3.359_375, 3.0);
+        is(wb_split(&at(2.0)), 831.0, 16.578_125, 7.0);
+        is(wb_delete(&at(0.0)), 37.0, 2.328_125, 3.0);
+    }
+
+    #[test]
+    fn both_papers_agree_on_a_wbtree_without_splits_and_differ_on_its_splits() {
+        let met = Met { n: 29.0, ..at(1.0) };
+        for (bytes, words) in [
+            (wb_insert(&met), wbtree2015::wbtree_insert(&met)),
+            (wb_delete(&met), wbtree2015::wbtree_delete(&met)),
+        ] {
+            assert_eq!(bytes, Paper { written: 8.0 * words.written, ..words });
+        }
+        let (bytes, words) = (wb_split(&met), wbtree2015::wbtree_split(&met));
+        assert_eq!(8.0 * words.written - bytes.written, 32.0, "8.25 words against 34 bytes");
+        assert_eq!((words.fences, bytes.fences), (3.0, 5.0));
+    }
+}

@@ -1,0 +1,256 @@
+//! The measuring: a bulk-loaded tree, operations one by one, each surveyed, priced, carried out, counted and judged.
+//!
+//! Inserts without split and deletes without merge run on leaves loaded to the fill factor asked for; inserts with splits on
+//! full leaves. Keys are random, so they come at ranks that are uniform over a leaf.
+
+use pmem::observed::{Category, Counts};
+
+use super::Options;
+use super::engines::{Claims, Engine};
+use super::formulas::ours::Price;
+use super::formulas::{Claim, Met};
+use super::judge::{self, Observation};
+use super::report::{Row, Rows};
+use super::subject::{Plan, Subject};
+use super::survey::Way;
+use super::tape::Spent;
+use crate::Error;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// An insert into a leaf with room.
+    Insert,
+    /// An insert that splits.
+    InsertWithSplits,
+    /// A delete that leaves enough.
+    Delete,
+}
+
+impl Operation {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::InsertWithSplits => "insert with splits",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// What a paper says of it.
+    pub fn claim(self, claims: &Claims) -> &Claim {
+        match self {
+            Self::Insert => &claims.insert,
+            Self::InsertWithSplits => &claims.split,
+            Self::Delete => &claims.delete,
+        }
+    }
+}
+
+/// What an operation was counted to cost, within the lines that our prices are drawn in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Words stored into nodes.
+    pub node_words: u64,
+    /// Words of the log's records.
+    pub log_words: u64,
+    /// Lines flushed of nodes and records.
+    pub flushes: u64,
+    /// Home lines flushed.
+    pub homes: u64,
+    /// Fences.
+    pub fences: u64,
+}
+
+impl Tally {
+    /// Takes it from the counts.
+    pub fn of(counts: &Counts) -> Self {
+        let [node, log, home] = [Category::Node, Category::Log, Category::Home].map(|part| counts.part(part));
+        Self {
+            node_words: node.words,
+            log_words: log.words,
+            flushes: node.flushes + log.flushes,
+            homes: home.flushes,
+            fences: node.fences_total() + log.fences_total() + home.fences_total(),
+        }
+    }
+
+    /// Words of all kinds.
+    pub fn words(&self) -> u64 {
+        self.node_words + self.log_words
+    }
+}
+
+/// Keys, in the order in which they are used.
+struct Keys {
+    loaded: Vec<u64>,
+    random: fastrand::Rng,
+}
+
+impl Keys {
+    fn new(count: u64, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut loaded: Vec<u64> = (0..count).map(|_| random.u64(..)).collect();
+        loaded.sort_unstable();
+        loaded.dedup();
+        Self { loaded, random }
+    }
+
+    /// One that is not in the tree (or so unlikely that the insert would find it).
+    fn fresh(&mut self) -> u64 {
+        self.random.u64(..)
+    }
+
+    /// One that was loaded; taken out.
+    fn take_loaded(&mut self) -> u64 {
+        let index = self.random.usize(..self.loaded.len());
+        self.loaded.swap_remove(index)
+    }
+}
+
+/// Measures an engine with nodes of so many lines and entries of so many bytes.
+///
+/// # Errors
+/// What the tree says; `Wrong` if it answers wrongly.
+pub fn measure(engine: &Engine, lines: u64, entry_bytes: u64, options: &Options) -> Result<Vec<Row>, Error> {
+    let mut bench = Bench::new(engine, lines, entry_bytes, options);
+    bench.inserts(options.fill, Operation::Insert)?;
+    bench.inserts(1.0, Operation::InsertWithSplits)?;
+    bench.deletes(options.fill)?;
+    Ok(bench.rows.finish())
+}
+
+struct Bench<'a> {
+    engine: &'a Engine,
+    claims: Option<Claims>,
+    plan: Plan,
+    seed: u64,
+    /// Most entries of a leaf.
+    capacity: u64,
+    keys: u64,
+    rows: Rows,
+}
+
+impl<'a> Bench<'a> {
+    fn new(engine: &'a Engine, node_lines: u64, entry_bytes: u64, options: &Options) -> Self {
+        let plan = Plan { node_lines, entry_bytes, capacity: 0 };
+        let capacity = engine.leaf_capacity(plan) as u64;
+        // Enough leaves that inner nodes of all sizes fill up and split.
+        let keys = options.keys.unwrap_or(capacity * 400);
+        let claims = engine.claims(entry_bytes);
+        let rows = Rows::new(engine.about, plan, capacity, claims);
+        Self { engine, claims, plan, seed: options.seed, capacity, keys, rows }
+    }
+
+    /// A loaded tree, and its keys.
+    fn loaded(&self, fill: f64) -> Result<(Box<dyn Subject>, Keys), Error> {
+        let keys = Keys::new(self.keys, self.seed);
+        let leaves = self.keys / ((self.capacity as f64 * fill) as u64).max(1) + 1;
+        // Twice the leaves, inner nodes, copies, and chunks that are opened ahead.
+        let capacity = leaves * self.plan.node_lines * pmem::LINE * 4 + (16 << 20);
+        let mut subject = self.engine.make(Plan { capacity, ..self.plan })?;
+        subject.bulk_load(&keys.loaded, fill)?;
+        subject.take();
+        Ok((subject, keys))
+    }
+
+    /// Inserts into leaves loaded to `fill`; rows are made of those that are `wanted`, all are judged.
+    fn inserts(&mut self, fill: f64, wanted: Operation) -> Result<(), Error> {
+        let (mut subject, mut keys) = self.loaded(fill)?;
+        let operations = match wanted {
+            Operation::InsertWithSplits => self.keys / self.capacity * 2,
+            _ => self.keys / 10,
+        };
+        for _ in 0..operations.max(1) {
+            let (key, value) = (keys.fresh(), keys.fresh());
+            let way = subject.way(key)?;
+            if way.hit {
+                continue;
+            }
+            if subject.put(key, value)? {
+                return Err(self.wrong("a new key was called an old one"));
+            }
+            let spent = subject.take();
+            let levels = way.full_levels();
+            let operation = if levels == 0 { Operation::Insert } else { Operation::InsertWithSplits };
+            let price = match operation {
+                Operation::Insert => self.engine.parts.insert(&way),
+                _ => self.engine.parts.split(&way, &subject.way(key)?, &spent),
+            };
+            self.note(operation, levels, wanted, &way, price, &spent);
+        }
+        Ok(())
+    }
+
+    /// Deletes from leaves loaded to `fill`, as long as they stay full enough not to be joined.
+    fn deletes(&mut self, fill: f64) -> Result<(), Error> {
+        let (mut subject, mut keys) = self.loaded(fill)?;
+        for _ in 0..(self.keys / 10).max(1) {
+            let key = keys.take_loaded();
+            let way = subject.way(key)?;
+            if !way.hit || way.leaf().count() - 1 <= way.leaf().shape.capacity / 4 {
+                continue;
+            }
+            if !subject.delete(key)? {
+                return Err(self.wrong("a loaded key was not there to be deleted"));
+            }
+            let spent = subject.take();
+            let price = self.engine.parts.delete(&way);
+            self.note(Operation::Delete, 0, Operation::Delete, &way, price, &spent);
+        }
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        operation: Operation,
+        levels: usize,
+        wanted: Operation,
+        way: &Way,
+        price: Price,
+        spent: &Spent,
+    ) {
+        let observation = Observation {
+            operation,
+            met: self.met(operation, levels, way),
+            tally: Tally::of(&spent.counts),
+            price,
+            awaits_homes: self.engine.parts.protocol.awaits_homes(),
+        };
+        let problems = judge::problems(&observation, self.claims.as_ref());
+        self.rows.note(&observation, levels, operation == wanted, &spent.counts, problems);
+    }
+
+    /// What the papers' formulas are evaluated at for this operation.
+    fn met(&self, operation: Operation, levels: usize, way: &Way) -> Met {
+        let leaf = way.leaf();
+        let m = match operation {
+            Operation::InsertWithSplits => way.count_above_splits(),
+            _ => leaf.count(),
+        };
+        let moved = match (self.engine.about.leaf, operation) {
+            ("sorted", Operation::Insert) => Some(leaf.count() - leaf.rank),
+            ("sorted", Operation::Delete) => Some(leaf.count() - 1 - leaf.rank),
+            ("counter", Operation::Delete) => {
+                Some(usize::from(usize::from(leaf.numbers[leaf.rank]) + 1 < leaf.count()))
+            }
+            _ => None,
+        };
+        let pointers = 1 + usize::from(way.steps.len() > 1 && way.has_left_neighbour());
+        Met {
+            n: self.capacity as f64,
+            m: m as f64,
+            l: levels as f64,
+            moved: moved.map(|moved| moved as f64),
+            pointers: Some(pointers as f64),
+        }
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        Error::Wrong {
+            who: format!("{} of {} lines", self.engine.about.name, self.plan.node_lines),
+            what: what.to_owned(),
+        }
+    }
+}

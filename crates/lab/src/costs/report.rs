@@ -1,0 +1,311 @@
+//! The report: a row for each engine, node size, operation and number of levels split.
+
+use std::collections::BTreeMap;
+
+use pmem::observed::{Category, Counts};
+
+use tree::roster::About;
+
+use super::engines::{Claims, Source};
+use super::formulas::Met;
+use super::judge::Observation;
+use super::measure::Operation;
+use super::subject::Plan;
+
+/// Sentences kept of a row's problems.
+const PROBLEMS_MAX: usize = 3;
+
+/// Mean, least and most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Least.
+    pub min: u64,
+    /// Most.
+    pub max: u64,
+}
+
+/// Numbers to be spread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Series {
+    count: u64,
+    sum: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Series {
+    fn push(&mut self, number: u64) {
+        self.min = if self.count == 0 { number } else { self.min.min(number) };
+        self.max = self.max.max(number);
+        self.sum += number;
+        self.count += 1;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum as f64 / self.count.max(1) as f64
+    }
+
+    fn spread(&self) -> Spread {
+        Spread { mean: self.mean(), min: self.min, max: self.max }
+    }
+}
+
+/// One of N_w, N_clf and N_mf.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Metric {
+    /// As counted.
+    pub measured: Spread,
+    /// Our own prices' mean: for flushes the least and the most.
+    pub ours: [f64; 2],
+    /// The paper's value at the mean m, in words.
+    pub paper: Option<f64>,
+    /// Measured mean less the paper's value.
+    pub difference: Option<f64>,
+}
+
+/// What belongs to one category.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Part {
+    /// Words.
+    pub words: Spread,
+    /// Bytes whose value changed.
+    pub bytes_changed: Spread,
+    /// Flushes.
+    pub flushes: Spread,
+    /// Fences.
+    pub fences: Spread,
+}
+
+/// One operation of one engine.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// Engine.
+    pub engine: &'static str,
+    /// Leaf layout, inner layout, discipline.
+    pub made_of: String,
+    /// Lines of a node.
+    pub node_lines: u64,
+    /// Bytes of an entry of a leaf.
+    pub entry_bytes: u64,
+    /// Most entries of a leaf.
+    pub entries_max: u64,
+    /// What was done.
+    pub operation: Operation,
+    /// Levels of nodes that were split.
+    pub split_levels: usize,
+    /// How often.
+    pub operations: u64,
+    /// Mean of m: entries of the leaf, or of the node that takes the last separator of a split.
+    pub entries: f64,
+    /// N_w in words of 8 bytes.
+    pub words: Metric,
+    /// Bytes of nodes and records whose value changed with those words.
+    pub bytes_changed: Spread,
+    /// N_clf.
+    pub flushes: Metric,
+    /// N_mf.
+    pub fences: Metric,
+    /// Where the paper's formula is found.
+    pub source: Option<Source>,
+    /// The paper's value at the ranks that were met, in words: what the means have to equal where it is exact.
+    pub paper_words_met: Option<f64>,
+    /// Where the paper draws its line otherwise.
+    pub note: &'static str,
+    /// The operation waits for its home lines: they are among the flushes.
+    pub awaits_homes: bool,
+    /// By category; one that nothing was for is left out.
+    pub parts: BTreeMap<&'static str, Part>,
+    /// Operations that did not cost what they should.
+    pub failures: u64,
+    /// What was wrong, the first few.
+    pub problems: Vec<String>,
+}
+
+/// Collects rows.
+pub struct Rows {
+    about: &'static About,
+    plan: Plan,
+    capacity: u64,
+    claims: Option<Claims>,
+    groups: BTreeMap<(Operation, usize), Group>,
+    /// Operations that make no row, but were judged.
+    stray_failures: u64,
+    stray_problems: Vec<String>,
+}
+
+#[derive(Default)]
+struct Group {
+    entries: Series,
+    words: Series,
+    bytes_changed: Series,
+    flushes: Series,
+    fences: Series,
+    ours_words: Series,
+    ours_flushes: [Series; 2],
+    ours_fences: Series,
+    paper_words: f64,
+    awaits_homes: bool,
+    parts: BTreeMap<Category, [Series; 4]>,
+    failures: u64,
+    problems: Vec<String>,
+}
+
+impl Rows {
+    /// None yet.
+    pub fn new(about: &'static About, plan: Plan, capacity: u64, claims: Option<Claims>) -> Self {
+        Self {
+            about,
+            plan,
+            capacity,
+            claims,
+            groups: BTreeMap::new(),
+            stray_failures: 0,
+            stray_problems: Vec::new(),
+        }
+    }
+
+    /// Adds an operation; one that is not `wanted` only with what is wrong with it.
+    pub fn note(
+        &mut self,
+        seen: &Observation,
+        levels: usize,
+        wanted: bool,
+        counts: &Counts,
+        problems: Vec<String>,
+    ) {
+        let describe = |problem: String| {
+            format!("{} with m = {} and {levels} levels split: {problem}", seen.operation.name(), seen.met.m)
+        };
+        let failed = u64::from(!problems.is_empty());
+        let mut problems = problems.into_iter().map(describe);
+        if !wanted {
+            self.stray_failures += failed;
+            let room = PROBLEMS_MAX.saturating_sub(self.stray_problems.len());
+            self.stray_problems.extend(problems.by_ref().take(room));
+            return;
+        }
+        let group = self.groups.entry((seen.operation, levels)).or_default();
+        group.failures += failed;
+        let room = PROBLEMS_MAX.saturating_sub(group.problems.len());
+        group.problems.extend(problems.take(room));
+        group.add(seen, counts);
+        if let Some(claims) = &self.claims {
+            group.paper_words += (seen.operation.claim(claims).formula)(&seen.met).written;
+        }
+    }
+
+    /// The rows.
+    pub fn finish(mut self) -> Vec<Row> {
+        let groups = std::mem::take(&mut self.groups);
+        let row = |((operation, levels), group)| self.row(operation, levels, group);
+        let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
+        if let Some(first) = rows.first_mut() {
+            first.failures += self.stray_failures;
+            first.problems.append(&mut self.stray_problems);
+        }
+        rows
+    }
+
+    fn row(&self, operation: Operation, levels: usize, group: Group) -> Row {
+        let operations = group.words.count;
+        let m = group.entries.mean();
+        let met = Met { n: self.capacity as f64, m, l: levels as f64, ..Met::default() };
+        let claims = self.claims.as_ref();
+        let claim = claims.map(|claims| operation.claim(claims));
+        let paper = claim.map(|claim| (claim.formula)(&met));
+        let source = claims.map(|claims| claims.source);
+        let bytes = if source == Some(Source::Vlab2018) { 8.0 } else { 1.0 };
+        let metric = |measured: Series, ours: [Series; 2], paper: Option<f64>| Metric {
+            measured: measured.spread(),
+            ours: ours.map(|series| series.mean()),
+            paper,
+            difference: paper.map(|paper| measured.mean() - paper),
+        };
+        let about = self.about;
+        Row {
+            engine: about.name,
+            made_of: format!("{} / {} / {}", about.leaf, about.inner, about.discipline),
+            node_lines: self.plan.node_lines,
+            entry_bytes: self.plan.entry_bytes,
+            entries_max: self.capacity,
+            operation,
+            split_levels: levels,
+            operations,
+            entries: m,
+            words: metric(group.words, [group.ours_words; 2], paper.map(|paper| paper.written / bytes)),
+            bytes_changed: group.bytes_changed.spread(),
+            flushes: metric(group.flushes, group.ours_flushes, paper.map(|paper| paper.flushes)),
+            fences: metric(group.fences, [group.ours_fences; 2], paper.map(|paper| paper.fences)),
+            source,
+            paper_words_met: source.map(|_| group.paper_words / bytes / operations as f64),
+            note: claim.map_or("", |claim| claim.note),
+            awaits_homes: group.awaits_homes,
+            parts: group.parts(),
+            failures: group.failures,
+            problems: group.problems,
+        }
+    }
+}
+
+impl Group {
+    fn add(&mut self, seen: &Observation, counts: &Counts) {
+        let (price, bounds) = (&seen.price, seen.flush_bounds());
+        self.entries.push(seen.met.m as u64);
+        self.words.push(seen.tally.words());
+        self.bytes_changed.push(counts.part(Category::Node).bytes + counts.part(Category::Log).bytes);
+        self.flushes.push(seen.flushes());
+        self.fences.push(seen.tally.fences);
+        self.ours_words.push(price.node_words + price.log_words);
+        self.ours_flushes[0].push(bounds.least);
+        self.ours_flushes[1].push(bounds.most);
+        self.ours_fences.push(price.fences);
+        self.awaits_homes = seen.awaits_homes;
+        for category in Category::ALL {
+            let part = counts.part(category);
+            let numbers = [part.words, part.bytes, part.flushes, part.fences_total()];
+            let series = self.parts.entry(category).or_default();
+            series.iter_mut().zip(numbers).for_each(|(series, number)| series.push(number));
+        }
+    }
+
+    /// By category.
+    fn parts(&self) -> BTreeMap<&'static str, Part> {
+        let some = |(_, series): &(&Category, &[Series; 4])| series.iter().any(|series| series.sum > 0);
+        let part = |(category, series): (&Category, &[Series; 4])| {
+            let [words, bytes_changed, flushes, fences] = series.map(|series| series.spread());
+            (category.name(), Part { words, bytes_changed, flushes, fences })
+        };
+        self.parts.iter().filter(some).map(part).collect()
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Fill factor of leaves for inserts without split and for deletes.
+    pub fill: f64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Operations judged in rows.
+    pub operations: u64,
+    /// Operations that did not cost what they should.
+    pub failures: u64,
+}
+
+impl Report {
+    /// Of these rows.
+    pub fn new(fill: f64, seed: u64, rows: Vec<Row>) -> Self {
+        let operations = rows.iter().map(|row| row.operations).sum();
+        let failures = rows.iter().map(|row| row.failures).sum();
+        Self { fill, seed, rows, operations, failures }
+    }
+
+    /// True if every operation cost what it should.
+    pub fn is_good(&self) -> bool {
+        self.failures == 0 && self.operations > 0
+    }
+}

@@ -1,0 +1,122 @@
+//! A tree on memory that counts.
+
+use std::sync::Arc;
+
+use pmem::{Durability, Error, Geometry, Memory, Observed};
+use tree::discipline::Discipline;
+use tree::layout::{Layout, Layouts};
+use tree::roster::{self, About, ByteStrings, Visitor};
+use tree::shape::{OrderWords, Shape};
+use tree::{Inline, Schema, Tree, TreeOptions, Words};
+
+use super::survey::{self, Way};
+use super::tape::{Deaf, Spent, Tape};
+use super::values::Numbered;
+
+/// A tree of 64-bit keys whose every store, flush and fence is counted.
+pub trait Subject {
+    /// Loads ascending keys, leaves filled to `fill`.
+    fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()>;
+    /// Stores a key, with a value made from a number; true if it was there.
+    fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool>;
+    /// Removes a key; true if it was there.
+    fn delete(&mut self, key: u64) -> pmem::Result<bool>;
+    /// The way to a key, as the tree is now.
+    fn way(&self, key: u64) -> pmem::Result<Way>;
+    /// What was done since the last time.
+    fn take(&mut self) -> Spent;
+}
+
+struct Counted<S: Schema, L: Layouts, D: Discipline> {
+    tree: Tree<Observed, S, L, D>,
+    tape: Arc<Tape>,
+    quiet: Observed,
+}
+
+impl<S: Numbered, L: Layouts, D: Discipline> Subject for Counted<S, L, D> {
+    fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()> {
+        let values: Vec<_> = keys.iter().map(|key| S::value(*key)).collect();
+        self.tree.bulk_load(keys.iter().zip(values.iter().map(S::borrow_value)), fill).map(drop)
+    }
+
+    fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool> {
+        self.tree.put(&key, S::borrow_value(&S::value(number)))
+    }
+
+    fn delete(&mut self, key: u64) -> pmem::Result<bool> {
+        self.tree.delete(&key)
+    }
+
+    fn way(&self, key: u64) -> pmem::Result<Way> {
+        let root = self.tree.region().root()?;
+        survey::way::<_, L>(&self.quiet, self.tree.leaf_shape(), self.tree.inner_shape(), root, key)
+            .ok_or(Error::Corrupt { what: "way from the root", at: root })
+    }
+
+    fn take(&mut self) -> Spent {
+        self.tape.take()
+    }
+}
+
+/// A tree to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Lines of a node.
+    pub node_lines: u64,
+    /// Bytes of an entry of a leaf: one of [`ENTRY_BYTES`]; more than 16 only in trees of large nodes.
+    pub entry_bytes: u64,
+    /// Bytes of memory.
+    pub capacity: u64,
+}
+
+/// Sizes of an entry that can be measured.
+pub const ENTRY_BYTES: [u64; 4] = [16, 32, 64, 128];
+
+impl Plan {
+    fn make<S: Numbered, L: Layouts, D: Discipline>(self, name: &str) -> pmem::Result<Box<dyn Subject>> {
+        let tape = Arc::new(Tape::default());
+        let memory = Memory::new(self.capacity, 0);
+        let quiet = Observed::new(Arc::clone(&memory), Arc::new(Deaf));
+        let medium = Observed::new(memory, Arc::clone(&tape) as Arc<_>);
+        let log_records = roster::log_records::<D>(self.node_lines);
+        let options = TreeOptions {
+            geometry: Geometry { log_records, ..Geometry::default() },
+            ..TreeOptions::new(name, self.node_lines, Durability::Power)
+        };
+        let tree = Tree::<_, S, L, D>::create(medium, &options)?;
+        Ok(Box::new(Counted { tree, tape, quiet }))
+    }
+}
+
+impl Visitor for Plan {
+    type Out = pmem::Result<Box<dyn Subject>>;
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+        if const { is_large::<L>() } {
+            match self.entry_bytes {
+                Inline::<2>::ENTRY_BYTES => return self.make::<Inline<2>, L, D>(about.name),
+                Inline::<6>::ENTRY_BYTES => return self.make::<Inline<6>, L, D>(about.name),
+                Inline::<14>::ENTRY_BYTES => return self.make::<Inline<14>, L, D>(about.name),
+                _ => {}
+            }
+        }
+        self.make::<Words, L, D>(about.name)
+    }
+}
+
+/// True for layouts of nodes with several groups of entries.
+const fn is_large<L: Layouts>() -> bool {
+    <L::Words as OrderWords>::LEN > 8
+}
+
+/// Asks for the shape of leaves of this plan.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafShape(pub Plan);
+
+impl Visitor for LeafShape {
+    type Out = Shape;
+
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Shape {
+        L::Leaf::shape(self.0.node_lines, 1, self.0.entry_bytes as usize / 8 - 1)
+    }
+}
