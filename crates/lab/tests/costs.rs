@@ -1,7 +1,7 @@
 //! `lab costs` on small trees: every operation of every engine costs its price, and a price that is wrong is found out.
 
 use lab::costs::engines::Engine;
-use lab::costs::report::Report;
+use lab::costs::report::{Others, Report};
 use lab::costs::{Options, measure};
 
 fn small() -> Options {
@@ -10,7 +10,8 @@ fn small() -> Options {
 
 /// The report of an engine as it is, or with other parts than its own.
 fn report(engine: &Engine, lines: u64, bytes: u64, options: &Options) -> Report {
-    Report::new(options.fill, options.seed, measure::measure(engine, lines, bytes, options).unwrap())
+    let (rows, others) = measure::measure(engine, lines, bytes, options).unwrap();
+    Report::new(options.fill, options.seed, rows, others)
 }
 
 #[test]
@@ -64,8 +65,16 @@ fn an_engine_at_another_ones_price_is_found_out() {
 }
 
 #[test]
-fn a_report_without_an_operation_is_not_good() {
-    assert!(!Report::new(0.7, 1, Vec::new()).is_good());
+fn a_report_without_a_row_or_with_a_failure_in_none_is_not_good() {
+    assert!(!Report::new(0.7, 1, Vec::new(), Others::default()).is_good());
+    let engine = Engine::named(&["wbtree-slot".to_owned()]).unwrap().remove(0);
+    let rows = report(&engine, 2, 16, &small()).rows;
+    let others = Others { operations: 1, failures: 1, problems: vec!["2 fences".to_owned()] };
+    let report = Report::new(0.7, 1, rows, others);
+    assert!(
+        !report.is_good() && report.to_string().contains("in no row (1 operations): 2 fences"),
+        "{report}"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::engines::{Claims, Engine};
 use super::formulas::ours::Price;
 use super::formulas::{Claim, Met};
 use super::judge::{self, Observation};
-use super::report::{Row, Rows};
+use super::report::{Others, Row, Rows};
 use super::subject::{Plan, Subject};
 use super::survey::Way;
 use super::tape::Spent;
@@ -113,7 +113,12 @@ impl Keys {
 ///
 /// # Errors
 /// What the tree says; `Wrong` if it answers wrongly.
-pub fn measure(engine: &Engine, lines: u64, entry_bytes: u64, options: &Options) -> Result<Vec<Row>, Error> {
+pub fn measure(
+    engine: &Engine,
+    lines: u64,
+    entry_bytes: u64,
+    options: &Options,
+) -> Result<(Vec<Row>, Others), Error> {
     let mut bench = Bench::new(engine, lines, entry_bytes, options);
     bench.inserts(options.fill, Operation::Insert)?;
     bench.inserts(1.0, Operation::InsertWithSplits)?;

@@ -4,7 +4,7 @@
 //! * [`formulas`]: the papers' formulas, and our own prices: exact for each operation.
 //! * [`subject`], [`tape`], [`survey`]: a tree on memory that counts; what an operation did; what it was about to meet.
 //! * [`measure`], [`judge`]: operations one by one, each priced before it is counted, and held against both.
-//! * [`report`], [`print`]: the table, as data and as people read it.
+//! * [`report`], [`mod@print`]: the table, as data and as people read it.
 //! * [`categories`]: bytes by what they are for, as VLAB's figure 6a has them.
 //! * [`values`]: values from numbers, of one word and of several.
 //!
@@ -23,7 +23,7 @@ pub mod survey;
 pub mod tape;
 pub mod values;
 
-use report::Report;
+use report::{Others, Report};
 
 use crate::Error;
 
@@ -62,14 +62,16 @@ impl Default for Options {
 /// # Errors
 /// `UnknownTree`; what a tree says; `Wrong` if one answers wrongly.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
-    let mut rows = Vec::new();
+    let (mut rows, mut others) = (Vec::new(), Others::default());
     for engine in engines::Engine::named(&options.trees)? {
         for lines in engine.node_lines(&options.node_lines) {
             for bytes in engine.entry_bytes(&options.entry_bytes) {
                 progress(&format!("{}, {lines} lines, entries of {bytes} bytes", engine.about.name));
-                rows.extend(measure::measure(&engine, lines, bytes, options)?);
+                let measured = measure::measure(&engine, lines, bytes, options)?;
+                rows.extend(measured.0);
+                others.merge(measured.1);
             }
         }
     }
-    Ok(Report::new(options.fill, options.seed, rows))
+    Ok(Report::new(options.fill, options.seed, rows, others))
 }

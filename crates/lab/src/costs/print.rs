@@ -26,6 +26,9 @@ impl fmt::Display for Report {
             writeln!(f, "{row}")?;
         }
         print_notes(f, &self.rows)?;
+        for problem in &self.others.problems {
+            writeln!(f, "NOT GOOD, in no row ({} operations): {problem}", self.others.failures)?;
+        }
         let verdict = if self.is_good() { "good" } else { "NOT GOOD" };
         write!(f, "\n{verdict}: {} operations, {} of them not at their price", self.operations, self.failures)
     }

@@ -130,9 +130,34 @@ pub struct Rows {
     capacity: u64,
     claims: Option<Claims>,
     groups: BTreeMap<(Operation, usize), Group>,
-    /// Operations that make no row, but were judged.
-    stray_failures: u64,
-    stray_problems: Vec<String>,
+    others: Others,
+}
+
+/// Operations that were judged but belong in no row: splits while leaves were to have room, and inserts without one while
+/// they were to be full.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Others {
+    /// How many.
+    pub operations: u64,
+    /// Those that did not cost what they should.
+    pub failures: u64,
+    /// What was wrong, the first few.
+    pub problems: Vec<String>,
+}
+
+impl Others {
+    /// Adds what was seen elsewhere.
+    pub fn merge(&mut self, more: Self) {
+        self.operations += more.operations;
+        self.failures += more.failures;
+        keep_some(&mut self.problems, more.problems.into_iter());
+    }
+}
+
+/// Keeps the first few sentences.
+fn keep_some(kept: &mut Vec<String>, more: impl Iterator<Item = String>) {
+    let room = PROBLEMS_MAX.saturating_sub(kept.len());
+    kept.extend(more.take(room));
 }
 
 #[derive(Default)]
@@ -155,15 +180,7 @@ struct Group {
 impl Rows {
     /// None yet.
     pub fn new(about: &'static About, plan: Plan, capacity: u64, claims: Option<Claims>) -> Self {
-        Self {
-            about,
-            plan,
-            capacity,
-            claims,
-            groups: BTreeMap::new(),
-            stray_failures: 0,
-            stray_problems: Vec::new(),
-        }
+        Self { about, plan, capacity, claims, groups: BTreeMap::new(), others: Others::default() }
     }
 
     /// Adds an operation; one that is not `wanted` only with what is wrong with it.
@@ -178,34 +195,27 @@ impl Rows {
         let describe = |problem: String| {
             format!("{} with m = {} and {levels} levels split: {problem}", seen.operation.name(), seen.met.m)
         };
-        let failed = u64::from(!problems.is_empty());
-        let mut problems = problems.into_iter().map(describe);
+        let failures = u64::from(!problems.is_empty());
+        let problems = problems.into_iter().map(describe);
         if !wanted {
-            self.stray_failures += failed;
-            let room = PROBLEMS_MAX.saturating_sub(self.stray_problems.len());
-            self.stray_problems.extend(problems.by_ref().take(room));
+            self.others.merge(Others { operations: 1, failures, problems: problems.collect() });
             return;
         }
         let group = self.groups.entry((seen.operation, levels)).or_default();
-        group.failures += failed;
-        let room = PROBLEMS_MAX.saturating_sub(group.problems.len());
-        group.problems.extend(problems.take(room));
+        group.failures += failures;
+        keep_some(&mut group.problems, problems);
         group.add(seen, counts);
         if let Some(claims) = &self.claims {
             group.paper_words += (seen.operation.claim(claims).formula)(&seen.met).written;
         }
     }
 
-    /// The rows.
-    pub fn finish(mut self) -> Vec<Row> {
+    /// The rows, and what belongs in none.
+    pub fn finish(mut self) -> (Vec<Row>, Others) {
         let groups = std::mem::take(&mut self.groups);
         let row = |((operation, levels), group)| self.row(operation, levels, group);
-        let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
-        if let Some(first) = rows.first_mut() {
-            first.failures += self.stray_failures;
-            first.problems.append(&mut self.stray_problems);
-        }
-        rows
+        let rows = groups.into_iter().map(row).collect();
+        (rows, self.others)
     }
 
     fn row(&self, operation: Operation, levels: usize, group: Group) -> Row {
@@ -290,22 +300,24 @@ pub struct Report {
     pub seed: u64,
     /// The rows.
     pub rows: Vec<Row>,
-    /// Operations judged in rows.
+    /// Operations in no row.
+    pub others: Others,
+    /// Operations judged.
     pub operations: u64,
     /// Operations that did not cost what they should.
     pub failures: u64,
 }
 
 impl Report {
-    /// Of these rows.
-    pub fn new(fill: f64, seed: u64, rows: Vec<Row>) -> Self {
-        let operations = rows.iter().map(|row| row.operations).sum();
-        let failures = rows.iter().map(|row| row.failures).sum();
-        Self { fill, seed, rows, operations, failures }
+    /// Of these rows and operations in none.
+    pub fn new(fill: f64, seed: u64, rows: Vec<Row>, others: Others) -> Self {
+        let operations = rows.iter().map(|row| row.operations).sum::<u64>() + others.operations;
+        let failures = rows.iter().map(|row| row.failures).sum::<u64>() + others.failures;
+        Self { fill, seed, rows, others, operations, failures }
     }
 
     /// True if every operation cost what it should.
     pub fn is_good(&self) -> bool {
-        self.failures == 0 && self.operations > 0
+        self.failures == 0 && !self.rows.is_empty()
     }
 }
