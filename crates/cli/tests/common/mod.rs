@@ -85,7 +85,9 @@ impl Serve {
 
     pub fn client(&self) -> redis::Connection {
         let client = redis::Client::open(format!("redis://{}/", self.address)).unwrap();
-        client.get_connection_with_timeout(Duration::from_secs(5)).unwrap()
+        let connect = || client.get_connection_with_timeout(Duration::from_secs(5));
+        // A signal that ends some other child may interrupt the call: once more then.
+        connect().or_else(|error| if error.is_io_error() { connect() } else { Err(error) }).unwrap()
     }
 
     /// Sends a signal by its name.
