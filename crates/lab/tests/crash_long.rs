@@ -36,5 +36,5 @@ fn no_crash_in_a_long_life_of_a_tree_of_another_discipline_loses_or_invents_anyt
     explore("btree-log", &[2]);
     explore("ubmp-shadow", &[2]);
     explore("wbtree-slot", &[2]);
-    explore("bmp-4k", &[64]);
+    explore("bmp-4k", &[3]);
 }
