@@ -43,16 +43,30 @@ fn campaigns(seed: u64) -> Vec<Step> {
         let line = format!("cargo run --release -- lab crash --tree {tree} --ops 100000 --seed {seed}");
         Step::new(&line)
     };
-    vec![
+    let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
         Step::new("cargo test --package bristlecone-cli --test kill")
             .with("BRISTLECONE_ROUNDS", "50")
             .with("BRISTLECONE_SEED", seed.to_string()),
-        lab("wbtree"),
-        lab("wbtree-keyptr"),
-    ]
+    ];
+    steps.extend(TREES.map(lab));
+    steps
 }
+
+/// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
+const TREES: [&str; 10] = [
+    "wbtree",
+    "wbtree-keyptr",
+    "wbtree-bmp",
+    "wbtree-slot",
+    "wbtree-line",
+    "btree-log",
+    "unsorted-log",
+    "ubmp-shadow",
+    "cnt-4k",
+    "wb-4k",
+];
 
 /// Runs campaigns until the time is up.
 pub fn run(options: &Options) -> Outcome {

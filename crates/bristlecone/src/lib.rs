@@ -23,9 +23,9 @@ pub use error::{Error, Result};
 pub use pmem::Durability;
 pub use salvage::{SalvageReport, salvage};
 pub use store::{Options, Scan, Store, StoreOf, StoreU64};
+pub use tree::roster::TREES;
 
 /// The README's example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-pub use tree::roster::TREES;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bristlecone::place::FILE_NAME;
-use bristlecone::{Error, Options, Store, StoreU64, salvage};
+use bristlecone::{Error, Options, Store, StoreU64, TREES, salvage};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -34,8 +34,13 @@ fn scratch() -> TempDir {
 
 /// A store with some history, closed.
 fn made() -> (TempDir, PathBuf) {
+    made_with(TREES[0].name)
+}
+
+/// The same, of this engine.
+fn made_with(engine: &str) -> (TempDir, PathBuf) {
     let dir = scratch();
-    let store = Store::open(dir.path(), options()).unwrap();
+    let store = Store::open(dir.path(), Options { engine: Some(engine.into()), ..options() }).unwrap();
     for n in 0..KEYS {
         store.put(&key(n), &value(n)).unwrap();
     }
@@ -173,10 +178,31 @@ fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
 
 #[test]
 fn random_damage_zeroed_swapped_and_stale_pages_never_panic() {
-    let (dir, path) = made();
+    random_damage(TREES[0].name, 120);
+}
+
+#[test]
+fn random_damage_of_any_other_engine_never_panics() {
+    TREES[1..].iter().filter(|tree| tree.durable).for_each(|tree| random_damage(tree.name, 24));
+}
+
+#[test]
+fn salvage_reads_the_leaves_of_every_engine() {
+    for tree in TREES.iter().filter(|tree| tree.durable) {
+        let (dir, _) = made_with(tree.name);
+        let rescued = scratch();
+        let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+        assert_eq!((report.from_leaves, report.damaged_records), (KEYS + 1, 0), "{}", tree.name);
+        assert_all_there(&open(rescued.path()).unwrap());
+    }
+}
+
+fn random_damage(engine: &str, rounds: usize) {
+    println!("{engine}");
+    let (dir, path) = made_with(engine);
     let whole = fs::read(&path).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
-    for round in 0..120 {
+    for round in 0..rounds {
         let mut content = whole.clone();
         let pages = content.len() / 4096;
         let page = |random: &mut fastrand::Rng| random.usize(..pages) * 4096;
@@ -227,7 +253,7 @@ fn a_truncated_file_is_told_at_every_boundary() {
 }
 
 #[test]
-fn foreign_newer_and_missing_stores_are_told_apart() {
+fn foreign_missing_and_other_versions_stores_are_told_apart() {
     let dir = scratch();
     assert!(matches!(open(dir.path()), Err(Error::Missing { .. })));
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "looking makes nothing");
@@ -235,9 +261,13 @@ fn foreign_newer_and_missing_stores_are_told_apart() {
     let error = open(dir.path()).err().unwrap().to_string();
     assert!(error.contains("is not a Bristlecone store"), "{error}");
     let (dir, path) = made();
-    change_superblock(&path, |words| words[1] = 99);
-    let error = open(dir.path()).err().unwrap().to_string();
-    assert!(error.contains("format version 99") && error.contains("newer program"), "{error}");
+    for version in [1, 99] {
+        change_superblock(&path, |words| words[1] = version);
+        let error = open(dir.path()).err().unwrap().to_string();
+        let told =
+            format!("format version {version}, this program reads version 2: open it with the program");
+        assert!(error.contains(&told), "{error}");
+    }
     let plain = dir.path().join("plain file");
     fs::write(&plain, "").unwrap();
     let error = Store::open(&plain, options()).err().unwrap().to_string();

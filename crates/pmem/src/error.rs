@@ -53,12 +53,14 @@ pub enum Error {
         /// What was seen in place of a superblock.
         why: &'static str,
     },
-    /// The file was written by a newer program.
-    #[error("the store has format version {found}, this program reads up to {known}: use a newer program")]
+    /// The file was written by a program of another format version.
+    #[error(
+        "the store has format version {found}, this program reads version {known}: open it with the program that made it"
+    )]
     Version {
         /// Version in the superblock.
         found: u64,
-        /// Newest version that this program knows.
+        /// The version that this program reads and writes.
         known: u64,
     },
     /// Something read from the region cannot have been written by this program.
@@ -99,6 +101,12 @@ pub enum Error {
         found: u64,
         /// Length that the superblock gives in bytes.
         expected: u64,
+    },
+    /// Nodes that an index of these keys and values cannot be made of.
+    #[error("nodes of {lines} lines hold too few entries of this size: take more lines")]
+    Nodes {
+        /// Cache lines of a node.
+        lines: u64,
     },
     /// The region holds an index of another kind or shape.
     #[error("the store was made with {found}, not with {asked}: open it with {found}")]

@@ -94,50 +94,75 @@ pub trait Schema: Send + Sync + 'static {
     fn key_of_block<M: Medium>(medium: &M, at: u64, out: &mut Self::KeyBuf) -> bool;
 }
 
+/// What the schemas of 64-bit keys share: the key is in its entry, and nothing is beside it.
+macro_rules! plain_keys {
+    () => {
+        type Key = u64;
+        type KeyBuf = u64;
+        type Probe<'a> = u64;
+        const KEY_WORDS: usize = 1;
+        const PLAIN: bool = true;
+
+        fn borrow(key: &u64) -> &u64 {
+            key
+        }
+        #[inline(always)]
+        fn probe(key: &u64) -> u64 {
+            *key
+        }
+        fn order_probe(a: u64, b: &u64) -> Ordering {
+            a.cmp(b)
+        }
+        #[inline(always)]
+        fn plain(probe: u64) -> u64 {
+            probe
+        }
+        #[inline(always)]
+        fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
+            medium.word(at).cmp(&probe)
+        }
+        fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+            a[0].cmp(&b[0])
+        }
+        #[inline(always)]
+        fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
+            *out = key[0];
+            true
+        }
+        fn separate<M: Medium>(
+            _region: &Region<M>,
+            _allocator: &mut Allocator,
+            _log: &mut Log,
+            _left: &Entry<Self::Tail>,
+            right: &Entry<Self::Tail>,
+        ) -> Result<[u64; 2]> {
+            Ok(right.key)
+        }
+        fn blocks_of(_entry: &Entry<Self::Tail>) -> impl Iterator<Item = u64> {
+            std::iter::empty()
+        }
+        fn separator_block(_key: [u64; 2]) -> Option<u64> {
+            None
+        }
+        fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
+            false
+        }
+    };
+}
+
 /// 64-bit keys to 64-bit values.
 #[derive(Debug)]
 pub struct Words;
 
 impl Schema for Words {
-    type Key = u64;
-    type KeyBuf = u64;
+    plain_keys!();
     type Value = u64;
     type ValueBuf = u64;
-    type Probe<'a> = u64;
     type Tail = [u64; 0];
-
     const NAME: &'static str = "u64";
-    const KEY_WORDS: usize = 1;
-    const PLAIN: bool = true;
 
-    fn borrow(key: &u64) -> &u64 {
-        key
-    }
     fn borrow_value(value: &u64) -> &u64 {
         value
-    }
-    #[inline(always)]
-    fn probe(key: &u64) -> u64 {
-        *key
-    }
-    fn order_probe(a: u64, b: &u64) -> Ordering {
-        a.cmp(b)
-    }
-    #[inline(always)]
-    fn plain(probe: u64) -> u64 {
-        probe
-    }
-    #[inline(always)]
-    fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
-        medium.word(at).cmp(&probe)
-    }
-    fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
-        a[0].cmp(&b[0])
-    }
-    #[inline(always)]
-    fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
-        *out = key[0];
-        true
     }
     #[inline(always)]
     fn read_value<M: Medium>(_medium: &M, entry: &Entry, out: &mut u64) -> bool {
@@ -154,26 +179,8 @@ impl Schema for Words {
     ) -> Result<Entry> {
         Ok(Entry::new([*key, 0], *value))
     }
-    fn separate<M: Medium>(
-        _region: &Region<M>,
-        _allocator: &mut Allocator,
-        _log: &mut Log,
-        _left: &Entry,
-        right: &Entry,
-    ) -> Result<[u64; 2]> {
-        Ok(right.key)
-    }
-    fn blocks_of(_entry: &Entry) -> impl Iterator<Item = u64> {
-        std::iter::empty()
-    }
-    fn separator_block(_key: [u64; 2]) -> Option<u64> {
-        None
-    }
     fn replace(_old: &Entry, new: &Entry) -> impl Iterator<Item = (u64, u64)> {
         std::iter::once((1, new.payload))
-    }
-    fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
-        false
     }
 }
 
@@ -198,11 +205,9 @@ impl<const T: usize> Default for Block<T> {
 pub struct Inline<const T: usize>;
 
 impl<const T: usize> Schema for Inline<T> {
-    type Key = u64;
-    type KeyBuf = u64;
+    plain_keys!();
     type Value = Block<T>;
     type ValueBuf = Block<T>;
-    type Probe<'a> = u64;
     type Tail = [u64; T];
 
     const NAME: &'static str = match T {
@@ -211,36 +216,9 @@ impl<const T: usize> Schema for Inline<T> {
         14 => "u64, 120 bytes",
         _ => panic!("entries have 32, 64 or 128 bytes"),
     };
-    const KEY_WORDS: usize = 1;
-    const PLAIN: bool = true;
 
-    fn borrow(key: &u64) -> &u64 {
-        key
-    }
     fn borrow_value(value: &Block<T>) -> &Block<T> {
         value
-    }
-    #[inline(always)]
-    fn probe(key: &u64) -> u64 {
-        *key
-    }
-    fn order_probe(a: u64, b: &u64) -> Ordering {
-        a.cmp(b)
-    }
-    #[inline(always)]
-    fn plain(probe: u64) -> u64 {
-        probe
-    }
-    #[inline(always)]
-    fn compare<M: Medium>(medium: &M, at: u64, probe: u64) -> Ordering {
-        medium.word(at).cmp(&probe)
-    }
-    fn compare_keys<M: Medium>(_medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
-        a[0].cmp(&b[0])
-    }
-    fn read_key<M: Medium>(_medium: &M, key: [u64; 2], out: &mut u64) -> bool {
-        *out = key[0];
-        true
     }
     fn read_value<M: Medium>(_medium: &M, entry: &Entry<[u64; T]>, out: &mut Block<T>) -> bool {
         *out = Block { first: entry.payload, rest: entry.tail };
@@ -255,27 +233,9 @@ impl<const T: usize> Schema for Inline<T> {
     ) -> Result<Entry<[u64; T]>> {
         Ok(Entry { key: [*key, 0], payload: value.first, tail: value.rest })
     }
-    fn separate<M: Medium>(
-        _region: &Region<M>,
-        _allocator: &mut Allocator,
-        _log: &mut Log,
-        _left: &Entry<[u64; T]>,
-        right: &Entry<[u64; T]>,
-    ) -> Result<[u64; 2]> {
-        Ok(right.key)
-    }
-    fn blocks_of(_entry: &Entry<[u64; T]>) -> impl Iterator<Item = u64> {
-        std::iter::empty()
-    }
-    fn separator_block(_key: [u64; 2]) -> Option<u64> {
-        None
-    }
     fn replace(_old: &Entry<[u64; T]>, new: &Entry<[u64; T]>) -> impl Iterator<Item = (u64, u64)> {
         let new = *new;
         (0..=T).map(move |number| (1 + number as u64, new.payload_word(number)))
-    }
-    fn key_of_block<M: Medium>(_medium: &M, _at: u64, _out: &mut u64) -> bool {
-        false
     }
 }
 

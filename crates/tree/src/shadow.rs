@@ -1,13 +1,13 @@
 //! Copies of leaves [wB+ §3.2, figure 7]: a leaf's entries, changed, are written into a new one; the pointers of its parent and
 //! its left sibling are switched to it, and the old leaf is given back, all in one commit.
 
-use pmem::{Medium, Result};
+use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::search::{Scalar, Target};
-use crate::shape::{Entry, Link, Node, Placed};
+use crate::shape::{Entry, LEVELS_MAX, Link, Node, Placed};
 use crate::split::Prepared;
 use crate::tree::{Tree, Writer};
 
@@ -88,12 +88,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         };
         let (at, _) = self.pointer(*parent, rank - 1, Node(0))?;
         let mut node = Node::of_payload(self.region.medium().word(at));
-        loop {
+        for _ in 0..LEVELS_MAX {
             let link = self.link(node)?;
             if link.level == 0 {
                 return Ok(Some(node));
             }
             node = self.child::<Scalar>(node, link.node, Target::Last).1;
         }
+        Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 })
     }
 }

@@ -414,4 +414,20 @@ impl Edit {
         self.switch.clear();
         self.independent = false;
     }
+
+    /// The header words that complete a composed node. In a node that is in use they overwrite, and what a word says already
+    /// need not be said.
+    pub fn put_header<M: Medium>(
+        &mut self,
+        medium: &M,
+        existing: bool,
+        words: impl IntoIterator<Item = (u64, u64)>,
+    ) {
+        if existing {
+            self.switch.extend(words);
+            self.switch.retain(|(at, word)| medium.word(*at) != *word);
+        } else {
+            self.fresh.extend(words);
+        }
+    }
 }

@@ -42,6 +42,9 @@ impl TreeOptions {
     }
 }
 
+/// Fewest entries of a full node: a split leaves some in both halves, and an inner one gives its middle one away.
+const ENTRIES_MIN: usize = 3;
+
 /// Which of the compiled searches applies (see `dispatch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wide {
@@ -171,6 +174,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let lines = region.identity().node_lines;
         let leaf = L::Leaf::shape(lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
         let inner = L::Inner::shape(lines, S::KEY_WORDS, 1);
+        if leaf.capacity < ENTRIES_MIN || inner.capacity < ENTRIES_MIN {
+            return Err(Error::Nodes { lines });
+        }
         let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
         let wide = match lines {
             _ if !vector || lines > LINES_MAX as u64 => Wide::No,

@@ -12,7 +12,8 @@ use pmem::{Counter, Durability, Geometry, Medium, Memory, Native, Observed};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor, log_records};
-use tree::{Block, Inline, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::shape::FourGroups;
+use tree::{Block, Inline, Prefixed, Redo, Schema, Slotted, Sorted, Tree, TreeOptions, Words, WriteAtomic};
 
 /// Keys and values from small numbers.
 trait Numbered {
@@ -324,6 +325,20 @@ fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
     let error = tree.bulk_load([(b"0".as_slice(), b"".as_slice())], 0.7).unwrap_err();
     assert!(matches!(error, pmem::Error::Order { loaded: 0 }), "{error}");
     run(&tree, &mut model, 6000, 5000, seed(3));
+}
+
+#[test]
+fn nodes_of_too_few_entries_are_refused() {
+    // Of 128 bytes: three lines hold one entry, six two, eight three.
+    for (lines, enough) in [(3, false), (6, false), (8, true)] {
+        let medium = Observed::new(Memory::new(1 << 20, 0), Arc::new(Counter::default()));
+        type Parts = (Sorted<FourGroups>, Sorted<FourGroups>);
+        let made = Tree::<_, Inline<14>, Parts, Redo>::create(medium, &options::<Redo>(lines));
+        match made {
+            Ok(_) => assert!(enough, "{lines} lines"),
+            Err(error) => assert!(!enough && error.to_string().contains("take more lines"), "{error}"),
+        }
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub use redo::Redo;
 pub use shadow::Shadow;
 pub use undo_redo::UndoRedo;
 pub use volatile::Volatile;
-pub use write_atomic::{LineOrder, Stepwise, WriteAtomic};
+pub use write_atomic::{InPlace, LineOrder, Stepwise, WriteAtomic};
 
 use crate::shape::Edit;
 

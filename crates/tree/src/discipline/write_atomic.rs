@@ -25,14 +25,32 @@ use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD};
 use super::{Discipline, overwritten};
 use crate::shape::Edit;
 
-/// See the module's head.
+/// See the module's head. `LINE_ORDER`: where the guarded words stand in the guard's own line, that line keeps the cleared
+/// valid bit before them, and no fence has to. `STEPWISE`: full nodes are split one by one.
 #[derive(Debug)]
-pub struct WriteAtomic;
+pub struct InPlace<const LINE_ORDER: bool, const STEPWISE: bool>;
 
-impl Discipline for WriteAtomic {
-    const NAME: &'static str = "write-atomic";
+/// The wB+-Tree's: three fences a change of a slot+bitmap node, and all of a split in one commit.
+pub type WriteAtomic = InPlace<false, false>;
+
+/// Two fences a change of one node, where slot array and bitmap share a line: the guard's row of the table above falls
+/// together with the first. A crash keeps the guard word, or that and some of the guarded words, never those alone.
+pub type LineOrder = InPlace<true, false>;
+
+/// Full nodes split from the top down before the entry is inserted: how VLAB reads the wB+-Tree's splits (table 2, row E: 3 + 2L
+/// fences).
+pub type Stepwise = InPlace<false, true>;
+
+impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_ORDER, STEPWISE> {
+    const NAME: &'static str = match (LINE_ORDER, STEPWISE) {
+        (false, false) => "write-atomic",
+        (true, false) => "write-atomic, order within a line",
+        (false, true) => "write-atomic, splits step by step",
+        (true, true) => "write-atomic, order within a line, splits step by step",
+    };
     const SOURCE: &'static str = include_str!("write_atomic.rs");
-    const SPECIALISED: bool = true;
+    const SPECIALISED: bool = !STEPWISE;
+    const STEPWISE_SPLITS: bool = STEPWISE;
 
     #[inline(always)]
     fn commit<M: Medium>(
@@ -41,71 +59,13 @@ impl Discipline for WriteAtomic {
         allocator: &mut Allocator,
         edits: &[Edit],
     ) -> Result<()> {
-        commit::<M, false>(region, log, allocator, edits)
-    }
-}
-
-/// Write-atomic with two fences a change of one node: where the guarded words stand in the guard's own line, the line keeps
-/// the cleared valid bit before them, and no fence has to.
-///
-/// | fence passed | may be on the medium | recovery |
-/// |---|---|---|
-/// | none | nothing; or the guard word cleared; or that and some of the guarded words; fresh words | old entries, order derived once the guard is cleared |
-/// | payload | switch word or not; flipped bits | old or new entries; bits follow the owner |
-/// | commit | everything | new entries |
-#[derive(Debug)]
-pub struct LineOrder;
-
-impl Discipline for LineOrder {
-    const NAME: &'static str = "write-atomic, order within a line";
-    const SOURCE: &'static str = WriteAtomic::SOURCE;
-    const SPECIALISED: bool = true;
-
-    #[inline(always)]
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        commit::<M, true>(region, log, allocator, edits)
-    }
-}
-
-/// In place if one word commits it, else through the log.
-#[inline(always)]
-fn commit<M: Medium, const LINE_ORDER: bool>(
-    region: &Region<M>,
-    log: &mut Log,
-    allocator: &mut Allocator,
-    edits: &[Edit],
-) -> Result<()> {
-    match edits {
-        [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
-            commit_in_place::<M, LINE_ORDER>(region, log, allocator, edit);
-            Ok(())
+        match edits {
+            [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
+                commit_in_place::<M, LINE_ORDER>(region, log, allocator, edit);
+                Ok(())
+            }
+            _ => commit_through_log(region, log, allocator, edits),
         }
-        _ => commit_through_log(region, log, allocator, edits),
-    }
-}
-
-/// Write-atomic, full nodes split one by one from the top down before the entry is inserted: how VLAB reads the wB+-Tree's
-/// splits (table 2, row E: 3 + 2L fences).
-#[derive(Debug)]
-pub struct Stepwise;
-
-impl Discipline for Stepwise {
-    const NAME: &'static str = "write-atomic, splits step by step";
-    const SOURCE: &'static str = WriteAtomic::SOURCE;
-    const STEPWISE_SPLITS: bool = true;
-
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        WriteAtomic::commit(region, log, allocator, edits)
     }
 }
 

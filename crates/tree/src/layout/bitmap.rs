@@ -92,10 +92,7 @@ impl<W: OrderWords> Layout for Bitmap<W> {
         probe: S::Probe<'_>,
     ) -> Located {
         let used = || Self::used(medium, shape, node);
-        let find = || Self::find::<M, S, V>(medium, shape, node, probe);
-        unordered::locate_wide::<M, S, V>(medium, shape, node, probe, used, find).unwrap_or_else(|| {
-            unordered::locate::<M, S>(medium, shape, node, probe, Self::entries(medium, shape, node))
-        })
+        unordered::locate::<M, S, V>(medium, shape, node, probe, used, Self::entries(medium, shape, node))
     }
 
     #[inline(always)]
@@ -105,12 +102,8 @@ impl<W: OrderWords> Layout for Bitmap<W> {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        let entries = || Self::entries(medium, shape, node);
-        let hit = match V::mask::<M, S, { pmem::simd::EQUAL }>(medium, shape, node, probe) {
-            Some(mask) => unordered::bits(mask & Self::used(medium, shape, node), 0).next(),
-            None => unordered::find::<M, S>(medium, shape, node, probe, entries()),
-        };
-        Located { rank: 0, hit }
+        let used = || Self::used(medium, shape, node);
+        unordered::place::<M, S, V>(medium, shape, node, probe, used, Self::entries(medium, shape, node))
     }
 
     #[inline(always)]
@@ -177,22 +170,12 @@ impl<W: OrderWords> Layout for Bitmap<W> {
     ) {
         edit.start(node, shape.bytes());
         let used = Self::entries(medium, shape, node).filter(|_| existing);
-        let mut places = unordered::Places::new(shape, used, entries);
         let mut groups = [0_u64; 8];
-        for placed in entries {
-            let (index, in_use) = places.of(placed);
-            if placed.kept.is_none() {
-                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
-                words.extend(shape.entry_words_at(node, index, &placed.entry));
-            }
-            groups[index / GROUP] |= 1 << (index % GROUP);
+        for index in unordered::put_entries(shape, node, used, entries, edit) {
+            groups[usize::from(index) / GROUP] |= 1 << (usize::from(index) % GROUP);
         }
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        words.push((node.0, link.word()));
-        words.extend((0..Self::GROUPS).map(|group| (Self::word_at(node, group), groups[group])));
-        if existing {
-            words.retain(|(at, word)| medium.word(*at) != *word);
-        }
+        let bitmap = (0..Self::GROUPS).map(|group| (Self::word_at(node, group), groups[group]));
+        edit.put_header(medium, existing, [(node.0, link.word())].into_iter().chain(bitmap));
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {

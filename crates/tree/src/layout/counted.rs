@@ -54,10 +54,7 @@ impl<W: OrderWords> Layout for Counted<W> {
         probe: S::Probe<'_>,
     ) -> Located {
         let used = || Self::used(medium, shape, node);
-        let find = || Self::find::<M, S, V>(medium, shape, node, probe);
-        unordered::locate_wide::<M, S, V>(medium, shape, node, probe, used, find).unwrap_or_else(|| {
-            unordered::locate::<M, S>(medium, shape, node, probe, 0..Self::count(medium, shape, node))
-        })
+        unordered::locate::<M, S, V>(medium, shape, node, probe, used, 0..Self::count(medium, shape, node))
     }
 
     #[inline(always)]
@@ -67,13 +64,8 @@ impl<W: OrderWords> Layout for Counted<W> {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        let scan =
-            || unordered::find::<M, S>(medium, shape, node, probe, 0..Self::count(medium, shape, node));
-        let hit = match V::mask::<M, S, { pmem::simd::EQUAL }>(medium, shape, node, probe) {
-            Some(mask) => unordered::bits(mask & Self::used(medium, shape, node), 0).next(),
-            None => scan(),
-        };
-        Located { rank: 0, hit }
+        let used = || Self::used(medium, shape, node);
+        unordered::place::<M, S, V>(medium, shape, node, probe, used, 0..Self::count(medium, shape, node))
     }
 
     #[inline(always)]
@@ -154,12 +146,8 @@ impl<W: OrderWords> Layout for Counted<W> {
             let words = if index < old { &mut edit.switch } else { &mut edit.fresh };
             words.extend(shape.entry_words_at(node, index, &placed.entry));
         }
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        words.push((node.0, link.word()));
-        words.push((node.0 + COUNT_AT * WORD, entries.len() as u64));
-        if existing {
-            words.retain(|(at, word)| medium.word(*at) != *word);
-        }
+        let header = [(node.0, link.word()), (node.0 + COUNT_AT * WORD, entries.len() as u64)];
+        edit.put_header(medium, existing, header);
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {

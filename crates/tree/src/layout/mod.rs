@@ -173,6 +173,23 @@ pub trait Layout: Send + Sync + 'static {
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str>;
 }
 
+/// Finds a key by comparing all keys at once, if this search and medium can; `used` are the bits of the entries in use.
+#[inline(always)]
+fn by_mask<M: Medium, S: Schema, V: Search>(
+    medium: &M,
+    shape: &Shape,
+    node: Node,
+    probe: S::Probe<'_>,
+    used: impl Fn() -> u64,
+) -> Option<Located> {
+    let below = V::mask::<M, S, BELOW>(medium, shape, node, probe)?;
+    let equal = V::mask::<M, S, EQUAL>(medium, shape, node, probe)?;
+    let used = used();
+    let hit = equal & used;
+    let hit = (hit != 0).then(|| hit.trailing_zeros() as usize);
+    Some(Located { rank: (below & used).count_ones() as usize, hit })
+}
+
 /// Binary search over ranks: entries with smaller keys, and the entry that equals the probe.
 #[inline(always)]
 pub(crate) fn bisect<M: Medium, S: Schema>(

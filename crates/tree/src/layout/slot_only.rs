@@ -10,7 +10,7 @@
 
 use pmem::{Medium, WORD};
 
-use super::{Layout, Located, bisect, packed, unordered};
+use super::{Layout, Located, bisect, by_mask, packed, unordered};
 use crate::schema::Schema;
 use crate::search::Search;
 use crate::shape::{Edit, Entry, Link, Node, OneGroup, Order, Placed, Shape, Shapes, Tail, shapes};
@@ -64,11 +64,11 @@ impl Layout for SlotOnly {
         probe: S::Probe<'_>,
     ) -> Located {
         let used = || Self::used(medium, shape, node);
-        let find = || Self::find::<M, S, V>(medium, shape, node, probe);
-        unordered::locate_wide::<M, S, V>(medium, shape, node, probe, used, find).unwrap_or_else(|| {
-            let order = Self::order::<M, S>(medium, shape, node);
-            bisect::<M, S>(medium, shape, node, probe, order.len(), |rank| order.at(rank))
-        })
+        if let Some(located) = by_mask::<M, S, V>(medium, shape, node, probe, used) {
+            return located;
+        }
+        let order = Self::order::<M, S>(medium, shape, node);
+        bisect::<M, S>(medium, shape, node, probe, order.len(), |rank| order.at(rank))
     }
 
     #[inline(always)]
@@ -131,22 +131,9 @@ impl Layout for SlotOnly {
     ) {
         edit.start(node, shape.bytes());
         let old = if existing { Self::used(medium, shape, node) } else { 0 };
-        let mut places = unordered::Places::new(shape, unordered::bits(old, 0), entries);
-        let mut numbers = Vec::with_capacity(entries.len());
-        for placed in entries {
-            let (index, in_use) = places.of(placed);
-            if placed.kept.is_none() {
-                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
-                words.extend(shape.entry_words_at(node, index, &placed.entry));
-            }
-            numbers.push(index as u8);
-        }
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        words.push((node.0, link.word()));
-        words.push((node.0 + SLOTS_AT * WORD, Self::word(&Order::from_numbers(numbers, shape))));
-        if existing {
-            words.retain(|(at, word)| medium.word(*at) != *word);
-        }
+        let numbers = unordered::put_entries(shape, node, unordered::bits(old, 0), entries, edit);
+        let slots = Self::word(&Order::from_numbers(numbers, shape));
+        edit.put_header(medium, existing, [(node.0, link.word()), (node.0 + SLOTS_AT * WORD, slots)]);
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {

@@ -15,10 +15,9 @@
 //! An insert or delete touches the bitmap word of its own entry alone. Commit point of an insert, delete or update in place:
 //! that bitmap word (or the entry's payload word).
 
-use pmem::simd::BELOW;
 use pmem::{Medium, WORD};
 
-use super::{Layout, Located, aligned, bisect, unordered};
+use super::{Layout, Located, aligned, bisect, by_mask, unordered};
 use crate::schema::Schema;
 use crate::search::Search;
 use crate::shape::{
@@ -168,10 +167,9 @@ impl<W: OrderWords> Layout for Slotted<W> {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        if let Some(below) = V::mask::<M, S, BELOW>(medium, shape, node, probe) {
-            let used = Self::used(medium, shape, node);
-            let hit = Self::find::<M, S, V>(medium, shape, node, probe);
-            return Located { rank: (below & used).count_ones() as usize, hit };
+        let used = || Self::used(medium, shape, node);
+        if let Some(located) = by_mask::<M, S, V>(medium, shape, node, probe, used) {
+            return located;
         }
         if Self::is_valid(medium, node) {
             let count = Self::count(medium, shape, node);
@@ -180,7 +178,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
             });
         }
         // Only after a crash: the slot array is out of use, every entry is looked at.
-        unordered::locate::<M, S>(medium, shape, node, probe, Self::numbers(medium, shape, node))
+        unordered::locate::<M, S, V>(medium, shape, node, probe, used, Self::numbers(medium, shape, node))
     }
 
     #[inline(always)]
@@ -264,25 +262,16 @@ impl<W: OrderWords> Layout for Slotted<W> {
     ) {
         edit.start(node, shape.bytes());
         let used = Self::numbers(medium, shape, node).filter(|_| existing);
-        let mut places = unordered::Places::new(shape, used, entries);
-        let mut numbers = Vec::with_capacity(entries.len());
+        let numbers = unordered::put_entries(shape, node, used, entries, edit);
         let mut groups = [VALID; 8];
-        for placed in entries {
-            let (index, in_use) = places.of(placed);
-            if placed.kept.is_none() {
-                let words = if in_use { &mut edit.switch } else { &mut edit.fresh };
-                words.extend(shape.entry_words_at(node, index, &placed.entry));
-            }
-            numbers.push(index as u8);
-            groups[index / GROUP] |= 1 << (index % GROUP + 1);
+        for index in &numbers {
+            groups[usize::from(*index) / GROUP] |= 1 << (usize::from(*index) % GROUP + 1);
         }
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        Self::put_slots(node, &Order::from_numbers(numbers, shape), words);
-        words.push((node.0, link.word()));
-        words.extend((0..Self::GROUPS).map(|group| (Self::bitmap_at(node, group), groups[group])));
-        if existing {
-            words.retain(|(at, word)| medium.word(*at) != *word);
-        }
+        let mut header = Vec::new();
+        Self::put_slots(node, &Order::from_numbers(numbers, shape), &mut header);
+        header.push((node.0, link.word()));
+        header.extend((0..Self::GROUPS).map(|group| (Self::bitmap_at(node, group), groups[group])));
+        edit.put_header(medium, existing, header);
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {

@@ -11,10 +11,9 @@
 //!
 //! An insert or a delete moves half of the entries on average: cheap in memory, dear where every word must be durable.
 
-use pmem::simd::BELOW;
 use pmem::{Medium, WORD};
 
-use super::{Layout, Located, bisect};
+use super::{Layout, Located, bisect, by_mask};
 use crate::schema::Schema;
 use crate::search::Search;
 use crate::shape::{
@@ -69,12 +68,11 @@ impl<W: OrderWords> Layout for Sorted<W> {
         node: Node,
         probe: S::Probe<'_>,
     ) -> Located {
-        let count = Self::count(medium, shape, node);
-        if let Some(below) = V::mask::<M, S, BELOW>(medium, shape, node, probe) {
-            let used = Self::used(medium, shape, node);
-            let hit = Self::find::<M, S, V>(medium, shape, node, probe);
-            return Located { rank: (below & used).count_ones() as usize, hit };
+        let used = || Self::used(medium, shape, node);
+        if let Some(located) = by_mask::<M, S, V>(medium, shape, node, probe, used) {
+            return located;
         }
+        let count = Self::count(medium, shape, node);
         bisect::<M, S>(medium, shape, node, probe, count, |rank| rank)
     }
 
@@ -142,12 +140,8 @@ impl<W: OrderWords> Layout for Sorted<W> {
                 words.extend(shape.entry_words_at(node, index, &placed.entry));
             }
         }
-        let words = if existing { &mut edit.switch } else { &mut edit.fresh };
-        words.push((node.0, link.word()));
-        words.push((node.0 + COUNT_AT * WORD, entries.len() as u64));
-        if existing {
-            words.retain(|(at, word)| medium.word(*at) != *word);
-        }
+        let header = [(node.0, link.word()), (node.0 + COUNT_AT * WORD, entries.len() as u64)];
+        edit.put_header(medium, existing, header);
     }
 
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str> {

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 
 use pmem::Medium;
-use pmem::simd::BELOW;
+use pmem::simd::{BELOW, EQUAL};
 
-use super::Located;
+use super::{Located, by_mask};
 use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Node, Order, OrderWords, Placed, Shape, Tail};
+use crate::shape::{Edit, Node, Order, OrderWords, Placed, Shape, Tail};
 
 /// The numbers of the set bits, from `first` on.
 #[inline(always)]
@@ -22,15 +22,19 @@ pub(super) fn bits(mut mask: u64, first: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Rank and number of a key among these entries.
+/// Rank and number of a key among these entries; `used` are their bits, for vectors.
 #[inline(always)]
-pub(super) fn locate<M: Medium, S: Schema>(
+pub(super) fn locate<M: Medium, S: Schema, V: Search>(
     medium: &M,
     shape: &Shape,
     node: Node,
     probe: S::Probe<'_>,
+    used: impl Fn() -> u64,
     entries: impl Iterator<Item = usize>,
 ) -> Located {
+    if let Some(located) = by_mask::<M, S, V>(medium, shape, node, probe, used) {
+        return located;
+    }
     let mut located = Located { rank: 0, hit: None };
     for index in entries {
         match S::compare(medium, shape.key_at(node, index), probe) {
@@ -42,30 +46,21 @@ pub(super) fn locate<M: Medium, S: Schema>(
     located
 }
 
-/// As [`locate`] with vectors, if there are any.
+/// As [`locate`] without the rank: the entries are looked at only until one has this very key.
 #[inline(always)]
-pub(super) fn locate_wide<M: Medium, S: Schema, V: Search>(
+pub(super) fn place<M: Medium, S: Schema, V: Search>(
     medium: &M,
     shape: &Shape,
     node: Node,
     probe: S::Probe<'_>,
     used: impl Fn() -> u64,
-    find: impl Fn() -> Option<usize>,
-) -> Option<Located> {
-    let below = V::mask::<M, S, BELOW>(medium, shape, node, probe)?;
-    Some(Located { rank: (below & used()).count_ones() as usize, hit: find() })
-}
-
-/// The first of these entries that has this very key: half of them are looked at if one has.
-#[inline(always)]
-pub(super) fn find<M: Medium, S: Schema>(
-    medium: &M,
-    shape: &Shape,
-    node: Node,
-    probe: S::Probe<'_>,
     mut entries: impl Iterator<Item = usize>,
-) -> Option<usize> {
-    entries.find(|index| S::compare(medium, shape.key_at(node, *index), probe).is_eq())
+) -> Located {
+    let hit = match V::mask::<M, S, EQUAL>(medium, shape, node, probe) {
+        Some(mask) => bits(mask & used(), 0).next(),
+        None => entries.find(|index| S::compare(medium, shape.key_at(node, *index), probe).is_eq()),
+    };
+    Located { rank: 0, hit }
 }
 
 /// How many of these entries have keys below the probe (or up to it), and the number of the greatest of them.
@@ -115,34 +110,30 @@ pub(super) fn sorted<M: Medium, S: Schema, W: OrderWords>(
     Order::from_numbers(sorted.into_iter().map(|(_, index)| index), shape)
 }
 
-/// Where the entries of a node that is composed go: those that stay, nowhere else; newcomers where nothing is, and only if
-/// that does not suffice, over entries that leave the node.
-pub(super) struct Places {
-    places: std::vec::IntoIter<(usize, bool)>,
-}
-
-impl Places {
-    /// For a node with these entries in use, to be given `entries`.
-    pub(super) fn new<T: Tail>(
-        shape: &Shape,
-        used: impl Iterator<Item = usize>,
-        entries: &[Placed<T>],
-    ) -> Self {
-        let mut in_use = vec![false; shape.capacity];
-        used.for_each(|index| in_use[index] = true);
-        let mut stays = vec![false; shape.capacity];
-        entries.iter().filter_map(|placed| placed.kept).for_each(|index| stays[usize::from(index)] = true);
-        let unused = (0..shape.capacity).filter(|index| !in_use[*index]).map(|index| (index, false));
-        let leaving = (0..shape.capacity).filter(|index| in_use[*index] && !stays[*index]);
-        let places: Vec<_> = unused.chain(leaving.map(|index| (index, true))).collect();
-        Self { places: places.into_iter() }
-    }
-
-    /// The entry's number, and whether another one's words are there that are in use.
-    pub(super) fn of<T: Tail>(&mut self, placed: &Placed<T>) -> (usize, bool) {
-        match placed.kept {
-            Some(index) => (usize::from(index), true),
-            None => self.places.next().expect("compose is given at most a node's capacity of entries"),
+/// Puts the entries of a node that is composed, in whose places `used` are now: those that stay, nowhere else; newcomers where
+/// nothing is, and only if that does not suffice, over entries that leave the node. Returns their numbers.
+pub(super) fn put_entries<T: Tail>(
+    shape: &Shape,
+    node: Node,
+    used: impl Iterator<Item = usize>,
+    entries: &[Placed<T>],
+    edit: &mut Edit,
+) -> Vec<u8> {
+    let mut in_use = vec![false; shape.capacity];
+    used.for_each(|index| in_use[index] = true);
+    let mut stays = vec![false; shape.capacity];
+    entries.iter().filter_map(|placed| placed.kept).for_each(|index| stays[usize::from(index)] = true);
+    let unused = (0..shape.capacity).filter(|index| !in_use[*index]);
+    let leaving = (0..shape.capacity).filter(|index| in_use[*index] && !stays[*index]);
+    let mut places = unused.chain(leaving);
+    let number = |placed: &Placed<T>| {
+        if let Some(index) = placed.kept {
+            return index;
         }
-    }
+        let index = places.next().expect("compose is given at most a node's capacity of entries");
+        let words = if in_use[index] { &mut edit.switch } else { &mut edit.fresh };
+        words.extend(shape.entry_words_at(node, index, &placed.entry));
+        index as u8
+    };
+    entries.iter().map(number).collect()
 }
