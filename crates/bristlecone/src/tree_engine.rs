@@ -243,7 +243,7 @@ impl<K, S: Schema, L: Layouts, D: Discipline> Drop for TreeEngine<K, S, L, D> {
     }
 }
 
-struct EngineCursor<'a, K, S: Schema, L, D> {
+struct EngineCursor<'a, K, S: Schema, L, D: Discipline> {
     cursor: TreeCursor<'a, Native, S, L, D>,
     kind: PhantomData<fn() -> K>,
 }

@@ -37,7 +37,7 @@ pub trait Contender<K = u64> {
 }
 
 /// One of our trees.
-pub struct OurTree<M, S: Schema, L: Layouts, D: Discipline> {
+pub struct OurTree<M: Medium, S: Schema, L: Layouts, D: Discipline> {
     name: String,
     tree: Tree<M, S, L, D>,
 }

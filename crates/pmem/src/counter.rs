@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::log::{Format, Log};
+    use crate::log::{Format, Homes, Log};
     use crate::medium::Medium;
     use crate::observed::{Memory, Observed};
     use crate::region::Geometry;
@@ -220,7 +220,7 @@ mod tests {
         let counter = Arc::new(Counter::default());
         let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
-        log.commit(&medium, &[(0x8000, 1), (0x9000, 2)]).unwrap();
+        log.commit(&medium, &[(0x8000, 1), (0x9000, 2)], Homes::Flushed).unwrap();
         log.fence_homes(&medium);
         log.settle(&medium);
         let seen = counter.take();
@@ -242,7 +242,7 @@ mod tests {
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
         for lap in 0..3 {
             medium.copy(0x8000, lap);
-            log.commit(&medium, &[(0x8000, lap), (0x9008, lap)]).unwrap();
+            log.commit(&medium, &[(0x8000, lap), (0x9008, lap)], Homes::Flushed).unwrap();
             log.settle(&medium);
         }
         let seen = counter.take();

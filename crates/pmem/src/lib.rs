@@ -2,6 +2,7 @@
 //!
 //! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
+//! * [`pool`]: a buffer pool in front of any of them.
 //! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
 //! * `counter`: what verbs cost, in total and by what they were for.
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
@@ -24,6 +25,7 @@ pub mod log;
 pub mod medium;
 pub mod native;
 pub mod observed;
+pub mod pool;
 pub mod record;
 pub mod region;
 pub mod simd;
@@ -34,4 +36,5 @@ pub use error::{Error, Result};
 pub use medium::{Fence, LINE, Line, Medium, WORD};
 pub use native::{Durability, FenceOp, FlushOp, Native};
 pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};
+pub use pool::{Access, Pool};
 pub use region::{Found, Geometry, Identity, Region, RegionOptions};

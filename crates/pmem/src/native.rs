@@ -316,18 +316,11 @@ impl Medium for Native {
 
     #[inline(always)]
     fn prefetch(&self, at: u64, bytes: u64) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let place = std::ptr::from_ref(self.line(at)).cast::<i8>();
-            let lines = (at % LINE + bytes).div_ceil(LINE) as usize;
-            for line in 0..lines {
-                let place = place.wrapping_add(line * LINE as usize);
-                // SAFETY: a prefetch has no effect on the program's state whatever the address.
-                unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place) };
-            }
+        let first = std::ptr::from_ref(self.line(at));
+        let lines = (at % LINE + bytes).div_ceil(LINE) as usize;
+        for line in 0..lines {
+            prefetch(first.wrapping_add(line));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (at, bytes);
     }
 
     #[inline(always)]
@@ -378,6 +371,18 @@ impl Medium for Native {
         // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
         Some(unsafe { std::slice::from_raw_parts(first, count) })
     }
+}
+
+/// Asks the processor for a line, wherever that is.
+#[inline(always)]
+pub(crate) fn prefetch(line: *const Line) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect on the program's state whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -21,8 +21,9 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::medium::{Fence, Medium, WORD};
+use crate::medium::{Fence, LINE, Medium, WORD};
 use crate::native::Durability;
+use crate::pool::Access;
 
 /// Format version written by this program.
 pub const FORMAT_VERSION: u64 = 2;
@@ -148,6 +149,13 @@ struct Copies {
 }
 
 impl<M: Medium> Region<M> {
+    /// The same region, its heap reached as `A` reaches it; pages are as large as nodes.
+    pub fn reached_by<A: Access<M>>(self) -> Region<A> {
+        let page_bytes = self.identity.node_lines * LINE;
+        let medium = A::over(self.medium, self.geometry.heap_at(), page_bytes);
+        Region { medium, geometry: self.geometry, identity: self.identity, copies: self.copies }
+    }
+
     /// Formats a fresh medium (all zeros, any length).
     ///
     /// # Errors

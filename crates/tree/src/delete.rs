@@ -15,7 +15,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::Leaf::place::<M, S, V>(medium, shape, leaf, probe);
+        let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, probe);
         let Some(index) = located.hit else { return Ok(false) };
         let count = L::Leaf::count(medium, shape, leaf);
         let old = shape.entry(medium, leaf, index);
@@ -35,7 +35,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if D::COPIES_LEAVES {
             leaf = self.remove_from_copy(writer, leaf, index)?;
         } else {
-            L::Leaf::remove::<M, S>(medium, shape, leaf, located.rank, index, &mut writer.edits[0]);
+            L::Leaf::remove::<_, S>(medium, shape, leaf, located.rank, index, &mut writer.edits[0]);
             self.change(writer, 1)?;
         }
         self.count_key(writer, key, false);

@@ -57,7 +57,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
         let mut leaf = self.descend::<V>(writer, Target::Holding(probe))?;
-        let located = L::Leaf::place::<M, S, V>(medium, shape, leaf, probe);
+        let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, probe);
         if let Some(index) = located.hit {
             self.replace(writer, leaf, index, key, value)?;
             return Ok(true);
@@ -84,7 +84,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let probe = S::probe(key);
         let rank = match rank {
             Some(rank) => rank,
-            None => L::Leaf::place::<M, S, V>(medium, shape, leaf, probe).rank,
+            None => L::Leaf::place::<_, S, V>(medium, shape, leaf, probe).rank,
         };
         let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
@@ -93,7 +93,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         } else if D::COPIES_LEAVES {
             self.insert_into_copy(writer, leaf, probe, entry)?;
         } else {
-            L::Leaf::insert::<M, S, S::Tail>(medium, shape, leaf, rank, &entry, &mut writer.edits[0]);
+            L::Leaf::insert::<_, S, S::Tail>(medium, shape, leaf, rank, &entry, &mut writer.edits[0]);
             self.change(writer, 1)?;
         }
         self.count_key(writer, key, true);

@@ -41,13 +41,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Entry numbers in key order.
     #[inline(never)]
     pub(crate) fn order_at(&self, level: usize, node: Node) -> Order<L::Words> {
-        at_level!(self, level, order::<M, S>(node))
+        at_level!(self, level, order::<_, S>(node))
     }
 
     /// Finds a key.
     #[inline(never)]
     pub(crate) fn locate_at(&self, level: usize, node: Node, probe: S::Probe<'_>) -> Located {
-        at_level!(self, level, locate::<M, S, Scalar>(node, probe))
+        at_level!(self, level, locate::<_, S, Scalar>(node, probe))
     }
 
     /// An entry.
@@ -98,14 +98,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         edit: &mut Edit,
     ) {
         let medium = self.region.medium();
-        L::Inner::insert::<M, S, S::Tail>(medium, &self.inner, parent, rank, entry, edit);
+        L::Inner::insert::<_, S, S::Tail>(medium, &self.inner, parent, rank, entry, edit);
     }
 
     /// The separator with this rank leaves a parent.
     #[inline(never)]
     pub(crate) fn remove_separator(&self, parent: Node, rank: usize, edit: &mut Edit) {
         let medium = self.region.medium();
-        let index = L::Inner::nth::<M, S>(medium, &self.inner, parent, rank);
-        L::Inner::remove::<M, S>(medium, &self.inner, parent, rank, index, edit);
+        let index = L::Inner::nth::<_, S>(medium, &self.inner, parent, rank);
+        L::Inner::remove::<_, S>(medium, &self.inner, parent, rank, index, edit);
     }
 }

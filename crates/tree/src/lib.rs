@@ -39,7 +39,7 @@ pub mod shape;
 pub mod split;
 pub mod tree;
 
-pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
+pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;

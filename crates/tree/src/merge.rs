@@ -198,7 +198,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             .collect();
         let link = Link { node: Node::of_payload(promoted.payload), level: right_link.level };
         self.compose(pair.right, &right, link, writer.edit(first + 1));
-        let index = L::Inner::nth::<M, S>(medium, &self.inner, pair.parent, pair.rank);
+        let index = L::Inner::nth::<_, S>(medium, &self.inner, pair.parent, pair.rank);
         let at = self.inner.key_at(pair.parent, index);
         let edit = writer.edit(first + 2);
         edit.start(pair.parent, self.inner.bytes());

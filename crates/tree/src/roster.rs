@@ -1,7 +1,9 @@
 //! Every tree by name: a line each, naming what it keeps byte strings by, its layouts of leaves and inner nodes, and its
 //! discipline. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
 
-use crate::discipline::{Discipline, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAtomic};
+use crate::discipline::{
+    Discipline, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,
+};
 use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
 use crate::schema::{Keyed, Prefixed, Schema};
 use crate::shape::FourGroups;
@@ -140,17 +142,15 @@ roster! {
         "VLAB's index E: wB+-Tree of 4 KiB nodes"
     "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
         "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
+    "buffer-pool" [16 in 2..=16] Prefixed, Sorted, Sorted, WriteAhead;
+        "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log: what a disk's tree does"
     "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
         "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
 }
 
 /// Records that a tree's log needs so that no change of it is too large for the log.
 pub fn log_records<D: Discipline>(node_lines: u64) -> u64 {
-    if node_lines > 16 || !matches!(D::LOG, pmem::log::Format::Redo) || D::COPIES_LEAVES {
-        2044
-    } else {
-        1024
-    }
+    if node_lines > 16 || D::LOGS_ALL || D::COPIES_LEAVES { 2044 } else { 1024 }
 }
 
 #[cfg(test)]

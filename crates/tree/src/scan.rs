@@ -19,7 +19,7 @@ use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
 /// A position in key order. It holds no lock.
-pub struct TreeCursor<'a, M, S: Schema, L, D> {
+pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
     descending: bool,
     /// Where to descend to when the page is spent or stale; always behind everything given out.
@@ -225,7 +225,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             let (skip, take) = match probe {
                 None => (0, usize::MAX),
                 Some(probe) => {
-                    let located = L::Leaf::locate::<M, S, V>(medium, shape, seen.leaf, probe);
+                    let located = L::Leaf::locate::<_, S, V>(medium, shape, seen.leaf, probe);
                     let with_hit = located.rank + usize::from(located.hit.is_some());
                     match (&from, self.descending) {
                         (Bound::Included(_), false) => (located.rank, usize::MAX),
@@ -253,7 +253,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
         let link = Link::read(medium, leaf).filter(|link| link.level == 0);
-        let order = L::Leaf::order::<M, S>(medium, shape, leaf);
+        let order = L::Leaf::order::<_, S>(medium, shape, leaf);
         let page = &mut self.page;
         page.next_leaf = link.map_or(Node(0), |link| link.node);
         if !self.descending {

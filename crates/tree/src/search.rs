@@ -199,12 +199,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ) -> (usize, Node, Option<usize>) {
         let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
         let (rank, index) = match target {
-            Target::Holding(probe) => L::Inner::floor::<M, S, V, UP_TO>(medium, shape, node, probe),
-            Target::Below(probe) => L::Inner::floor::<M, S, V, BELOW>(medium, shape, node, probe),
+            Target::Holding(probe) => L::Inner::floor::<_, S, V, UP_TO>(medium, shape, node, probe),
+            Target::Below(probe) => L::Inner::floor::<_, S, V, BELOW>(medium, shape, node, probe),
             Target::First => (0, None),
             Target::Last => match L::Inner::count(medium, shape, node) {
                 0 => (0, None),
-                count => (count, Some(L::Inner::nth::<M, S>(medium, shape, node, count - 1))),
+                count => (count, Some(L::Inner::nth::<_, S>(medium, shape, node, count - 1))),
             },
         };
         match index {
@@ -264,7 +264,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let mut tries = self.stripes.tries();
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
-            let Some(index) = L::Leaf::find::<M, S, V>(medium, shape, seen.leaf, probe) else {
+            let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, seen.leaf, probe) else {
                 if self.stripes.check(seen.version) {
                     return Ok(false);
                 }

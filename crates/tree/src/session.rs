@@ -14,7 +14,7 @@ use crate::schema::Schema;
 use crate::tree::{Tree, Writer};
 
 /// The writer's lock. Other writers wait until it is dropped; readers do not.
-pub struct Session<'a, M, S: Schema, L, D> {
+pub struct Session<'a, M: Medium, S: Schema, L, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
     writer: MutexGuard<'a, Writer<S>>,
 }

@@ -185,7 +185,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok(match rank.checked_sub(1) {
             None => (parent.0, Link { node: child, ..link }.word()),
             Some(rank) => {
-                let index = L::Inner::nth::<M, S>(medium, &self.inner, parent, rank);
+                let index = L::Inner::nth::<_, S>(medium, &self.inner, parent, rank);
                 (self.inner.payload_at(parent, index), child.0)
             }
         })

@@ -66,8 +66,8 @@ const CLOSED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
-pub struct Tree<M, S: Schema, L, D> {
-    pub(crate) region: Region<M>,
+pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
+    pub(crate) region: Region<D::Memory<M>>,
     /// Geometry of leaves.
     pub(crate) leaf: Shape,
     /// Geometry of inner nodes.
@@ -171,6 +171,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     fn start(region: Region<M>, found: Found, durability: Durability, stripes: usize) -> Result<Self> {
+        let region = region.reached_by::<D::Memory<M>>();
         let lines = region.identity().node_lines;
         let leaf = L::Leaf::shape(lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
         let inner = L::Inner::shape(lines, S::KEY_WORDS, 1);
@@ -392,7 +393,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// The region.
-    pub fn region(&self) -> &Region<M> {
+    pub fn region(&self) -> &Region<D::Memory<M>> {
         &self.region
     }
 

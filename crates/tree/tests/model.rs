@@ -13,7 +13,9 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor, log_records};
 use tree::shape::FourGroups;
-use tree::{Block, Inline, Prefixed, Redo, Schema, Slotted, Sorted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{
+    Block, Inline, Prefixed, Redo, Schema, Slotted, Sorted, Tree, TreeOptions, Words, WriteAhead, WriteAtomic,
+};
 
 /// Keys and values from small numbers.
 trait Numbered {
@@ -238,8 +240,9 @@ fn on_native<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
         run(&tree, &mut model, 20_000, 60_000, seed);
         empty_out(&tree, &mut model);
     };
-    // Both searches where there are two.
-    assert_eq!(tree().uses_vectors(), S::PLAIN && lines <= 16 && pmem::simd::available());
+    // Both searches where there are two. Nodes that are no power of two do not stand in pages of their own in a pool.
+    let apart = D::NAME != WriteAhead::NAME || lines.is_power_of_two();
+    assert_eq!(tree().uses_vectors(), S::PLAIN && lines <= 16 && apart && pmem::simd::available());
     assert!(!tree().without_vectors().uses_vectors());
     if tree().uses_vectors() {
         stream(tree());

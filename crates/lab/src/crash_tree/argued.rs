@@ -4,7 +4,7 @@ use crash::{Argued, Kind, Spot};
 use tree::discipline::Discipline;
 use tree::layout::Layout;
 use tree::roster::About;
-use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAtomic};
+use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
 
 const WRITE_ATOMIC: &str = include_str!("../../../tree/src/discipline/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
@@ -22,7 +22,7 @@ pub fn canary(about: &About) -> Spot {
             LOG,
             "medium.fence(if last { Fence::Commit } else { Fence::Undo });",
         ),
-        Redo::NAME => spot(
+        Redo::NAME | WriteAhead::NAME => spot(
             Kind::DropFence(pmem::Fence::Commit),
             "pmem/src/log/mod.rs",
             LOG,

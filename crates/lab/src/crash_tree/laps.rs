@@ -2,7 +2,7 @@
 //! workload of a tree reaches.
 
 use crash::{Contents, Step, Subject, Workload};
-use pmem::log::{Format, Log};
+use pmem::log::{Format, Homes, Log};
 use pmem::region::{LAP_AT, checked};
 use pmem::{Fence, Geometry, Medium, Observed, WORD};
 
@@ -52,7 +52,7 @@ fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
 impl Logged {
     fn commit(&mut self, writes: &[(u64, u64)]) -> Result<(), String> {
         match self.format {
-            Format::Redo => self.log.commit(&self.medium, writes),
+            Format::Redo => self.log.commit(&self.medium, writes, Homes::Flushed),
             Format::UndoRedo => self.log.commit_undo_redo(&self.medium, &[], writes, false, || {}),
         }
         .map_err(text_of)

@@ -154,7 +154,7 @@ const ENGINE: &str = "crash";
 const STRIPES: usize = 2;
 
 /// See the module's head.
-pub struct TreeSubject<S: Schema, L, D> {
+pub struct TreeSubject<S: Schema, L, D: Discipline> {
     medium: Observed,
     tree: Option<Tree<Observed, S, L, D>>,
     parts: PhantomData<(L, D)>,

@@ -106,8 +106,17 @@ pub struct Log {
     next: u64,
     /// Grains with unsettled home words: a filter with one hash.
     filter: Box<[u64; FILTER_BITS / 64]>,
-    /// Room to sort home lines in.
+    /// Home lines to be flushed: of the commit under way, or of the lap.
     home_lines: Vec<u64>,
+}
+
+/// When a commit's home lines are on their way to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Homes {
+    /// At once.
+    Flushed,
+    /// When the lap ends: each line once, however many commits changed it.
+    Deferred,
 }
 
 impl Log {
@@ -198,7 +207,7 @@ impl Log {
     ///
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
-    pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)]) -> Result<()> {
+    pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)], homes: Homes) -> Result<()> {
         self.make_room(medium, writes.len(), 0)?;
         let first = self.next;
         for (i, (home, new)) in writes.iter().enumerate() {
@@ -211,7 +220,10 @@ impl Log {
             home::store(medium, *home, *value);
             self.note(*home);
         }
-        home::flush(medium, writes.iter().map(|(home, _)| *home), &mut self.home_lines);
+        home::note_lines(writes.iter().map(|(home, _)| *home), &mut self.home_lines);
+        if homes == Homes::Flushed {
+            home::flush(medium, &mut self.home_lines);
+        }
         Ok(())
     }
 
@@ -250,7 +262,8 @@ impl Log {
             home::store(medium, *home, *new);
             self.note(*home);
         }
-        home::flush(medium, fresh.iter().chain(overwritten).map(|(home, _)| *home), &mut self.home_lines);
+        home::note_lines(fresh.iter().chain(overwritten).map(|(home, _)| *home), &mut self.home_lines);
+        home::flush(medium, &mut self.home_lines);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The end of a lap: home lines are durable, the lap is void, its records mean nothing any more.
 
-use super::{LAPS, Log};
+use super::{LAPS, Log, home};
 use crate::medium::{Fence, LINE, Medium, WORD};
 use crate::region::{LAP_AT, LOG_AT, checked};
 
@@ -10,7 +10,9 @@ impl Log {
         if self.next == 0 {
             return;
         }
-        // Home lines were flushed when they were written; they must be durable before the lap is void.
+        // Those that were not flushed when they were written.
+        home::flush(medium, &mut self.home_lines);
+        // Home lines must be durable before the lap is void.
         medium.fence(Fence::Checkpoint);
         medium.publish(LAP_AT, checked(self.lap));
         medium.flush(LAP_AT, WORD);

@@ -8,21 +8,24 @@
 //! | [`Stepwise`] | as write-atomic | the same, one split a commit |
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
 //! | [`Redo`] | redo-only log, homes awaited | the same, one split a commit |
+//! | [`WriteAhead`] | redo-only log, in the frames of a buffer pool | the same |
 //! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
 
 mod redo;
 mod shadow;
 mod undo_redo;
 mod volatile;
+mod write_ahead;
 mod write_atomic;
 
 use pmem::alloc::Allocator;
 use pmem::log::{Format, Log};
-use pmem::{Medium, Region, Result};
+use pmem::{Access, Medium, Region, Result};
 pub use redo::Redo;
 pub use shadow::Shadow;
 pub use undo_redo::UndoRedo;
 pub use volatile::Volatile;
+pub use write_ahead::WriteAhead;
 pub use write_atomic::{InPlace, LineOrder, Stepwise, WriteAtomic};
 
 use crate::shape::Edit;
@@ -44,6 +47,10 @@ pub trait Discipline: Send + Sync + 'static {
     /// Full nodes are split one by one from the top down, each in a commit of its own, before the entry is inserted. Else all
     /// of a split, and the entry, are one commit.
     const STEPWISE_SPLITS: bool = false;
+    /// Its log takes every word of an edit, of unused space too.
+    const LOGS_ALL: bool = false;
+    /// What nodes are read and changed through: the medium itself, or a buffer pool in front of it.
+    type Memory<M: Medium>: Access<M>;
 
     /// Carries the edits out in one crash-atomic step, the allocator's pending blocks with them. Durable when it
     /// returns.

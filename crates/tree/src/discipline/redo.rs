@@ -9,7 +9,7 @@
 //! | home | everything | replaying changes nothing |
 
 use pmem::alloc::Allocator;
-use pmem::log::Log;
+use pmem::log::{Homes, Log};
 use pmem::{Fence, Medium, Region, Result};
 
 use super::{Discipline, overwritten};
@@ -22,6 +22,8 @@ pub struct Redo;
 impl Discipline for Redo {
     const NAME: &'static str = "redo log";
     const SOURCE: &'static str = include_str!("redo.rs");
+    const LOGS_ALL: bool = true;
+    type Memory<M: Medium> = M;
     const STEPWISE_SPLITS: bool = true;
 
     fn commit<M: Medium>(
@@ -30,21 +32,32 @@ impl Discipline for Redo {
         allocator: &mut Allocator,
         edits: &[Edit],
     ) -> Result<()> {
-        let medium = region.medium();
-        let mut logged = Vec::new();
-        for edit in edits {
-            logged.extend_from_slice(&edit.fresh);
-            logged.extend(overwritten(medium, edit));
-        }
-        if !log.fits(logged.len(), 0) {
-            return Err(pmem::Error::TooLarge { records: logged.len(), limit: log.capacity() });
-        }
-        if allocator.has_pending() {
-            medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
-        }
-        allocator.flip(region);
-        log.commit(medium, &logged)?;
-        log.fence_homes(medium);
+        commit_all(region, log, allocator, edits, Homes::Flushed)?;
+        log.fence_homes(region.medium());
         Ok(())
     }
+}
+
+/// Commits every word of the edits, of unused space too, through the redo-only log.
+pub(super) fn commit_all<M: Medium>(
+    region: &Region<M>,
+    log: &mut Log,
+    allocator: &mut Allocator,
+    edits: &[Edit],
+    homes: Homes,
+) -> Result<()> {
+    let medium = region.medium();
+    let mut logged = Vec::new();
+    for edit in edits {
+        logged.extend_from_slice(&edit.fresh);
+        logged.extend(overwritten(medium, edit));
+    }
+    if !log.fits(logged.len(), 0) {
+        return Err(pmem::Error::TooLarge { records: logged.len(), limit: log.capacity() });
+    }
+    if allocator.has_pending() {
+        medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
+    }
+    allocator.flip(region);
+    log.commit(medium, &logged, homes)
 }

@@ -19,7 +19,7 @@
 //! | commit | home words or not | the log is replayed: new tree |
 
 use pmem::alloc::Allocator;
-use pmem::log::Log;
+use pmem::log::{Homes, Log};
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD};
 
 use super::{Discipline, overwritten};
@@ -49,6 +49,7 @@ impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_O
         (true, true) => "write-atomic, order within a line, splits step by step",
     };
     const SOURCE: &'static str = include_str!("write_atomic.rs");
+    type Memory<M: Medium> = M;
     const SPECIALISED: bool = !STEPWISE;
     const STEPWISE_SPLITS: bool = STEPWISE;
 
@@ -126,7 +127,7 @@ fn commit_through_log<M: Medium>(
     }
     medium.fence(Fence::Payload);
     allocator.flip(region);
-    log.commit(medium, &logged)
+    log.commit(medium, &logged, Homes::Flushed)
 }
 
 /// Stores words of a node and starts writing back their lines, each once, in whatever order the words come.

@@ -1,0 +1,36 @@
+//! Write-ahead logging behind a buffer pool [wB+ §3.1]: nodes are read and changed in volatile frames (see [`pmem::pool`]),
+//! every word that changes is in the redo-only log first, and dirty lines go home when the log's lap ends.
+//!
+//! | fence passed | may be on the medium | recovery |
+//! |---|---|---|
+//! | none | records, intents | old nodes, or the new ones if the records are complete |
+//! | allocate (only with blocks taken or given back) | the intents | the same; no block without a name |
+//! | commit (commit point: the last record) | flipped bits; home words of older laps alone | the log is replayed |
+//! | the first checkpoint of the lap | home words | replaying changes nothing |
+
+use pmem::alloc::Allocator;
+use pmem::log::{Homes, Log};
+use pmem::{Medium, Pool, Region, Result};
+
+use super::{Discipline, redo};
+use crate::shape::Edit;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct WriteAhead;
+
+impl Discipline for WriteAhead {
+    const NAME: &'static str = "buffer pool, write-ahead log";
+    const SOURCE: &'static str = include_str!("write_ahead.rs");
+    const LOGS_ALL: bool = true;
+    type Memory<M: Medium> = Pool<M>;
+
+    fn commit<M: Medium>(
+        region: &Region<M>,
+        log: &mut Log,
+        allocator: &mut Allocator,
+        edits: &[Edit],
+    ) -> Result<()> {
+        redo::commit_all(region, log, allocator, edits, Homes::Deferred)
+    }
+}
