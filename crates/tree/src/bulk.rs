@@ -3,6 +3,7 @@
 //! Each leaf costs two fences (its content; the commit that links it and its separator), not three an entry. A crash keeps
 //! the leaves already joined: the load is durable from left to right, and nothing is leaked.
 
+use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
@@ -13,9 +14,12 @@ use crate::shape::{Link, Node, Placed};
 use crate::split::Rising;
 use crate::tree::{Tree, Writer};
 
+/// Blocks left to the nodes and separators above a leaf.
+const BLOCKS_ABOVE: usize = 32;
+
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Loads pairs in ascending order of distinct keys, all above every key in the tree. Leaves get `fill` (0.1 to 1.0) of
-    /// their capacity. Returns the number of keys loaded.
+    /// their capacity, but of byte strings no more than one change may take blocks for: 96. Returns the number of keys loaded.
     ///
     /// # Errors
     /// `Order` at the first key that is not above the one before it; as [`Tree::put`] otherwise. What came before stays.
@@ -30,7 +34,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     {
         let mut writer = self.lock_writer()?;
         let writer = &mut *writer;
-        let batch = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
+        let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
+        // Each byte string takes a block, and the levels above some more.
+        let batch = if S::PLAIN { full } else { full.min(INTENTS - BLOCKS_ABOVE) };
         let mut loaded = 0;
         let mut entries: Vec<Placed<S::Tail>> = Vec::with_capacity(batch);
         let mut keys: Vec<&S::Key> = Vec::with_capacity(batch);

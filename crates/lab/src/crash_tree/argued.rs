@@ -65,7 +65,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
         why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
               table 2 prescribes the fence",
     };
-    let is_guarded = [about.leaf, about.inner].contains(&<Slotted>::NAME);
+    // Inner nodes change through the log, where no valid bit is cleared.
+    let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
     let mut argued = vec![lap];
     argued.extend((is_guarded && in_place).then_some(guard));

@@ -1,6 +1,7 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
+use pmem::log::Format;
 use tree::Words;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
@@ -146,8 +147,9 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     let mut run = |name: &str, depth, workloads: Vec<Work<S, L, D>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
     };
+    // Pages, whose every image takes long to judge, and a fence for every word that changes: many crash points a step.
+    let steps = if lines > 16 || D::LOG == Format::UndoRedo { Depth::Broad } else { Depth::Steps };
     // Blocks and records beside the nodes, or a log of many lines: more lines a step.
-    let steps = if lines > 16 { Depth::Broad } else { Depth::Steps };
     let broad = if S::PLAIN { steps } else { Depth::Broad };
     // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many.
     let one_in = if lines > 16 { 16 } else { 1 };
@@ -164,7 +166,13 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
     run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
     if !S::PLAIN && lines == about.lines.0 {
-        let special = vec![maker.reused_chunk(), maker.large(), maker.long_bitmap(), maker.refused()];
+        let special = vec![
+            maker.reused_chunk(),
+            maker.emptied_chunk(),
+            maker.large(),
+            maker.long_bitmap(),
+            maker.refused(),
+        ];
         run("large records", Depth::Broad, special);
     }
 }
@@ -272,6 +280,7 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     if !S::PLAIN {
         run("cuts", Depth::Steps, least.cuts(seed, 300));
         run("reused chunk", Depth::Steps, least.reused_chunk());
+        run("emptied chunk", Depth::Steps, least.emptied_chunk());
         run("refused", Depth::Steps, least.refused());
     }
     run("levelling", Depth::Steps, least.levelling(true));

@@ -154,6 +154,13 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(self.sizes, prepare, ops)
     }
 
+    /// Values replaced in place, without the log, until the chunk of the old ones is empty and closed.
+    pub fn emptied_chunk(&self) -> Work<S, L, D> {
+        let prepare = (1..10).map(|key| self.op(Act::Put(bytes(900)), key)).collect();
+        let update = |key| Op { burst: 0, ..self.op(Act::Update(bytes(901)), key) };
+        whole(self.sizes, prepare, (1..10).map(update).collect())
+    }
+
     /// Large records written, replaced by larger and smaller ones, and deleted; the last has more pieces than are
     /// written between two fences.
     pub fn large(&self) -> Work<S, L, D> {
@@ -189,6 +196,8 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         let alone = |act, key| Op { act, key, burst: 0 };
         let ops = vec![
             alone(Act::Put(0x31), 1),
+            // An empty log: its settling has fences that would stand for the refusal's own.
+            alone(Act::Kill, 1),
             alone(Act::Refused(bytes(66 * 488 + 300)), 2),
             alone(Act::Put(bytes(900)), 3),
         ];
