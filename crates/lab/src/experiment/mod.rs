@@ -38,7 +38,7 @@ pub struct Experiment {
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "wb-fig13",
-        about: "wB+-Tree paper, section 5.3: nine trees of 64-bit keys",
+        about: "wB+-Tree paper, section 5.3: ten trees of 64-bit keys",
         run: wb_tree::figure_13,
     },
     Experiment {
