@@ -156,6 +156,7 @@ fn every_engine_declares_what_it_can_do() {
             "btree-log" | "unsorted-log" | "ubmp-log" => true,
             "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" => true,
             "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,
+            "buffer-pool" => true,
             "btree" => false,
             other => panic!("say here what {other} can do"),
         };

@@ -221,7 +221,7 @@ mod tests {
         let medium = Observed::new(Memory::new(1 << 20, 1 << 20), Arc::clone(&counter) as Arc<_>);
         let mut log = Log::new(Geometry::tiny(), Format::Redo);
         log.commit(&medium, &[(0x8000, 1), (0x9000, 2)], Homes::Flushed).unwrap();
-        log.fence_homes(&medium);
+        medium.fence(Fence::Home);
         log.settle(&medium);
         let seen = counter.take();
         let of = |category| {

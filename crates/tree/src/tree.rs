@@ -15,7 +15,7 @@ use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
 use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
 
-use crate::discipline::Discipline;
+use crate::discipline::{Change, Discipline};
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape, Tail};
@@ -323,7 +323,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);
         }
-        let outcome = D::commit(&self.region, &mut writer.log, &mut writer.allocator, edits);
+        let outcome = D::commit(Change {
+            region: &self.region,
+            log: &mut writer.log,
+            allocator: &mut writer.allocator,
+            edits,
+        });
         match outcome {
             Ok(()) => {
                 visible();

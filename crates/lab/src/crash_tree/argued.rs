@@ -58,8 +58,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let homes = Argued {
         spot: spot(
             Kind::DropFence(pmem::Fence::Home),
-            "pmem/src/log/mod.rs",
-            LOG,
+            "discipline/redo.rs",
+            include_str!("../../../tree/src/discipline/redo.rs"),
             "medium.fence(Fence::Home);",
         ),
         why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \

@@ -197,9 +197,15 @@ impl Log {
         self.places as usize
     }
 
-    /// True if a commit of so many redo and undo-redo records fits in the log at all.
-    pub fn fits(&self, redo: usize, undo: usize) -> bool {
-        self.format.places(redo, undo) <= self.places
+    /// Whether so many records fit in the log at all: asked before anything is changed.
+    ///
+    /// # Errors
+    /// `TooLarge` if not.
+    pub fn check_room(&self, redo: usize, undo: usize) -> Result<()> {
+        if self.format.places(redo, undo) > self.places {
+            return Err(Error::TooLarge { records: redo + undo, limit: self.places as usize });
+        }
+        Ok(())
     }
 
     /// Commits `writes` (offset, value) in one crash-atomic step: durable when it returns, home words written
@@ -267,18 +273,10 @@ impl Log {
         Ok(())
     }
 
-    /// Waits until the home words of all commits are durable: what a redo log does that is emptied with every operation.
-    pub fn fence_homes<M: Medium>(&self, medium: &M) {
-        medium.fence(Fence::Home);
-    }
-
     /// Begins a new lap if this one has too little room.
     fn make_room<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
-        let places = self.format.places(redo, undo);
-        if places > self.places {
-            return Err(Error::TooLarge { records: redo + undo, limit: self.places as usize });
-        }
-        if self.next + places > self.places {
+        self.check_room(redo, undo)?;
+        if self.next + self.format.places(redo, undo) > self.places {
             self.settle(medium);
         }
         Ok(())

@@ -57,12 +57,20 @@ pub trait Discipline: Send + Sync + 'static {
     ///
     /// # Errors
     /// `TooLarge` if the change exceeds the log; nothing is changed then.
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()>;
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()>;
+}
+
+/// Edits to be made durable, and what they go through.
+#[derive(Debug)]
+pub struct Change<'a, M> {
+    /// Where.
+    pub region: &'a Region<M>,
+    /// Its log.
+    pub log: &'a mut Log,
+    /// Its allocator, with the blocks that the change takes and gives back pending.
+    pub allocator: &'a mut Allocator,
+    /// The edits.
+    pub edits: &'a [Edit],
 }
 
 /// The words in use that an edit overwrites, in an order in which no word is stored to before it was moved.

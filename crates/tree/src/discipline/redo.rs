@@ -8,12 +8,10 @@
 //! | commit (commit point: the last record) | home words or not, flipped bits | the log is replayed |
 //! | home | everything | replaying changes nothing |
 
-use pmem::alloc::Allocator;
-use pmem::log::{Homes, Log};
-use pmem::{Fence, Medium, Region, Result};
+use pmem::log::Homes;
+use pmem::{Fence, Medium, Result};
 
-use super::{Discipline, overwritten};
-use crate::shape::Edit;
+use super::{Change, Discipline, overwritten};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -26,35 +24,24 @@ impl Discipline for Redo {
     type Memory<M: Medium> = M;
     const STEPWISE_SPLITS: bool = true;
 
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        commit_all(region, log, allocator, edits, Homes::Flushed)?;
-        log.fence_homes(region.medium());
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        let medium = change.region.medium();
+        commit_all(change, Homes::Flushed)?;
+        medium.fence(Fence::Home); // awaited here, though no recovery needs it
         Ok(())
     }
 }
 
 /// Commits every word of the edits, of unused space too, through the redo-only log.
-pub(super) fn commit_all<M: Medium>(
-    region: &Region<M>,
-    log: &mut Log,
-    allocator: &mut Allocator,
-    edits: &[Edit],
-    homes: Homes,
-) -> Result<()> {
+pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Result<()> {
+    let Change { region, log, allocator, edits } = change;
     let medium = region.medium();
     let mut logged = Vec::new();
     for edit in edits {
         logged.extend_from_slice(&edit.fresh);
         logged.extend(overwritten(medium, edit));
     }
-    if !log.fits(logged.len(), 0) {
-        return Err(pmem::Error::TooLarge { records: logged.len(), limit: log.capacity() });
-    }
+    log.check_room(logged.len(), 0)?;
     if allocator.has_pending() {
         medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
     }

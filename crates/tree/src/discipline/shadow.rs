@@ -5,12 +5,9 @@
 //! Figure 7 flushes the copy and the log with one fence, so the log may be durable before the copy is. Here the copy has the
 //! fence that the paper spends on allocation: two, as in its table 3.
 
-use pmem::alloc::Allocator;
-use pmem::log::Log;
-use pmem::{Medium, Region, Result};
+use pmem::{Medium, Result};
 
-use super::{Discipline, WriteAtomic};
-use crate::shape::Edit;
+use super::{Change, Discipline, WriteAtomic};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -22,12 +19,7 @@ impl Discipline for Shadow {
     type Memory<M: Medium> = M;
     const COPIES_LEAVES: bool = true;
 
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        WriteAtomic::commit(region, log, allocator, edits)
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        WriteAtomic::commit(change)
     }
 }

@@ -4,12 +4,10 @@
 //! Commit point: the record of the last word overwritten; the crash table is the log's (see [`pmem::log`]). Blocks taken or
 //! given back are flipped behind the first fence and before the last (the allocator's A1).
 
-use pmem::alloc::Allocator;
-use pmem::log::{Format, Log};
-use pmem::{Medium, Region, Result};
+use pmem::log::Format;
+use pmem::{Medium, Result};
 
-use super::{Discipline, overwritten};
-use crate::shape::Edit;
+use super::{Change, Discipline, overwritten};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -22,12 +20,8 @@ impl Discipline for UndoRedo {
     type Memory<M: Medium> = M;
     const LOG: Format = Format::UndoRedo;
 
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        let Change { region, log, allocator, edits } = change;
         let medium = region.medium();
         let fresh: Vec<_> = edits.iter().flat_map(|edit| edit.fresh.iter().copied()).collect();
         let in_use: Vec<_> = edits.iter().flat_map(|edit| overwritten(medium, edit)).collect();

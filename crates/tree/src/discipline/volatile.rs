@@ -1,11 +1,8 @@
 //! Nothing survives: the baseline that the durable disciplines are measured against.
 
-use pmem::alloc::Allocator;
-use pmem::log::Log;
-use pmem::{Medium, Region, Result};
+use pmem::{Medium, Result};
 
-use super::Discipline;
-use crate::shape::Edit;
+use super::{Change, Discipline};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -19,12 +16,8 @@ impl Discipline for Volatile {
     const SPECIALISED: bool = true;
 
     #[inline(always)]
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        _log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        let Change { region, allocator, edits, .. } = change;
         let medium = region.medium();
         for edit in edits {
             for (from, to) in edit.moves.iter().flat_map(|words| words.each()) {

@@ -8,12 +8,10 @@
 //! | commit (commit point: the last record) | flipped bits; home words of older laps alone | the log is replayed |
 //! | the first checkpoint of the lap | home words | replaying changes nothing |
 
-use pmem::alloc::Allocator;
-use pmem::log::{Homes, Log};
-use pmem::{Medium, Pool, Region, Result};
+use pmem::log::Homes;
+use pmem::{Medium, Pool, Result};
 
-use super::{Discipline, redo};
-use crate::shape::Edit;
+use super::{Change, Discipline, redo};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -25,12 +23,7 @@ impl Discipline for WriteAhead {
     const LOGS_ALL: bool = true;
     type Memory<M: Medium> = Pool<M>;
 
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        redo::commit_all(region, log, allocator, edits, Homes::Deferred)
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        redo::commit_all(change, Homes::Deferred)
     }
 }

@@ -18,11 +18,10 @@
 //! | payload | log records, flipped bits | old tree, or the new one if the records are complete |
 //! | commit | home words or not | the log is replayed: new tree |
 
-use pmem::alloc::Allocator;
-use pmem::log::{Homes, Log};
-use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD};
+use pmem::log::Homes;
+use pmem::{Fence, LINE, Medium, Result, WORD};
 
-use super::{Discipline, overwritten};
+use super::{Change, Discipline, overwritten};
 use crate::shape::Edit;
 
 /// See the module's head. `LINE_ORDER`: where the guarded words stand in the guard's own line, that line keeps the cleared
@@ -54,29 +53,20 @@ impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_O
     const STEPWISE_SPLITS: bool = STEPWISE;
 
     #[inline(always)]
-    fn commit<M: Medium>(
-        region: &Region<M>,
-        log: &mut Log,
-        allocator: &mut Allocator,
-        edits: &[Edit],
-    ) -> Result<()> {
-        match edits {
+    fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
+        match change.edits {
             [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
-                commit_in_place::<M, LINE_ORDER>(region, log, allocator, edit);
+                commit_in_place::<M, LINE_ORDER>(change, edit);
                 Ok(())
             }
-            _ => commit_through_log(region, log, allocator, edits),
+            _ => commit_through_log(change),
         }
     }
 }
 
 #[inline(always)]
-fn commit_in_place<M: Medium, const LINE_ORDER: bool>(
-    region: &Region<M>,
-    log: &mut Log,
-    allocator: &mut Allocator,
-    edit: &Edit,
-) {
+fn commit_in_place<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>, edit: &Edit) {
+    let Change { region, log, allocator, .. } = change;
     let medium = region.medium();
     if log.touches(edit.node.0, edit.bytes) {
         log.settle(medium); // a replay must not undo what is stored here without the log
@@ -102,12 +92,8 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(
 }
 
 #[cold]
-fn commit_through_log<M: Medium>(
-    region: &Region<M>,
-    log: &mut Log,
-    allocator: &mut Allocator,
-    edits: &[Edit],
-) -> Result<()> {
+fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
+    let Change { region, log, allocator, edits } = change;
     let medium = region.medium();
     let mut logged = Vec::new();
     for edit in edits {
@@ -117,9 +103,7 @@ fn commit_through_log<M: Medium>(
         }
         logged.extend(overwritten(medium, edit));
     }
-    if !log.fits(logged.len(), 0) {
-        return Err(Error::TooLarge { records: logged.len(), limit: log.capacity() });
-    }
+    log.check_room(logged.len(), 0)?;
     for edit in edits {
         if !log.touches(edit.node.0, edit.bytes) {
             copy_and_flush(medium, edit.node.0, &edit.fresh);
