@@ -43,12 +43,12 @@ fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_a
 }
 
 #[test]
-fn figure_13_has_nine_trees_or_eight_every_batch_with_counts_and_six_claims() {
+fn figure_13_has_ten_trees_or_nine_every_batch_with_counts_and_seven_claims() {
     let backing = tempfile::tempdir().unwrap();
     let report = small("lab run wb-fig13 --node-lines 2,4", backing.path());
     let rows = report["rows"].as_array().unwrap();
     // Five batches, two sets of instructions.
-    assert_eq!(rows.len(), (8 + 9) * 5 * 2);
+    assert_eq!(rows.len(), (9 + 10) * 5 * 2);
     assert!(names(&report["rows"], "tree").contains("wbtree-slot"));
     for row in rows {
         assert!(row["ns"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
@@ -57,7 +57,7 @@ fn figure_13_has_nine_trees_or_eight_every_batch_with_counts_and_six_claims() {
         assert_eq!(row["fences"].as_f64().unwrap() > 0.0, update && !volatile, "{row}");
     }
     let claims = report["claims"].as_array().unwrap();
-    assert_eq!(claims.len(), 6 * 2);
+    assert_eq!(claims.len(), 7 * 2);
     assert!(claims.iter().all(|claim| claim["holds"].is_boolean() && claim["reason"].is_string()));
 }
 
