@@ -10,6 +10,8 @@
 //!   stays. So the pool holds every page that was ever touched.
 //! * P3: an entry of the table is whole once its page number is seen; a table that is full gives way to one twice as large,
 //!   and stays for the readers that still look into it.
+//! * P4: a line goes home with its first word last: the order of stores within a line, which a write-back by words would lose,
+//!   matters in chunk headers alone (the allocator's A3), and there that word is the one published.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -211,11 +213,16 @@ impl<M: Medium> Pool<M> {
     #[track_caller]
     fn write_back(&self, line: u64) {
         let Some(frame) = self.resident(line) else { return };
-        for (i, word) in self.line_in(frame, line).0.iter().enumerate() {
-            let (at, word) = (line + i as u64 * WORD, word.load(Ordering::Relaxed));
+        let [first, others @ ..] = &self.line_in(frame, line).0;
+        for (word, at) in others.iter().zip((line + WORD..).step_by(WORD as usize)) {
+            let word = word.load(Ordering::Relaxed);
             if self.medium.word(at) != word {
                 self.medium.copy(at, word);
             }
+        }
+        let first = first.load(Ordering::Relaxed);
+        if self.medium.word(line) != first {
+            self.medium.publish(line, first); // P4
         }
         self.medium.flush(line, LINE);
     }
