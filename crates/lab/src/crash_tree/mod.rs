@@ -34,7 +34,7 @@ pub struct Engine(&'static About);
 const FLOORS: &[(&str, u64)] = &[
     ("wbtree", 1_300_000),
     ("wbtree-keyptr", 690_000),
-    ("wbtree-bmp", 68_000),
+    ("wbtree-bmp", 1_400_000),
     ("wbtree-slot", 300_000),
     ("wbtree-line", 365_000),
     ("btree-log", 260_000),
