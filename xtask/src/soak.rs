@@ -55,7 +55,7 @@ fn campaigns(seed: u64) -> Vec<Step> {
 }
 
 /// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
-const TREES: [&str; 10] = [
+const TREES: [&str; 11] = [
     "wbtree",
     "wbtree-keyptr",
     "wbtree-bmp",
@@ -66,6 +66,7 @@ const TREES: [&str; 10] = [
     "ubmp-shadow",
     "cnt-4k",
     "wb-4k",
+    "buffer-pool",
 ];
 
 /// Runs campaigns until the time is up.

@@ -12,6 +12,7 @@
 //!   and stays for the readers that still look into it.
 //! * P4: a line goes home with its first word last: the order of stores within a line, which a write-back by words would lose,
 //!   matters in chunk headers alone (the allocator's A3), and there that word is the one published.
+//! * P5: lines go home one at a time, so that a sync beside the writer never puts an older word over a newer one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -60,6 +61,8 @@ pub struct Pool<M> {
     frames: [OnceLock<Box<[Line]>>; STRETCHES],
     /// Pages in the pool; held while one is added.
     pages: Mutex<usize>,
+    /// Held while a line goes home (P5).
+    homeward: Mutex<()>,
 }
 
 /// Open addressing, at most half full.
@@ -122,6 +125,7 @@ impl<M: Medium> Pool<M> {
             current: AtomicUsize::new(0),
             frames: [const { OnceLock::new() }; STRETCHES],
             pages: Mutex::new(0),
+            homeward: Mutex::new(()),
         };
         pool.tables[0].get_or_init(|| Table::new(ENTRIES));
         pool
@@ -213,14 +217,16 @@ impl<M: Medium> Pool<M> {
     #[track_caller]
     fn write_back(&self, line: u64) {
         let Some(frame) = self.resident(line) else { return };
+        let _turn = self.homeward.lock().unwrap_or_else(PoisonError::into_inner); // P5
         let [first, others @ ..] = &self.line_in(frame, line).0;
+        // Looked at first: the others are then no older than what it was published behind.
+        let first = first.load(Ordering::Acquire);
         for (word, at) in others.iter().zip((line + WORD..).step_by(WORD as usize)) {
             let word = word.load(Ordering::Relaxed);
             if self.medium.word(at) != word {
                 self.medium.copy(at, word);
             }
         }
-        let first = first.load(Ordering::Relaxed);
         if self.medium.word(line) != first {
             self.medium.publish(line, first); // P4
         }
@@ -355,6 +361,29 @@ mod tests {
         assert!(pool.lines(FROM + 64, 2).is_none());
         let odd = Pool::new(Observed::new(memory, Arc::new(Recorder::default())), FROM, 192);
         assert!(odd.lines(FROM, 3).is_none(), "nodes that are no pages");
+    }
+
+    #[test]
+    fn a_sync_beside_the_writer_takes_nothing_back() {
+        let (memory, pool) = pool(1 << 13);
+        let done = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while done.load(Ordering::Relaxed) == 0 {
+                    pool.sync(FROM, 128).unwrap();
+                }
+            });
+            let mut stale = None;
+            for round in 1..=100_000 {
+                pool.copy(FROM + 8, round);
+                pool.flush(FROM, 8);
+                // What the other thread is about to store comes now.
+                let late = (0..50).find(|_| memory.peek(FROM + 8) != round);
+                stale = stale.or(late.map(|_| round));
+            }
+            done.store(1, Ordering::Relaxed);
+            assert_eq!(stale, None, "an older word went home after this round");
+        });
     }
 
     #[test]

@@ -30,7 +30,7 @@ use workers::{Say, Stage};
 pub struct Engine(&'static About);
 
 /// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
-/// less. May only be raised. (Of the trees behind the first two, what their smallest nodes alone come to with low caps.)
+/// less. May only be raised. (Of the trees behind the first three, what a part of the runs came to.)
 const FLOORS: &[(&str, u64)] = &[
     ("wbtree", 1_300_000),
     ("wbtree-keyptr", 690_000),

@@ -12,8 +12,7 @@
 use tree::shape::Shape;
 
 use super::{
-    Change, Cut, GROUP, LINK, Nodes, Run, bitmap_words, differing, entries, entry, free_place,
-    inserted_in_place, kept_in_place, newcomer,
+    Change, Cut, GROUP, LINK, Nodes, Run, bitmap_words, differing, entries, entry, free_place, newcomer,
 };
 use crate::costs::survey::Step;
 
@@ -51,13 +50,5 @@ impl Nodes for Bitmap {
         let bitmap = |numbers: &[u16]| bitmap_words(numbers, self.groups);
         over.extend(differing(1, &bitmap(&node.numbers), &bitmap(&kept)));
         Change::over(node.node, over)
-    }
-
-    fn inserted(&self, node: &Step) -> Vec<u16> {
-        inserted_in_place(node)
-    }
-
-    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
-        kept_in_place(node, cut)
     }
 }

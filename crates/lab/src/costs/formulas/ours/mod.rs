@@ -191,10 +191,21 @@ pub trait Nodes: Sync {
     fn fill(&self, shape: &Shape, count: usize) -> Change;
     /// A full node loses what a cut does not keep.
     fn shrink(&self, node: &Step, cut: Cut) -> Change;
-    /// Places of the entries after [`Nodes::insert`].
-    fn inserted(&self, node: &Step) -> Vec<u16>;
-    /// Places of the entries after [`Nodes::shrink`].
-    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16>;
+    /// Places of the entries after [`Nodes::insert`]; unless said otherwise none moves and the newcomer takes the lowest that is
+    /// free.
+    fn inserted(&self, node: &Step) -> Vec<u16> {
+        let mut numbers = node.numbers.clone();
+        numbers.insert(node.rank, free_place(&node.numbers));
+        numbers
+    }
+    /// Places of the entries after [`Nodes::shrink`], likewise.
+    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
+        let mut kept = node.numbers[..cut.keep].to_vec();
+        if let Some(rank) = cut.join {
+            kept.insert(rank, free_place(&kept));
+        }
+        kept
+    }
 }
 
 /// A discipline: what it makes of changes.
@@ -295,22 +306,6 @@ fn entries(shape: &Shape, places: impl Iterator<Item = usize>) -> Vec<Run> {
 /// The lowest place that none of these entries has.
 fn free_place(numbers: &[u16]) -> u16 {
     (0..).find(|place| !numbers.contains(place)).unwrap_or(0)
-}
-
-/// Places of entries that stay where they are; a newcomer goes to the lowest place that is free then.
-fn kept_in_place(node: &Step, cut: Cut) -> Vec<u16> {
-    let mut kept = node.numbers[..cut.keep].to_vec();
-    if let Some(rank) = cut.join {
-        kept.insert(rank, free_place(&kept));
-    }
-    kept
-}
-
-/// Places after an insert that moves nothing.
-fn inserted_in_place(node: &Step) -> Vec<u16> {
-    let mut numbers = node.numbers.clone();
-    numbers.insert(node.rank, free_place(&node.numbers));
-    numbers
 }
 
 /// The newcomer's words in a node whose entries stay where they are.

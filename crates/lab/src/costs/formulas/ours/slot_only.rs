@@ -11,9 +11,7 @@
 
 use tree::shape::Shape;
 
-use super::{
-    Change, Cut, LINK, Nodes, Run, entries, entry, free_place, inserted_in_place, kept_in_place, newcomer,
-};
+use super::{Change, Cut, LINK, Nodes, Run, entries, entry, free_place, newcomer};
 use crate::costs::survey::Step;
 
 /// See the module's head.
@@ -42,13 +40,5 @@ impl Nodes for SlotOnly {
         over.extend(cut.relink.then_some(LINK));
         over.push(SLOTS);
         Change::over(node.node, over)
-    }
-
-    fn inserted(&self, node: &Step) -> Vec<u16> {
-        inserted_in_place(node)
-    }
-
-    fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
-        kept_in_place(node, cut)
     }
 }
