@@ -22,7 +22,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("bmp-4k", 102_000),
     ("wb-4k", 47_000),
     ("bmp-all-4k", 42_000),
-    ("buffer-pool", 30_000),
+    ("buffer-pool", 128_000),
 ];
 
 fn explore(engine: Engine) -> u64 {

@@ -49,7 +49,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("bmp-4k", 165_000),
     ("wb-4k", 80_000),
     ("bmp-all-4k", 70_000),
-    ("buffer-pool", 60_000),
+    ("buffer-pool", 128_000),
 ];
 
 impl Engine {
