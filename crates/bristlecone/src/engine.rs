@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use crate::error::Result;
 
-/// What keys and values are: byte strings or 64-bit integers. Implemented by [`Bytes`] and [`U64`] only.
+/// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
 pub trait Kind: Debug + Copy + Send + Sync + 'static {
     /// A key as it is passed in.
     type Key: ?Sized + Ord + Debug;
@@ -16,7 +16,7 @@ pub trait Kind: Debug + Copy + Send + Sync + 'static {
     type Value: ?Sized + PartialEq + Debug;
     /// A value as it is handed out.
     type ValueBuf: Clone + Debug + Default + Send + Sync;
-    /// Name used in the region's superblock.
+    /// Name for people; see [`Stats::kind`] for that of a store.
     const NAME: &'static str;
 
     /// Borrows a key.
@@ -43,6 +43,12 @@ pub struct Bytes;
 /// 64-bit keys to 64-bit values.
 #[derive(Clone, Copy, Debug)]
 pub struct U64;
+
+/// 64-bit keys to bytes of one length, which stand inside the index's entries: what fits is one cache miss nearer, and a change
+/// of it costs its whole length. A store says when it is made how many bytes its values have
+/// ([`Options::value_bytes`](crate::Options::value_bytes)).
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed;
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
@@ -111,6 +117,34 @@ impl Kind for U64 {
     }
 }
 
+impl Kind for Fixed {
+    type Key = u64;
+    type KeyBuf = u64;
+    type Value = [u8];
+    type ValueBuf = Vec<u8>;
+    const NAME: &'static str = <tree::Fixed as tree::Schema>::NAME;
+
+    fn key(buf: &u64) -> &u64 {
+        buf
+    }
+    fn value(buf: &Vec<u8>) -> &[u8] {
+        buf
+    }
+    fn own_key(key: &u64) -> u64 {
+        *key
+    }
+    fn own_value(value: &[u8]) -> Vec<u8> {
+        value.to_vec()
+    }
+    /// How long values are is the store's to know: its engine refuses others.
+    fn validate(_key: &u64, _value: Option<&[u8]>) -> Result<()> {
+        Ok(())
+    }
+    fn payload_bytes(_key: &u64, value: &[u8]) -> u64 {
+        8 + value.len() as u64
+    }
+}
+
 /// What an engine can do beyond the common ground. The shared test battery branches on these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -124,6 +158,8 @@ pub struct Capabilities {
     pub atomic_batch: bool,
     /// Writers do not exclude each other.
     pub several_writers: bool,
+    /// Stores of [`Fixed`] values.
+    pub fixed_values: bool,
 }
 
 /// Decides, from a key's present value, what becomes of it.
@@ -168,7 +204,7 @@ pub struct CheckReport {
 pub struct Stats {
     /// Engine's name.
     pub engine: String,
-    /// "bytes" or "u64".
+    /// "bytes", "u64", or "u64, N bytes" where all values have N bytes.
     pub kind: String,
     /// What the memory is ("file", "tmpfs", "anonymous memory" …).
     pub medium: String,

@@ -3,7 +3,7 @@
 //! A [`Store`] is a directory with one region file in it. Its index lives in durable memory and is consistent after
 //! every single store instruction, so an acknowledged write survives and reopening takes no time.
 //!
-//! * [`store`]: [`Store`] (byte strings) and [`StoreU64`]; [`Options`]; scans.
+//! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; [`Options`]; scans.
 //! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
 //! * [`place`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.
@@ -18,11 +18,11 @@ pub mod salvage;
 pub mod store;
 mod tree_engine;
 
-pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats, U64};
+pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Stats, U64};
 pub use error::{Error, Result};
 pub use pmem::Durability;
 pub use salvage::{SalvageReport, salvage};
-pub use store::{Options, Scan, Store, StoreOf, StoreU64};
+pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64};
 pub use tree::roster::TREES;
 
 /// The README's example compiles.

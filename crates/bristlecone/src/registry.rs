@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pmem::region::Identity;
 use pmem::{Native, Region};
 use tree::Words;
 use tree::discipline::Discipline;
@@ -11,7 +12,7 @@ use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
 
-use crate::engine::{Bytes, Capabilities, Engine, Kind, U64};
+use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, Place};
 use crate::store::Options;
@@ -19,6 +20,8 @@ use crate::{salvage, tree_engine};
 
 /// Engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
+/// Engine of a new store whose values have one length: of those that have such values, the one with the fewest words to write.
+pub const DEFAULT_FIXED: &str = "wb-4k";
 
 type Opener<K> = fn(&'static About, Option<Place>, &Options) -> Result<Arc<dyn Engine<K>>>;
 /// Reads a leaf's pairs; `None` stands for one that is damaged.
@@ -33,10 +36,13 @@ pub struct Entry {
     pub capabilities: Capabilities,
     bytes: Opener<Bytes>,
     words: Opener<U64>,
+    fixed: Option<Opener<Fixed>>,
     /// What a leaf of byte strings holds, for salvage.
     pub(crate) leaf_of_bytes: Leaf<(Vec<u8>, Vec<u8>)>,
     /// What a leaf of integers holds.
     pub(crate) leaf_of_words: Leaf<(u64, u64)>,
+    /// What a leaf of values of one length holds.
+    pub(crate) leaf_of_fixed: Leaf<(u64, Vec<u8>)>,
 }
 
 struct Engines;
@@ -46,11 +52,18 @@ impl Visitor for Engines {
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
         Entry {
             about,
-            capabilities: tree_engine::capabilities::<D>(),
+            capabilities: tree_engine::capabilities::<L, D>(),
             bytes: tree_engine::open::<Bytes, B, L, D>,
             words: tree_engine::open::<U64, Words, L, D>,
+            // A constant of the types: what no user can have is not compiled.
+            fixed: if const { L::PAGES } {
+                Some(tree_engine::open::<Fixed, tree::Fixed, L, D>)
+            } else {
+                None
+            },
             leaf_of_bytes: salvage::leaf::<B, L>,
             leaf_of_words: salvage::leaf::<Words, L>,
+            leaf_of_fixed: salvage::leaf::<tree::Fixed, L>,
         }
     }
 }
@@ -74,23 +87,43 @@ where
 
 impl Open for Bytes {
     fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
-        open(dir, options, |entry| entry.bytes)
+        open(dir, options, DEFAULT, |entry| Some(entry.bytes))
     }
 }
 
 impl Open for U64 {
     fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
-        open(dir, options, |entry| entry.words)
+        open(dir, options, DEFAULT, |entry| Some(entry.words))
+    }
+}
+
+impl Open for Fixed {
+    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+        open(dir, options, DEFAULT_FIXED, |entry| entry.fixed)
     }
 }
 
 fn open<K: Kind>(
     dir: &Path,
     options: &Options,
-    opener: fn(&Entry) -> Opener<K>,
+    default: &str,
+    opener: fn(&Entry) -> Option<Opener<K>>,
 ) -> Result<Arc<dyn Engine<K>>> {
     let asked = options.engine.as_deref().map(find).transpose()?;
-    if let Some(entry) = asked.filter(|entry| !entry.about.durable) {
+    if let Some(entry) = asked
+        && opener(&entry).is_none()
+    {
+        let known: Vec<_> = names().filter(|name| find(name).is_ok_and(|e| opener(&e).is_some())).collect();
+        return Err(Error::Option(format!(
+            "{} has no store of {}: choose one of {}",
+            entry.about.name,
+            K::NAME,
+            known.join(", ")
+        )));
+    }
+    if let Some(entry) = asked.filter(|entry| !entry.about.durable)
+        && let Some(opener) = opener(&entry)
+    {
         // Else it would seem that the store in the directory had been emptied.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(
@@ -99,20 +132,25 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
-        return opener(&entry)(entry.about, None, options);
+        return opener(entry.about, None, options);
     }
     let place = Place::take(dir, options)?;
     let entry = match asked {
         Some(entry) => entry,
-        None if place.fresh => find(DEFAULT)?,
-        None => find(&engine_of(&place, options)?)?,
+        None if place.fresh => find(default)?,
+        None => find(&identity_of(&place, options)?.engine)?,
     };
-    opener(&entry)(entry.about, Some(place), options)
+    let Some(opener) = opener(&entry) else {
+        let found = identity_of(&place, options)?;
+        let found = format!("engine {} over {}", found.engine, found.kind);
+        return Err(pmem::Error::Mismatch { found, asked: K::NAME.into() }.into());
+    };
+    opener(entry.about, Some(place), options)
 }
 
-fn engine_of(place: &Place, options: &Options) -> Result<String> {
+fn identity_of(place: &Place, options: &Options) -> Result<Identity> {
     let medium: Native = place.map(options)?;
-    Ok(pmem::region::describe(&medium, &place.path)?.0.engine)
+    Ok(pmem::region::describe(&medium, &place.path)?.0)
 }
 
 /// The engine of this name.

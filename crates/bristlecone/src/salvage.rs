@@ -16,12 +16,12 @@ use pmem::{Medium, Native, Region, record};
 use tree::Schema;
 use tree::layout::{Layout, Layouts};
 use tree::roster::TREES;
-use tree::shape::{Link, Node, Tail};
+use tree::shape::{Link, Node};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, io};
-use crate::store::{Options, Store, StoreU64};
+use crate::store::{Options, Store, StoreFixed, StoreU64};
 
 /// What a salvage found.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -36,7 +36,7 @@ pub struct SalvageReport {
     pub damaged_records: u64,
     /// The superblock could not be read, so sizes were taken as they are by default.
     pub superblock_lost: bool,
-    /// "bytes" or "u64".
+    /// "bytes", "u64", or "u64, N bytes".
     pub kind: String,
 }
 
@@ -73,6 +73,13 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     if identity.kind == crate::engine::U64::NAME {
         let store = StoreU64::open(new_dir, options)?;
         salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
+        store.close()?;
+        return Ok(salvager.report);
+    }
+    if let Some(words) = tree::Fixed::payload_words(&identity.kind) {
+        let options = Options { value_bytes: Some(words as u64 * pmem::WORD), ..options };
+        let store = StoreFixed::open(new_dir, options)?;
+        salvager.leaves(engine.leaf_of_fixed, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
         return Ok(salvager.report);
     }
@@ -113,7 +120,9 @@ pub(crate) fn leaf<S: Schema, L: Layouts>(
     node: Node,
 ) -> Vec<Option<(S::KeyBuf, S::ValueBuf)>> {
     let medium = region.medium();
-    let shape = L::Leaf::shape(region.identity().node_lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
+    let identity = region.identity();
+    let Some(payload_words) = S::payload_words(&identity.kind) else { return Vec::new() };
+    let shape = L::Leaf::shape(identity.node_lines, S::KEY_WORDS, payload_words);
     if Link::read(medium, node).is_none_or(|link| link.level != 0) {
         return Vec::new();
     }

@@ -5,19 +5,24 @@ use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Kind, Stats, U64};
+use crate::engine::{
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Stats, U64,
+};
 use crate::error::Result;
 use crate::{Durability, registry};
 
 /// How to open a store. `Options::default()` is the best known setting for what the directory lies on.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Engine's name, `None` for the one the store was made with (a new store: [`registry::DEFAULT`]).
+    /// Engine's name, `None` for the one the store was made with (a new store: [`registry::DEFAULT`],
+    /// [`registry::DEFAULT_FIXED`] for [`StoreFixed`]).
     pub engine: Option<String>,
     /// Promise for acknowledged writes; `None` chooses by file system.
     pub durability: Option<Durability>,
-    /// Cache lines of a new store's index nodes (2 to 16); `None` for the best measured.
+    /// Cache lines of a new store's index nodes (2 to 64, as the engine has them); `None` for the best measured.
     pub node_lines: Option<u64>,
+    /// Bytes of every value of a [`StoreFixed`]: a multiple of 8 up to 120. To be given when it is made; not of other kinds.
+    pub value_bytes: Option<u64>,
     /// Most bytes that the region may grow to.
     pub max_bytes: u64,
     /// Make the store if there is none.
@@ -26,7 +31,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { engine: None, durability: None, node_lines: None, max_bytes: 1 << 40, create: true }
+        Self {
+            engine: None,
+            durability: None,
+            node_lines: None,
+            value_bytes: None,
+            max_bytes: 1 << 40,
+            create: true,
+        }
     }
 }
 
@@ -42,6 +54,8 @@ where
 pub type Store = StoreOf<Bytes>;
 /// A store from 64-bit integers to 64-bit integers.
 pub type StoreU64 = StoreOf<U64>;
+/// A store from 64-bit integers to bytes of one length, inside the entries of an index of 4 KiB nodes.
+pub type StoreFixed = StoreOf<Fixed>;
 
 impl<K: Kind> Clone for StoreOf<K>
 where

@@ -11,6 +11,7 @@ use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::Layouts;
 use tree::roster::{self, About};
+use tree::shape::Tail;
 use tree::{Schema, Tree, TreeCursor, TreeOptions};
 
 use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, Kind, Stats};
@@ -69,8 +70,11 @@ where
             options.max_bytes
         )));
     }
+    let is_new = place.as_ref().is_none_or(|place| place.fresh);
+    let payload_words = payload_words::<S>(options.value_bytes, is_new)?;
     let made = |durability| {
         let mut made = TreeOptions::new(engine.name, node_lines, durability);
+        made.payload_words = payload_words;
         made.geometry.log_records = roster::log_records::<D>(node_lines);
         made
     };
@@ -94,17 +98,39 @@ where
         return Ok(finish::<K, S, L, D>(tree, Found::New, about(start)));
     }
     let (tree, found) = Tree::open(medium, &place.path, engine.name, place.durability, 1024)?;
+    if options.value_bytes.is_some() && tree.leaf_shape().payload_words != payload_words {
+        let found = tree.region().identity().kind.clone();
+        return Err(pmem::Error::Mismatch { found, asked: S::kind(payload_words) }.into());
+    }
     Ok(finish::<K, S, L, D>(tree, found, about(start)))
 }
 
-/// What a tree of this discipline can do.
-pub fn capabilities<D: Discipline>() -> Capabilities {
+/// Words of a payload in a tree of such values, 1 where the store that there is will say.
+fn payload_words<S: Schema>(value_bytes: Option<u64>, is_new: bool) -> Result<usize> {
+    match value_bytes {
+        None if S::Tail::EMPTY || !is_new => Ok(1),
+        None => Err(Error::Option(
+            "a new store of values of one length: say how many bytes a value has, a multiple of 8 up to 120"
+                .into(),
+        )),
+        Some(bytes) if S::Tail::EMPTY => Err(Error::Option(format!(
+            "values of {bytes} bytes each: only a store from 64-bit keys to bytes of one length has them"
+        ))),
+        Some(bytes) => tree::Fixed::words_of(bytes).ok_or_else(|| {
+            Error::Option(format!("values of {bytes} bytes each: they can have a multiple of 8 up to 120"))
+        }),
+    }
+}
+
+/// What a tree of these layouts and this discipline can do.
+pub fn capabilities<L: Layouts, D: Discipline>() -> Capabilities {
     Capabilities {
         ordered: true,
         durable: D::DURABLE,
         snapshots: false,
         atomic_batch: false,
         several_writers: false,
+        fixed_values: L::PAGES,
     }
 }
 
@@ -157,7 +183,7 @@ where
     K::Value: ToOwned,
 {
     fn capabilities(&self) -> Capabilities {
-        capabilities::<D>()
+        capabilities::<L, D>()
     }
 
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
@@ -213,7 +239,7 @@ where
         let (live_bytes, chunks_unseen) = self.tree.live_bytes();
         Stats {
             engine: self.about.engine.into(),
-            kind: K::NAME.into(),
+            kind: self.tree.region().identity().kind.clone(),
             medium: self.about.medium.into(),
             durability: self.tree.durability().to_string(),
             durability_reason: self.about.reason.into(),

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::registry::{self, Open};
-use bristlecone::{Bytes, Error, Kind, Options, Store, StoreOf, U64};
+use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64};
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
+    /// What its stores have to be told.
+    const VALUE_BYTES: Option<u64> = None;
     fn make_key(n: u64) -> Self::KeyBuf;
     fn make_value(n: u64) -> Self::ValueBuf;
     fn number(value: &Self::ValueBuf) -> u64;
@@ -45,12 +47,34 @@ impl Sample for U64 {
     }
 }
 
+impl Sample for Fixed {
+    const VALUE_BYTES: Option<u64> = Some(56);
+
+    fn make_key(n: u64) -> u64 {
+        U64::make_key(n)
+    }
+    fn make_value(n: u64) -> Vec<u8> {
+        (0..7).flat_map(|i| (n << i).to_be_bytes()).collect()
+    }
+    fn number(value: &Vec<u8>) -> u64 {
+        let words: Vec<u64> =
+            value.as_chunks().0.iter().map(|bytes: &[u8; 8]| u64::from_be_bytes(*bytes)).collect();
+        assert!(words.len() == 7 && (0..7).all(|i| words[i] == words[0] << i), "torn: {words:?}");
+        words[0]
+    }
+}
+
 fn options(engine: &str) -> Options {
     Options { engine: Some(engine.into()), max_bytes: 1 << 32, ..Options::default() }
 }
 
+/// Engines whose stores can have values of one length.
+fn fixed() -> impl Iterator<Item = &'static str> {
+    registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values)
+}
+
 fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {
-    StoreOf::<K>::open(dir, options(engine)).unwrap()
+    StoreOf::<K>::open(dir, Options { value_bytes: K::VALUE_BYTES, ..options(engine) }).unwrap()
 }
 
 fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::ValueBuf>) {
@@ -144,6 +168,7 @@ fn every_engine_equals_the_model_across_a_reopen() {
         equals_the_model::<Bytes>(engine);
         equals_the_model::<U64>(engine);
     }
+    fixed().for_each(equals_the_model::<Fixed>);
 }
 
 #[test]
@@ -151,6 +176,8 @@ fn every_engine_declares_what_it_can_do() {
     for engine in registry::names() {
         let dir = tempfile::tempdir().unwrap();
         let found = open::<Bytes>(dir.path(), engine).capabilities();
+        let pages = engine.contains("-4k");
+        assert_eq!((found.fixed_values, fixed().any(|name| name == engine)), (pages, pages), "{engine}");
         let durable = match engine {
             "wbtree" | "wbtree-keyptr" | "wbtree-bmp" | "wbtree-slot" | "wbtree-line" => true,
             "btree-log" | "unsorted-log" | "ubmp-log" => true,
@@ -164,6 +191,45 @@ fn every_engine_declares_what_it_can_do() {
         assert_eq!((found.durable, registry::find(engine).unwrap().about.durable), (durable, durable));
         assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
     }
+}
+
+#[test]
+fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let open = |value_bytes, engine: Option<&str>| {
+        StoreFixed::open(
+            &path,
+            Options { value_bytes, engine: engine.map(str::to_owned), ..Options::default() },
+        )
+    };
+    let refused = |value_bytes, engine| open(value_bytes, engine).err().unwrap().to_string();
+    assert!(refused(None, None).contains("say how many bytes a value has"));
+    assert!(refused(Some(12), None).contains("a multiple of 8 up to 120"));
+    assert!(refused(Some(128), None).contains("a multiple of 8 up to 120"));
+    let error = refused(Some(24), Some("wbtree"));
+    assert!(error.starts_with("wbtree has no store of") && error.contains("trad-4k, "), "{error}");
+    let error = Store::open(&path, Options { value_bytes: Some(24), ..Options::default() })
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("64-bit keys to bytes of one length"), "{error}");
+    let store = open(Some(24), None).unwrap();
+    assert_eq!(
+        (store.stats().engine.as_str(), store.stats().kind.as_str()),
+        (registry::DEFAULT_FIXED, "u64, 24 bytes")
+    );
+    store.put(&1, &[7; 24]).unwrap();
+    let error = store.put(&1, &[8; 25]).unwrap_err().to_string();
+    assert!(error.contains("a value of 25 bytes: in this store every value has 24"), "{error}");
+    drop(store);
+    assert!(refused(Some(32), None).contains("made with u64, 24 bytes, not with u64, 32 bytes"));
+    assert!(Store::open(&path, Options::default()).err().unwrap().to_string().contains("u64, 24 bytes"));
+    assert_eq!(open(None, None).unwrap().get(&1).unwrap(), Some(vec![7; 24]));
+    let other = dir.path().join("other");
+    drop(Store::open(&other, Options::default()).unwrap());
+    let error = StoreFixed::open(&other, Options::default()).err().unwrap().to_string();
+    assert!(error.contains("made with engine wbtree over bytes"), "{error}");
 }
 
 /// Readers beside a writer: keys that stay are found by every get and exactly once by every scan, in order; a key that is
@@ -227,6 +293,7 @@ fn readers_beside_a_writer_miss_nothing_that_stays() {
         readers_beside_a_writer::<Bytes>(engine);
         readers_beside_a_writer::<U64>(engine);
     }
+    fixed().for_each(readers_beside_a_writer::<Fixed>);
 }
 
 #[test]

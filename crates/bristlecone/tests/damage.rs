@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bristlecone::place::FILE_NAME;
-use bristlecone::{Error, Options, Store, StoreU64, TREES, salvage};
+use bristlecone::{Error, Options, Store, StoreFixed, StoreU64, TREES, registry, salvage};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -194,6 +194,25 @@ fn salvage_reads_the_leaves_of_every_engine() {
         let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
         assert_eq!((report.from_leaves, report.damaged_records), (KEYS + 1, 0), "{}", tree.name);
         assert_all_there(&open(rescued.path()).unwrap());
+    }
+}
+
+#[test]
+fn salvage_reads_values_of_one_length() {
+    for tree in registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values) {
+        let (dir, rescued) = (scratch(), scratch());
+        let made = Options { engine: Some(tree.into()), value_bytes: Some(120), ..options() };
+        let store = StoreFixed::open(dir.path(), made).unwrap();
+        for n in 0..500_u64 {
+            store.put(&n, &[n as u8; 120]).unwrap();
+        }
+        drop(store);
+        let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();
+        assert_eq!((report.from_leaves, report.kind.as_str()), (500, "u64, 120 bytes"), "{tree}");
+        let store = StoreFixed::open(rescued.path(), options()).unwrap();
+        for n in 0..500_u64 {
+            assert_eq!(store.get(&n).unwrap(), Some(vec![n as u8; 120]), "{tree}");
+        }
     }
 }
 

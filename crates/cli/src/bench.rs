@@ -60,6 +60,9 @@ struct Trees {
     /// is left out there.
     #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
+    /// Bytes of a value. More than 8, a multiple of it up to 120, stand inside the entries of trees of 4 KiB nodes.
+    #[arg(long, default_value_t = 8)]
+    value_bytes: u64,
     /// Directory whose file system backs trees and floor.
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
@@ -84,6 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 rounds: trees.rounds as usize,
                 engines: trees.engines.clone(),
                 node_lines: trees.node_lines.clone(),
+                value_bytes: trees.value_bytes,
                 backing: trees.backing.clone(),
                 instructions: match trees.paper_instructions {
                     true => Instructions::Paper,

@@ -139,7 +139,7 @@ fn options(arguments: &Arguments) -> Options {
         }),
         node_lines: arguments.node_lines,
         max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
-        create: true,
+        ..defaults
     }
 }
 

@@ -8,8 +8,9 @@ use pmem::{Durability, Medium, Result};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::shape::OrderWords;
-use tree::{Bitmap, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{
+    Bitmap, Fixed, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, WriteAtomic,
+};
 
 use crate::Error;
 use crate::keys::{Key, Text};
@@ -52,12 +53,15 @@ pub struct Making<M> {
     pub node_lines: u64,
     /// What it promises.
     pub durability: Durability,
+    /// Words of a value: 1, or more of trees of [`of_fixed`].
+    pub payload_words: usize,
 }
 
 impl<M: Medium> Making<M> {
     fn tree<S: Schema, L: Layouts, D: Discipline>(self, engine: &str) -> Result<OurTree<M, S, L, D>> {
         let mut options = TreeOptions::new(engine, self.node_lines, self.durability);
         options.geometry.log_records = roster::log_records::<D>(self.node_lines);
+        options.payload_words = self.payload_words;
         Ok(OurTree { name: self.name, tree: Tree::create(self.medium, &options)? })
     }
 }
@@ -82,6 +86,29 @@ impl<M: Medium> Visitor for OfWords<M> {
     }
 }
 
+/// Makes an engine's tree of integers to bytes of one length.
+///
+/// # Errors
+/// `Pmem` if the medium refuses; `Unfit` for engines that have none.
+pub fn of_fixed<M: Medium>(
+    engine: &'static About,
+    making: Making<M>,
+) -> std::result::Result<Box<dyn Contender>, Error> {
+    roster::visit(engine.name, OfFixed(making)).expect("an engine is a tree of the roster")
+}
+
+struct OfFixed<M>(Making<M>);
+
+impl<M: Medium> Visitor for OfFixed<M> {
+    type Out = std::result::Result<Box<dyn Contender>, Error>;
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+        if const { L::PAGES } {
+            return Ok(Box::new(self.0.tree::<Fixed, L, D>(about.name)?));
+        }
+        Err(Error::Unfit(about.name))
+    }
+}
+
 /// Makes an engine's tree of strings by 8-byte key pointers, as all trees of the wB+ paper have them.
 ///
 /// # Errors
@@ -99,7 +126,7 @@ impl<M: Medium> Visitor for OfPointers<M> {
     type Out = std::result::Result<Box<dyn Contender<Text>>, Error>;
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
         // A constant of the types: what is not wanted is not compiled.
-        if const { L::Words::LEN > 8 } {
+        if const { L::PAGES } {
             return Err(Error::Unfit(about.name));
         }
         Ok(Box::new(self.0.tree::<Keyed, L, D>(about.name)?))
@@ -122,6 +149,13 @@ pub fn of_prefixes<M: Medium>(
     })
 }
 
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> OurTree<M, S, L, D> {
+    /// Words of a value.
+    fn words(&self) -> usize {
+        self.tree.leaf_shape().payload_words
+    }
+}
+
 fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64> {
     let mut sum = 0;
     for key in keys {
@@ -136,7 +170,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline, K: Key<S>> Contender<K> fo
     }
 
     fn load(&mut self, keys: &[K], fill: f64) -> Result<u64> {
-        let values: Vec<K::Value> = keys.iter().map(|key| K::value(key.number())).collect();
+        let words = self.words();
+        let values: Vec<K::Value> = keys.iter().map(|key| K::value(key.number(), words)).collect();
         self.tree.bulk_load(keys.iter().zip(&values).map(|(key, value)| (key.key(), value.borrow())), fill)
     }
 
@@ -146,13 +181,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline, K: Key<S>> Contender<K> fo
     }
 
     fn insert(&mut self, keys: &[K]) -> Result<u64> {
-        let mut session = self.tree.session()?;
-        count(keys, |key| Ok(!session.put(key.key(), K::value(key.number()).borrow())?))
+        let (words, mut session) = (self.words(), self.tree.session()?);
+        count(keys, |key| Ok(!session.put(key.key(), K::value(key.number(), words).borrow())?))
     }
 
     fn update(&mut self, keys: &[K], value: u64) -> Result<u64> {
-        let mut session = self.tree.session()?;
-        count(keys, |key| session.put(key.key(), K::value(value).borrow()))
+        let (words, mut session) = (self.words(), self.tree.session()?);
+        count(keys, |key| session.put(key.key(), K::value(value, words).borrow()))
     }
 
     fn delete(&mut self, keys: &[K]) -> Result<u64> {

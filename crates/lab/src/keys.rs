@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 
 use tree::roster::ByteStrings;
-use tree::{Schema, Words};
+use tree::shape::TAIL_MAX;
+use tree::{Fixed, Schema, Words};
 
 /// A string key of the papers' length.
 pub type Text = [u8; 20];
@@ -52,8 +53,8 @@ pub trait Key<S: Schema>: Random {
     fn key(&self) -> &S::Key;
     /// The key, owned.
     fn owned(&self) -> S::KeyBuf;
-    /// The value made of a number.
-    fn value(number: u64) -> Self::Value;
+    /// The value made of a number, of so many words where a tree's payloads have several.
+    fn value(number: u64, words: usize) -> Self::Value;
     /// The number whose value is stored with this key when it is inserted.
     fn number(&self) -> u64;
     /// True if `value` is made of the number.
@@ -70,7 +71,7 @@ impl Key<Words> for u64 {
         *self
     }
     #[inline(always)]
-    fn value(number: u64) -> u64 {
+    fn value(number: u64, _words: usize) -> u64 {
         number
     }
     #[inline(always)]
@@ -79,6 +80,50 @@ impl Key<Words> for u64 {
     }
     fn is(value: &u64, number: u64) -> bool {
         *value == number
+    }
+}
+
+/// A value that stands in its entry.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedValue {
+    words: [[u8; 8]; 1 + TAIL_MAX],
+    len: usize,
+}
+
+impl FixedValue {
+    /// Of a number, in so many words, of which no two are the same, but for rare numbers.
+    fn new(number: u64, words: usize) -> Self {
+        let word = |i| if i == 0 { number } else { number.rotate_left(i as u32) ^ (i as u64 - 1) };
+        Self { words: std::array::from_fn(|i| word(i).to_le_bytes()), len: words.min(1 + TAIL_MAX) }
+    }
+}
+
+impl Borrow<[u8]> for FixedValue {
+    fn borrow(&self) -> &[u8] {
+        self.words[..self.len].as_flattened()
+    }
+}
+
+impl Key<Fixed> for u64 {
+    type Value = FixedValue;
+    #[inline(always)]
+    fn key(&self) -> &u64 {
+        self
+    }
+    fn owned(&self) -> u64 {
+        *self
+    }
+    #[inline(always)]
+    fn value(number: u64, words: usize) -> FixedValue {
+        FixedValue::new(number, words)
+    }
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        *self
+    }
+    fn is(value: &Vec<u8>, number: u64) -> bool {
+        let wanted = FixedValue::new(number, value.len() / 8);
+        value.as_slice() == Borrow::<[u8]>::borrow(&wanted)
     }
 }
 
@@ -92,7 +137,7 @@ impl<S: ByteStrings> Key<S> for Text {
         self.to_vec()
     }
     #[inline(always)]
-    fn value(number: u64) -> [u8; 8] {
+    fn value(number: u64, _words: usize) -> [u8; 8] {
         number.to_be_bytes()
     }
     #[inline(always)]

@@ -47,6 +47,9 @@ pub enum Error {
     /// A tree that an experiment was not made for.
     #[error("{0} has no place in this experiment")]
     Unfit(&'static str),
+    /// Values of a size that no tree has.
+    #[error("values of {0} bytes: give a multiple of 8 up to 120")]
+    ValueBytes(u64),
     /// A contender gave a wrong answer: its times mean nothing.
     #[error("{who} answered wrongly: {what}")]
     Wrong {

@@ -92,6 +92,7 @@ fn capabilities(name: &str) -> Result<Vec<&'static str>, bristlecone::Error> {
         (can.snapshots, "snapshots"),
         (can.atomic_batch, "atomic batches"),
         (can.several_writers, "several writers"),
+        (can.fixed_values, "values of one length in entries"),
     ];
     Ok(all.into_iter().filter(|(can, _)| *can).map(|(_, what)| what).collect())
 }

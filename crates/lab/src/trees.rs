@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pmem::{Durability, Native};
-use tree::Slotted;
 use tree::layout::Layout;
 use tree::roster::About;
+use tree::{Fixed, Slotted};
 
-use crate::contender::{Contender, Making, of_words};
+use crate::contender::{Contender, Making, of_fixed, of_words};
 use crate::floor::Floor;
 use crate::keys::Random as _;
 use crate::scratch::{self, Instructions};
@@ -33,6 +33,8 @@ pub struct Options {
     /// Cache lines of a node; several sizes are measured in one run, so that they can be compared. An engine that has no
     /// nodes of a size is left out there.
     pub node_lines: Vec<u64>,
+    /// Bytes of a value: 8, or inside the entries of pages a multiple of 8 up to 120.
+    pub value_bytes: u64,
     /// Directory whose file system backs trees and floor.
     pub backing: PathBuf,
     /// How a change is made durable.
@@ -63,6 +65,8 @@ pub struct Report {
     pub rounds: usize,
     /// Cache lines of a node, the sizes measured.
     pub node_lines: Vec<u64>,
+    /// Bytes of a value.
+    pub value_bytes: u64,
     /// Directory that backed trees and floor.
     pub backing: PathBuf,
     /// Flush instruction.
@@ -157,6 +161,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         operations,
         rounds: options.rounds,
         node_lines: options.node_lines.clone(),
+        value_bytes: options.value_bytes,
         backing: options.backing.clone(),
         flush: format!("{:?}", floor_medium.flush_op()),
         read_ns: median(reads),
@@ -189,6 +194,7 @@ fn measure(
 
 fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, Error> {
     let mut all: Vec<Box<dyn Contender>> = vec![Box::new(BTreeMap::new())];
+    let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
     for &node_lines in &options.node_lines {
         for engine in options.engines.iter().filter(|engine| engine.allows(node_lines)) {
             let promises: &[_] = match engine.durable {
@@ -197,8 +203,13 @@ fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, 
             };
             for &(word, durability) in promises {
                 let name = format!("{}{word} {}", engine.name, node_lines * pmem::LINE);
-                let medium = open(options, engine.name, bytes * 16, durability)?;
-                all.push(of_words(engine, Making { name, medium, node_lines, durability })?);
+                let medium = open(options, engine.name, bytes * 16 * payload_words as u64, durability)?;
+                let making = Making { name, medium, node_lines, durability, payload_words };
+                all.push(if payload_words > 1 {
+                    of_fixed(engine, making)?
+                } else {
+                    of_words(engine, making)?
+                });
             }
         }
     }
@@ -213,8 +224,9 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{} keys, batches of {}, median of {} rounds, {} on {}",
+            "{} keys, values of {} bytes, batches of {}, median of {} rounds, {} on {}",
             self.keys,
+            self.value_bytes,
             self.operations,
             self.rounds,
             self.flush,

@@ -108,6 +108,14 @@ pub enum Error {
         /// Cache lines of a node.
         lines: u64,
     },
+    /// A value that is not as long as all values of this index are.
+    #[error("a value of {given} bytes: in this store every value has {takes}")]
+    ValueBytes {
+        /// Bytes of the value.
+        given: usize,
+        /// Bytes that a value has.
+        takes: usize,
+    },
     /// The region holds an index of another kind or shape.
     #[error("the store was made with {found}, not with {asked}: open it with {found}")]
     Mismatch {

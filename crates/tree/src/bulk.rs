@@ -50,6 +50,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 self.append_leaf(writer, &mut entries, &mut keys)?;
                 return Err(Error::Order { loaded });
             }
+            if let Err(error) = S::check_value(value, self.leaf.payload_words) {
+                self.append_leaf(writer, &mut entries, &mut keys)?;
+                return Err(error);
+            }
             last = Some(key);
             let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
                 .map_err(|error| self.give_up(writer, error))?;

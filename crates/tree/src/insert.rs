@@ -120,7 +120,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let edit = &mut writer.edits[0];
         edit.start(leaf, self.leaf.bytes());
         // Words of one inline value belong together.
-        edit.independent = S::Tail::WORDS == 0;
+        edit.independent = S::Tail::EMPTY;
         let place = |(number, word)| (self.leaf.entry_word_at(leaf, index, number), word);
         edit.switch.extend(S::replace(&old, &new).map(place));
         self.change(writer, 1)
@@ -128,6 +128,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     #[inline(always)]
     pub(crate) fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        S::check_value(value, self.leaf.payload_words)?;
         dispatch!(self, V => self.put_with::<V>(writer, key, value))
     }
 

@@ -43,5 +43,5 @@ pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, Writ
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;
-pub use schema::{Block, Inline, Keyed, Prefixed, Schema, Words};
+pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};
 pub use tree::{Tree, TreeOptions};

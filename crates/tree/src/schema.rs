@@ -3,7 +3,7 @@
 //! | schema | entry | value |
 //! |---|---|---|
 //! | [`Words`] | key word, value word | a 64-bit integer |
-//! | [`Inline`] | key word, value words | 3, 7 or 15 words in the entry [VLAB §6.2] |
+//! | [`Fixed`] | key word, value words | bytes of one length, 8 to 120, in the entry [VLAB §6.2] |
 //! | [`Keyed`] | key pointer, record pointer [wB+ §4.6] | byte string in the record |
 //! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
 //!
@@ -17,9 +17,9 @@ use std::fmt::Debug;
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
-use pmem::{Medium, Region, Result, WORD, record};
+use pmem::{Error, Medium, Region, Result, WORD, record};
 
-use crate::shape::{Entry, Tail};
+use crate::shape::{Entry, LongTail, TAIL_MAX, Tail};
 
 /// Keys and values of a tree. See the module's head.
 pub trait Schema: Send + Sync + 'static {
@@ -37,13 +37,29 @@ pub trait Schema: Send + Sync + 'static {
     /// Payload words behind the first.
     type Tail: Tail;
 
-    /// Name used in a region's identity.
+    /// What keys and values are, for people; where all trees have payloads of a word, the name of the kind too.
     const NAME: &'static str;
     /// Words of a key in an entry.
     const KEY_WORDS: usize;
     /// The key word is the key: vector comparison applies.
     const PLAIN: bool;
 
+    /// Name of the kind, as a region's identity has it, with payloads of so many words.
+    fn kind(_payload_words: usize) -> String {
+        Self::NAME.into()
+    }
+    /// Words of a payload of a kind of that name; `None` if it is not of this schema.
+    fn payload_words(kind: &str) -> Option<usize> {
+        (kind == Self::NAME).then_some(1)
+    }
+    /// Refuses a value that payloads of so many words cannot hold.
+    ///
+    /// # Errors
+    /// `ValueBytes`.
+    #[inline(always)]
+    fn check_value(_value: &Self::Value, _payload_words: usize) -> Result<()> {
+        Ok(())
+    }
     /// Borrows a key that was handed out.
     fn borrow(key: &Self::KeyBuf) -> &Self::Key;
     /// Borrows a value that was handed out.
@@ -184,44 +200,47 @@ impl Schema for Words {
     }
 }
 
-/// A value of `1 + T` words that stands in its entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block<const T: usize> {
-    /// Its first word.
-    pub first: u64,
-    /// The others.
-    pub rest: [u64; T],
-}
+/// 64-bit keys to bytes that stand in the entry, as many in each: a multiple of 8 up to 120, so entries of 16 to 128 bytes. An
+/// update of a value of several words is one commit, through the log.
+#[derive(Debug)]
+pub struct Fixed;
 
-impl<const T: usize> Default for Block<T> {
-    fn default() -> Self {
-        Self { first: 0, rest: [0; T] }
+impl Fixed {
+    /// Name of the kind before the number of bytes, and behind it.
+    const KIND: (&'static str, &'static str) = ("u64, ", " bytes");
+
+    /// Words of a payload for values of so many bytes; `None` if there are no such values.
+    pub fn words_of(bytes: u64) -> Option<usize> {
+        let words = (bytes / WORD) as usize;
+        (bytes.is_multiple_of(WORD) && (1..=1 + TAIL_MAX).contains(&words)).then_some(words)
     }
 }
 
-/// 64-bit keys to values of `1 + T` words inside the entry: entries of 32, 64 and 128 bytes with `T` of 2, 6 and 14. An update
-/// of all words of a value is one commit, through the log.
-#[derive(Debug)]
-pub struct Inline<const T: usize>;
-
-impl<const T: usize> Schema for Inline<T> {
+impl Schema for Fixed {
     plain_keys!();
-    type Value = Block<T>;
-    type ValueBuf = Block<T>;
-    type Tail = [u64; T];
+    type Value = [u8];
+    type ValueBuf = Vec<u8>;
+    type Tail = LongTail;
+    const NAME: &'static str = "u64, bytes of one length";
 
-    const NAME: &'static str = match T {
-        2 => "u64, 24 bytes",
-        6 => "u64, 56 bytes",
-        14 => "u64, 120 bytes",
-        _ => panic!("entries have 32, 64 or 128 bytes"),
-    };
-
-    fn borrow_value(value: &Block<T>) -> &Block<T> {
+    fn kind(payload_words: usize) -> String {
+        format!("{}{}{}", Self::KIND.0, payload_words as u64 * WORD, Self::KIND.1)
+    }
+    fn payload_words(kind: &str) -> Option<usize> {
+        let bytes = kind.strip_prefix(Self::KIND.0)?.strip_suffix(Self::KIND.1)?;
+        Self::words_of(bytes.parse().ok()?)
+    }
+    fn check_value(value: &[u8], payload_words: usize) -> Result<()> {
+        let takes = payload_words * WORD as usize;
+        if value.len() == takes { Ok(()) } else { Err(Error::ValueBytes { given: value.len(), takes }) }
+    }
+    fn borrow_value(value: &Vec<u8>) -> &[u8] {
         value
     }
-    fn read_value<M: Medium>(_medium: &M, entry: &Entry<[u64; T]>, out: &mut Block<T>) -> bool {
-        *out = Block { first: entry.payload, rest: entry.tail };
+    fn read_value<M: Medium>(_medium: &M, entry: &Entry<LongTail>, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        out.extend_from_slice(&entry.payload.to_le_bytes());
+        entry.tail.words().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         true
     }
     fn make<M: Medium>(
@@ -229,13 +248,18 @@ impl<const T: usize> Schema for Inline<T> {
         _allocator: &mut Allocator,
         _log: &mut Log,
         key: &u64,
-        value: &Block<T>,
-    ) -> Result<Entry<[u64; T]>> {
-        Ok(Entry { key: [*key, 0], payload: value.first, tail: value.rest })
+        value: &[u8],
+    ) -> Result<Entry<LongTail>> {
+        let (words, _) = value.as_chunks();
+        let mut words = words.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let payload = words.next().unwrap_or(0);
+        let mut tail = LongTail::zeros(words.len());
+        tail.words_mut().iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        Ok(Entry { key: [*key, 0], payload, tail })
     }
-    fn replace(_old: &Entry<[u64; T]>, new: &Entry<[u64; T]>) -> impl Iterator<Item = (u64, u64)> {
+    fn replace(_old: &Entry<LongTail>, new: &Entry<LongTail>) -> impl Iterator<Item = (u64, u64)> {
         let new = *new;
-        (0..=T).map(move |number| (1 + number as u64, new.payload_word(number)))
+        (0..=new.tail.words().len()).map(move |number| (1 + number as u64, new.payload_word(number)))
     }
 }
 

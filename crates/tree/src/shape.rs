@@ -97,19 +97,22 @@ impl Link {
 
 /// Payload words behind the first: `[u64; 0]` in all but trees of wide values.
 pub trait Tail: Copy + Send + Sync + std::fmt::Debug + 'static {
-    /// Nothing in it.
-    const ZERO: Self;
-    /// Number of words.
-    const WORDS: usize;
+    /// There never are any.
+    const EMPTY: bool;
+    /// So many zeros, or as many as there may be.
+    fn zeros(words: usize) -> Self;
     /// The words.
     fn words(&self) -> &[u64];
     /// The words, to be written.
     fn words_mut(&mut self) -> &mut [u64];
 }
 
-impl<const N: usize> Tail for [u64; N] {
-    const ZERO: Self = [0; N];
-    const WORDS: usize = N;
+impl Tail for [u64; 0] {
+    const EMPTY: bool = true;
+    #[inline(always)]
+    fn zeros(_words: usize) -> Self {
+        []
+    }
     #[inline(always)]
     fn words(&self) -> &[u64] {
         self
@@ -117,6 +120,29 @@ impl<const N: usize> Tail for [u64; N] {
     #[inline(always)]
     fn words_mut(&mut self) -> &mut [u64] {
         self
+    }
+}
+
+/// Most words of a [`LongTail`]: with a key and the payload's first word they are 128 bytes.
+pub const TAIL_MAX: usize = 14;
+
+/// Words whose number the tree knows when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongTail {
+    words: [u64; TAIL_MAX],
+    len: usize,
+}
+
+impl Tail for LongTail {
+    const EMPTY: bool = false;
+    fn zeros(words: usize) -> Self {
+        Self { words: [0; TAIL_MAX], len: words.min(TAIL_MAX) }
+    }
+    fn words(&self) -> &[u64] {
+        &self.words[..self.len]
+    }
+    fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words[..self.len]
     }
 }
 
@@ -135,7 +161,7 @@ impl<T: Tail> Entry<T> {
     /// An entry without a tail: of inner nodes, and of leaves whose payload is one word.
     #[inline(always)]
     pub fn new(key: [u64; 2], payload: u64) -> Self {
-        Self { key, payload, tail: T::ZERO }
+        Self { key, payload, tail: T::zeros(0) }
     }
 
     /// Payload word `number`.
@@ -184,8 +210,8 @@ impl Shape {
     #[inline(always)]
     pub fn entry<M: Medium, T: Tail>(&self, medium: &M, node: Node, index: usize) -> Entry<T> {
         let payload_at = self.payload_at(node, index);
-        let mut tail = T::ZERO;
-        for (i, word) in tail.words_mut().iter_mut().take(self.payload_words - 1).enumerate() {
+        let mut tail = T::zeros(self.payload_words - 1);
+        for (i, word) in tail.words_mut().iter_mut().enumerate() {
             *word = medium.word(payload_at + (i as u64 + 1) * WORD);
         }
         Entry { key: self.key(medium, node, index), payload: medium.word(payload_at), tail }

@@ -27,6 +27,8 @@ pub struct TreeOptions {
     pub engine: String,
     /// Cache lines of a node, 2 to 16, or 64.
     pub node_lines: u64,
+    /// Words of a leaf entry's payload: 1, but of trees of [`Fixed`](crate::Fixed) values as many as a value has.
+    pub payload_words: usize,
     /// The region's fixed sizes.
     pub geometry: Geometry,
     /// The promise, for the superblock.
@@ -38,7 +40,14 @@ pub struct TreeOptions {
 impl TreeOptions {
     /// Production settings.
     pub fn new(engine: &str, node_lines: u64, durability: Durability) -> Self {
-        Self { engine: engine.into(), node_lines, geometry: Geometry::default(), durability, stripes: 1024 }
+        Self {
+            engine: engine.into(),
+            node_lines,
+            payload_words: 1,
+            geometry: Geometry::default(),
+            durability,
+            stripes: 1024,
+        }
     }
 }
 
@@ -138,8 +147,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// What growing the medium may say.
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
-        let identity =
-            Identity { engine: options.engine.clone(), kind: S::NAME.into(), node_lines: options.node_lines };
+        let identity = Identity {
+            engine: options.engine.clone(),
+            kind: S::kind(options.payload_words),
+            node_lines: options.node_lines,
+        };
         let region = Region::create(
             medium,
             &RegionOptions { geometry: options.geometry, identity },
@@ -161,7 +173,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ) -> Result<(Self, Found)> {
         let (region, found) = Region::open(medium, path)?;
         let identity = region.identity();
-        if identity.engine != engine || identity.kind != S::NAME {
+        if identity.engine != engine || S::payload_words(&identity.kind).is_none() {
             return Err(Error::Mismatch {
                 found: format!("engine {} over {}", identity.engine, identity.kind),
                 asked: format!("{engine} over {}", S::NAME),
@@ -173,7 +185,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     fn start(region: Region<M>, found: Found, durability: Durability, stripes: usize) -> Result<Self> {
         let region = region.reached_by::<D::Memory<M>>();
         let lines = region.identity().node_lines;
-        let leaf = L::Leaf::shape(lines, S::KEY_WORDS, 1 + S::Tail::WORDS);
+        let payload_words = S::payload_words(&region.identity().kind).ok_or(Error::Nodes { lines })?;
+        let leaf = L::Leaf::shape(lines, S::KEY_WORDS, payload_words);
         let inner = L::Inner::shape(lines, S::KEY_WORDS, 1);
         if leaf.capacity < ENTRIES_MIN || inner.capacity < ENTRIES_MIN {
             return Err(Error::Nodes { lines });
@@ -181,7 +194,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
         let wide = match lines {
             _ if !vector || lines > LINES_MAX as u64 => Wide::No,
-            _ if S::Tail::WORDS > 0 => Wide::No,
+            _ if !S::Tail::EMPTY => Wide::No,
             8 if D::SPECIALISED => Wide::Eight,
             16 if D::SPECIALISED => Wide::Sixteen,
             _ => Wide::Any,

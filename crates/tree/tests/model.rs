@@ -12,15 +12,19 @@ use pmem::{Counter, Durability, Geometry, Medium, Memory, Native, Observed};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor, log_records};
-use tree::shape::FourGroups;
+use tree::shape::{FourGroups, Tail};
 use tree::{
-    Block, Inline, Prefixed, Redo, Schema, Slotted, Sorted, Tree, TreeOptions, Words, WriteAhead, WriteAtomic,
+    Fixed, Prefixed, Redo, Schema, Slotted, Sorted, Tree, TreeOptions, Words, WriteAhead, WriteAtomic,
 };
 
 /// Keys and values from small numbers.
-trait Numbered {
+trait Numbered: Sized {
     fn key(n: u64) -> Self;
     fn value(n: u64) -> Self;
+    /// A value of so many words, where all of a tree's values have as many.
+    fn of_words(n: u64, _words: usize) -> Self {
+        Self::value(n)
+    }
 }
 
 impl Numbered for u64 {
@@ -32,15 +36,6 @@ impl Numbered for u64 {
     }
 }
 
-impl<const T: usize> Numbered for Block<T> {
-    fn key(_: u64) -> Self {
-        unreachable!("blocks are values")
-    }
-    fn value(n: u64) -> Self {
-        Self { first: n, rest: std::array::from_fn(|i| n * 7 + i as u64) }
-    }
-}
-
 impl Numbered for Vec<u8> {
     fn key(n: u64) -> Vec<u8> {
         text(n)
@@ -48,14 +43,18 @@ impl Numbered for Vec<u8> {
     fn value(n: u64) -> Vec<u8> {
         payload(n)
     }
+    fn of_words(n: u64, words: usize) -> Vec<u8> {
+        (0..words as u64).flat_map(|i| (n * 7 + i).to_be_bytes()).collect()
+    }
 }
 
 trait Sample: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered> {
     fn key(n: u64) -> Self::KeyBuf {
         Self::KeyBuf::key(n)
     }
-    fn value(n: u64) -> Self::ValueBuf {
-        Self::ValueBuf::value(n)
+    /// Value number `n`, of so many words where the tree says how many.
+    fn value(n: u64, words: usize) -> Self::ValueBuf {
+        if Self::Tail::EMPTY { Self::ValueBuf::value(n) } else { Self::ValueBuf::of_words(n, words) }
     }
 }
 impl<S: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered>> Sample for S {}
@@ -128,6 +127,7 @@ fn run<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     seed: u64,
 ) {
     let mut random = fastrand::Rng::with_seed(seed);
+    let words = tree.leaf_shape().payload_words;
     for step in 0..operations {
         let key = S::key(random.u64(..keys));
         let deletes = [2, 5, 8][step * 3 / operations];
@@ -138,7 +138,7 @@ fn run<M: Medium, S: Sample, L: Layouts, D: Discipline>(
                 "seed {seed} step {step}"
             );
         } else {
-            let value = S::value(random.u64(..1000));
+            let value = S::value(random.u64(..1000), words);
             let replaced = tree.put(S::borrow(&key), S::borrow_value(&value)).unwrap();
             assert_eq!(replaced, model.insert(key.clone(), value).is_some(), "seed {seed} step {step}");
         }
@@ -202,13 +202,15 @@ fn empty_out<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     assert_eq!(report.live_bytes, tree.leaf_shape().bytes(), "and owns nothing else");
 }
 
-fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
+/// With payloads of so many words.
+fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, payload_words: usize, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
     let memory = Memory::new(16 << 20, 0);
     let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
     let mut model = BTreeMap::new();
-    let tree = Tree::<_, S, L, D>::create(medium(), &options::<D>(lines)).unwrap();
+    let made = TreeOptions { payload_words, ..options::<D>(lines) };
+    let tree = Tree::<_, S, L, D>::create(medium(), &made).unwrap();
     assert!(!tree.uses_vectors(), "a medium that sees every read shows no whole lines");
     run(&tree, &mut model, 600, 3000, seed);
     drop(tree); // as a crash that loses nothing
@@ -219,7 +221,7 @@ fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     assert_same(&tree, &model, seed);
     run(&tree, &mut model, 600, 1000, seed.wrapping_add(1));
     tree.close().unwrap();
-    assert!(tree.put(S::borrow(&S::key(1)), S::borrow_value(&S::value(1))).is_err());
+    assert!(tree.put(S::borrow(&S::key(1)), S::borrow_value(&S::value(1, payload_words))).is_err());
     let (tree, found) = open();
     assert_eq!(found, pmem::Found::Clean { keys: model.len() as u64 });
     assert_same(&tree, &model, seed);
@@ -261,14 +263,14 @@ impl Visitor for Streams {
             on_native::<Words, L, D>(lines, lines);
             on_native::<B, L, D>(lines, lines);
             if D::DURABLE {
-                on_observed::<Words, L, D>(lines, lines);
-                on_observed::<B, L, D>(lines, lines);
+                on_observed::<Words, L, D>(lines, 1, lines);
+                on_observed::<B, L, D>(lines, 1, lines);
             }
         }
     }
 }
 
-/// Values of 3, 7 and 15 words in the entry.
+/// Values of 1, 3, 7 and 15 words in the entry.
 struct WideStreams;
 
 impl Visitor for WideStreams {
@@ -276,9 +278,9 @@ impl Visitor for WideStreams {
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
         for lines in [10, 64].into_iter().filter(|lines| about.allows(*lines)) {
-            on_observed::<Inline<2>, L, D>(lines, lines);
-            on_observed::<Inline<6>, L, D>(lines, lines);
-            on_observed::<Inline<14>, L, D>(lines, lines);
+            if const { L::PAGES } {
+                [1, 3, 7, 15].into_iter().for_each(|words| on_observed::<Fixed, L, D>(lines, words, lines));
+            }
         }
     }
 }
@@ -336,12 +338,31 @@ fn nodes_of_too_few_entries_are_refused() {
     for (lines, enough) in [(3, false), (6, false), (8, true)] {
         let medium = Observed::new(Memory::new(1 << 20, 0), Arc::new(Counter::default()));
         type Parts = (Sorted<FourGroups>, Sorted<FourGroups>);
-        let made = Tree::<_, Inline<14>, Parts, Redo>::create(medium, &options::<Redo>(lines));
+        let options = TreeOptions { payload_words: 15, ..options::<Redo>(lines) };
+        let made = Tree::<_, Fixed, Parts, Redo>::create(medium, &options);
         match made {
             Ok(_) => assert!(enough, "{lines} lines"),
             Err(error) => assert!(!enough && error.to_string().contains("take more lines"), "{error}"),
         }
     }
+}
+
+#[test]
+fn a_value_of_another_length_is_refused_and_changes_nothing() {
+    type Parts = (Slotted<FourGroups>, Slotted<FourGroups>);
+    let medium = Observed::new(Memory::new(1 << 20, 0), Arc::new(Counter::default()));
+    let options = TreeOptions { payload_words: 3, ..options::<WriteAtomic>(10) };
+    let tree = Tree::<_, Fixed, Parts, WriteAtomic>::create(medium, &options).unwrap();
+    tree.put(&1, &[1; 24]).unwrap();
+    for bytes in [0, 8, 23, 25, 32, 120] {
+        let error = tree.put(&1, &vec![2; bytes]).unwrap_err();
+        assert!(matches!(error, pmem::Error::ValueBytes { given, takes: 24 } if given == bytes), "{error}");
+        assert!(tree.bulk_load([(&2, [2; 24].as_slice()), (&3, &vec![2; bytes])], 1.0).is_err());
+        assert!(tree.delete(&2).unwrap(), "what came before the refused pair stays");
+    }
+    let mut value = Vec::new();
+    assert!(tree.get(&1, Some(&mut value)).unwrap());
+    assert_eq!((value, tree.len()), (vec![1; 24], (1, false)));
 }
 
 #[test]

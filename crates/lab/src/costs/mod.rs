@@ -21,7 +21,6 @@ pub mod report;
 pub mod subject;
 pub mod survey;
 pub mod tape;
-pub mod values;
 
 use report::{Others, Report};
 

@@ -1,17 +1,18 @@
 //! A tree on memory that counts.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use pmem::{Durability, Error, Geometry, Memory, Observed};
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::shape::{OrderWords, Shape};
-use tree::{Inline, Schema, Tree, TreeOptions, Words};
+use tree::shape::Shape;
+use tree::{Fixed, Schema, Tree, TreeOptions, Words};
 
 use super::survey::{self, Way};
 use super::tape::{Deaf, Spent, Tape};
-use super::values::Numbered;
+use crate::keys::Key;
 
 /// A tree of 64-bit keys whose every store, flush and fence is counted.
 pub trait Subject {
@@ -33,14 +34,19 @@ struct Counted<S: Schema, L: Layouts, D: Discipline> {
     quiet: Observed,
 }
 
-impl<S: Numbered, L: Layouts, D: Discipline> Subject for Counted<S, L, D> {
+impl<S: Schema<Key = u64, KeyBuf = u64>, L: Layouts, D: Discipline> Subject for Counted<S, L, D>
+where
+    u64: Key<S>,
+{
     fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()> {
-        let values: Vec<_> = keys.iter().map(|key| S::value(*key)).collect();
-        self.tree.bulk_load(keys.iter().zip(values.iter().map(S::borrow_value)), fill).map(drop)
+        let words = self.tree.leaf_shape().payload_words;
+        let values: Vec<_> = keys.iter().map(|key| <u64 as Key<S>>::value(*key, words)).collect();
+        self.tree.bulk_load(keys.iter().zip(values.iter().map(Borrow::borrow)), fill).map(drop)
     }
 
     fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool> {
-        self.tree.put(&key, S::borrow_value(&S::value(number)))
+        let words = self.tree.leaf_shape().payload_words;
+        self.tree.put(&key, <u64 as Key<S>>::value(number, words).borrow())
     }
 
     fn delete(&mut self, key: u64) -> pmem::Result<bool> {
@@ -73,13 +79,24 @@ pub struct Plan {
 pub const ENTRY_BYTES: [u64; 4] = [16, 32, 64, 128];
 
 impl Plan {
-    fn make<S: Numbered, L: Layouts, D: Discipline>(self, name: &str) -> pmem::Result<Box<dyn Subject>> {
+    fn payload_words(self) -> usize {
+        (self.entry_bytes / pmem::WORD) as usize - 1
+    }
+
+    fn make<S: Schema<Key = u64, KeyBuf = u64>, L: Layouts, D: Discipline>(
+        self,
+        name: &str,
+    ) -> pmem::Result<Box<dyn Subject>>
+    where
+        u64: Key<S>,
+    {
         let tape = Arc::new(Tape::default());
         let memory = Memory::new(self.capacity, 0);
         let quiet = Observed::new(Arc::clone(&memory), Arc::new(Deaf));
         let medium = Observed::new(memory, Arc::clone(&tape) as Arc<_>);
         let log_records = roster::log_records::<D>(self.node_lines);
         let options = TreeOptions {
+            payload_words: self.payload_words(),
             geometry: Geometry { log_records, ..Geometry::default() },
             ..TreeOptions::new(name, self.node_lines, Durability::Power)
         };
@@ -92,21 +109,11 @@ impl Visitor for Plan {
     type Out = pmem::Result<Box<dyn Subject>>;
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
-        if const { is_large::<L>() } {
-            match self.entry_bytes {
-                Inline::<2>::ENTRY_BYTES => return self.make::<Inline<2>, L, D>(about.name),
-                Inline::<6>::ENTRY_BYTES => return self.make::<Inline<6>, L, D>(about.name),
-                Inline::<14>::ENTRY_BYTES => return self.make::<Inline<14>, L, D>(about.name),
-                _ => {}
-            }
+        if const { L::PAGES } && self.entry_bytes > ENTRY_BYTES[0] {
+            return self.make::<Fixed, L, D>(about.name);
         }
         self.make::<Words, L, D>(about.name)
     }
-}
-
-/// True for layouts of nodes with several groups of entries.
-const fn is_large<L: Layouts>() -> bool {
-    <L::Words as OrderWords>::LEN > 8
 }
 
 /// Asks for the shape of leaves of this plan.
@@ -117,6 +124,6 @@ impl Visitor for LeafShape {
     type Out = Shape;
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Shape {
-        L::Leaf::shape(self.0.node_lines, 1, self.0.entry_bytes as usize / 8 - 1)
+        L::Leaf::shape(self.0.node_lines, 1, self.0.payload_words())
     }
 }

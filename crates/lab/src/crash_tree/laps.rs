@@ -117,9 +117,10 @@ impl Subject for Logged {
 /// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
 pub fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
-    let prepare = vec![laps(4095, 1), Change::Commit { words: 8, value: 2 }, laps(4095, 3)];
-    let steps =
-        vec![laps(1, 4), Change::Commit { words: 5, value: 5 }, Change::Commit { words: 9, value: 6 }];
+    let commit = |words, value| Change::Commit { words, value };
+    let prepare = vec![laps(4095, 1), commit(8, 2), laps(4095, 3)];
+    // Three commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
+    let steps = vec![commit(1, 4), commit(1, 5), laps(1, 6), commit(5, 7), commit(9, 8)];
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 

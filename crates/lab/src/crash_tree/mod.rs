@@ -162,8 +162,8 @@ pub struct Report {
     pub violations: Vec<(String, String)>,
     /// Mutants caught.
     pub mutants_killed: usize,
-    /// Which runs caught them: name, and how many that no run before it caught.
-    pub kills: Vec<(String, usize)>,
+    /// Which runs caught them, and which of them each caught that no run before it did.
+    pub kills: Vec<suite::Kills>,
     /// Mutants that nothing can catch.
     pub mutants_argued: Vec<Excuse>,
     /// Mutants that were not caught.
@@ -284,7 +284,8 @@ impl fmt::Display for Report {
             self.mutants_survived.len(),
             self.mutant_states
         )?;
-        let kills: Vec<_> = self.kills.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let kills: Vec<_> =
+            self.kills.iter().map(|kills| format!("{} {}", kills.run, kills.mutants.len())).collect();
         writeln!(f, "  killed by: {}", kills.join(", "))?;
         self.mutants_argued
             .iter()

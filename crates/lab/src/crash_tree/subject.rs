@@ -25,6 +25,10 @@ pub trait Numbered: Clone + PartialEq {
     fn key(n: u32) -> Self;
     /// Value number `n`: of byte strings, `n / 16` is the length.
     fn value(n: u32) -> Self;
+    /// Value number `n`, of so many words where all of a tree's values have as many.
+    fn of_words(n: u32, _words: usize) -> Self {
+        Self::value(n)
+    }
     /// Its bytes, of keys ordered as the keys.
     fn bytes(&self) -> Vec<u8>;
 }
@@ -50,6 +54,10 @@ impl Numbered for Vec<u8> {
     fn value(n: u32) -> Vec<u8> {
         (0..n / 16).map(|i| (n + i * 7) as u8).collect()
     }
+    /// Words that differ, so that a torn value is seen.
+    fn of_words(n: u32, words: usize) -> Vec<u8> {
+        (0..words as u32).flat_map(|i| <u64 as Numbered>::value(n + (i << 24)).bytes()).collect()
+    }
     fn bytes(&self) -> Vec<u8> {
         self.clone()
     }
@@ -57,13 +65,18 @@ impl Numbered for Vec<u8> {
 
 /// A schema whose keys and values come from small numbers.
 pub trait Sample: Schema<KeyBuf: Numbered, ValueBuf: Numbered> {
+    /// Words of a payload: of entries of 32 bytes where values stand in them.
+    const PAYLOAD_WORDS: usize = if <Self::Tail as Tail>::EMPTY { 1 } else { 3 };
     /// Key number `n`.
     fn key(n: u32) -> Self::KeyBuf {
         Self::KeyBuf::key(n)
     }
     /// Value number `n`.
     fn value(n: u32) -> Self::ValueBuf {
-        Self::ValueBuf::value(n)
+        match Self::PAYLOAD_WORDS {
+            1 => Self::ValueBuf::value(n),
+            words => Self::ValueBuf::of_words(n, words),
+        }
     }
 }
 impl<S: Schema<KeyBuf: Numbered, ValueBuf: Numbered>> Sample for S {}
@@ -140,8 +153,8 @@ impl Sizes {
     }
 
     /// Most entries of a leaf.
-    pub fn entries<S: Schema, L: Layouts>(&self) -> u32 {
-        L::Leaf::shape(self.lines, S::KEY_WORDS, 1 + S::Tail::WORDS).capacity as u32
+    pub fn entries<S: Sample, L: Layouts>(&self) -> u32 {
+        L::Leaf::shape(self.lines, S::KEY_WORDS, S::PAYLOAD_WORDS).capacity as u32
     }
 
     /// Most separators of an inner node.
@@ -233,6 +246,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
 
     fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
         let options = TreeOptions {
+            payload_words: S::PAYLOAD_WORDS,
             geometry: sizes.geometry,
             stripes: STRIPES,
             ..TreeOptions::new(ENGINE, sizes.lines, Durability::Power)

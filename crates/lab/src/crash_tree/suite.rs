@@ -2,10 +2,10 @@
 
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
 use pmem::log::Format;
-use tree::Words;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, Visitor};
+use tree::{Fixed, Words};
 
 use super::argued;
 use super::laps;
@@ -121,7 +121,7 @@ struct Exploration<'a> {
 impl Visitor for Exploration<'_> {
     type Out = Vec<Run>;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Vec<Run> {
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
         let mut runs = Vec::new();
         let options = self.options;
         for lines in options.node_lines.map_or_else(|| node_lines(options.engine), |lines| vec![lines]) {
@@ -129,6 +129,9 @@ impl Visitor for Exploration<'_> {
                 add::<Words, L, D>(&mut runs, "words", lines, options);
             }
             add::<B, L, D>(&mut runs, "byte strings", lines, options);
+            if const { L::PAGES } && lines == about.lines.0 {
+                add::<Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
+            }
         }
         let laps = vec![laps::tags_come_round(D::LOG), laps::short_laps(D::LOG)];
         runs.push(Run::new("log laps".to_owned(), Depth::Whole, laps));
@@ -180,13 +183,22 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
 /// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
 const OPS_LONG: usize = 1000;
 
+/// Mutants that a run killed.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Kills {
+    /// The run.
+    pub run: String,
+    /// The mutants.
+    pub mutants: Vec<String>,
+}
+
 /// What became of the mutants, and by which runs.
 #[derive(Clone, Debug, Default)]
 pub struct Mutation {
     /// The mutants.
     pub report: MutationReport,
-    /// Each run's name, and how many mutants it killed that no run before it did.
-    pub kills: Vec<(String, usize)>,
+    /// What each run killed that no run before it did.
+    pub kills: Vec<Kills>,
 }
 
 /// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
@@ -211,7 +223,7 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
         });
         (killer, images)
     });
-    let mut kills = vec![0; runs.len()];
+    found.kills = runs.iter().map(|run| Kills { run: run.name(), mutants: Vec::new() }).collect();
     let argued = argued::argued(options.engine.about());
     let mut needed = vec![false; argued.len()];
     let report = &mut found.report;
@@ -219,7 +231,7 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
         report.images += images;
         match (killer, excuse(&argued, &mutant)) {
             (Some((number, violation)), _) => {
-                kills[number] += 1;
+                found.kills[number].mutants.push(mutant.to_string());
                 report.killed.push((mutant, violation));
             }
             (None, Some((number, argued))) => {
@@ -231,7 +243,6 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
     }
     let unneeded = argued.into_iter().zip(needed).filter(|(_, needed)| !needed);
     report.stale = unneeded.map(|(argued, _)| argued).collect();
-    found.kills = runs.into_iter().map(|run| run.name).zip(kills).collect();
     found
 }
 

@@ -74,7 +74,13 @@ pub fn count<K: Sample>(
     for fill in [0.7, 1.0] {
         let tally = Arc::new(Tally::default());
         let medium = Observed::new(Memory::new(capacity, 0), Arc::clone(&tally) as Arc<dyn Observer>);
-        let making = Making { name: subject.name.into(), medium, node_lines, durability: Durability::Power };
+        let making = Making {
+            name: subject.name.into(),
+            medium,
+            node_lines,
+            durability: Durability::Power,
+            payload_words: 1,
+        };
         let mut tree = K::make(subject, making)?;
         if tree.load(&plan.keys, fill)? != plan.keys.len() as u64 {
             return Err(wrong(subject.name, "load: not all keys".into()));

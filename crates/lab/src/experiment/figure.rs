@@ -265,7 +265,7 @@ impl<K: Sample> Run<'_, K> {
         let max_bytes = (self.plan.keys.len() as u64 * 4096).max(1 << 30);
         let name = subject.name;
         let medium = scratch::medium(&self.options.backing, name, max_bytes, durability, instructions)?;
-        K::make(subject, Making { name: name.into(), medium, node_lines, durability })
+        K::make(subject, Making { name: name.into(), medium, node_lines, durability, payload_words: 1 })
     }
 
     fn load(&self, tree: &mut dyn Contender<K>, fill: f64) -> Result<(), Error> {

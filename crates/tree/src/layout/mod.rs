@@ -42,6 +42,8 @@ pub struct Located {
 pub trait Layouts: Send + Sync + 'static {
     /// Words of the order of entries in a node.
     type Words: OrderWords;
+    /// Nodes with several groups of entries: the pages of the VLAB paper, which values of one length are made for.
+    const PAGES: bool = <Self::Words as OrderWords>::LEN > 8;
     /// How leaves keep entries.
     type Leaf: Layout<Words = Self::Words>;
     /// How inner nodes keep separators.
