@@ -172,15 +172,19 @@ impl Stage {
         self.open.get((line / LINE) as usize).is_some_and(|open| open.load(Ordering::Relaxed) != 0)
     }
 
+    #[inline]
     fn step(&self) {
         let steps = self.steps.load(Ordering::Relaxed) + 1;
         self.steps.store(steps, Ordering::Relaxed);
-        // Destructors may still read while the first panic unwinds; a second one would abort.
-        let endless = steps > self.steps_max && !std::thread::panicking();
-        assert!(!endless, "no end after {steps} reads and stores on one image");
+        if steps > self.steps_max {
+            endless(steps);
+        }
     }
 
-    fn resolve(&self, inner: &mut Inner, line: u64) {
+    /// Not in line with [`Observer::read`], which most images spend their time in.
+    #[cold]
+    fn resolve(&self, line: u64) {
+        let inner = &mut *self.lock();
         let Ok(index) = inner.open.lines.binary_search_by_key(&line, |open| open.0) else { return };
         let choices = inner.open.lines[index].1.clone();
         let mask = inner.masks[(line / LINE) as usize];
@@ -206,6 +210,12 @@ impl Stage {
         inner.touch(&self.memory, line);
         put(&self.memory, line, &contents[choice]);
     }
+}
+
+#[cold]
+fn endless(steps: u64) {
+    // Destructors may still read while the first panic unwinds; a second one would abort.
+    assert!(std::thread::panicking(), "no end after {steps} reads and stores on one image");
 }
 
 /// The distinct contents when the words of `mask` are those of `stored`.
@@ -241,7 +251,7 @@ impl Observer for Stage {
     fn read(&self, line: u64) {
         self.step();
         if self.is_open(line) {
-            self.resolve(&mut self.lock(), line);
+            self.resolve(line);
         }
     }
 

@@ -85,6 +85,7 @@ impl Memory {
     }
 
     /// The line that holds byte `at`; zeros outside.
+    #[inline]
     pub fn line(&self, at: u64) -> &Line {
         if at < self.len() { &self.lines[(at / LINE) as usize] } else { &ZERO }
     }
@@ -104,6 +105,7 @@ impl Memory {
     }
 
     /// Bytes in use.
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
@@ -149,6 +151,7 @@ impl Observed {
 }
 
 impl Medium for Observed {
+    #[inline]
     fn line(&self, at: u64) -> &Line {
         self.observer.read(at & !(LINE - 1));
         self.memory.line(at)

@@ -131,6 +131,17 @@ pub struct Excuse {
     pub why: &'static str,
 }
 
+/// A run's share of an exploration.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Share {
+    /// Which run.
+    pub run: String,
+    /// Its crash points, inside recovery too.
+    pub crash_points: u64,
+    /// Images judged.
+    pub states: u64,
+}
+
 /// What was explored and found.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
@@ -158,6 +169,8 @@ pub struct Report {
     pub states_per_second: f64,
     /// The crash point with the most images: workload, `phase@event`, images.
     pub worst: Option<(String, String, u64)>,
+    /// What each run without a mutant came to.
+    pub runs: Vec<Share>,
     /// What broke: workload and violation.
     pub violations: Vec<(String, String)>,
     /// Mutants caught.
@@ -193,7 +206,7 @@ impl Report {
 pub fn run(options: &Options, say: &Say<'_>) -> Report {
     let start = Instant::now();
     let stage = |name| Stage { name, threads: options.threads, say };
-    let Explored { report: explored, worst, mut violations } =
+    let Explored { report: explored, worst, runs, mut violations } =
         explore(options, stage("runs"), |run| run.bounds(options.seed));
     let suite::Mutation { report: mutation, kills } = suite::mutation(options, stage);
     let canary = suite::canary(options.engine, &mutation);
@@ -215,6 +228,7 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
         floor: options.floor(),
         states_per_second: explored.states_per_second(),
         worst,
+        runs,
         violations,
         mutants_killed: mutation.killed.len(),
         kills,
@@ -234,6 +248,8 @@ pub struct Explored {
     pub report: crash::Report,
     /// The crash point with the most images: run, `phase@event`, images.
     pub worst: Option<(String, String, u64)>,
+    /// What each run came to.
+    pub runs: Vec<Share>,
     /// What broke: run and violation.
     pub violations: Vec<(String, String)>,
 }
@@ -253,6 +269,11 @@ pub fn explore(
         {
             total.worst = Some((run.name(), format!("{}@{}", here.phase, here.event), here.images));
         }
+        total.runs.push(Share {
+            run: run.name(),
+            crash_points: report.crash_points + report.nested_points,
+            states: report.images + report.nested_images,
+        });
         let named = |violation: &crash::Violation| (run.name(), violation.to_string());
         total.violations.extend(report.violations.iter().map(named));
         total.report.merge(report);
@@ -324,6 +345,7 @@ mod tests {
             floor: engine.floor(),
             states_per_second: 1.0,
             worst: None,
+            runs: Vec::new(),
             violations: Vec::new(),
             mutants_killed: 1,
             kills: Vec::new(),

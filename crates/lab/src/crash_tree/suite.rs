@@ -3,9 +3,9 @@
 use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
 use pmem::log::Format;
 use tree::discipline::Discipline;
-use tree::layout::Layouts;
+use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::{Fixed, Words};
+use tree::{Fixed, Slotted, Words};
 
 use super::argued;
 use super::laps;
@@ -105,6 +105,8 @@ pub fn node_lines(engine: Engine) -> Vec<u64> {
         2 => vec![2, 3],
         // Pages: as small as their layouts allow, and as they are.
         64 => vec![3, 64],
+        // Only slot arrays leave their line in nodes of 16.
+        8 if about.leaf != <Slotted>::NAME => vec![2, 3, 8],
         _ => vec![2, 3, 8, 16],
     }
 }
