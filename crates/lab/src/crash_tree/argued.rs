@@ -38,7 +38,7 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// The arguments that an engine needs: two, or three under VLAB's redo log.
+/// The arguments that an engine needs: one to three.
 pub fn argued(about: &About) -> Vec<Argued> {
     let lap = Argued {
         spot: spot(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
@@ -65,11 +65,23 @@ pub fn argued(about: &About) -> Vec<Argued> {
         why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
               table 2 prescribes the fence",
     };
+    let closed = Argued {
+        spot: spot(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            include_str!("../../../pmem/src/alloc.rs"),
+            "region.medium().publish(chunk, 0);",
+        ),
+        why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
+              crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
+    };
     // Inner nodes change through the log, where no valid bit is cleared.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
     let mut argued = vec![lap];
     argued.extend((is_guarded && in_place).then_some(guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
+    let logs_all = [UndoRedo::NAME, Redo::NAME, WriteAhead::NAME].contains(&about.discipline);
+    argued.extend(logs_all.then_some(closed));
     argued
 }

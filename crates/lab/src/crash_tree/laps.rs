@@ -119,9 +119,16 @@ pub fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
     let prepare = vec![laps(4095, 1), commit(8, 2), laps(4095, 3)];
-    // Three commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
-    let steps = vec![commit(1, 4), commit(1, 5), laps(1, 6), commit(5, 7), commit(9, 8)];
+    let steps = vec![laps(1, 4), commit(5, 5), commit(9, 6)];
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
+}
+
+/// Several commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
+pub fn wiped(format: Format) -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let commit = |words, value| Change::Commit { words, value };
+    Workload::new(format, [commit(1, 4), commit(1, 5), laps(1, 6), commit(2, 7)])
+        .after([laps(4095, 1), laps(4095, 3)])
 }
 
 /// Laps end and begin.

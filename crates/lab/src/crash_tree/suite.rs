@@ -135,7 +135,7 @@ impl Visitor for Exploration<'_> {
                 add::<Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
             }
         }
-        let laps = vec![laps::tags_come_round(D::LOG), laps::short_laps(D::LOG)];
+        let laps = vec![laps::tags_come_round(D::LOG), laps::wiped(D::LOG), laps::short_laps(D::LOG)];
         runs.push(Run::new("log laps".to_owned(), Depth::Whole, laps));
         runs
     }
@@ -266,7 +266,7 @@ impl Visitor for ForMutants {
     type Out = Vec<Run>;
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
-        let laps = vec![laps::tags_come_round(D::LOG)];
+        let laps = vec![laps::tags_come_round(D::LOG), laps::wiped(D::LOG)];
         let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps)];
         if has_words(self.engine) {
             add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
@@ -300,7 +300,10 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
     }
-    run("full slots", if widest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
+    // What other leaves have of many entries, their smallest nodes have too.
+    if about.leaf == <Slotted>::NAME {
+        run("full slots", if widest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
+    }
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

@@ -154,13 +154,14 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(self.sizes, prepare, ops)
     }
 
-    /// Values replaced in place, without the log, until the chunk of the old ones is empty and closed.
+    /// Values replaced in place by smaller ones, without the log, until the chunk of the old ones is empty and closed.
     pub fn emptied_chunk(&self) -> Work<S, L, D> {
-        let prepare = (1..10).map(|key| self.op(Act::Put(bytes(900)), key)).collect();
         let alone = |act, key| Op { act, key, burst: 0 };
+        // Four records fill a chunk; the ninth alone is in the one that stays, for more of its size.
+        let prepare = (1..10).map(|key| self.op(Act::Put(bytes(900)), key)).collect();
         // An empty log: its settling has fences that would stand for what closing a chunk needs itself.
         let mut ops = vec![alone(Act::Kill, 1)];
-        ops.extend((1..10).map(|key| alone(Act::Update(bytes(901)), key)));
+        ops.extend([9, 1, 2, 3, 4].map(|key| alone(Act::Update(bytes(600)), key)));
         whole(self.sizes, prepare, ops)
     }
 
