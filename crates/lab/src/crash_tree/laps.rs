@@ -25,6 +25,14 @@ pub enum Change {
         /// What.
         value: u64,
     },
+    /// So many words of unused space become `value`, then word 0, in one commit. (Never two in a row: the second would take
+    /// what the first has put to use.)
+    Fresh {
+        /// How many.
+        words: u64,
+        /// What.
+        value: u64,
+    },
     /// Word 0 becomes `value`, in as many laps.
     Laps {
         /// How many.
@@ -35,6 +43,8 @@ pub enum Change {
 }
 
 const WORDS: u64 = 24;
+/// Words behind them, in use only while they hold what word 0 does.
+const FRESH: u64 = 12;
 
 fn geometry() -> Geometry {
     Geometry { log_records: 64, ..Geometry::tiny() }
@@ -50,10 +60,10 @@ fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
 }
 
 impl Logged {
-    fn commit(&mut self, writes: &[(u64, u64)]) -> Result<(), String> {
+    fn commit(&mut self, fresh: &[(u64, u64)], writes: &[(u64, u64)]) -> Result<(), String> {
         match self.format {
-            Format::Redo => self.log.commit(&self.medium, writes, Homes::Flushed),
-            Format::UndoRedo => self.log.commit_undo_redo(&self.medium, &[], writes, false, || {}),
+            Format::Redo => self.log.commit(&self.medium, &[fresh, writes].concat(), Homes::Flushed),
+            Format::UndoRedo => self.log.commit_undo_redo(&self.medium, fresh, writes, false, || {}),
         }
         .map_err(text_of)
     }
@@ -64,7 +74,7 @@ impl Subject for Logged {
     type Config = Format;
 
     fn size(_: &Format) -> (u64, u64) {
-        (home(WORDS), home(WORDS))
+        (home(WORDS + FRESH), home(WORDS + FRESH))
     }
 
     fn create(medium: Observed, format: &Format) -> Result<Self, String> {
@@ -83,10 +93,14 @@ impl Subject for Logged {
         match *change {
             Change::Commit { words, value } => {
                 let writes: Vec<_> = (0..words).map(|word| (home(word), value)).collect();
-                self.commit(&writes)
+                self.commit(&[], &writes)
+            }
+            Change::Fresh { words, value } => {
+                let fresh: Vec<_> = (WORDS..WORDS + words).map(|word| (home(word), value)).collect();
+                self.commit(&fresh, &[(home(0), value)])
             }
             Change::Laps { laps, value } => (0..laps).try_for_each(|_| {
-                self.commit(&[(home(0), value)])?;
+                self.commit(&[], &[(home(0), value)])?;
                 self.log.settle(&self.medium);
                 Ok(())
             }),
@@ -94,14 +108,20 @@ impl Subject for Logged {
     }
 
     fn apply_model(change: &Change, model: &mut Contents) {
-        let (Change::Commit { value, .. } | Change::Laps { value, .. }) = *change;
-        let words = if let Change::Commit { words, .. } = *change { words } else { 1 };
-        model.extend((0..words).map(|word| pair(word, value)));
+        let (words, fresh, value) = match *change {
+            Change::Commit { words, value } => (words, 0, value),
+            Change::Fresh { words, value } => (1, words, value),
+            Change::Laps { value, .. } => (1, 0, value),
+        };
+        model.retain(|word, _| *word < pair(WORDS, 0).0);
+        model.extend((0..words).chain(WORDS..WORDS + fresh).map(|word| pair(word, value)));
     }
 
     fn verify(&self) -> Result<Contents, String> {
-        let words = (0..WORDS).map(|word| (word, self.medium.word(home(word))));
-        Ok(words.filter(|(_, value)| *value != 0).map(|(word, value)| pair(word, value)).collect())
+        let word = |word| self.medium.word(home(word));
+        let in_use =
+            |at: &u64| if *at < WORDS { word(*at) != 0 } else { word(*at) == word(0) && word(0) != 0 };
+        Ok((0..WORDS + FRESH).filter(in_use).map(|at| pair(at, word(at))).collect())
     }
 
     fn continuation(_: &Change) -> Vec<Change> {
@@ -114,8 +134,13 @@ impl Subject for Logged {
     }
 }
 
+/// The workloads around a wipe.
+pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
+    vec![tags_come_round(format), fresh_tags_come_round(format), wiped(format)]
+}
+
 /// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
-pub fn tags_come_round(format: Format) -> Workload<Logged> {
+fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
     let prepare = vec![laps(4095, 1), commit(8, 2), laps(4095, 3)];
@@ -123,8 +148,19 @@ pub fn tags_come_round(format: Format) -> Workload<Logged> {
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 
+/// The same with records of unused space, of which several are written before a fence in either format.
+fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let fresh = |words, value| Change::Fresh { words, value };
+    Workload::new(format, [laps(1, 4), fresh(5, 5), laps(1, 6)]).after([
+        laps(4095, 1),
+        fresh(8, 2),
+        laps(4095, 3),
+    ])
+}
+
 /// Several commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
-pub fn wiped(format: Format) -> Workload<Logged> {
+fn wiped(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
     Workload::new(format, [commit(1, 4), commit(1, 5), laps(1, 6), commit(2, 7)])

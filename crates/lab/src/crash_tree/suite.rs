@@ -5,7 +5,7 @@ use pmem::log::Format;
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::{Fixed, Slotted, Words};
+use tree::{Fixed, Slotted, Words, WriteAhead};
 
 use super::argued;
 use super::laps;
@@ -106,7 +106,7 @@ pub fn node_lines(engine: Engine) -> Vec<u64> {
         // Pages: as small as their layouts allow, and as they are.
         64 => vec![3, 64],
         // Only slot arrays leave their line in nodes of 16.
-        8 if about.leaf != <Slotted>::NAME => vec![2, 3, 8],
+        lines if ![about.leaf, about.inner].contains(&<Slotted>::NAME) => vec![2, 3, lines],
         _ => vec![2, 3, 8, 16],
     }
 }
@@ -135,7 +135,8 @@ impl Visitor for Exploration<'_> {
                 add::<Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
             }
         }
-        let laps = vec![laps::tags_come_round(D::LOG), laps::wiped(D::LOG), laps::short_laps(D::LOG)];
+        let mut laps = laps::around_a_wipe(D::LOG);
+        laps.push(laps::short_laps(D::LOG));
         runs.push(Run::new("log laps".to_owned(), Depth::Whole, laps));
         runs
     }
@@ -152,8 +153,10 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     let mut run = |name: &str, depth, workloads: Vec<Work<S, L, D>>| {
         runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
     };
-    // Pages, whose every image takes long to judge, and a fence for every word that changes: many crash points a step.
-    let steps = if lines > 16 || D::LOG == Format::UndoRedo { Depth::Broad } else { Depth::Steps };
+    // Pages, whose every image takes long to judge; a fence for every word that changes: many crash points a step; a pool,
+    // whose lines stay on their way until the lap ends: many lines at every crash point.
+    let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
+    let steps = if lines > 16 || logged { Depth::Broad } else { Depth::Steps };
     // Blocks and records beside the nodes, or a log of many lines: more lines a step.
     let broad = if S::PLAIN { steps } else { Depth::Broad };
     // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many.
@@ -266,8 +269,7 @@ impl Visitor for ForMutants {
     type Out = Vec<Run>;
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
-        let laps = vec![laps::tags_come_round(D::LOG), laps::wiped(D::LOG)];
-        let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps)];
+        let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
         if has_words(self.engine) {
             add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
         }
