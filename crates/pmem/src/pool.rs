@@ -213,10 +213,10 @@ impl<M: Medium> Pool<M> {
         &frame[(at % self.page_bytes / LINE) as usize]
     }
 
-    /// Writes the words of a line that differ from those below, and starts writing the line back.
-    #[track_caller]
-    fn write_back(&self, line: u64) {
-        let Some(frame) = self.resident(line) else { return };
+    /// Writes the words of a line that differ from those below; false if the line is not in the pool. (No caller's location: to
+    /// the crash explorer this is one place, whoever flushes.)
+    fn write_back(&self, line: u64) -> bool {
+        let Some(frame) = self.resident(line) else { return false };
         let _turn = self.homeward.lock().unwrap_or_else(PoisonError::into_inner); // P5
         let [first, others @ ..] = &self.line_in(frame, line).0;
         // Looked at first: the others are then no older than what it was published behind.
@@ -230,7 +230,7 @@ impl<M: Medium> Pool<M> {
         if self.medium.word(line) != first {
             self.medium.publish(line, first); // P4
         }
-        self.medium.flush(line, LINE);
+        true
     }
 }
 
@@ -265,7 +265,9 @@ impl<M: Medium> Medium for Pool<M> {
             return;
         }
         for line in lines_of(at, bytes) {
-            self.write_back(line);
+            if self.write_back(line) {
+                self.medium.flush(line, LINE);
+            }
         }
     }
 
@@ -299,7 +301,7 @@ impl<M: Medium> Medium for Pool<M> {
             for entry in &table.entries {
                 let page = entry.page.load(Ordering::Acquire) * self.page_bytes;
                 if page != 0 && page < end && page + self.page_bytes > at {
-                    self.flush(page, self.page_bytes);
+                    lines_of(page, self.page_bytes).for_each(|line| _ = self.write_back(line));
                 }
             }
         }

@@ -81,7 +81,6 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let mut argued = vec![lap];
     argued.extend((is_guarded && in_place).then_some(guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
-    let logs_all = [UndoRedo::NAME, Redo::NAME, WriteAhead::NAME].contains(&about.discipline);
-    argued.extend(logs_all.then_some(closed));
+    argued.extend([UndoRedo::NAME, Redo::NAME].contains(&about.discipline).then_some(closed));
     argued
 }
