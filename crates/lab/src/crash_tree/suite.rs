@@ -159,8 +159,13 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     let steps = if lines > 16 || logged { Depth::Broad } else { Depth::Steps };
     // Blocks and records beside the nodes, or a log of many lines: more lines a step.
     let broad = if S::PLAIN { steps } else { Depth::Broad };
-    // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many.
-    let one_in = if lines > 16 { 16 } else { 1 };
+    // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many; and the more
+    // a step writes the more entries a node has, the fewer of its pairs. All of them in the smallest nodes.
+    let one_in = match lines {
+        17.. => 16,
+        _ if logged || D::COPIES_LEAVES => (lines * lines / 4) as usize,
+        _ => 1,
+    };
     let some = |all: Vec<_>| all.into_iter().step_by(one_in).collect();
     run("pairs from empty", steps, some(maker.from_empty()));
     run("pairs from a full leaf and parent", broad, some(maker.from_full()));
