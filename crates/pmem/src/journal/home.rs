@@ -65,11 +65,11 @@ impl Lap {
         Ok(found)
     }
 
-    /// True if behind the whole groups one was begun that is not just the next, torn.
-    pub fn begun_behind(&self, salt: u64, next: u64) -> bool {
-        (self.end..self.half.len()).step_by(SECTOR as usize).any(|at| {
-            let group = Group::read(&self.half[at..], salt);
-            group.is_some_and(|group| (at, group.number) != (self.end, next))
+    /// Where behind the whole groups one was begun that is not just the next, torn.
+    pub fn begun_behind(&self, salt: u64, next: u64) -> Option<usize> {
+        (self.end..self.half.len()).step_by(SECTOR as usize).find(|at| {
+            let group = Group::read(&self.half[*at..], salt);
+            group.is_some_and(|group| (*at, group.number) != (self.end, next))
         })
     }
 }

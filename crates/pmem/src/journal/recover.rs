@@ -41,16 +41,14 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     for number in [header.oldest, header.oldest + 1] {
         let lap = Lap::read(files, &header, number, header.half_bytes, next)?;
         next += lap.groups.len() as u64;
-        if lap.begun_behind(header.salt(number), next) {
-            // The younger lap was begun when the older one was full: if it does not go on where that ends, that one is bad.
-            let bad = laps
-                .first()
-                .filter(|_| lap.groups.is_empty())
-                .map_or((number, lap.end), |older| (header.oldest, older.end));
-            return Err(Error::Corrupt {
-                what: "group in the journal",
-                at: header.half_at(bad.0) + bad.1 as u64,
-            });
+        if let Some(begun) = lap.begun_behind(header.salt(number), next) {
+            // A younger lap that begins with another group than the next: the bad one is in the older lap.
+            let (number, end) = match laps.first() {
+                Some(older) if begun == 0 => (header.oldest, older.end),
+                _ => (number, lap.end),
+            };
+            let at = header.half_at(number) + end as u64;
+            return Err(Error::Corrupt { what: "group in the journal", at });
         }
         laps.push(lap);
     }

@@ -1,0 +1,11 @@
+//! The journal medium under power cuts, failing calls and damage.
+//!
+//! `sim`: a machine whose power can be cut and whose calls can fail. `life`: random programs and what may be found after a
+//! crash. `power`, `faults`, `damage`: one way to go wrong each. `files`: real files, with a checkpoint thread and readers.
+
+mod damage;
+mod faults;
+mod files;
+mod life;
+mod power;
+mod sim;
