@@ -87,7 +87,8 @@ impl Image {
         let old = self.memory.len();
         for stretch in old / PAGE / STRETCH..bytes.div_ceil(PAGE).div_ceil(STRETCH) {
             if let Some(pages) = self.pages.get(stretch as usize) {
-                pages.get_or_init(|| (0..STRETCH).map(|_| Page::default()).collect());
+                let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
+                pages.get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
             }
         }
         if !self.copied {

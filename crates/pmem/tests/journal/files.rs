@@ -18,6 +18,15 @@ fn files(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (folder.join("store"), folder.join("store.journal"))
 }
 
+/// Ends the other threads' loops, a failed assertion included.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A writer that only raises words, with group after group; readers that must never see one fall; a thread that makes
 /// checkpoints. A page given up too early, or with a store in it, would show older words.
 #[test]
@@ -36,6 +45,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
         for reader in 0..2 {
             let (journal, done, looks) = (&journal, &done, &looks);
             scope.spawn(move || {
+                let _ends = Ends(done);
                 let mut rng = fastrand::Rng::with_seed(reader);
                 let mut seen = vec![0; (PAGES * PAGE / 8) as usize];
                 while !done.load(Ordering::Acquire) {
@@ -48,6 +58,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             });
         }
         scope.spawn(|| {
+            let _ends = Ends(&done);
             while !done.load(Ordering::Acquire) {
                 if journal.wait_until_due(Duration::from_millis(20))
                     && let Some(checkpoint) = journal.checkpoint().unwrap()
@@ -57,6 +68,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
                 }
             }
         });
+        let _ends = Ends(&done);
         let mut value = 0;
         for group in 1..=600 {
             // Few lines of few pages, another few with every group: pages come to rest and are given up.
@@ -71,7 +83,6 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             let same = |word: &usize| journal.word(*word as u64 * 8) == expected[*word];
             assert!((0..expected.len()).all(|word| same(&word)), "group {group}");
         }
-        done.store(true, Ordering::Release);
     });
     println!("{looks:?} looks, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up");
     assert!(looks.into_inner() > 0);

@@ -1,5 +1,7 @@
 //! Random programs of groups, what each group left, and what may be found after a crash.
 
+use std::sync::Arc;
+
 use pmem::journal::{Options, Replay};
 use pmem::{Error, Journal, Medium};
 
@@ -53,7 +55,7 @@ pub fn program(seed: u64, groups: usize) -> Vec<Step> {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// The words that each group left; group 0 is the empty region.
-    states: Vec<Vec<u64>>,
+    states: Vec<Arc<Vec<u64>>>,
     /// The words as stored.
     running: Vec<u64>,
     /// The newest acknowledged group.
@@ -95,7 +97,7 @@ fn broken<T>(what: String) -> Outcome<T> {
 
 impl Oracle {
     pub fn new() -> Self {
-        Self { states: vec![Vec::new()], ..Self::default() }
+        Self { states: vec![Arc::default()], ..Self::default() }
     }
 
     pub fn create(&mut self, machine: &Machine) -> Outcome<Journal> {
@@ -138,7 +140,7 @@ impl Oracle {
         (self.length, self.length_begun) = (journal.len(), journal.len());
         self.states.truncate(group as usize + 1);
         (self.acknowledged, self.begun, self.created) = (group, group, true);
-        self.running = self.states[group as usize].clone();
+        self.running = self.states[group as usize].to_vec();
         self.running.resize((self.length / 8) as usize, 0);
         self.compare(journal, "after a crash")
     }
@@ -157,7 +159,7 @@ impl Oracle {
     /// What was stored since the last acknowledged group is taken back.
     pub fn roll_back(&mut self, journal: &Journal) {
         journal.roll_back();
-        self.running = self.states[self.acknowledged as usize].clone();
+        self.running = self.states[self.acknowledged as usize].to_vec();
         self.running.resize((self.length / 8) as usize, 0);
     }
 
@@ -196,7 +198,7 @@ impl Oracle {
         if due {
             self.begun = self.acknowledged + 1;
             self.states.truncate(self.begun as usize);
-            self.states.push(self.running.clone());
+            self.states.push(Arc::new(self.running.clone()));
         }
         if self.hasty {
             self.acknowledged = self.begun;
