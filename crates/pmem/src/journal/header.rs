@@ -20,6 +20,7 @@
 use crate::error::{Error, Result};
 use crate::journal::group::{SECTOR, put, word};
 use crate::journal::storage::Files;
+use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 1;
@@ -140,14 +141,17 @@ impl Header {
         if header.id != id {
             return Err(journal("belongs to another store"));
         }
-        let sane = header.half_bytes.is_multiple_of(4096) && header.half_bytes > 0 && header.first > 0;
+        // Halves are read into memory: a length is not to be believed because a sparse file has it.
+        let sizes = CAPACITY_MIN / 2..=CAPACITY_MAX / 2;
+        let sane = header.half_bytes.is_multiple_of(4096) && sizes.contains(&header.half_bytes);
         let near = header.oldest.max(header.first).max(header.sequence) < u64::MAX / 2;
-        let expected = header.half_bytes.checked_mul(2).and_then(|bytes| bytes.checked_add(HALVES_AT));
-        match expected {
-            Some(expected) if sane && near && length >= expected => Ok(header),
-            Some(_) if sane && near => Err(journal("is shorter than its header says")),
-            _ => Err(journal("has a header that no program wrote")),
+        if !sane || !near || header.first == 0 {
+            return Err(journal("has a header that no program wrote"));
         }
+        if length < HALVES_AT + 2 * header.half_bytes {
+            return Err(journal("is shorter than its header says"));
+        }
+        Ok(header)
     }
 
     fn encode(&self) -> [u8; SECTOR as usize] {

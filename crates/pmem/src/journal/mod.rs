@@ -37,7 +37,9 @@
 //!   no store made.
 //! * J5: room for a group is made before it is appended, room for new bytes before they are shown. A group has room in either
 //!   half or is refused as a whole.
-//! * J6: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
+//! * J6: the writer waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): a
+//!   commit for the two of the headers, a growth for the data file's.
+//! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
 //!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight.
 //!
 //! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
@@ -73,7 +75,7 @@ pub const CAPACITY_MIN: u64 = 16 << 10;
 /// Usual size of a journal in bytes: each half holds a group of 466,033 lines.
 pub const CAPACITY: u64 = 64 << 20;
 /// Largest journal in bytes: a half's groups are held in memory while they go home.
-pub const CAPACITY_MAX: u64 = 16 << 30;
+pub const CAPACITY_MAX: u64 = 1 << 30;
 
 /// Sizes of a new pair of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,35 +155,28 @@ impl Journal {
     /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
     pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
-        if path.exists() {
-            let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-            return Err(io("cannot make", path, source));
-        }
-        let made = Self::create_files(path, journal_path, options);
-        if made.is_err() {
-            // Whatever there is of it is no store. That the call failed is told already.
-            let _ = std::fs::remove_file(path);
-        }
-        made
-    }
-
-    fn create_files(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
-        let make = |path: &Path, new: bool| {
+        let open = |path: &Path, new: bool| {
             let mut how = File::options();
             how.read(true).write(true).create(true).create_new(new);
             let file = how.open(path).map_err(|source| io("cannot make", path, source))?;
             lock(&file, path)?;
             Ok::<_, Error>(file)
         };
-        let data = make(path, true)?;
-        let journal = make(journal_path, false)?;
-        journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
-        for path in [journal_path, path] {
-            sync_folder_of(path)?;
-        }
-        let data = FileStorage::new(data, path);
-        let journal = FileStorage::new(journal, journal_path);
-        Self::create_on(Box::new(data), Box::new(journal), random_id()?, options)
+        let data = open(path, true)?;
+        let make = || {
+            let journal = open(journal_path, false)?;
+            journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
+            for path in [journal_path, path] {
+                sync_folder_of(path)?;
+            }
+            let data = Box::new(FileStorage::new(data, path));
+            let journal = Box::new(FileStorage::new(journal, journal_path));
+            Self::create_on(data, journal, random_id()?, options)
+        };
+        make().inspect_err(|_| {
+            // We made it, and it is no store. That the call failed is told already.
+            let _ = std::fs::remove_file(path);
+        })
     }
 
     /// Makes a region of no bytes on two empty files. `id` pairs them: random, or fixed in tests.
@@ -361,14 +356,17 @@ impl Journal {
         }
     }
 
-    /// Waits until a half is full, the journal fails or `limit` has passed, and says whether a half is full: what a thread
-    /// that makes checkpoints does between them.
-    pub fn wait_until_due(&self, limit: Duration) -> bool {
+    /// Waits until a half is full or `limit` has passed, and says whether a half is full: what a thread that makes
+    /// checkpoints does between them.
+    ///
+    /// # Errors
+    /// `Failed` as soon as the journal takes no more groups.
+    pub fn wait_until_due(&self, limit: Duration) -> Result<bool> {
         let live = guard(&self.live);
         let idle = |live: &mut Live| live.lap == live.oldest && self.files.check().is_ok();
         let waited = self.turned.wait_timeout_while(live, limit, idle);
         let live = waited.unwrap_or_else(PoisonError::into_inner).0;
-        live.lap > live.oldest
+        self.files.check().map(|()| live.lap > live.oldest)
     }
 
     /// Where a group of so many lines will stand (lap, offset in its half) and its number. The writer's lock is held.
@@ -525,7 +523,7 @@ impl Medium for Journal {
 /// Bytes of a half, of a journal of `capacity_bytes`.
 fn half_of(capacity_bytes: u64) -> Result<u64> {
     if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity_bytes) {
-        return Err(Error::Durability("a journal has from 16 KiB to 16 GiB"));
+        return Err(Error::Durability("a journal has from 16 KiB to 1 GiB"));
     }
     Ok((capacity_bytes / 2).next_multiple_of(PAGE))
 }

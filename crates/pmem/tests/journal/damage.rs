@@ -152,7 +152,7 @@ fn files_that_are_no_pair_are_refused_with_the_way_out_and_not_touched() {
     newer[8] = 2;
     seal(&mut newer, 4);
     refused(&newer, &journal, "format version 2");
-    for (word, value) in [(5, u64::MAX), (5, 0), (5, 4097), (6, u64::MAX), (7, 0)] {
+    for (word, value) in [(5, u64::MAX), (5, 1 << 40), (5, 0), (5, 4097), (6, u64::MAX), (7, 0)] {
         let mut absurd = journal.clone();
         for at in [0, 4096] {
             absurd[at + word * 8..][..8].copy_from_slice(&value.to_le_bytes());

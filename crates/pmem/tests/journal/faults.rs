@@ -1,6 +1,8 @@
 //! Every call fails in every way, once: what was acknowledged survives a restart and a power cut, nothing more is taken, and
 //! readers go on.
 
+use std::time::Duration;
+
 use pmem::{Error, Journal, Medium};
 
 use crate::life::{End, Oracle, Step, program};
@@ -40,6 +42,7 @@ fn a_failed_journal_only_reads(
         journal.grow(journal.len() + 4096),
         journal.checkpoint().map(|_| ()),
         journal.checkpoint_all(),
+        journal.wait_until_due(Duration::from_secs(9)).map(|_| ()),
     ];
     journal.roll_back();
     if !refused.iter().all(|outcome| matches!(outcome, Err(Error::Failed))) {

@@ -60,7 +60,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
         scope.spawn(|| {
             let _ends = Ends(&done);
             while !done.load(Ordering::Acquire) {
-                if journal.wait_until_due(Duration::from_millis(20))
+                if journal.wait_until_due(Duration::from_millis(20)).unwrap()
                     && let Some(checkpoint) = journal.checkpoint().unwrap()
                 {
                     checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +134,7 @@ fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_re
 fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    for capacity_bytes in [0, (16 << 10) - 1, (16 << 30) + 1] {
+    for capacity_bytes in [0, (16 << 10) - 1, (1 << 30) + 1] {
         let options = Options { capacity_bytes, max_bytes: 1 << 20 };
         assert!(matches!(Journal::create(&path, &journal_path, &options), Err(Error::Durability(_))));
     }

@@ -226,3 +226,36 @@ fn a_region_over_a_journal_opens_after_a_cut_at_any_change_of_its_life() {
     println!("region: {cuts} cuts, {opened} regions opened");
     assert!(cuts > 20 && opened > 60);
 }
+
+#[test]
+fn a_group_costs_one_write_and_one_sync_and_one_that_changes_nothing_costs_nothing() {
+    let machine = Machine::new(9);
+    let mut oracle = Oracle::new();
+    let journal = oracle.create(&machine).unwrap();
+    journal.grow(1 << 14).unwrap();
+    let mut rng = fastrand::Rng::with_seed(9);
+    let mut reserved = 0;
+    for group in 1..=200 {
+        let lines = rng.u64(1..40);
+        // Whatever room has to be made is made here: a commit after it waits for nothing else.
+        let before = machine.changes();
+        journal.reserve(lines).unwrap();
+        reserved += u64::from(machine.changes() > before);
+        let before = machine.calls();
+        for line in 0..lines {
+            (0..8).for_each(|word| journal.copy(line * 64 + word * 8, group));
+        }
+        assert_eq!(machine.calls(), before, "a store calls nobody");
+        assert_eq!(journal.commit().unwrap(), group);
+        assert_eq!(machine.calls(), before + 2);
+        // Nothing stored, or the same words again, or other words and back.
+        assert_eq!(journal.commit().unwrap(), group);
+        journal.copy(0, group);
+        journal.copy(64, group + 1);
+        journal.copy(64, if lines > 1 { group } else { journal.word(72) });
+        assert_eq!(journal.commit().unwrap(), group);
+        assert_eq!(machine.calls(), before + 2);
+    }
+    println!("{reserved} of 200 reservations made a checkpoint");
+    assert!(reserved > 5);
+}
