@@ -66,6 +66,9 @@ fn live_with(seed: u64, call: u64, fault: Fault, steps: &[Step], tally: &mut Tal
         // Some failures change nothing (a growth that was refused): the program goes on where it was.
         while let (Err(End::Error(error)), false) = (&lived, journal.has_failed()) {
             at += 1;
+            if machine.fatal() > 0 {
+                return Err(format!("a write or a sync failed, and more is taken: {error}"));
+            }
             if at > 1 {
                 return Err(format!("one fault, failed twice: {error}"));
             }

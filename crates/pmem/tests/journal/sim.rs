@@ -65,9 +65,13 @@ struct State {
     /// This call fails.
     fault_at: Option<(u64, Fault)>,
     faults: u64,
+    /// Of these, writes and syncs that failed.
+    fatal: u64,
     off: bool,
     /// Syncs of this file only pretend: they keep its length and nothing else.
     lies: Option<Which>,
+    /// Syncs take a while, so that threads meet.
+    slow: bool,
     rng: fastrand::Rng,
 }
 
@@ -91,8 +95,10 @@ impl Machine {
             cut_at: None,
             fault_at: None,
             faults: 0,
+            fatal: 0,
             off: false,
             lies: None,
+            slow: false,
             rng: fastrand::Rng::with_seed(seed),
         })))
     }
@@ -113,6 +119,10 @@ impl Machine {
         self.state().lies = which;
     }
 
+    pub fn make_slow(&self) {
+        self.state().slow = true;
+    }
+
     pub fn changes(&self) -> u64 {
         self.state().changes
     }
@@ -123,6 +133,11 @@ impl Machine {
 
     pub fn faults(&self) -> u64 {
         self.state().faults
+    }
+
+    /// Writes and syncs that failed: nothing more may be taken after the first.
+    pub fn fatal(&self) -> u64 {
+        self.state().fatal
     }
 
     pub fn is_off(&self) -> bool {
@@ -170,7 +185,7 @@ impl Machine {
     /// The machine after the process died: the page cache stays, unsynced sectors are still unsynced.
     pub fn after_restart(&self) -> Self {
         let mut state = self.state().clone();
-        (state.changes, state.calls, state.faults, state.off) = (0, 0, 0, false);
+        (state.changes, state.calls, state.faults, state.fatal, state.off) = (0, 0, 0, 0, false);
         (state.cut_at, state.fault_at) = (None, None);
         Self(Arc::new(Mutex::new(state)))
     }
@@ -265,6 +280,7 @@ impl Storage for Handle {
         };
         state.files[self.which as usize].write(at as usize, &bytes[..taken]);
         state.faults += u64::from(fault.is_some());
+        state.fatal += u64::from(fault.is_some_and(|fault| fault != Fault::Short));
         match fault {
             _ if state.off => Err(self.error("no power for", EIO)),
             Some(Fault::Eio | Fault::ShortThenEio) => Err(self.error("cannot write", EIO)),
@@ -274,16 +290,19 @@ impl Storage for Handle {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.machine.state().slow {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
         let mut state = self.machine.state();
         let fault = self.call(&mut state, true)?;
         if state.off {
             return Err(self.error("no power for", EIO));
         }
-        let State { files, rng, lies, faults, .. } = &mut *state;
+        let State { files, rng, lies, faults, fatal, .. } = &mut *state;
         let file = &mut files[self.which as usize];
         if fault == Some(Fault::Eio) {
             file.sync(|| rng.bool());
-            *faults += 1;
+            (*faults, *fatal) = (*faults + 1, *fatal + 1);
             return Err(self.error("cannot sync", EIO));
         }
         if *lies == Some(self.which) {
