@@ -10,8 +10,6 @@
 //!
 //! What is written is read back from the journal, never from the image: a line there may have stores of the running group.
 
-use std::collections::BTreeSet;
-
 use crate::error::{Error, Result};
 use crate::journal::group::{Header as Group, SECTOR};
 use crate::journal::header::{DATA_AT, Header};
@@ -19,8 +17,8 @@ use crate::journal::storage::Files;
 use crate::medium::LINE;
 use crate::native::PAGE;
 
-/// Most bytes of neighbouring lines that are written at once.
-const RUN_MAX: usize = 1 << 20;
+/// About the most bytes that are written at once.
+const STRETCH_MAX: u64 = 1 << 20;
 
 /// The groups of one lap, as they stand in its half.
 #[derive(Debug)]
@@ -91,23 +89,40 @@ pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>
     }
     // Stable, so that of each line the newest stands last; that one is kept.
     lines.sort_by_key(|(at, _)| *at);
-    let mut pages = BTreeSet::new();
-    let mut run: Vec<u8> = Vec::new();
-    let mut run_at = 0;
-    for (i, (at, content)) in lines.iter().enumerate() {
-        if lines.get(i + 1).is_some_and(|(next, _)| next == at) {
-            continue;
+    let mut newest: Vec<(u64, &[u8])> = Vec::with_capacity(lines.len());
+    for line in lines {
+        match newest.last_mut().filter(|last| last.0 == line.0) {
+            Some(last) => *last = line,
+            None => newest.push(line),
         }
-        if run_at + run.len() as u64 != *at || run.len() >= RUN_MAX {
-            files.write(&files.data, DATA_AT + run_at, &run)?;
-            run.clear();
-            run_at = *at;
-        }
-        run.extend_from_slice(content);
-        homed.lines += 1;
-        pages.insert(at / PAGE);
     }
-    files.write(&files.data, DATA_AT + run_at, &run)?;
+    homed.lines = newest.len() as u64;
+    let mut pages: Vec<u64> = newest.iter().map(|(at, _)| at / PAGE).collect();
+    pages.dedup();
+    let mut rest = &newest[..];
+    while let Some((first, _)) = rest.first() {
+        let near = |pair: &[(u64, &[u8])]| {
+            pair[1].0 / PAGE <= pair[0].0 / PAGE + 1 && pair[1].0 - first < STRETCH_MAX
+        };
+        let count = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
+        let (stretch, behind) = rest.split_at(count);
+        write_stretch(files, stretch)?;
+        rest = behind;
+    }
     files.sync(&files.data)?;
-    Ok((homed, pages.into_iter().collect()))
+    Ok((homed, pages))
+}
+
+/// Writes lines (ascending) of neighbouring pages in one call. What lies between them is written again as it is in the
+/// file, which nobody else writes to; the kernel writes whole pages anyway.
+fn write_stretch(files: &Files, lines: &[(u64, &[u8])]) -> Result<()> {
+    let (Some((first, _)), Some((last, _))) = (lines.first(), lines.last()) else { return Ok(()) };
+    let mut bytes = vec![0; (last + LINE - first) as usize];
+    if bytes.len() as u64 > lines.len() as u64 * LINE {
+        files.data.read(DATA_AT + first, &mut bytes)?;
+    }
+    for (at, content) in lines {
+        bytes[(at - first) as usize..][..LINE as usize].copy_from_slice(content);
+    }
+    files.write(&files.data, DATA_AT + first, &bytes)
 }

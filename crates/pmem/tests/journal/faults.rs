@@ -109,7 +109,7 @@ fn live_with(seed: u64, call: u64, fault: Fault, steps: &[Step], tally: &mut Tal
 #[test]
 fn every_call_that_fails_in_every_way_loses_nothing_acknowledged() {
     let mut tally = Tally::default();
-    for seed in 0..3 {
+    for seed in 0..5 {
         let steps = program(seed, 25);
         for fault in FAULTS {
             for call in 1.. {

@@ -229,7 +229,7 @@ impl Oracle {
                     self.compare(journal, "after a whole checkpoint")?;
                 }
                 Step::Grow if self.length < MAX_BYTES => {
-                    self.length_begun = self.length + if self.length == 0 { 4 } else { 1 } * PAGE;
+                    self.length_begun = self.length + if self.length == 0 { 6 } else { 1 } * PAGE;
                     let grown = journal.grow(self.length_begun);
                     if grown.is_err() && journal.len() != self.length {
                         return broken("a growth that failed shows".into());

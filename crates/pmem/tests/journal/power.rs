@@ -127,7 +127,7 @@ fn again(
 #[test]
 fn a_power_cut_at_every_change_leaves_the_image_of_a_group_that_may_be_the_newest() {
     let mut total = Tally::default();
-    for seed in 0..10 {
+    for seed in 0..16 {
         let how = Sweep { seed, groups: 40, second_every: 0, lies: None, hasty: false };
         let tally = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         total.cuts += tally.cuts;
@@ -142,8 +142,8 @@ fn a_power_cut_at_every_change_leaves_the_image_of_a_group_that_may_be_the_newes
 #[test]
 fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too() {
     let mut total = Tally::default();
-    for seed in 100..101 {
-        let how = Sweep { seed, groups: 9, second_every: 1, lies: None, hasty: false };
+    for seed in 100..102 {
+        let how = Sweep { seed, groups: 12, second_every: 1, lies: None, hasty: false };
         let tally = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         total.cuts += tally.cuts;
         total.second_cuts += tally.second_cuts;
@@ -155,7 +155,7 @@ fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too
     }
     println!("two cuts: {total:?}");
     assert!(
-        total.second_cuts > 10_000 && total.in_flight_kept > 100 && total.in_flight_lost > 100,
+        total.second_cuts > 9_000 && total.in_flight_kept > 100 && total.in_flight_lost > 100,
         "{total:?}"
     );
 }
