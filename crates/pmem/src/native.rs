@@ -3,7 +3,7 @@
 //! A power-of-two range of addresses is reserved at open, readable and empty (the kernel's zero page); the file is mapped
 //! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
 //!
-//! A *private image* ([`Native::map_private`]) is the same with a mapping that copies on write: what is stored to it never
+//! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
 //!
 //! Invariants:
@@ -11,7 +11,7 @@
 //!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
-//! * N4: a private image's pages are given up only by [`Native::drop_pages`], and only while they hold what the file holds.
+//! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
