@@ -83,6 +83,17 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A store and its journal do not belong together.
+    #[error(
+        "the journal {path} {why}: put the journal back that was beside the store when it was last open, or restore both \
+         from one backup; without it the store's newest writes are missing or torn"
+    )]
+    Journal {
+        /// The journal's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A store kept with Process durability did not survive the machine's restart.
     #[error(
         "the store was open with process durability when the machine went down, so its newest writes may be torn: \

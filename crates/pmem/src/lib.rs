@@ -2,6 +2,7 @@
 //!
 //! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
+//! * [`journal`]: ordinary files, safe against power cuts: a private image and a journal of groups.
 //! * [`pool`]: a buffer pool in front of any of them.
 //! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
 //! * `counter`: what verbs cost, in total and by what they were for.
@@ -21,6 +22,7 @@
 pub mod alloc;
 mod counter;
 pub mod error;
+pub mod journal;
 pub mod log;
 pub mod medium;
 pub mod native;
@@ -33,6 +35,7 @@ pub mod stripe;
 mod sync;
 
 pub use error::{Error, Result};
+pub use journal::Journal;
 pub use medium::{Fence, LINE, Line, Medium, WORD};
 pub use native::{Durability, FenceOp, FlushOp, Native};
 pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};

@@ -103,6 +103,24 @@ pub trait Medium: Send + Sync + 'static {
     /// `Io` if the system call fails.
     fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
+    /// Makes everything stored so far durable, where that goes by groups ([`crate::journal`]), and returns the group's number.
+    /// Elsewhere fences have done it already: nothing, and 0.
+    ///
+    /// # Errors
+    /// As [`crate::journal::Journal::commit`].
+    fn commit(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Makes sure that a group may change so many lines more, before any of it is stored. Nothing where there are no groups.
+    ///
+    /// # Errors
+    /// As [`crate::journal::Journal::reserve`].
+    fn reserve(&self, lines: u64) -> Result<()> {
+        let _ = lines;
+        Ok(())
+    }
+
     /// A run of lines for vector loads, if this medium allows them (a medium that observes reads does not).
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
 

@@ -3,11 +3,15 @@
 //! A power-of-two range of addresses is reserved at open, readable and empty (the kernel's zero page); the file is mapped
 //! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
 //!
+//! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
+//! reaches the file. The [journal](crate::journal) reads and stores through one.
+//!
 //! Invariants:
 //! * N1: `[0, len)` of the range is the file, backed by allocated blocks: no store can raise SIGBUS. Mapped for reading
 //!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
+//! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -91,6 +95,10 @@ pub struct Native {
     file: Option<File>,
     /// The mapping is a DAX mapping: flushed lines are durable without a system call.
     dax: bool,
+    /// Stores stay out of the file.
+    private: bool,
+    /// Offset in the file of the first mapped byte, whole pages.
+    origin: u64,
     path: PathBuf,
 }
 
@@ -101,7 +109,7 @@ unsafe impl Sync for Native {}
 
 /// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
 const GUARD: u64 = 1 << 16;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
@@ -146,6 +154,44 @@ impl Native {
         }
         native.len = AtomicU64::new(len);
         Ok(native)
+    }
+
+    /// A private image of `file` from its byte `origin` (whole pages) on: what is stored stays in memory. Nothing is mapped
+    /// until [`Native::extend_private`].
+    ///
+    /// # Errors
+    /// `Io` if the range cannot be reserved.
+    pub(crate) fn map_private(file: File, path: &Path, origin: u64, max_bytes: u64) -> Result<Self> {
+        assert!(origin.is_multiple_of(PAGE), "an image begins with a page: {origin:#x}");
+        let mut native = Self::reserve(max_bytes, Durability::Process, path)?;
+        (native.file, native.private, native.origin) = (Some(file), true, origin);
+        Ok(native)
+    }
+
+    /// Makes a private image `bytes` long (whole pages). Its file already is that long, with allocated blocks (N1).
+    ///
+    /// # Errors
+    /// `Full` beyond the reserved range, `Io` if the file cannot be mapped.
+    pub(crate) fn extend_private(&self, bytes: u64) -> Result<()> {
+        assert!(self.private && bytes.is_multiple_of(PAGE), "an image has whole pages: {bytes:#x}");
+        if bytes > self.max_bytes {
+            return Err(Error::Full { max_bytes: self.max_bytes });
+        }
+        self.map_range(self.len().min(bytes), bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+        self.len.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives up the pages of `[from, to)` of a private image: they are read from the file again. The caller sees to it that
+    /// the file holds the same bytes and that nobody stores there meanwhile (N4), so a reader beside it notices nothing.
+    pub(crate) fn drop_pages(&self, from: u64, to: u64) {
+        let inside = self.private && from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE);
+        assert!(inside && from < to && to <= self.len(), "pages outside the image: {from:#x}..{to:#x}");
+        // SAFETY: `from` lies inside the reserved range (N2).
+        let place = unsafe { self.base.as_ptr().add(from as usize) };
+        // SAFETY: `[from, to)` is our own private mapping of the file, which holds the same bytes (N4). A refusal is harmless:
+        // the pages stay.
+        unsafe { libc::madvise(place.cast(), (to - from) as usize, libc::MADV_DONTNEED) };
     }
 
     /// Anonymous memory for volatile engines and tests.
@@ -211,6 +257,8 @@ impl Native {
             fence_op: FenceOp::Sfence,
             file: None,
             dax: false,
+            private: false,
+            origin: 0,
             path: path.to_owned(),
         })
     }
@@ -221,6 +269,10 @@ impl Native {
             return Ok(());
         }
         let (flags, fd) = match &self.file {
+            // NORESERVE: at most the pages between two checkpoints are ever ours, not the whole file.
+            Some(file) if self.private => {
+                (libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED, file.as_raw_fd())
+            }
             Some(file) if self.dax => {
                 (libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC | libc::MAP_FIXED, file.as_raw_fd())
             }
@@ -231,7 +283,9 @@ impl Native {
         let place = unsafe { self.base.as_ptr().add(from as usize) };
         let bytes = (to - from) as usize;
         // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
-        let mapped = unsafe { libc::mmap(place.cast(), bytes, protection, flags, fd, from as libc::off_t) };
+        let mapped = unsafe {
+            libc::mmap(place.cast(), bytes, protection, flags, fd, (self.origin + from) as libc::off_t)
+        };
         if mapped == libc::MAP_FAILED {
             return Err(io("cannot map", &self.path, std::io::Error::last_os_error()));
         }
@@ -513,7 +567,7 @@ fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u6
 }
 
 /// Gives `[from, to)` of the file real blocks (N1).
-fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
+pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
     let before = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
         // SAFETY: a system call on our own descriptor.

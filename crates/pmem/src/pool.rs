@@ -308,6 +308,14 @@ impl<M: Medium> Medium for Pool<M> {
         self.medium.sync(at, bytes)
     }
 
+    fn commit(&self) -> Result<u64> {
+        self.medium.commit()
+    }
+
+    fn reserve(&self, lines: u64) -> Result<()> {
+        self.medium.reserve(lines)
+    }
+
     #[inline(always)]
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]> {
         if !self.whole {

@@ -1,0 +1,208 @@
+//! What pairs the two files and says which laps are live.
+//!
+//! ```text
+//! data file     0      page: magic, version, id of the pair (2 words), crc32c
+//!               4096   the region's bytes
+//! journal file  0      header copy A: magic, version, id, sequence, bytes of a half, oldest lap, first group, crc32c
+//!               4096   header copy B
+//!               8192   half 0: groups of the laps with even numbers
+//!               8192+h half 1: groups of the laps with odd numbers
+//! ```
+//!
+//! Two laps are live: the oldest one and the next. A half takes another lap when the header names the next lap the oldest.
+//!
+//! Invariants:
+//! * H1: a header copy is changed only while the other one is whole and durable; both are written, the older one first.
+//! * H2: the salt of a lap follows from the pair's random id and the lap's number, and no lap's number is used again: what an
+//!   earlier lap left in a half is never taken for a group.
+//! * H3: the data file's page is written last when a pair is made: with it there is a whole journal.
+
+use crate::error::{Error, Result};
+use crate::journal::group::{SECTOR, put, word};
+use crate::journal::storage::Files;
+use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
+
+/// Format version of both files.
+pub(super) const VERSION: u64 = 1;
+/// Bytes before the region's in the data file.
+pub(super) const DATA_AT: u64 = 4096;
+/// Offset of the first half in the journal.
+pub(super) const HALVES_AT: u64 = 8192;
+const COPIES: [u64; 2] = [0, 4096];
+
+const DATA_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLJD\x01");
+const JOURNAL_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLJL\x01");
+const WORDS: usize = 9;
+
+/// What a whole header copy says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub id: [u64; 2],
+    sequence: u64,
+    /// Bytes of a half: whole pages.
+    pub half_bytes: u64,
+    /// The oldest lap that may hold groups which are not home.
+    pub oldest: u64,
+    /// Number of the oldest lap's first group: all before it are home.
+    pub first: u64,
+    /// Which copy says so.
+    newest: usize,
+}
+
+impl Header {
+    pub fn new(id: [u64; 2], half_bytes: u64) -> Self {
+        Self { id, sequence: 1, half_bytes, oldest: 0, first: 1, newest: 0 }
+    }
+
+    /// Salt of a lap (H2).
+    pub fn salt(&self, lap: u64) -> u64 {
+        mix(mix(self.id[0] ^ lap) ^ self.id[1])
+    }
+
+    /// Offset in the journal of the half that a lap fills.
+    pub fn half_at(&self, lap: u64) -> u64 {
+        HALVES_AT + lap % 2 * self.half_bytes
+    }
+
+    /// Writes both copies durably: `oldest` and what follows are live, the half of the lap before them is free.
+    ///
+    /// # Errors
+    /// `Io` if a copy cannot be written or synced: whether the other half is free is then in doubt.
+    pub fn advance(&mut self, files: &Files, oldest: u64, first: u64) -> Result<()> {
+        (self.oldest, self.first) = (oldest, first);
+        self.sequence += 1;
+        let bytes = self.encode();
+        for copy in [1 - self.newest, self.newest] {
+            files.write(&files.journal, COPIES[copy], &bytes)?;
+            files.sync(&files.journal)?;
+            self.newest = copy;
+        }
+        Ok(())
+    }
+
+    /// Lays out a new pair on empty files: the journal whole and durable first, the data file's page last (H3).
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub fn make(self, files: &Files) -> Result<()> {
+        let journal_bytes = HALVES_AT + 2 * self.half_bytes;
+        let found = files.journal.len()?;
+        if found < journal_bytes {
+            files.journal.allocate(found, journal_bytes)?;
+        }
+        // Written once, so that later syncs of groups change no metadata of the file.
+        let zeros = vec![0; (1 << 20).min(self.half_bytes as usize)];
+        let mut at = HALVES_AT;
+        while at < journal_bytes {
+            let bytes = &zeros[..zeros.len().min((journal_bytes - at) as usize)];
+            files.write(&files.journal, at, bytes)?;
+            at += bytes.len() as u64;
+        }
+        for copy in COPIES {
+            files.write(&files.journal, copy, &self.encode())?;
+        }
+        files.sync(&files.journal)?;
+        files.data.allocate(0, DATA_AT)?;
+        files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))?;
+        files.sync(&files.data)
+    }
+
+    /// Reads what pairs the files.
+    ///
+    /// # Errors
+    /// `Foreign`, `Version`, `Journal` (not this store's, damaged or shortened), `Io`.
+    pub fn read(files: &Files) -> Result<Self> {
+        let id = read_data_page(files)?;
+        let journal = |why| Error::Journal { path: files.journal.path().to_owned(), why };
+        let length = files.journal.len()?;
+        if length < HALVES_AT {
+            return Err(journal("is too short to be a journal"));
+        }
+        let mut copies = [[0; SECTOR as usize]; 2];
+        for (copy, at) in copies.iter_mut().zip(COPIES) {
+            files.journal.read(at, copy)?;
+        }
+        let whole = |copy: usize| is_sealed(&copies[copy], JOURNAL_MAGIC, WORDS);
+        let newest = (0..2).filter(|copy| whole(*copy)).max_by_key(|copy| word(&copies[*copy], 4));
+        let Some(newest) = newest else {
+            let ours = copies.iter().any(|copy| word(copy, 0) == JOURNAL_MAGIC);
+            return Err(journal(if ours { "has two damaged headers" } else { "is not a journal" }));
+        };
+        let bytes = &copies[newest];
+        check_version(word(bytes, 1))?;
+        let header = Self {
+            id: [word(bytes, 2), word(bytes, 3)],
+            sequence: word(bytes, 4),
+            half_bytes: word(bytes, 5),
+            oldest: word(bytes, 6),
+            first: word(bytes, 7),
+            newest,
+        };
+        if header.id != id {
+            return Err(journal("belongs to another store"));
+        }
+        // Halves are read into memory: a length is not to be believed because a sparse file has it.
+        let sizes = CAPACITY_MIN / 2..=CAPACITY_MAX / 2;
+        let sane = header.half_bytes.is_multiple_of(4096) && sizes.contains(&header.half_bytes);
+        let near = header.oldest.max(header.first).max(header.sequence) < u64::MAX / 2;
+        if !sane || !near || header.first == 0 {
+            return Err(journal("has a header that no program wrote"));
+        }
+        if length < HALVES_AT + 2 * header.half_bytes {
+            return Err(journal("is shorter than its header says"));
+        }
+        Ok(header)
+    }
+
+    fn encode(&self) -> [u8; SECTOR as usize] {
+        let Self { id, sequence, half_bytes, oldest, first, newest: _ } = *self;
+        sealed(JOURNAL_MAGIC, &[id[0], id[1], sequence, half_bytes, oldest, first])
+    }
+}
+
+/// The pair's id from the data file's first page.
+fn read_data_page(files: &Files) -> Result<[u64; 2]> {
+    let foreign = |why| Error::Foreign { path: files.data.path().to_owned(), why };
+    if files.data.len()? < DATA_AT {
+        return Err(foreign("it is too short for the page that names its journal"));
+    }
+    let mut page = [0; SECTOR as usize];
+    files.data.read(0, &mut page)?;
+    if !is_sealed(&page, DATA_MAGIC, 5) {
+        return Err(foreign("it does not begin with a whole page that names its journal"));
+    }
+    check_version(word(&page, 1))?;
+    Ok([word(&page, 2), word(&page, 3)])
+}
+
+fn check_version(found: u64) -> Result<()> {
+    if found == VERSION { Ok(()) } else { Err(Error::Version { found, known: VERSION }) }
+}
+
+/// A sector of magic, version, `words` and their checksum.
+fn sealed(magic: u64, words: &[u64]) -> [u8; SECTOR as usize] {
+    let mut bytes = [0; SECTOR as usize];
+    for (i, value) in [magic, VERSION].iter().chain(words).enumerate() {
+        put(&mut bytes, i, *value);
+    }
+    let last = words.len() + 2;
+    let check = check_of(&bytes, last);
+    put(&mut bytes, last, check);
+    bytes
+}
+
+/// True if the sector has this magic and the checksum in its last of `words` words is right.
+fn is_sealed(bytes: &[u8], magic: u64, words: usize) -> bool {
+    word(bytes, 0) == magic && word(bytes, words - 1) == check_of(bytes, words - 1)
+}
+
+fn check_of(bytes: &[u8], words: usize) -> u64 {
+    u64::from(crc32c::crc32c(&bytes[..words * 8])) | 0xB215_4A0E << 32
+}
+
+/// The finaliser of splitmix64: every bit of the result follows from every bit of `word`.
+fn mix(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}

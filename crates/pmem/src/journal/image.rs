@@ -1,0 +1,223 @@
+//! The private image: what readers load from and the writer stores to, and what of it is not in the data file yet.
+//!
+//! Invariants:
+//! * M1: a line is *noted*, with what it held, before the first store to it since the last commit. The bit that says so is set
+//!   under the lock of the running group and cleared only when the group is acknowledged or rolled back.
+//! * M2: a page knows the newest lap that holds one of its lines. It is given up only under the lock, while no line of it is
+//!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first.
+//! * M3: stores, commits and roll-backs come from one writer at a time (the index's own lock), as in every medium. A commit
+//!   between two stores of somebody else would keep the younger one and lose the older.
+//!
+//! Noting costs a lock and a copy of 64 bytes for the first store to a line in a group, and one load for every other store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::error::Result;
+use crate::journal::header::DATA_AT;
+use crate::journal::storage::Files;
+use crate::medium::{LINE, Medium, WORD};
+use crate::native::{Durability, Native, PAGE};
+
+/// Pages whose state is allocated together: 256 MiB of the region, 1 MiB of state.
+const STRETCH: u64 = 1 << 16;
+/// Most pages given up under one hold of the lock.
+const RUN_MAX: u64 = 64;
+
+const _: () = assert!(PAGE / LINE == u64::BITS as u64, "a bit for each line of a page");
+
+/// A line of the running group.
+#[derive(Debug)]
+struct Noted {
+    at: u64,
+    before: [u64; 8],
+}
+
+/// What is not in the data file yet of a page.
+#[derive(Debug, Default)]
+struct Page {
+    /// A bit for each line that the running group has noted.
+    noted: AtomicU64,
+    /// The newest lap with a line of it.
+    lap: AtomicU64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub memory: Native,
+    /// Most bytes it can have.
+    pub max_bytes: u64,
+    /// There is no file to map: its bytes were copied.
+    copied: bool,
+    pages: Box<[OnceLock<Box<[Page]>>]>,
+    running: Mutex<Vec<Noted>>,
+}
+
+impl Image {
+    /// An empty image of the data file with room for `max_bytes`.
+    ///
+    /// # Errors
+    /// `Io` if the range cannot be reserved.
+    pub fn new(files: &Files, max_bytes: u64) -> Result<Self> {
+        let memory = match files.data.file() {
+            Some(file) => {
+                let path = files.data.path();
+                let file =
+                    file.try_clone().map_err(|source| crate::native::io("cannot open", path, source))?;
+                Native::map_private(file, path, DATA_AT, max_bytes)?
+            }
+            None => Native::anonymous(max_bytes, Durability::Process)?,
+        };
+        let stretches = max_bytes.div_ceil(PAGE).div_ceil(STRETCH).max(1);
+        Ok(Self {
+            memory,
+            max_bytes,
+            copied: files.data.file().is_none(),
+            pages: (0..stretches).map(|_| OnceLock::new()).collect(),
+            running: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Shows `bytes` bytes of the data file, which has them.
+    ///
+    /// # Errors
+    /// `Full`, `Io`; the image is as long as before.
+    pub fn extend(&self, files: &Files, bytes: u64) -> Result<()> {
+        let old = self.memory.len();
+        for stretch in old / PAGE / STRETCH..bytes.div_ceil(PAGE).div_ceil(STRETCH) {
+            if let Some(pages) = self.pages.get(stretch as usize) {
+                let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
+                pages.get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
+            }
+        }
+        if !self.copied {
+            return self.memory.extend_private(bytes);
+        }
+        let mut content = vec![0; (bytes - old) as usize];
+        files.data.read(DATA_AT + old, &mut content)?;
+        self.memory.grow(bytes)?;
+        self.overwrite(old, &content);
+        Ok(())
+    }
+
+    /// Stores words that differ. In a copied image alone.
+    fn overwrite(&self, from: u64, content: &[u8]) {
+        for (i, bytes) in content.chunks_exact(WORD as usize).enumerate() {
+            let (at, value) = (from + i as u64 * WORD, u64::from_le_bytes(bytes.try_into().expect("a word")));
+            if self.memory.word(at) != value {
+                self.memory.copy(at, value);
+            }
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<Noted>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    fn page(&self, at: u64) -> &Page {
+        let page = at / PAGE;
+        let pages = self.pages[(page / STRETCH) as usize].get().expect("a store inside the region");
+        &pages[(page % STRETCH) as usize]
+    }
+
+    /// Notes the line of a word that is about to be stored (M1).
+    #[inline(always)]
+    pub fn before_store(&self, at: u64) {
+        if self.page(at).noted.load(Ordering::Relaxed) & bit(at) == 0 {
+            self.note(at);
+        }
+    }
+
+    #[cold]
+    fn note(&self, at: u64) {
+        assert!(at < self.memory.len(), "store outside the region: {at:#x}");
+        let at = at & !(LINE - 1);
+        let mut running = self.running();
+        // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
+        if self.page(at).noted.fetch_or(bit(at), Ordering::Relaxed) & bit(at) == 0 {
+            running.push(Noted { at, before: self.content(at) });
+        }
+    }
+
+    fn content(&self, line: u64) -> [u64; 8] {
+        std::array::from_fn(|i| self.memory.word(line + i as u64 * WORD))
+    }
+
+    /// Lines of the running group.
+    pub fn noted(&self) -> u64 {
+        self.running().len() as u64
+    }
+
+    /// The lines that the running group really changed, ascending, into `lines`.
+    pub fn changed(&self, lines: &mut Vec<(u64, [u64; 8])>) {
+        lines.clear();
+        for noted in self.running().iter() {
+            let content = self.content(noted.at);
+            if content != noted.before {
+                lines.push((noted.at, content));
+            }
+        }
+        lines.sort_unstable_by_key(|(at, _)| *at);
+    }
+
+    /// The running group is durable, in this lap, with these lines; the next one begins.
+    pub fn acknowledge(&self, lap: u64, lines: &[(u64, [u64; 8])]) {
+        let mut running = self.running();
+        for (at, _) in lines {
+            self.page(*at).lap.store(lap, Ordering::Relaxed);
+        }
+        for noted in running.drain(..) {
+            self.page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back everything that the running group stored.
+    pub fn roll_back(&self) {
+        let mut running = self.running();
+        for noted in running.drain(..) {
+            for (i, word) in noted.before.into_iter().enumerate() {
+                self.memory.publish(noted.at + i as u64 * WORD, word);
+            }
+            self.page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up those of `pages` (numbers, ascending) of which nothing newer than `lap`, which is home, was stored (M2).
+    /// Returns how many.
+    pub fn give_up(&self, files: &Files, lap: u64, pages: &[u64]) -> u64 {
+        let mut count = 0;
+        let mut rest = pages;
+        while let Some(first) = rest.first() {
+            let running = self.running();
+            let is_home = |number: &u64| {
+                let page = self.page(number * PAGE);
+                page.noted.load(Ordering::Relaxed) == 0 && page.lap.load(Ordering::Relaxed) <= lap
+            };
+            let run = (*first..first + RUN_MAX).zip(rest).take_while(|(a, b)| a == *b && is_home(b)).count();
+            if run > 0 {
+                let (from, to) = (first * PAGE, (first + run as u64) * PAGE);
+                if self.copied {
+                    // As the kernel would, so that a simulation sees what a page that was given up too early does.
+                    let mut content = vec![0; (to - from) as usize];
+                    if files.data.read(DATA_AT + from, &mut content).is_ok() {
+                        self.overwrite(from, &content);
+                    }
+                } else {
+                    self.memory.drop_pages(from, to);
+                }
+            }
+            drop(running);
+            count += run as u64;
+            rest = &rest[run.max(1)..];
+        }
+        count
+    }
+}
+
+/// The bit of a line among its page's.
+#[inline(always)]
+fn bit(at: u64) -> u64 {
+    1 << (at % PAGE / LINE)
+}

@@ -1,0 +1,549 @@
+//! Memory for ordinary files, safe against power cuts: one sync for each group of writes.
+//!
+//! Reads and stores go to a private image of the data file, at the speed of memory. Whatever was stored since the last commit
+//! is the running *group*; [`Journal::commit`] appends the lines that it changed to the journal, a preallocated file, and
+//! syncs that. A group is durable as a whole or not at all, so `flush` and `fence` have nothing to do, and what is in the
+//! image is at any time what a prefix of the stores made. A checkpoint takes a full half of the journal home to the data file,
+//! beside the writer, who fills the other half meanwhile.
+//!
+//! * [`storage`]: the file calls as a trait, and what a failed one leads to.
+//! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
+//! * `image`: the private image and what of it is not home yet. `home`: groups go home. `recover`: opening.
+//!
+//! ```text
+//! stores -> image, lines noted
+//! commit -> journal: | header A | header B | half 0: group group group ... | half 1: group group ... |
+//! checkpoint of a half -> data file: | page with the pair's id | the region's bytes |
+//! ```
+//!
+//! Commit point of a group: its last sector to become durable. What a power cut can leave:
+//!
+//! | step passed | may be on the media | recovery |
+//! |---|---|---|
+//! | stored to the image | nothing of the group | the state of the group before |
+//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there |
+//! | journal synced: acknowledged | all of the group | replayed |
+//! | checkpoint (the table in `home`) | home lines, in part | replayed over them |
+//! | both headers synced | home lines, all | no longer live |
+//!
+//! Invariants:
+//! * J1: a group is appended only after the sync of the one before succeeded. So a bad group that is followed by one that was
+//!   begun is damage, and one that is not is the end.
+//! * J2: every line stored to since the last commit is in the group, flushed or not. Lines that hold again what they held
+//!   before are left out.
+//! * J3: the data file holds committed lines only; a lap's groups stay in the journal until they are durable there and the
+//!   header, durably, says so.
+//! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
+//!   no store made.
+//! * J5: room for a group is made before it is appended, room for new bytes before they are shown. A group has room in either
+//!   half or is refused as a whole.
+//! * J6: the writer waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): a
+//!   commit for the two of the headers, a growth for the data file's.
+//! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
+//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight.
+//!
+//! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
+//! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
+//! padded to sectors, and committed lines are read back from the journal for their way home, checksums verified, because the
+//! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
+//! home: between two checkpoints at most some 57 bytes for each byte of the journal, if every line is in a page of its own.
+
+mod group;
+mod header;
+mod home;
+mod image;
+mod recover;
+pub mod storage;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::medium::{Fence, LINE, Line, Medium, WORD};
+use crate::native::{PAGE, io, lock};
+use header::{DATA_AT, Header};
+use home::{Lap, write_home};
+use image::Image;
+pub use recover::Replay;
+use storage::{FileStorage, Files, Storage};
+
+/// Smallest journal in bytes, without its header pages: each half holds a group of 113 lines.
+pub const CAPACITY_MIN: u64 = 16 << 10;
+/// Usual size of a journal in bytes: each half holds a group of 466,033 lines.
+pub const CAPACITY: u64 = 64 << 20;
+/// Largest journal in bytes: a half's groups are held in memory while they go home.
+pub const CAPACITY_MAX: u64 = 1 << 30;
+
+/// Sizes of a new pair of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of the journal, both halves together, from [`CAPACITY_MIN`] to [`CAPACITY_MAX`], rounded up to 8 KiB. Opening
+    /// after a crash reads this much.
+    pub capacity_bytes: u64,
+    /// Addresses reserved for the region, in bytes: it can grow to this size until it is opened again.
+    pub max_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { capacity_bytes: CAPACITY, max_bytes: 1 << 40 }
+    }
+}
+
+/// What a checkpoint did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Groups that went home.
+    pub groups: u64,
+    /// Distinct lines that were written to the data file.
+    pub lines: u64,
+    /// Pages of the image that were given up.
+    pub pages_dropped: u64,
+}
+
+/// The laps, as the writer fills them and checkpoints empty them.
+#[derive(Debug)]
+struct Live {
+    /// The oldest lap that is not home.
+    oldest: u64,
+    /// The lap that takes groups: the oldest or the next.
+    lap: u64,
+    /// Bytes used of each half.
+    used: [u64; 2],
+    /// Number of the first group of the lap in each half.
+    first: [u64; 2],
+    /// Number of the next group.
+    next: u64,
+}
+
+/// What the writer needs for a commit, kept for the next.
+#[derive(Debug, Default)]
+struct Scratch {
+    lines: Vec<(u64, [u64; 8])>,
+    bytes: Vec<u8>,
+}
+
+/// Bytes of scratch that are kept between commits.
+const SCRATCH_MAX: usize = 1 << 20;
+
+/// A medium over an ordinary file and its journal. See the module's head.
+///
+/// Locks are taken in this order: `writer`, `header`, then one of `live`, a file's turn to sync, the image's running group.
+#[derive(Debug)]
+pub struct Journal {
+    files: Files,
+    image: Image,
+    /// The header as it was at open: what never changes of it is looked up here, beside a checkpoint.
+    pair: Header,
+    /// Held by a commit, a reservation, a roll-back, a growth.
+    writer: Mutex<Scratch>,
+    /// Held by a checkpoint until the header has changed.
+    header: Mutex<Header>,
+    live: Mutex<Live>,
+    /// A half is full, or the journal failed.
+    turned: Condvar,
+}
+
+impl Journal {
+    /// Makes a store's files: `path` must not exist yet, a journal left alone at `journal_path` is overwritten. The names
+    /// are durable when this returns, if each file's folder can be synced.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
+    pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
+        half_of(options.capacity_bytes)?;
+        let open = |path: &Path, new: bool| {
+            let mut how = File::options();
+            how.read(true).write(true).create(true).create_new(new);
+            let file = how.open(path).map_err(|source| io("cannot make", path, source))?;
+            lock(&file, path)?;
+            Ok::<_, Error>(file)
+        };
+        let data = open(path, true)?;
+        let make = || {
+            let journal = open(journal_path, false)?;
+            journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
+            for path in [journal_path, path] {
+                sync_folder_of(path)?;
+            }
+            let data = Box::new(FileStorage::new(data, path));
+            let journal = Box::new(FileStorage::new(journal, journal_path));
+            Self::create_on(data, journal, random_id()?, options)
+        };
+        make().inspect_err(|_| {
+            // We made it, and it is no store. That the call failed is told already.
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    /// Makes a region of no bytes on two empty files. `id` pairs them: random, or fixed in tests.
+    ///
+    /// # Errors
+    /// As [`Journal::create`].
+    pub fn create_on(
+        data: Box<dyn Storage>,
+        journal: Box<dyn Storage>,
+        id: [u64; 2],
+        options: &Options,
+    ) -> Result<Self> {
+        let files = Files::new(data, journal);
+        let header = Header::new(id, half_of(options.capacity_bytes)?);
+        header.make(&files)?;
+        Self::go_on(files, header, 0, options.max_bytes)
+    }
+
+    /// Opens a store's files, bringing home what the journal holds. `max_bytes` as in [`Options`].
+    ///
+    /// # Errors
+    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `Corrupt` if
+    /// an acknowledged group is damaged; `Io`, `Failed`. But for the last two the files are as they were.
+    pub fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
+        let open = |path: &Path| {
+            let file = File::options().read(true).write(true).open(path);
+            let file = file.map_err(|source| io("cannot open", path, source))?;
+            lock(&file, path)?;
+            Ok::<_, Error>(FileStorage::new(file, path))
+        };
+        let data = open(path)?;
+        let journal = open(journal_path).map_err(|error| match error {
+            Error::Io { source, path, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Error::Journal { path, why: "is missing" }
+            }
+            error => error,
+        })?;
+        Self::open_on(Box::new(data), Box::new(journal), max_bytes)
+    }
+
+    /// Opens a pair of files. See [`Journal::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_on(
+        data: Box<dyn Storage>,
+        journal: Box<dyn Storage>,
+        max_bytes: u64,
+    ) -> Result<(Self, Replay)> {
+        let files = Files::new(data, journal);
+        let (header, region_bytes, replay) = recover::recover(&files)?;
+        Ok((Self::go_on(files, header, region_bytes, max_bytes)?, replay))
+    }
+
+    fn go_on(files: Files, header: Header, region_bytes: u64, max_bytes: u64) -> Result<Self> {
+        let image = Image::new(&files, max_bytes.max(region_bytes))?;
+        image.extend(&files, region_bytes)?;
+        let live = Live {
+            oldest: header.oldest,
+            lap: header.oldest,
+            used: [0; 2],
+            first: [header.first; 2],
+            next: header.first,
+        };
+        Ok(Self {
+            files,
+            image,
+            pair: header,
+            writer: Mutex::default(),
+            header: Mutex::new(header),
+            live: Mutex::new(live),
+            turned: Condvar::new(),
+        })
+    }
+
+    /// Makes everything stored since the last commit durable as one group and returns the group's number: numbers begin with
+    /// 1 and have no gaps. If nothing was changed, nothing is written, and it is the number of the newest group.
+    ///
+    /// To be called by whoever stores, or while nobody does (M3).
+    ///
+    /// # Errors
+    /// `TooLarge` if a half cannot hold the group: nothing was written, and it can be rolled back. `Io` or `Corrupt` if the
+    /// group, or a checkpoint that had to make room for it, failed; `Failed` if anything did before: whether the group is
+    /// there will be seen when the files are opened again, and no further one is taken.
+    pub fn commit(&self) -> Result<u64> {
+        let mut scratch = guard(&self.writer);
+        self.files.check()?;
+        let Scratch { lines, bytes } = &mut *scratch;
+        self.image.changed(lines);
+        if lines.is_empty() {
+            self.image.acknowledge(0, lines);
+            return Ok(guard(&self.live).next - 1);
+        }
+        let group_bytes = group::bytes_of(lines.len() as u64);
+        let (lap, at, number) = self.make_room(lines.len() as u64)?;
+        group::encode(bytes, self.pair.salt(lap), number, self.image.memory.len(), lines);
+        let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
+        if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
+            self.turned.notify_all();
+            return Err(error);
+        }
+        let mut live = guard(&self.live);
+        live.used[(lap % 2) as usize] = at + group_bytes;
+        live.next = number + 1;
+        drop(live);
+        self.image.acknowledge(lap, lines);
+        if bytes.capacity() > SCRATCH_MAX {
+            *scratch = Scratch::default();
+        }
+        Ok(number)
+    }
+
+    /// Makes sure that the running group may change `lines` lines more: it will fit, and its commit waits for no checkpoint.
+    /// To be called before anything of a change is stored.
+    ///
+    /// # Errors
+    /// `TooLarge` if a half cannot hold the group; what a checkpoint says that had to make room; `Failed`.
+    pub fn reserve(&self, lines: u64) -> Result<()> {
+        let _writer = guard(&self.writer);
+        self.files.check()?;
+        self.make_room(self.image.noted().saturating_add(lines)).map(|_| ())
+    }
+
+    /// Takes back everything stored since the last commit, in the image that readers see. After a failure this is how the
+    /// refused group leaves their sight. To be called as [`Journal::commit`].
+    pub fn roll_back(&self) {
+        let _writer = guard(&self.writer);
+        self.image.roll_back();
+    }
+
+    /// Most lines that one group may change.
+    pub fn group_lines_max(&self) -> u64 {
+        group::lines_in(self.pair.half_bytes)
+    }
+
+    /// Number of the newest durable group; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        guard(&self.live).next - 1
+    }
+
+    /// True if an append, a sync or a home write failed: no more groups are taken.
+    pub fn has_failed(&self) -> bool {
+        self.files.check().is_err()
+    }
+
+    /// Takes the older half home if the writer has left it: any thread may, beside writer and readers.
+    ///
+    /// # Errors
+    /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if it
+    /// did not before.
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let live = guard(&self.live);
+        let due = (live.lap > live.oldest).then_some(live.oldest);
+        drop(live);
+        due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
+    }
+
+    /// Takes every group home, so that the next open has nothing to replay. The running group is left alone. The writer
+    /// waits meanwhile.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn checkpoint_all(&self) -> Result<()> {
+        let _writer = guard(&self.writer);
+        self.files.check()?;
+        loop {
+            let mut live = guard(&self.live);
+            let oldest = live.oldest;
+            if live.lap == oldest {
+                if live.used[(oldest % 2) as usize] == 0 {
+                    return Ok(());
+                }
+                live.turn();
+            }
+            drop(live);
+            self.take_home(oldest)?;
+        }
+    }
+
+    /// Waits until a half is full or `limit` has passed, and says whether a half is full: what a thread that makes
+    /// checkpoints does between them.
+    ///
+    /// # Errors
+    /// `Failed` as soon as the journal takes no more groups.
+    pub fn wait_until_due(&self, limit: Duration) -> Result<bool> {
+        let live = guard(&self.live);
+        let idle = |live: &mut Live| live.lap == live.oldest && self.files.check().is_ok();
+        let waited = self.turned.wait_timeout_while(live, limit, idle);
+        let live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        self.files.check().map(|()| live.lap > live.oldest)
+    }
+
+    /// Where a group of so many lines will stand (lap, offset in its half) and its number. The writer's lock is held.
+    fn make_room(&self, lines: u64) -> Result<(u64, u64, u64)> {
+        let limit = self.group_lines_max();
+        if lines > limit {
+            let words = |lines: u64| lines.saturating_mul(LINE / WORD) as usize;
+            return Err(Error::TooLarge { records: words(lines), limit: words(limit) });
+        }
+        loop {
+            let mut live = guard(&self.live);
+            let used = live.used[(live.lap % 2) as usize];
+            if used + group::bytes_of(lines) <= self.pair.half_bytes {
+                return Ok((live.lap, used, live.next));
+            }
+            let oldest = live.oldest;
+            if live.lap == oldest {
+                live.turn();
+                self.turned.notify_all();
+            } else {
+                drop(live);
+                self.take_home(oldest)?;
+            }
+        }
+    }
+
+    /// Takes a lap home that gets no more groups; `None` if it is home already.
+    fn take_home(&self, lap: u64) -> Result<Option<Checkpoint>> {
+        let mut header = guard(&self.header);
+        self.files.check()?;
+        let live = guard(&self.live);
+        let half = (lap % 2) as usize;
+        let (used, first, behind) = (live.used[half], live.first[half], live.first[1 - half]);
+        if live.oldest != lap {
+            return Ok(None);
+        }
+        debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
+        drop(live);
+        let outcome = self.write_home(&mut header, lap, used, first, behind);
+        let (homed, pages) = outcome.map_err(|error| {
+            self.turned.notify_all();
+            self.files.poison(error)
+        })?;
+        guard(&self.live).oldest = lap + 1;
+        drop(header);
+        let pages_dropped = self.image.give_up(&self.files, lap, &pages);
+        Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
+    }
+
+    fn write_home(
+        &self,
+        header: &mut Header,
+        lap: u64,
+        used: u64,
+        first: u64,
+        behind: u64,
+    ) -> Result<(home::Homed, Vec<u64>)> {
+        let found = Lap::read(&self.files, header, lap, used, first)?;
+        if found.groups.len() as u64 != behind - first || found.end as u64 != used {
+            let at = header.half_at(lap) + found.end as u64;
+            return Err(Error::Corrupt { what: "group in the journal", at });
+        }
+        let (homed, pages) = write_home(&self.files, &[found])?;
+        header.advance(&self.files, lap + 1, behind)?;
+        Ok((homed, pages))
+    }
+}
+
+impl Live {
+    /// The writer leaves its half for the other one, which is free.
+    fn turn(&mut self) {
+        self.lap += 1;
+        let half = (self.lap % 2) as usize;
+        (self.used[half], self.first[half]) = (0, self.next);
+    }
+}
+
+impl Medium for Journal {
+    #[inline(always)]
+    fn line(&self, at: u64) -> &Line {
+        self.image.memory.line(at)
+    }
+
+    #[inline(always)]
+    fn copy(&self, at: u64, value: u64) {
+        self.image.before_store(at);
+        self.image.memory.copy(at, value);
+    }
+
+    #[inline(always)]
+    fn publish(&self, at: u64, value: u64) {
+        self.image.before_store(at);
+        self.image.memory.publish(at, value);
+    }
+
+    /// Nothing: a group has all lines that were stored to.
+    #[inline(always)]
+    fn flush(&self, _at: u64, _bytes: u64) {}
+
+    /// Nothing: a group becomes durable as a whole.
+    #[inline(always)]
+    fn fence(&self, _why: Fence) {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: u64, bytes: u64) {
+        self.image.memory.prefetch(at, bytes);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u64 {
+        self.image.memory.len()
+    }
+
+    /// The new length is durable at once; that it takes a turn at syncing the data file may make it wait for a checkpoint.
+    fn grow(&self, bytes: u64) -> Result<()> {
+        let _writer = guard(&self.writer);
+        self.files.check()?;
+        let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        if new <= self.len() {
+            return Ok(());
+        }
+        if new > self.image.max_bytes {
+            return Err(Error::Full { max_bytes: self.image.max_bytes });
+        }
+        let found = self.files.data.len()?;
+        if found < DATA_AT + new {
+            self.files.data.allocate(found, DATA_AT + new)?;
+        }
+        self.files.sync(&self.files.data)?;
+        self.image.extend(&self.files, new)
+    }
+
+    /// A commit, whatever the range: a group is not divided.
+    fn sync(&self, _at: u64, _bytes: u64) -> Result<()> {
+        self.commit().map(|_| ())
+    }
+
+    #[inline(always)]
+    fn lines(&self, at: u64, count: usize) -> Option<&[Line]> {
+        self.image.memory.lines(at, count)
+    }
+
+    fn commit(&self) -> Result<u64> {
+        Self::commit(self)
+    }
+
+    fn reserve(&self, lines: u64) -> Result<()> {
+        Self::reserve(self, lines)
+    }
+}
+
+/// Bytes of a half, of a journal of `capacity_bytes`.
+fn half_of(capacity_bytes: u64) -> Result<u64> {
+    if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity_bytes) {
+        return Err(Error::Durability("a journal has from 16 KiB to 1 GiB"));
+    }
+    Ok((capacity_bytes / 2).next_multiple_of(PAGE))
+}
+
+/// What pairs a store's files: 128 random bits.
+fn random_id() -> Result<[u64; 2]> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    let read = File::open(source).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(|error| io("cannot read", source, error))?;
+    Ok([group::word(&bytes, 0), group::word(&bytes, 1)])
+}
+
+/// Makes a new file's name durable.
+fn sync_folder_of(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| io("cannot sync", folder, source))
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,66 @@
+//! Opening after anything: both laps are read and judged, whole groups go home, and two fresh laps begin.
+//!
+//! A group is begun only after the sync of the one before it succeeded. So behind the whole groups there is at most one torn
+//! group, and its number is the next: it was never acknowledged. Where a group of a higher number was begun, the bad one
+//! before it *was* acknowledged: that is damage, and told as such, before anything is changed.
+//!
+//! Nothing in the journal is changed until the whole groups are durable in the data file, and what is written there is the
+//! same however often it is begun: a crash inside recovery is answered by recovery. Fresh laps begin even where no group was
+//! found, so that no sector of a torn one is ever part of a later.
+
+use crate::error::{Error, Result};
+use crate::journal::header::{DATA_AT, Header};
+use crate::journal::home::{Lap, write_home};
+use crate::journal::storage::Files;
+use crate::native::PAGE;
+
+/// What opening found in the journal and brought home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Groups that were replayed.
+    pub groups: u64,
+    /// Distinct lines that were written home.
+    pub lines: u64,
+    /// Bytes of the journal that they took.
+    pub bytes: u64,
+    /// Number of the newest group that there is; 0 if none was ever committed.
+    pub newest: u64,
+}
+
+/// Brings the pair of files into the state that the newest whole group left. Returns the header to go on with and the
+/// region's length.
+///
+/// # Errors
+/// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
+/// that was acknowledged; `Io`.
+pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
+    let mut header = Header::read(files)?;
+    let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);
+    let mut next = header.first;
+    let mut laps: Vec<Lap> = Vec::new();
+    for number in [header.oldest, header.oldest + 1] {
+        let lap = Lap::read(files, &header, number, header.half_bytes, next)?;
+        next += lap.groups.len() as u64;
+        if let Some(begun) = lap.begun_behind(header.salt(number), next) {
+            // A younger lap that begins with another group than the next: the bad one is in the older lap.
+            let (number, end) = match laps.first() {
+                Some(older) if begun == 0 => (header.oldest, older.end),
+                _ => (number, lap.end),
+            };
+            let at = header.half_at(number) + end as u64;
+            return Err(Error::Corrupt { what: "group in the journal", at });
+        }
+        laps.push(lap);
+    }
+    let groups = || laps.iter().flat_map(|lap| &lap.groups);
+    if let Some((_, longest)) = groups().max_by_key(|(_, group)| group.region_bytes)
+        && longest.region_bytes > region_bytes
+    {
+        let (path, found) = (files.data.path().to_owned(), region_bytes + DATA_AT);
+        return Err(Error::Truncated { path, found, expected: longest.region_bytes + DATA_AT });
+    }
+    let bytes = laps.iter().map(|lap| lap.end as u64).sum();
+    let homed = if bytes > 0 { write_home(files, &laps)?.0 } else { Default::default() };
+    header.advance(files, header.oldest + 2, next)?;
+    Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+}

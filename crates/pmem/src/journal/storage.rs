@@ -1,0 +1,220 @@
+//! Files, as the journal uses them: a small trait, the real one over `std::fs::File`, and the pair of them with the one
+//! memory of a failure.
+//!
+//! Invariants:
+//! * S1: a sync that failed is never repeated. The kernel tells of a page that it could not write once and then calls it
+//!   clean: a second sync would report a success that is none. So syncs of a file go one at a time, and one that fails
+//!   poisons both files before the next may begin; whoever asks later is told `Failed`.
+//! * S2: a write that failed, or took fewer bytes than it was given and then none, poisons as well.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::native::{allocate, io};
+
+/// One file. Offsets and lengths are in bytes.
+pub trait Storage: Debug + Send + Sync + 'static {
+    /// Fills as much of `bytes` from offset `at` on as comes at once and says how much: 0 at the end of the file.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize>;
+
+    /// Writes as much of `bytes` at offset `at` as is taken at once and says how much. Durable after a [`Storage::sync`].
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<usize>;
+
+    /// Makes everything written, and the file's length, durable.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails. What was written before is then in doubt for good.
+    fn sync(&self) -> Result<()>;
+
+    /// Gives `[from, to)`, from the file's end on, allocated blocks of zeros; the file is `to` bytes long then.
+    ///
+    /// # Errors
+    /// `NoSpace` if the file system is full, `Io` otherwise; the file is as long as before.
+    fn allocate(&self, from: u64, to: u64) -> Result<()>;
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn len(&self) -> Result<u64>;
+
+    /// True if the file has no bytes.
+    ///
+    /// # Errors
+    /// As [`Storage::len`].
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// The file to be mapped. Without one, as in a simulation, the image is read into memory.
+    fn file(&self) -> Option<&File> {
+        None
+    }
+
+    /// Its name for people.
+    fn path(&self) -> &Path;
+}
+
+/// An ordinary file.
+#[derive(Debug)]
+pub struct FileStorage {
+    file: File,
+    path: PathBuf,
+}
+
+impl FileStorage {
+    /// Takes an open file; `path` is its name in errors.
+    pub fn new(file: File, path: &Path) -> Self {
+        Self { file, path: path.to_owned() }
+    }
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// `Io` if there is none or it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::options().read(true).write(true).open(path);
+        Ok(Self::new(file.map_err(|source| io("cannot open", path, source))?, path))
+    }
+
+    fn again<T>(&self, what: &'static str, mut call: impl FnMut(&File) -> std::io::Result<T>) -> Result<T> {
+        loop {
+            match call(&self.file) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                outcome => return outcome.map_err(|source| io(what, &self.path, source)),
+            }
+        }
+    }
+}
+
+impl Storage for FileStorage {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
+        self.again("cannot read", |file| file.read_at(bytes, at))
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<usize> {
+        self.again("cannot write", |file| file.write_at(bytes, at))
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Not repeated when interrupted (S1).
+        self.file.sync_data().map_err(|source| io("cannot sync", &self.path, source))
+    }
+
+    fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        allocate(&self.file, &self.path, from, to)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.again("cannot inspect", |file| Ok(file.metadata()?.len()))
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A file whose syncs go one at a time (S1).
+#[derive(Debug)]
+pub(super) struct Disk {
+    storage: Box<dyn Storage>,
+    syncing: Mutex<()>,
+}
+
+/// Both files of a journaled region and their common fate.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// The region's bytes, behind a page that pairs it with its journal.
+    pub data: Disk,
+    /// Header copies and two halves of groups.
+    pub journal: Disk,
+    failed: AtomicBool,
+}
+
+impl Files {
+    pub fn new(data: Box<dyn Storage>, journal: Box<dyn Storage>) -> Self {
+        let disk = |storage| Disk { storage, syncing: Mutex::new(()) };
+        Self { data: disk(data), journal: disk(journal), failed: AtomicBool::new(false) }
+    }
+
+    /// Refuses if anything failed before.
+    pub fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::SeqCst) { Err(Error::Failed) } else { Ok(()) }
+    }
+
+    /// Takes no more writes from now on.
+    pub fn poison(&self, error: Error) -> Error {
+        self.failed.store(true, Ordering::SeqCst);
+        error
+    }
+
+    /// Writes all of `bytes`, however few are taken at a time.
+    pub fn write(&self, disk: &Disk, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        while !bytes.is_empty() {
+            let taken = disk.storage.write_at(at, bytes).map_err(|error| self.poison(error))?;
+            if taken == 0 || taken > bytes.len() {
+                let source = std::io::Error::from(std::io::ErrorKind::WriteZero);
+                return Err(self.poison(io("cannot write", disk.path(), source)));
+            }
+            at += taken as u64;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// Makes all that was written to a file durable.
+    pub fn sync(&self, disk: &Disk) -> Result<()> {
+        let _turn = disk.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at inside the turn: whoever failed before has left word by now.
+        self.check()?;
+        disk.storage.sync().map_err(|error| self.poison(error))
+    }
+}
+
+impl Disk {
+    /// Reads until `bytes` is full.
+    pub fn read(&self, mut at: u64, mut bytes: &mut [u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let count = self.storage.read_at(at, bytes)?;
+            if count == 0 || count > bytes.len() {
+                let source = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(io("cannot read", self.path(), source));
+            }
+            at += count as u64;
+            bytes = &mut bytes[count..];
+        }
+        Ok(())
+    }
+
+    pub fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        self.storage.allocate(from, to)
+    }
+
+    pub fn len(&self) -> Result<u64> {
+        self.storage.len()
+    }
+
+    pub fn file(&self) -> Option<&File> {
+        self.storage.file()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.storage.path()
+    }
+}

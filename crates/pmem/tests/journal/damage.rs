@@ -1,0 +1,194 @@
+//! Damage to either file: told as what it is, before anything is changed, or harmless. Never another image.
+
+use pmem::{Error, Journal};
+
+use crate::life::{End, ID, MAX_BYTES, Oracle, Step};
+use crate::sim::{Machine, Which};
+
+const SECTOR: usize = 512;
+const HALF: usize = 8192;
+const HALVES_AT: usize = 8192;
+const GROUPS: u64 = 20;
+
+/// Twenty groups of one sector each: sixteen fill one half, four are in the other. None is home.
+fn store(id_of_other: bool) -> (Oracle, Vec<u8>, Vec<u8>) {
+    let machine = Machine::new(3);
+    let mut oracle = Oracle::new();
+    let id = if id_of_other { [5, 6] } else { ID };
+    let journal = oracle.create_with(&machine, id).unwrap();
+    let mut steps = vec![Step::Grow];
+    for group in 0..GROUPS {
+        steps.extend([Step::Line(group * 8), Step::Line((group + 90) * 8), Step::Commit]);
+    }
+    oracle.run(&journal, &steps).unwrap();
+    (oracle, machine.content(Which::Data), machine.content(Which::Journal))
+}
+
+fn open(data: &[u8], journal: &[u8]) -> (Result<u64, Error>, Machine) {
+    let machine = Machine::with_files(data.to_vec(), journal.to_vec());
+    let opened = Journal::open_on(machine.storage(Which::Data), machine.storage(Which::Journal), MAX_BYTES);
+    (opened.map(|(_, replay)| replay.newest), machine)
+}
+
+/// Opens with the oracle looking: the newest group's number, or that an acknowledged group is told to be bad, at which
+/// offset of the journal. The newest group may be missing.
+fn judged(oracle: &Oracle, data: &[u8], journal: &[u8]) -> Result<u64, u64> {
+    let (outcome, machine) = open(data, journal);
+    if let Err(Error::Corrupt { at, .. }) = outcome {
+        assert_eq!(machine.changes(), 0, "damage is told before anything is changed");
+        return Err(at);
+    }
+    let machine = Machine::with_files(data.to_vec(), journal.to_vec());
+    let mut oracle = oracle.clone();
+    oracle.doubt_behind(GROUPS - 1);
+    match oracle.open(&machine) {
+        Ok(Some((_, replay))) => Ok(replay.newest),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Where a group stands in the journal.
+fn place_of(group: u64) -> usize {
+    let index = group as usize - 1;
+    HALVES_AT + index / 16 * HALF + index % 16 * SECTOR
+}
+
+#[test]
+fn every_flipped_bit_in_a_byte_of_the_journal_is_harmless_or_told_or_takes_the_last_group_alone() {
+    let (oracle, data, journal) = store(false);
+    let group_bytes = 40 + 2 * 72;
+    let (mut told, mut harmless, mut ended) = (0, 0, 0);
+    for at in 0..journal.len() {
+        let mut bytes = journal.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let hit = (1..=GROUPS).find(|group| (place_of(*group)..place_of(*group) + group_bytes).contains(&at));
+        match (judged(&oracle, &data, &bytes), hit) {
+            (Ok(GROUPS), None) => harmless += 1,
+            (Ok(newest), Some(GROUPS)) if newest == GROUPS - 1 => ended += 1,
+            (Err(place), Some(group)) if group < GROUPS && place == place_of(group) as u64 => told += 1,
+            (other, hit) => panic!("byte {at} in group {hit:?}: {other:?}"),
+        }
+    }
+    println!("flipped bits: {told} told, {harmless} harmless, {ended} taken for a torn end");
+    assert_eq!(told, 19 * group_bytes);
+}
+
+#[test]
+fn sectors_that_are_zeroed_or_hold_what_another_held_are_told_or_take_the_last_group_alone() {
+    let (oracle, data, journal) = store(false);
+    let mut told = 0;
+    for source in (0..=journal.len() / SECTOR).step_by(3) {
+        for target in HALVES_AT / SECTOR..journal.len() / SECTOR {
+            let mut bytes = journal.clone();
+            let content = match journal.get(source * SECTOR..(source + 1) * SECTOR) {
+                Some(content) => content.to_vec(),
+                None => vec![0; SECTOR],
+            };
+            bytes[target * SECTOR..(target + 1) * SECTOR].copy_from_slice(&content);
+            // What `judged` does not accept panics there.
+            told += u64::from(judged(&oracle, &data, &bytes).is_err());
+        }
+    }
+    println!("sectors: {told} told");
+    assert!(told > 300);
+}
+
+#[test]
+fn a_bad_group_in_the_middle_is_told_even_if_all_behind_it_are_torn() {
+    let (oracle, data, journal) = store(false);
+    let mut bytes = journal.clone();
+    for group in 5..=16 {
+        bytes[place_of(group) + 60] ^= 1;
+    }
+    bytes[place_of(17)..].fill(0);
+    assert_eq!(judged(&oracle, &data, &bytes), Err(place_of(5) as u64));
+    // All of the older half gone: the younger one tells of it.
+    let mut bytes = journal;
+    bytes[HALVES_AT..HALVES_AT + HALF].fill(0);
+    assert_eq!(judged(&oracle, &data, &bytes), Err(HALVES_AT as u64));
+}
+
+/// Puts the checksum of a header's first eight words right.
+fn seal(header: &mut [u8], words: usize) {
+    let check = u64::from(crc32c::crc32c(&header[..words * 8])) | 0xB215_4A0E << 32;
+    header[words * 8..][..8].copy_from_slice(&check.to_le_bytes());
+}
+
+#[test]
+fn files_that_are_no_pair_are_refused_with_the_way_out_and_not_touched() {
+    let (_, data, journal) = store(false);
+    let (_, other_data, other_journal) = store(true);
+    let refused = |data: &[u8], journal: &[u8], what: &str| {
+        let (outcome, machine) = open(data, journal);
+        let error = outcome.expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+        assert_eq!(machine.changes(), 0, "{what}");
+        error
+    };
+    for (data, journal) in [(&data, &other_journal), (&other_data, &journal)] {
+        let told = refused(data, journal, "belongs to another store");
+        assert!(told.contains("put the journal back"), "{told}");
+    }
+    refused(&data, &[], "is too short to be a journal");
+    for bytes in (HALVES_AT..journal.len()).step_by(SECTOR) {
+        refused(&data, &journal[..bytes], "is shorter than its header says");
+    }
+    refused(&data, &vec![0; journal.len()], "is not a journal");
+    let mut damaged = journal.clone();
+    (damaged[20], damaged[4096 + 40]) = (!damaged[20], !damaged[4096 + 40]);
+    refused(&data, &damaged, "two damaged headers");
+    refused(&[], &journal, "is not a Bristlecone store");
+    refused(&vec![7; data.len()], &journal, "is not a Bristlecone store");
+    for bytes in (4096..data.len()).step_by(SECTOR) {
+        refused(&data[..bytes], &journal, "is truncated");
+    }
+    for (at, words) in [(0, 8), (4096, 8)] {
+        let mut newer = journal.clone();
+        (newer[at + 8], newer[at + 32]) = (2, 99);
+        seal(&mut newer[at..], words);
+        refused(&data, &newer, "format version 2");
+    }
+    let mut newer = data.clone();
+    newer[8] = 2;
+    seal(&mut newer, 4);
+    refused(&newer, &journal, "format version 2");
+    for (word, value) in [(5, u64::MAX), (5, 1 << 40), (5, 0), (5, 4097), (6, u64::MAX), (7, 0)] {
+        let mut absurd = journal.clone();
+        for at in [0, 4096] {
+            absurd[at + word * 8..][..8].copy_from_slice(&value.to_le_bytes());
+            seal(&mut absurd[at..], 8);
+        }
+        refused(&data, &absurd, "has a header that no program wrote");
+    }
+}
+
+#[test]
+fn a_damaged_header_copy_is_made_whole_by_the_next_open() {
+    let (oracle, data, journal) = store(false);
+    for copy in [0, 4096] {
+        let mut bytes = journal.clone();
+        bytes[copy + 30] ^= 4;
+        let machine = Machine::with_files(data.clone(), bytes);
+        let mut oracle = oracle.clone();
+        assert!(matches!(oracle.open(&machine), Ok(Some(_))));
+        let healed = machine.content(Which::Journal);
+        assert_eq!(healed[..SECTOR], healed[4096..4096 + SECTOR]);
+    }
+}
+
+#[test]
+fn an_acknowledged_group_that_cannot_be_read_back_is_told_and_nothing_more_is_taken() {
+    let machine = Machine::new(4);
+    let mut oracle = Oracle::new();
+    let journal = oracle.create(&machine).unwrap();
+    let mut steps = vec![Step::Grow];
+    for group in 0..GROUPS {
+        steps.extend([Step::Line(group * 8), Step::Commit]);
+    }
+    oracle.run(&journal, &steps).unwrap();
+    machine.damage(Which::Journal, place_of(7) + 50);
+    assert!(matches!(journal.checkpoint(), Err(Error::Corrupt { .. })));
+    assert!(matches!(oracle.run(&journal, &[Step::Line(0), Step::Commit]), Err(End::Error(Error::Failed))));
+    oracle.roll_back(&journal);
+    oracle.compare(&journal, "reads go on").unwrap();
+}

@@ -1,0 +1,193 @@
+//! Every call fails in every way, once: what was acknowledged survives a restart and a power cut, nothing more is taken, and
+//! readers go on.
+
+use std::time::Duration;
+
+use pmem::{Error, Journal, Medium};
+
+use crate::life::{End, Oracle, Step, program};
+use crate::sim::{Fault, Machine, Survivors};
+
+const FAULTS: [Fault; 5] = [Fault::Eio, Fault::NoSpace, Fault::Short, Fault::ShortThenEio, Fault::Nothing];
+
+const AFTER: [Survivors; 5] =
+    [Survivors::None, Survivors::All, Survivors::Random(5), Survivors::Random(6), Survivors::Random(7)];
+
+#[derive(Debug, Default)]
+struct Tally {
+    hit: u64,
+    went_on: u64,
+    refused: u64,
+    not_made: u64,
+    recoveries: u64,
+}
+
+/// What has to hold once a call failed in a journal that is open.
+fn a_failed_journal_only_reads(
+    journal: &Journal,
+    machine: &Machine,
+    oracle: &mut Oracle,
+) -> Result<(), String> {
+    let changes = machine.changes();
+    oracle.compare(journal, "after the failure").map_err(|end| format!("{end:?}"))?;
+    oracle.roll_back(journal);
+    oracle.compare(journal, "rolled back").map_err(|end| format!("{end:?}"))?;
+    if !journal.is_empty() {
+        journal.publish(0, 1);
+    }
+    let refused = [
+        journal.commit().map(|_| ()),
+        journal.sync(0, 8),
+        journal.reserve(1),
+        journal.grow(journal.len() + 4096),
+        journal.checkpoint().map(|_| ()),
+        journal.checkpoint_all(),
+        journal.wait_until_due(Duration::from_secs(9)).map(|_| ()),
+    ];
+    journal.roll_back();
+    if !refused.iter().all(|outcome| matches!(outcome, Err(Error::Failed))) {
+        return Err(format!("not refused: {refused:?}"));
+    }
+    if machine.changes() != changes { Err("a file was changed after a failure".into()) } else { Ok(()) }
+}
+
+/// One life with one fault, then a restart and power cuts.
+fn live_with(seed: u64, call: u64, fault: Fault, steps: &[Step], tally: &mut Tally) -> Result<bool, String> {
+    let machine = Machine::new(seed);
+    machine.fail_at(call, fault);
+    let mut oracle = Oracle::new();
+    let journal = match oracle.create(&machine) {
+        Ok(journal) => Some(journal),
+        Err(End::Error(_)) if machine.faults() > 0 => None,
+        Err(end) => return Err(format!("making: {end:?}")),
+    };
+    if let Some(journal) = &journal {
+        let (mut lived, mut at) = (oracle.run(journal, steps), 0);
+        // Some failures change nothing (a growth that was refused): the program goes on where it was.
+        while let (Err(End::Error(error)), false) = (&lived, journal.has_failed()) {
+            at += 1;
+            if machine.fatal() > 0 {
+                return Err(format!("a write or a sync failed, and more is taken: {error}"));
+            }
+            if at > 1 {
+                return Err(format!("one fault, failed twice: {error}"));
+            }
+            tally.went_on += 1;
+            oracle.forget_growth();
+            lived = oracle.run(journal, steps);
+        }
+        match lived {
+            Err(End::Broken(what)) => return Err(what),
+            Err(End::Error(error)) if machine.faults() == 0 => return Err(format!("no fault: {error}")),
+            Err(End::Error(_)) => {
+                tally.refused += 1;
+                a_failed_journal_only_reads(journal, &machine, &mut oracle)?;
+            }
+            Ok(()) if journal.has_failed() => return Err("failed, and nobody was told".into()),
+            Ok(()) => {}
+        }
+    }
+    let was_hit = machine.faults() > 0;
+    tally.hit += u64::from(was_hit);
+    let machines = AFTER.map(|survivors| machine.after_power_cut(survivors));
+    for (i, machine) in [machine.after_restart()].into_iter().chain(machines).enumerate() {
+        let mut oracle = oracle.clone();
+        match oracle.open(&machine) {
+            Ok(Some((journal, _))) => {
+                tally.recoveries += 1;
+                oracle
+                    .run(&journal, &steps[..20.min(steps.len())])
+                    .map_err(|end| format!("after {i}: {end:?}"))?;
+            }
+            Ok(None) => tally.not_made += 1,
+            Err(end) => return Err(format!("opened after {i}: {end:?}")),
+        }
+    }
+    Ok(was_hit || machine.calls() >= call)
+}
+
+#[test]
+fn every_call_that_fails_in_every_way_loses_nothing_acknowledged() {
+    let mut tally = Tally::default();
+    for seed in 0..5 {
+        let steps = program(seed, 25);
+        for fault in FAULTS {
+            for call in 1.. {
+                match live_with(seed, call, fault, &steps, &mut tally) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(what) => panic!("seed {seed} call {call} {fault:?}: {what}"),
+                }
+            }
+        }
+    }
+    println!("faults: {tally:?}");
+    assert!(tally.hit > 1000 && tally.refused > 500 && tally.went_on > 0 && tally.not_made > 0, "{tally:?}");
+}
+
+#[test]
+fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
+    let (mut hit, mut recoveries) = (0, 0);
+    for seed in 0..8 {
+        let machine = Machine::new(seed);
+        let mut oracle = Oracle::new();
+        oracle.live(&machine, &program(seed, 20)).unwrap();
+        for fault in FAULTS {
+            for call in 1.. {
+                let machine = machine.after_power_cut(Survivors::Random(call));
+                machine.fail_at(call, fault);
+                let mut found = oracle.clone();
+                let opened = found.open(&machine);
+                if machine.faults() == 0 && machine.calls() < call {
+                    break;
+                }
+                hit += machine.faults();
+                match opened {
+                    Ok(Some(_)) => {}
+                    Err(End::Error(_)) if machine.faults() > 0 => {}
+                    other => panic!("seed {seed} call {call} {fault:?}: {other:?}"),
+                }
+                for machine in [
+                    machine.after_restart(),
+                    machine.after_power_cut(Survivors::None),
+                    machine.after_power_cut(Survivors::Random(call)),
+                ] {
+                    let mut oracle = oracle.clone();
+                    oracle.open(&machine).unwrap().expect("a store");
+                    recoveries += 1;
+                }
+            }
+        }
+    }
+    println!("faults in recovery: {hit} hit, {recoveries} recoveries");
+    assert!(hit > 200);
+}
+
+#[test]
+fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowledged() {
+    // The page cache shows a header that the disk never got: what is built on it must be durable on its own.
+    let mut runs = 0;
+    for seed in 0..8 {
+        let machine = Machine::new(seed);
+        let mut oracle = Oracle::new();
+        oracle.live(&machine, &program(seed, 20)).unwrap();
+        for call in 1.. {
+            let machine = machine.after_power_cut(Survivors::None);
+            machine.fail_at(call, Fault::Eio);
+            let mut first = oracle.clone();
+            if first.open(&machine).is_ok() {
+                break;
+            }
+            let machine = machine.after_restart();
+            let mut second = oracle.clone();
+            let (journal, _) = second.open(&machine).unwrap().expect("a store");
+            second.run(&journal, &program(seed + 50, 3)).unwrap();
+            for survivors in AFTER {
+                second.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
+                runs += 1;
+            }
+        }
+    }
+    println!("failed recovery, restart, power cut: {runs} runs");
+    assert!(runs > 100);
+}

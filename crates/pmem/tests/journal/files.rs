@@ -1,0 +1,169 @@
+//! Real files: a checkpoint thread and readers beside a writer, and what `open` finds afterwards.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use pmem::journal::Options;
+use pmem::{Error, Journal, Medium};
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 64;
+
+fn options() -> Options {
+    Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 }
+}
+
+fn files(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    (folder.join("store"), folder.join("store.journal"))
+}
+
+/// Ends the other threads' loops, a failed assertion included.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A writer that only raises words, with group after group; readers that must never see one fall; a thread that makes
+/// checkpoints. A page given up too early, or with a store in it, would show older words.
+#[test]
+fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    let done = AtomicBool::new(false);
+    let looks = AtomicU64::new(0);
+    let checkpoints = AtomicU64::new(0);
+    let dropped = AtomicU64::new(0);
+    let mut expected = vec![0; (PAGES * PAGE / 8) as usize];
+    let mut rng = fastrand::Rng::with_seed(11);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (journal, done, looks) = (&journal, &done, &looks);
+            scope.spawn(move || {
+                let _ends = Ends(done);
+                let mut rng = fastrand::Rng::with_seed(reader);
+                let mut seen = vec![0; (PAGES * PAGE / 8) as usize];
+                while !done.load(Ordering::Acquire) {
+                    let word = rng.u64(..PAGES * PAGE / 8);
+                    let now = journal.word(word * 8);
+                    assert!(now >= seen[word as usize], "word {word} fell to {now}");
+                    seen[word as usize] = now;
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let _ends = Ends(&done);
+            while !done.load(Ordering::Acquire) {
+                if journal.wait_until_due(Duration::from_millis(20)).unwrap()
+                    && let Some(checkpoint) = journal.checkpoint().unwrap()
+                {
+                    checkpoints.fetch_add(1, Ordering::Relaxed);
+                    dropped.fetch_add(checkpoint.pages_dropped, Ordering::Relaxed);
+                }
+            }
+        });
+        let _ends = Ends(&done);
+        let mut value = 0;
+        for group in 1..=600 {
+            // Few lines of few pages, another few with every group: pages come to rest and are given up.
+            for _ in 0..rng.u64(1..60) {
+                let page = (group / 8 * 7 + rng.u64(..6)) % PAGES;
+                let word = page * 512 + rng.u64(..512);
+                value += 1;
+                expected[word as usize] = value;
+                journal.publish(word * 8, value);
+            }
+            assert_eq!(journal.commit().unwrap(), group);
+            let same = |word: &usize| journal.word(*word as u64 * 8) == expected[*word];
+            assert!((0..expected.len()).all(|word| same(&word)), "group {group}");
+        }
+    });
+    println!("{looks:?} looks, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up");
+    assert!(looks.into_inner() > 0);
+    drop(journal);
+    let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
+    assert_eq!(replay.newest, 600);
+    assert!(replay.groups > 0);
+    for (word, value) in expected.iter().enumerate() {
+        assert_eq!(journal.word(word as u64 * 8), *value);
+    }
+}
+
+#[test]
+fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    let mut dropped = 0;
+    for round in 1..=200 {
+        // Eight pages for a while, then another eight: those left behind can be given up.
+        let pages = (0..8).map(|i| round / 25 % 8 * 8 + i);
+        let at = |page| page * PAGE + round % 50 * 64 + 64;
+        for page in pages.clone() {
+            journal.publish(at(page), round * 1000 + page);
+        }
+        journal.commit().unwrap();
+        // A store of the next group: its page stays, and the store does not go home.
+        journal.publish(5 * PAGE + 8, round);
+        dropped += journal.checkpoint().unwrap().map_or(0, |checkpoint| checkpoint.pages_dropped);
+        for page in pages {
+            assert_eq!(journal.word(at(page)), round * 1000 + page);
+        }
+        assert_eq!(journal.word(5 * PAGE + 8), round);
+    }
+    println!("{dropped} pages given up");
+    assert!(dropped > 20);
+    journal.checkpoint_all().unwrap();
+    assert_eq!(journal.word(5 * PAGE + 8), 200);
+    drop(journal);
+    let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
+    assert_eq!((replay.groups, replay.lines, replay.bytes, replay.newest), (0, 0, 0, 200));
+    // The last round's running store was never committed; the one before was, with the round's group.
+    assert_eq!(journal.word(5 * PAGE + 8), 199);
+    assert_eq!((journal.len(), journal.word(7 * PAGE + 64)), (PAGES * PAGE, 200_007));
+}
+
+#[test]
+fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    for capacity_bytes in [0, (16 << 10) - 1, (1 << 30) + 1] {
+        let options = Options { capacity_bytes, max_bytes: 1 << 20 };
+        assert!(matches!(Journal::create(&path, &journal_path, &options), Err(Error::Durability(_))));
+    }
+    // A journal that was left alone is overwritten.
+    std::fs::write(&journal_path, [7; 100]).unwrap();
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    assert!(matches!(Journal::create(&path, &journal_path, &options()), Err(Error::Io { .. })));
+    assert!(matches!(Journal::open(&path, &journal_path, 1 << 20), Err(Error::Locked { .. })));
+    assert!(matches!(journal.grow((64 << 20) + 1), Err(Error::Full { .. })));
+    assert!(matches!(journal.reserve(journal.group_lines_max() + 1), Err(Error::TooLarge { .. })));
+    journal.grow(1 << 20).unwrap();
+    // A group that no half can hold is refused, can be taken back, and the next one is taken.
+    for line in 0..=journal.group_lines_max() {
+        journal.copy(line * 64, 1);
+    }
+    assert!(matches!(journal.commit(), Err(Error::TooLarge { .. })));
+    journal.roll_back();
+    assert_eq!((journal.word(0), journal.commit().unwrap()), (0, 0));
+    for line in 0..journal.group_lines_max() {
+        journal.copy(line * 64, line + 1);
+    }
+    assert_eq!(journal.commit().unwrap(), 1);
+    assert!(!journal.has_failed());
+    drop(journal);
+    let moved = folder.path().join("moved");
+    std::fs::rename(&journal_path, &moved).unwrap();
+    let refused = Journal::open(&path, &journal_path, 1 << 20).unwrap_err();
+    assert!(matches!(refused, Error::Journal { why: "is missing", .. }), "{refused}");
+    let (journal, replay) = Journal::open(&path, &moved, 1 << 20).unwrap();
+    assert_eq!((replay.groups, replay.newest), (1, 1));
+    assert_eq!(journal.word(100 * 64), 101);
+}

@@ -1,0 +1,264 @@
+//! Random programs of groups, what each group left, and what may be found after a crash.
+
+use std::sync::Arc;
+
+use pmem::journal::{Options, Replay};
+use pmem::{Error, Journal, Medium};
+
+use crate::sim::{Machine, Which};
+
+pub const ID: [u64; 2] = [0x1234_5678_9ABC_DEF0, 0x0F1E_2D3C_4B5A_6978];
+pub const MAX_BYTES: u64 = 16 * PAGE;
+const PAGE: u64 = 4096;
+const OPTIONS: Options = Options { capacity_bytes: 16 << 10, max_bytes: MAX_BYTES };
+
+/// One step of a program.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Stores a value that no other step stores, somewhere (a number that is taken modulo the region's words).
+    Store(u64),
+    /// Stores to all words of a line.
+    Line(u64),
+    Commit,
+    Checkpoint,
+    CheckpointAll,
+    Grow,
+    RollBack,
+    Reserve(u64),
+}
+
+/// A program of so many groups.
+pub fn program(seed: u64, groups: usize) -> Vec<Step> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut steps = vec![Step::Grow];
+    for _ in 0..groups {
+        // A few pages are hot, so that pages with newer stores meet checkpoints; some groups fill much of a half.
+        let stores = if rng.u8(..) < 30 { rng.u64(40..90) } else { rng.u64(1..6) };
+        for _ in 0..stores {
+            let place = if rng.bool() { rng.u64(..700) } else { rng.u64(..1 << 40) };
+            steps.push(if rng.u8(..) < 60 { Step::Line(place) } else { Step::Store(place) });
+            match rng.u8(..) {
+                0..12 => steps.push(Step::Checkpoint),
+                12..14 => steps.push(Step::CheckpointAll),
+                14..16 => steps.push(Step::RollBack),
+                16..24 => steps.push(Step::Reserve(rng.u64(1..14))),
+                24..28 => steps.push(Step::Grow),
+                _ => {}
+            }
+        }
+        steps.push(Step::Commit);
+    }
+    steps
+}
+
+/// What is known of the region, whatever happens to the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// The words that each group left; group 0 is the empty region.
+    states: Vec<Arc<Vec<u64>>>,
+    /// The words as stored.
+    running: Vec<u64>,
+    /// The newest acknowledged group.
+    acknowledged: u64,
+    /// The newest begun one.
+    begun: u64,
+    /// `create` returned.
+    pub created: bool,
+    /// Length in bytes that `grow` acknowledged, and that it began to make.
+    length: u64,
+    length_begun: u64,
+    value: u64,
+    /// Acknowledge before the sync: a canary.
+    pub hasty: bool,
+    /// Once the files are made, syncs of this one do nothing: another.
+    pub lies: Option<Which>,
+}
+
+/// Why a life ended early.
+#[derive(Debug)]
+pub enum End {
+    /// A call failed: the machine's doing.
+    Error(Error),
+    /// A promise was broken.
+    Broken(String),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        End::Error(error)
+    }
+}
+
+pub type Outcome<T> = std::result::Result<T, End>;
+
+fn broken<T>(what: String) -> Outcome<T> {
+    Err(End::Broken(what))
+}
+
+impl Oracle {
+    pub fn new() -> Self {
+        Self { states: vec![Arc::default()], ..Self::default() }
+    }
+
+    pub fn create(&mut self, machine: &Machine) -> Outcome<Journal> {
+        self.create_with(machine, ID)
+    }
+
+    pub fn create_with(&mut self, machine: &Machine, id: [u64; 2]) -> Outcome<Journal> {
+        let (data, journal) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+        let journal = Journal::create_on(data, journal, id, &OPTIONS)?;
+        self.created = true;
+        machine.lie_about_syncs_of(self.lies);
+        Ok(journal)
+    }
+
+    /// Opens the files and compares what is found with what may be. `None` if there is no store, and none was acknowledged.
+    pub fn open(&mut self, machine: &Machine) -> Outcome<Option<(Journal, Replay)>> {
+        let (data, journal) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+        match Journal::open_on(data, journal, MAX_BYTES) {
+            Err(Error::Foreign { .. }) if !self.created => Ok(None),
+            Err(error @ Error::Io { .. }) => Err(End::Error(error)),
+            Err(error) => broken(format!("it does not open: {error}")),
+            Ok((journal, replay)) => {
+                self.compare_after_crash(&journal, replay)?;
+                Ok(Some((journal, replay)))
+            }
+        }
+    }
+
+    fn compare_after_crash(&mut self, journal: &Journal, replay: Replay) -> Outcome<()> {
+        let group = replay.newest;
+        if !(self.acknowledged..=self.begun).contains(&group) {
+            let Self { acknowledged, begun, .. } = self;
+            return broken(format!(
+                "group {group} is the newest, of {acknowledged} acknowledged, {begun} begun"
+            ));
+        }
+        if journal.len() != self.length && journal.len() != self.length_begun {
+            return broken(format!("{} bytes, not {} or {}", journal.len(), self.length, self.length_begun));
+        }
+        (self.length, self.length_begun) = (journal.len(), journal.len());
+        self.states.truncate(group as usize + 1);
+        (self.acknowledged, self.begun, self.created) = (group, group, true);
+        self.running = self.states[group as usize].to_vec();
+        self.running.resize((self.length / 8) as usize, 0);
+        self.compare(journal, "after a crash")
+    }
+
+    /// The image is what was stored.
+    pub fn compare(&self, journal: &Journal, when: &str) -> Outcome<()> {
+        let differs = |(i, word): &(usize, &u64)| journal.word(*i as u64 * 8) != **word;
+        match self.running.iter().enumerate().find(differs) {
+            Some((i, word)) => {
+                broken(format!("{when}: word {i} is {:#x}, not {word:#x}", journal.word(i as u64 * 8)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What was stored since the last acknowledged group is taken back.
+    pub fn roll_back(&mut self, journal: &Journal) {
+        journal.roll_back();
+        self.running = self.states[self.acknowledged as usize].to_vec();
+        self.running.resize((self.length / 8) as usize, 0);
+    }
+
+    /// The newest acknowledged group and the newest begun one.
+    pub fn in_flight(&self) -> (u64, u64) {
+        (self.acknowledged, self.begun)
+    }
+
+    /// Groups from this one on may be missing.
+    pub fn doubt_behind(&mut self, group: u64) {
+        self.acknowledged = self.acknowledged.min(group);
+    }
+
+    /// A growth failed and nothing changed.
+    pub fn forget_growth(&mut self) {
+        self.length_begun = self.length;
+    }
+
+    /// True if stores are waiting for a commit.
+    pub fn is_running(&self) -> bool {
+        let last = &self.states[self.acknowledged as usize];
+        (0..self.running.len()).any(|i| self.running[i] != last.get(i).copied().unwrap_or(0))
+    }
+
+    fn store(&mut self, journal: &Journal, word: u64) {
+        // A region whose first growth failed has no words.
+        let Some(word) = word.checked_rem(self.running.len() as u64) else { return };
+        self.value += 1;
+        let value = self.value << 16 | 0xABCD;
+        self.running[word as usize] = value;
+        if value.is_multiple_of(3) { journal.copy(word * 8, value) } else { journal.publish(word * 8, value) }
+    }
+
+    pub fn commit(&mut self, journal: &Journal) -> Outcome<()> {
+        let due = self.is_running();
+        if due {
+            self.begun = self.acknowledged + 1;
+            self.states.truncate(self.begun as usize);
+            self.states.push(Arc::new(self.running.clone()));
+        }
+        if self.hasty {
+            self.acknowledged = self.begun;
+        }
+        let number = journal.commit()?;
+        self.acknowledged = self.begun;
+        if number == self.begun {
+            Ok(())
+        } else {
+            broken(format!("{number} acknowledged, not {}", self.begun))
+        }
+    }
+
+    pub fn run(&mut self, journal: &Journal, steps: &[Step]) -> Outcome<()> {
+        for step in steps {
+            match *step {
+                Step::Store(place) => self.store(journal, place),
+                Step::Line(place) => {
+                    (place / 8 * 8..).take(8).for_each(|word| self.store(journal, word));
+                }
+                Step::Commit => self.commit(journal)?,
+                Step::Checkpoint => {
+                    journal.checkpoint()?;
+                    self.compare(journal, "after a checkpoint")?;
+                }
+                Step::CheckpointAll => {
+                    journal.checkpoint_all()?;
+                    self.compare(journal, "after a whole checkpoint")?;
+                }
+                Step::Grow if self.length < MAX_BYTES => {
+                    self.length_begun = self.length + if self.length == 0 { 6 } else { 1 } * PAGE;
+                    let grown = journal.grow(self.length_begun);
+                    if grown.is_err() && journal.len() != self.length {
+                        return broken("a growth that failed shows".into());
+                    }
+                    if let Err(Error::NoSpace { .. }) = grown {
+                        // Nothing changed; the program goes on.
+                        self.length_begun = self.length;
+                        continue;
+                    }
+                    grown?;
+                    self.length = self.length_begun;
+                    self.running.resize((self.length / 8) as usize, 0);
+                    self.compare(journal, "after a growth")?;
+                }
+                Step::Grow => {}
+                Step::RollBack => self.roll_back(journal),
+                Step::Reserve(lines) => journal.reserve(lines)?,
+            }
+        }
+        self.compare(journal, "at the end")
+    }
+
+    /// Creates or opens, then runs.
+    pub fn live(&mut self, machine: &Machine, steps: &[Step]) -> Outcome<Journal> {
+        let journal = match self.created.then(|| self.open(machine)).transpose()?.flatten() {
+            Some((journal, _)) => journal,
+            None => self.create(machine)?,
+        };
+        self.run(&journal, steps)?;
+        Ok(journal)
+    }
+}

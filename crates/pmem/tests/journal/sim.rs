@@ -1,0 +1,347 @@
+//! A machine with two files whose power can be cut and whose calls can fail.
+//!
+//! Each file has what the process sees (`cache`), what the disk holds (`durable`) and, of every sector of 512 bytes, the
+//! versions written since the last sync. A power cut keeps of each such sector any one of those versions, or the durable one;
+//! a file that became longer may be shorter again. A sync that fails keeps some of the sectors and calls the others clean:
+//! no later sync writes them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pmem::journal::storage::Storage;
+use pmem::{Error, Result};
+
+const SECTOR: usize = 512;
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Which of the two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Data,
+    Journal,
+}
+
+/// What one call does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Any call: EIO, nothing done; a sync gives up some sectors.
+    Eio,
+    /// A write or a growth: ENOSPC, nothing done.
+    NoSpace,
+    /// A write takes half of the bytes: no failure, the caller goes on behind them.
+    Short,
+    /// A write takes half of the bytes and fails.
+    ShortThenEio,
+    /// A write takes nothing and says so.
+    Nothing,
+}
+
+/// What survives of unsynced sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survivors {
+    None,
+    All,
+    Random(u64),
+}
+
+#[derive(Clone, Debug, Default)]
+struct SimFile {
+    cache: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    files: [SimFile; 2],
+    /// Writes, syncs and growths so far.
+    changes: u64,
+    /// Reads too.
+    calls: u64,
+    /// The power goes at this change.
+    cut_at: Option<u64>,
+    /// This call fails.
+    fault_at: Option<(u64, Fault)>,
+    faults: u64,
+    /// Of these, writes and syncs that failed.
+    fatal: u64,
+    off: bool,
+    /// Syncs of this file only pretend: they keep its length and nothing else.
+    lies: Option<Which>,
+    /// Syncs take a while, so that threads meet.
+    slow: bool,
+    rng: fastrand::Rng,
+}
+
+/// The machine; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Machine(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct Handle {
+    machine: Machine,
+    which: Which,
+    path: PathBuf,
+}
+
+impl Machine {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            files: Default::default(),
+            changes: 0,
+            calls: 0,
+            cut_at: None,
+            fault_at: None,
+            faults: 0,
+            fatal: 0,
+            off: false,
+            lies: None,
+            slow: false,
+            rng: fastrand::Rng::with_seed(seed),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn cut_at(&self, change: u64) {
+        self.state().cut_at = Some(change);
+    }
+
+    pub fn fail_at(&self, call: u64, fault: Fault) {
+        self.state().fault_at = Some((call, fault));
+    }
+
+    pub fn lie_about_syncs_of(&self, which: Option<Which>) {
+        self.state().lies = which;
+    }
+
+    pub fn make_slow(&self) {
+        self.state().slow = true;
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.state().changes
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.state().faults
+    }
+
+    /// Writes and syncs that failed: nothing more may be taken after the first.
+    pub fn fatal(&self) -> u64 {
+        self.state().fatal
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.state().off
+    }
+
+    pub fn storage(&self, which: Which) -> Box<dyn Storage> {
+        let path = PathBuf::from(if which == Which::Data { "store" } else { "store.journal" });
+        Box::new(Handle { machine: self.clone(), which, path })
+    }
+
+    pub fn content(&self, which: Which) -> Vec<u8> {
+        self.state().files[which as usize].cache.clone()
+    }
+
+    /// Flips a bit, on the disk and in the cache.
+    pub fn damage(&self, which: Which, at: usize) {
+        let file = &mut self.state().files[which as usize];
+        file.cache[at] ^= 1;
+        file.durable[at] ^= 1;
+    }
+
+    /// A machine whose files durably hold these bytes.
+    pub fn with_files(data: Vec<u8>, journal: Vec<u8>) -> Self {
+        let machine = Self::new(1);
+        for (file, bytes) in machine.state().files.iter_mut().zip([data, journal]) {
+            (file.cache, file.durable) = (bytes.clone(), bytes);
+        }
+        machine
+    }
+
+    /// The machine after its power came back.
+    pub fn after_power_cut(&self, survivors: Survivors) -> Self {
+        let state = self.state();
+        let mut rng = fastrand::Rng::with_seed(match survivors {
+            Survivors::Random(seed) => seed,
+            Survivors::None | Survivors::All => 0,
+        });
+        let [data, journal] = state.files.each_ref().map(|file| file.survive(survivors, &mut rng));
+        let machine = Self::with_files(data, journal);
+        machine.state().lies = state.lies;
+        machine
+    }
+
+    /// The machine after the process died: the page cache stays, unsynced sectors are still unsynced.
+    pub fn after_restart(&self) -> Self {
+        let mut state = self.state().clone();
+        (state.changes, state.calls, state.faults, state.fatal, state.off) = (0, 0, 0, 0, false);
+        (state.cut_at, state.fault_at) = (None, None);
+        Self(Arc::new(Mutex::new(state)))
+    }
+}
+
+impl SimFile {
+    fn survive(&self, survivors: Survivors, rng: &mut fastrand::Rng) -> Vec<u8> {
+        let longer = match survivors {
+            Survivors::None => false,
+            Survivors::All => true,
+            Survivors::Random(_) => rng.bool(),
+        };
+        let mut bytes = self.durable.clone();
+        if longer {
+            bytes.resize(self.cache.len().max(bytes.len()), 0);
+        }
+        for (sector, versions) in &self.unsynced {
+            let kept = match survivors {
+                Survivors::None => 0,
+                Survivors::All => versions.len(),
+                Survivors::Random(_) => rng.usize(..=versions.len()),
+            };
+            let place = sector * SECTOR..(sector + 1) * SECTOR;
+            if let (Some(version), Some(place)) = (kept.checked_sub(1), bytes.get_mut(place)) {
+                place.copy_from_slice(&versions[version]);
+            }
+        }
+        bytes
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.cache.len(), "a write behind the allocated end");
+        self.cache[at..at + bytes.len()].copy_from_slice(bytes);
+        for sector in at / SECTOR..(at + bytes.len()).div_ceil(SECTOR) {
+            let version = self.cache[sector * SECTOR..(sector + 1) * SECTOR].try_into().unwrap();
+            self.unsynced.entry(sector).or_default().push(version);
+        }
+    }
+
+    fn sync(&mut self, mut keeps: impl FnMut() -> bool) {
+        if keeps() {
+            self.durable.resize(self.cache.len(), 0);
+        }
+        for (sector, versions) in std::mem::take(&mut self.unsynced) {
+            let place = sector * SECTOR..(sector + 1) * SECTOR;
+            if let Some(place) = self.durable.get_mut(place).filter(|_| keeps()) {
+                place.copy_from_slice(versions.last().unwrap());
+            }
+        }
+    }
+}
+
+impl Handle {
+    fn error(&self, what: &'static str, code: i32) -> Error {
+        let source = std::io::Error::from_raw_os_error(code);
+        Error::Io { what, path: self.path.clone(), source }
+    }
+
+    /// Counts a call; the fault that it meets, or an error if the power is off. A change at which the power goes is told so.
+    fn call(&self, state: &mut State, change: bool) -> Result<Option<Fault>> {
+        if state.off {
+            return Err(self.error("no power for", EIO));
+        }
+        state.calls += 1;
+        state.changes += u64::from(change);
+        state.off = change && state.cut_at == Some(state.changes);
+        Ok(state.fault_at.filter(|(at, _)| *at == state.calls).map(|(_, fault)| fault))
+    }
+}
+
+impl Storage for Handle {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
+        let mut state = self.machine.state();
+        if let Some(Fault::Eio) = self.call(&mut state, false)? {
+            state.faults += 1;
+            return Err(self.error("cannot read", EIO));
+        }
+        let cache = &state.files[self.which as usize].cache;
+        let from = cache.len().min(at as usize);
+        let count = bytes.len().min(cache.len() - from);
+        bytes[..count].copy_from_slice(&cache[from..from + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<usize> {
+        let mut state = self.machine.state();
+        let fault = self.call(&mut state, true)?;
+        let taken = match fault {
+            Some(Fault::Eio | Fault::NoSpace | Fault::Nothing) => 0,
+            Some(Fault::Short | Fault::ShortThenEio) => bytes.len() / 2,
+            None => bytes.len(),
+        };
+        state.files[self.which as usize].write(at as usize, &bytes[..taken]);
+        state.faults += u64::from(fault.is_some());
+        state.fatal += u64::from(fault.is_some_and(|fault| fault != Fault::Short));
+        match fault {
+            _ if state.off => Err(self.error("no power for", EIO)),
+            Some(Fault::Eio | Fault::ShortThenEio) => Err(self.error("cannot write", EIO)),
+            Some(Fault::NoSpace) => Err(self.error("cannot write", ENOSPC)),
+            Some(Fault::Nothing | Fault::Short) | None => Ok(taken),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.machine.state().slow {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        let mut state = self.machine.state();
+        let fault = self.call(&mut state, true)?;
+        if state.off {
+            return Err(self.error("no power for", EIO));
+        }
+        let State { files, rng, lies, faults, fatal, .. } = &mut *state;
+        let file = &mut files[self.which as usize];
+        if fault == Some(Fault::Eio) {
+            file.sync(|| rng.bool());
+            (*faults, *fatal) = (*faults + 1, *fatal + 1);
+            return Err(self.error("cannot sync", EIO));
+        }
+        if *lies == Some(self.which) {
+            file.durable.resize(file.cache.len(), 0);
+        } else {
+            file.sync(|| true);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        let mut state = self.machine.state();
+        let fault = self.call(&mut state, true)?;
+        assert_eq!(from, state.files[self.which as usize].cache.len() as u64, "growth begins at the end");
+        match fault {
+            Some(Fault::NoSpace) => {
+                state.faults += 1;
+                return Err(Error::NoSpace { path: self.path.clone(), bytes: to - from });
+            }
+            Some(Fault::Eio) => {
+                state.faults += 1;
+                return Err(self.error("cannot allocate space in", EIO));
+            }
+            _ => {}
+        }
+        state.files[self.which as usize].cache.resize(to as usize, 0);
+        if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
+    }
+
+    fn len(&self) -> Result<u64> {
+        let mut state = self.machine.state();
+        if let Some(Fault::Eio) = self.call(&mut state, false)? {
+            state.faults += 1;
+            return Err(self.error("cannot inspect", EIO));
+        }
+        Ok(state.files[self.which as usize].cache.len() as u64)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
