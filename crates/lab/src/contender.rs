@@ -89,7 +89,7 @@ impl<M: Medium> Visitor for OfWords<M> {
 /// Makes an engine's tree of integers to bytes of one length.
 ///
 /// # Errors
-/// `Pmem` if the medium refuses; `Unfit` for engines that have none.
+/// `Pmem` if the medium refuses; `OneWord` for engines that have none.
 pub fn of_fixed<M: Medium>(
     engine: &'static About,
     making: Making<M>,
@@ -105,7 +105,7 @@ impl<M: Medium> Visitor for OfFixed<M> {
         if const { L::PAGES } {
             return Ok(Box::new(self.0.tree::<Fixed, L, D>(about.name)?));
         }
-        Err(Error::Unfit(about.name))
+        Err(Error::OneWord(about.name))
     }
 }
 

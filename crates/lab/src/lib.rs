@@ -47,6 +47,11 @@ pub enum Error {
     /// A tree that an experiment was not made for.
     #[error("{0} has no place in this experiment")]
     Unfit(&'static str),
+    /// A tree whose entries have no room for several words.
+    #[error(
+        "{0} keeps one word with a key: larger values are for the trees of 4 KiB nodes, as trad-4k and wb-4k"
+    )]
+    OneWord(&'static str),
     /// Values of a size that no tree has.
     #[error("values of {0} bytes: give a multiple of 8 up to 120")]
     ValueBytes(u64),
