@@ -6,7 +6,6 @@
 //! * [`measure`], [`judge`]: operations one by one, each priced before it is counted, and held against both.
 //! * [`report`], [`mod@print`]: the table, as data and as people read it.
 //! * [`categories`]: bytes by what they are for, as VLAB's figure 6a has them.
-//! * [`values`]: values from numbers, of one word and of several.
 //!
 //! A run is good only if every single operation stored the words and passed the fences of our price, flushed within its
 //! bounds, and stands to the paper's formula as its [`Standing`](formulas::Standing) says.
