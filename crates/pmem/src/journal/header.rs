@@ -103,8 +103,16 @@ impl Header {
         }
         files.sync(&files.journal)?;
         files.data.allocate(0, DATA_AT)?;
-        files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))?;
+        self.write_data_page(files)?;
         files.sync(&files.data)
+    }
+
+    /// Writes the data file's page, or writes it again as it is. Durable after a sync of the data file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn write_data_page(&self, files: &Files) -> Result<()> {
+        files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))
     }
 
     /// Reads what pairs the files.

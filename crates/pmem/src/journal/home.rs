@@ -2,6 +2,7 @@
 //!
 //! | step | may be on the media at a power cut | recovery |
 //! |---|---|---|
+//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own so | the laps are replayed |
 //! | home lines written | any sectors of them | the laps are replayed over them |
 //! | data file synced | all of them | the same again, with the same outcome |
 //! | first header copy written, synced | it or the other one | the laps are replayed, or are no longer live |
@@ -61,6 +62,12 @@ impl Lap {
             found.end += group.bytes() as usize;
         }
         Ok(found)
+    }
+
+    /// The newest whole group: its offset in the half, and its bytes.
+    pub fn newest(&self) -> Option<(u64, &[u8])> {
+        let (from, group) = self.groups.last()?;
+        Some((*from as u64, &self.half[*from..][..group.bytes() as usize]))
     }
 
     /// Where behind the whole groups one was begun that is not just the next, torn.

@@ -21,7 +21,7 @@
 //! | step passed | may be on the media | recovery |
 //! |---|---|---|
 //! | stored to the image | nothing of the group | the state of the group before |
-//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there |
+//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there: made durable first |
 //! | journal synced: acknowledged | all of the group | replayed |
 //! | checkpoint (the table in `home`) | home lines, in part | replayed over them |
 //! | both headers synced | home lines, all | no longer live |
@@ -31,7 +31,7 @@
 //!   begun is damage, and one that is not is the end.
 //! * J2: every line stored to since the last commit is in the group, flushed or not. Lines that hold again what they held
 //!   before are left out.
-//! * J3: the data file holds committed lines only; a lap's groups stay in the journal until they are durable there and the
+//! * J3: the data file holds lines of durable groups only; a lap's groups stay in the journal until they are durable there and the
 //!   header, durably, says so.
 //! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
 //!   no store made.

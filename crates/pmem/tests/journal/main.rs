@@ -1,7 +1,8 @@
 //! The journal medium under power cuts, failing calls and damage.
 //!
 //! `sim`: a machine whose power can be cut and whose calls can fail. `life`: random programs and what may be found after a
-//! crash. `power`, `faults`, `damage`: one way to go wrong each. `beside`: two of them with a second thread. `files`: real
+//! crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
+//! `beside`: two of them with a second thread. `files`: real
 //! files, with a checkpoint thread and readers.
 
 mod beside;
@@ -10,4 +11,5 @@ mod faults;
 mod files;
 mod life;
 mod power;
+mod restart;
 mod sim;
