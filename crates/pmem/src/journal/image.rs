@@ -173,10 +173,11 @@ impl Image {
         }
     }
 
-    /// Takes back everything that the running group stored.
+    /// Takes back everything that the running group stored, the line that was noted last first: what was stored to before
+    /// something that leads to it stays until that is gone.
     pub fn roll_back(&self) {
         let mut running = self.running();
-        for noted in running.drain(..) {
+        for noted in running.drain(..).rev() {
             for (i, word) in noted.before.into_iter().enumerate() {
                 self.memory.publish(noted.at + i as u64 * WORD, word);
             }

@@ -40,7 +40,8 @@
 //! * J6: the writer waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): a
 //!   commit for the two of the headers, a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
-//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight.
+//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight; its caller keeps them out meanwhile.
+//! * J8: who waits for a half or a failure misses neither: both are told with `live` taken in between.
 //!
 //! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
 //! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
@@ -275,8 +276,7 @@ impl Journal {
         group::encode(bytes, self.pair.salt(lap), number, self.image.memory.len(), lines);
         let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
-            self.turned.notify_all();
-            return Err(error);
+            return Err(self.fail(error));
         }
         let mut live = guard(&self.live);
         live.used[(lap % 2) as usize] = at + group_bytes;
@@ -302,6 +302,10 @@ impl Journal {
 
     /// Takes back everything stored since the last commit, in the image that readers see. After a failure this is how the
     /// refused group leaves their sight. To be called as [`Journal::commit`].
+    ///
+    /// Lines are taken back one by one, the one that was noted last first. That is no order of stores: a line that was stored
+    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the group
+    /// changed, or lets them look again.
     pub fn roll_back(&self) {
         let _writer = guard(&self.writer);
         self.image.roll_back();
@@ -369,6 +373,15 @@ impl Journal {
         self.files.check().map(|()| live.lap > live.oldest)
     }
 
+    /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
+    fn fail(&self, error: Error) -> Error {
+        let error = self.files.poison(error);
+        // A waiter that saw no failure holds `live` until it sleeps: notified before that, it would sleep on (J8).
+        drop(guard(&self.live));
+        self.turned.notify_all();
+        error
+    }
+
     /// Where a group of so many lines will stand (lap, offset in its half) and its number. The writer's lock is held.
     fn make_room(&self, lines: u64) -> Result<(u64, u64, u64)> {
         let limit = self.group_lines_max();
@@ -406,10 +419,7 @@ impl Journal {
         debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
         drop(live);
         let outcome = self.write_home(&mut header, lap, used, first, behind);
-        let (homed, pages) = outcome.map_err(|error| {
-            self.turned.notify_all();
-            self.files.poison(error)
-        })?;
+        let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
         guard(&self.live).oldest = lap + 1;
         drop(header);
         let pages_dropped = self.image.give_up(&self.files, lap, &pages);
@@ -497,7 +507,7 @@ impl Medium for Journal {
         if found < DATA_AT + new {
             self.files.data.allocate(found, DATA_AT + new)?;
         }
-        self.files.sync(&self.files.data)?;
+        self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
         self.image.extend(&self.files, new)
     }
 

@@ -95,6 +95,44 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     }
 }
 
+/// A word that says of another one what it holds at least, stored after it: a roll-back has to take it back before.
+#[test]
+fn a_roll_back_takes_the_last_line_back_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    let (behind, done) = (200 * 64, AtomicBool::new(false));
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = 0;
+            while !done.load(Ordering::Acquire) {
+                let (before, word, after) = (journal.word(behind), journal.word(0), journal.word(behind));
+                if before == after && before > 0 {
+                    assert_eq!(word, before, "the older line went back first");
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        let _ends = Ends(&done);
+        for value in 1..=20_000 {
+            // The lines between make the roll-back long. No value is stored twice, so what is the same was there throughout.
+            for at in (0..=behind).step_by(64) {
+                journal.publish(at, value);
+            }
+            journal.roll_back();
+            if reader.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Release);
+        reader.join().unwrap()
+    });
+    println!("{seen} looks at both");
+    assert!(seen > 0);
+}
+
 #[test]
 fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_replay() {
     let folder = tempfile::tempdir().unwrap();
