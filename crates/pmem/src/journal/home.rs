@@ -54,7 +54,9 @@ impl Lap {
                 break;
             }
             let inside = |at: u64| at.is_multiple_of(LINE) && at < group.region_bytes;
-            if !group.region_bytes.is_multiple_of(PAGE) || !group.entries(bytes).all(|(at, _)| inside(at)) {
+            // What no file can have: sums with it would overflow.
+            let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
+            if !sane || !group.entries(bytes).all(|(at, _)| inside(at)) {
                 let at = header.half_at(lap) + found.end as u64;
                 return Err(Error::Corrupt { what: "group in the journal", at });
             }

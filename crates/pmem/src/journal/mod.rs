@@ -65,7 +65,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD};
 use crate::native::{PAGE, io, lock};
-use header::{DATA_AT, Header};
+use header::{DATA_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
 use image::Image;
 pub use recover::Replay;
@@ -84,7 +84,7 @@ pub struct Options {
     /// Bytes of the journal, both halves together, from [`CAPACITY_MIN`] to [`CAPACITY_MAX`], rounded up to 8 KiB. Opening
     /// after a crash reads this much.
     pub capacity_bytes: u64,
-    /// Addresses reserved for the region, in bytes: it can grow to this size until it is opened again.
+    /// Addresses reserved for the region, in bytes, at most 64 TiB: it can grow to this size until it is opened again.
     pub max_bytes: u64,
 }
 
@@ -153,9 +153,10 @@ impl Journal {
     /// are durable when this returns, if each file's folder can be synced.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
+    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
     pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
+        check_maximum(options.max_bytes)?;
         let open = |path: &Path, new: bool| {
             let mut how = File::options();
             how.read(true).write(true).create(true).create_new(new);
@@ -190,6 +191,7 @@ impl Journal {
         id: [u64; 2],
         options: &Options,
     ) -> Result<Self> {
+        check_maximum(options.max_bytes)?;
         let files = Files::new(data, journal);
         let header = Header::new(id, half_of(options.capacity_bytes)?);
         header.make(&files)?;
@@ -200,7 +202,8 @@ impl Journal {
     ///
     /// # Errors
     /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `Corrupt` if
-    /// an acknowledged group is damaged; `Io`, `Failed`. But for the last two the files are as they were.
+    /// an acknowledged group is damaged; `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the
+    /// files are as they were.
     pub fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
         let open = |path: &Path| {
             let file = File::options().read(true).write(true).open(path);
@@ -227,6 +230,7 @@ impl Journal {
         journal: Box<dyn Storage>,
         max_bytes: u64,
     ) -> Result<(Self, Replay)> {
+        check_maximum(max_bytes)?;
         let files = Files::new(data, journal);
         let (header, region_bytes, replay) = recover::recover(&files)?;
         Ok((Self::go_on(files, header, region_bytes, max_bytes)?, replay))
@@ -536,6 +540,14 @@ fn half_of(capacity_bytes: u64) -> Result<u64> {
         return Err(Error::Durability("a journal has from 16 KiB to 1 GiB"));
     }
     Ok((capacity_bytes / 2).next_multiple_of(PAGE))
+}
+
+/// Refuses more than there are addresses for, before anything is computed with it or changed.
+fn check_maximum(max_bytes: u64) -> Result<()> {
+    if max_bytes > REGION_MAX {
+        return Err(Error::Durability("a region over a journal has at most 64 TiB"));
+    }
+    Ok(())
 }
 
 /// What pairs a store's files: 128 random bits.
