@@ -426,7 +426,7 @@ impl Journal {
         let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
         guard(&self.live).oldest = lap + 1;
         drop(header);
-        let pages_dropped = self.image.give_up(&self.files, lap, &pages);
+        let pages_dropped = self.image.give_up(&self.files, lap, pages);
         Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
     }
 

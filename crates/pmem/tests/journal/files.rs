@@ -9,6 +9,8 @@ use pmem::{Error, Journal, Medium};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 64;
+/// Words of each page that readers look at.
+const HOT: u64 = 4;
 
 fn options() -> Options {
     Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 }
@@ -36,23 +38,26 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     let journal = Journal::create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     let done = AtomicBool::new(false);
-    let looks = AtomicU64::new(0);
+    let (looks, rises) = (AtomicU64::new(0), AtomicU64::new(0));
     let checkpoints = AtomicU64::new(0);
     let dropped = AtomicU64::new(0);
     let mut expected = vec![0; (PAGES * PAGE / 8) as usize];
     let mut rng = fastrand::Rng::with_seed(11);
     std::thread::scope(|scope| {
         for reader in 0..2 {
-            let (journal, done, looks) = (&journal, &done, &looks);
+            let (journal, done, looks, rises) = (&journal, &done, &looks, &rises);
             scope.spawn(move || {
                 let _ends = Ends(done);
                 let mut rng = fastrand::Rng::with_seed(reader);
-                let mut seen = vec![0; (PAGES * PAGE / 8) as usize];
+                // A few words, so that each is looked at between any two steps of the others.
+                let mut seen = vec![0; (PAGES * HOT) as usize];
                 while !done.load(Ordering::Acquire) {
-                    let word = rng.u64(..PAGES * PAGE / 8);
+                    let i = rng.usize(..seen.len());
+                    let word = i as u64 / HOT * 512 + i as u64 % HOT;
                     let now = journal.word(word * 8);
-                    assert!(now >= seen[word as usize], "word {word} fell to {now}");
-                    seen[word as usize] = now;
+                    assert!(now >= seen[i], "word {word} fell to {now}");
+                    rises.fetch_add(u64::from(now > seen[i]), Ordering::Relaxed);
+                    seen[i] = now;
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -74,7 +79,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             // Few lines of few pages, another few with every group: pages come to rest and are given up.
             for _ in 0..rng.u64(1..60) {
                 let page = (group / 8 * 7 + rng.u64(..6)) % PAGES;
-                let word = page * 512 + rng.u64(..512);
+                let word = page * 512 + if rng.bool() { rng.u64(..HOT) } else { rng.u64(..512) };
                 value += 1;
                 expected[word as usize] = value;
                 journal.publish(word * 8, value);
@@ -84,8 +89,11 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             assert!((0..expected.len()).all(|word| same(&word)), "group {group}");
         }
     });
-    println!("{looks:?} looks, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up");
-    assert!(looks.into_inner() > 0);
+    println!(
+        "{looks:?} looks, {rises:?} rises, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up"
+    );
+    assert!(looks.into_inner() > 0 && rises.into_inner() > 0);
+    assert!(checkpoints.into_inner() > 0 && dropped.into_inner() > 0);
     drop(journal);
     let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
     assert_eq!(replay.newest, 600);
