@@ -57,6 +57,7 @@ mod recover;
 pub mod storage;
 
 use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -149,24 +150,30 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a store's files: `path` must not exist yet, a journal left alone at `journal_path` is overwritten. The names
-    /// are durable when this returns, if each file's folder can be synced.
+    /// Makes a store's files: `path` must not exist yet, or be what a crash in here left of it (H3): no bytes, or a page of
+    /// zeros. A journal left alone at `journal_path` is overwritten. The names are durable when this returns, if each file's
+    /// folder can be synced.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
     pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
         check_maximum(options.max_bytes)?;
-        let open = |path: &Path, new: bool| {
+        let open = |path: &Path| {
             let mut how = File::options();
-            how.read(true).write(true).create(true).create_new(new);
-            let file = how.open(path).map_err(|source| io("cannot make", path, source))?;
-            lock(&file, path)?;
-            Ok::<_, Error>(file)
+            how.read(true).write(true).create(true).truncate(false);
+            how.open(path).map_err(|source| io("cannot make", path, source))
         };
-        let data = open(path, true)?;
+        let data = open(path)?;
+        // Looked at before it is locked, to say that it exists, and again when nobody else makes a store of it.
+        refuse_a_store(&data, path)?;
+        lock(&data, path)?;
+        refuse_a_store(&data, path)?;
+        let locked = data.try_clone().map_err(|source| io("cannot open", path, source))?;
         let make = || {
-            let journal = open(journal_path, false)?;
+            data.set_len(0).map_err(|source| io("cannot empty", path, source))?;
+            let journal = open(journal_path)?;
+            lock(&journal, journal_path)?;
             journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
             for path in [journal_path, path] {
                 sync_folder_of(path)?;
@@ -176,8 +183,9 @@ impl Journal {
             Self::create_on(data, journal, random_id()?, options)
         };
         make().inspect_err(|_| {
-            // We made it, and it is no store. That the call failed is told already.
+            // It is no store, and still ours to remove: `locked` keeps others out. That the call failed is told already.
             let _ = std::fs::remove_file(path);
+            drop(locked);
         })
     }
 
@@ -201,9 +209,9 @@ impl Journal {
     /// Opens a store's files, bringing home what the journal holds. `max_bytes` as in [`Options`].
     ///
     /// # Errors
-    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `Corrupt` if
-    /// an acknowledged group is damaged; `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the
-    /// files are as they were.
+    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
+    /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
+    /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
     pub fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
         let open = |path: &Path| {
             let file = File::options().read(true).write(true).open(path);
@@ -548,6 +556,20 @@ fn check_maximum(max_bytes: u64) -> Result<()> {
         return Err(Error::Durability("a region over a journal has at most 64 TiB"));
     }
     Ok(())
+}
+
+/// Refuses a data file that is more than what a crash inside [`Journal::create`] leaves, or that has no name any more
+/// because whoever made it gave up.
+fn refuse_a_store(file: &File, path: &Path) -> Result<()> {
+    let inspect = |source| io("cannot inspect", path, source);
+    let meta = file.metadata().map_err(inspect)?;
+    let mut page = [0; DATA_AT as usize];
+    let count = page.len().min(meta.len() as usize);
+    file.read_exact_at(&mut page[..count], 0).map_err(inspect)?;
+    if meta.nlink() > 0 && meta.len() <= DATA_AT && page.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    Err(io("cannot make", path, std::io::ErrorKind::AlreadyExists.into()))
 }
 
 /// What pairs a store's files: 128 random bits.

@@ -47,7 +47,7 @@ pub struct Replay {
 /// region's length.
 ///
 /// # Errors
-/// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
+/// `Foreign`, `Version`, `Journal`; `NoSpace` if holes of the files cannot be filled; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
 /// that was acknowledged; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
@@ -76,6 +76,9 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
         return Err(Error::Truncated { path, found, expected: longest.region_bytes + DATA_AT });
     }
     let bytes = laps.iter().map(|lap| lap.end as u64).sum();
+    // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
+    files.data.fill_holes()?;
+    files.journal.fill_holes()?;
     make_newest_durable(files, &header, &laps)?;
     header.write_data_page(files)?;
     // Syncs the page and the length too, with or without a line to write (R3).

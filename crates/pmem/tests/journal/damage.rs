@@ -166,7 +166,7 @@ fn files_that_are_no_pair_are_refused_with_the_way_out_and_not_touched() {
 #[test]
 fn sizes_that_no_file_and_no_address_space_has_are_refused() {
     let (_, data, journal) = store(false);
-    for region_bytes in [u64::MAX & !4095, 1 << 63, u64::MAX] {
+    for region_bytes in [!4095, 1 << 63, u64::MAX] {
         let mut absurd = journal.clone();
         let header = &mut absurd[place_of(GROUPS)..][..40];
         header[24..32].copy_from_slice(&region_bytes.to_le_bytes());
@@ -176,7 +176,7 @@ fn sizes_that_no_file_and_no_address_space_has_are_refused() {
         let told = matches!(outcome, Err(Error::Corrupt { at, .. }) if at == place_of(GROUPS) as u64);
         assert!(told && machine.changes() == 0, "{region_bytes:#x}: {outcome:?}");
     }
-    for max_bytes in [u64::MAX, u64::MAX & !4095, (1 << 63) + 1, (1 << 46) + 1] {
+    for max_bytes in [u64::MAX, !4095, (1 << 63) + 1, (1 << 46) + 1] {
         let machine = Machine::with_files(data.clone(), journal.clone());
         let files = || (machine.storage(Which::Data), machine.storage(Which::Journal));
         let opened = Journal::open_on(files().0, files().1, max_bytes).map(|_| ());

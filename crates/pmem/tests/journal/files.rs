@@ -1,5 +1,6 @@
 //! Real files: a checkpoint thread and readers beside a writer, and what `open` finds afterwards.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -212,4 +213,59 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     let (journal, replay) = Journal::open(&path, &moved, 1 << 20).unwrap();
     assert_eq!((replay.groups, replay.newest), (1, 1));
     assert_eq!(journal.word(100 * 64), 101);
+}
+
+#[test]
+fn what_a_crash_inside_create_left_is_taken_over_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    for left in [0, 1, 512, 4096] {
+        std::fs::write(&path, vec![0; left]).unwrap();
+        let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+        journal.grow(PAGE).unwrap();
+        journal.publish(0, 5);
+        journal.commit().unwrap();
+        drop(journal);
+        let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
+        assert_eq!(journal.word(0), 5, "{left} bytes of zeros");
+    }
+    let mut torn = vec![0; 4096];
+    torn[4095] = 1;
+    for other in [vec![0; 4097], vec![7], torn, std::fs::read(&path).unwrap()] {
+        std::fs::write(&path, &other).unwrap();
+        let refused = Journal::create(&path, &journal_path, &options()).unwrap_err();
+        let exists =
+            matches!(&refused, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists);
+        assert!(exists && std::fs::read(&path).unwrap() == other, "{refused}");
+    }
+}
+
+#[test]
+fn holes_of_the_files_get_blocks_when_they_are_opened() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    journal.publish(9 * PAGE, 3);
+    journal.commit().unwrap();
+    drop(journal);
+    for path in [&path, &journal_path] {
+        let bytes = std::fs::read(path).unwrap();
+        let copy = std::fs::File::create(path).unwrap();
+        copy.set_len(bytes.len() as u64).unwrap();
+        for (page, content) in bytes.chunks(PAGE as usize).enumerate() {
+            if content.iter().any(|byte| *byte != 0) {
+                copy.write_all_at(content, page as u64 * PAGE).unwrap();
+            }
+        }
+    }
+    let allocated = |path: &Path| {
+        let meta = path.metadata().unwrap();
+        meta.blocks() * 512 >= meta.len()
+    };
+    assert!(!allocated(&path) && !allocated(&journal_path));
+    let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
+    assert!(allocated(&path) && allocated(&journal_path));
+    assert_eq!((journal.len(), journal.word(9 * PAGE)), (PAGES * PAGE, 3));
 }
