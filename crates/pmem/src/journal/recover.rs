@@ -47,8 +47,8 @@ pub struct Replay {
 /// region's length.
 ///
 /// # Errors
-/// `Foreign`, `Version`, `Journal`; `NoSpace` if holes of the files cannot be filled; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
-/// that was acknowledged; `Io`.
+/// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
+/// that was acknowledged; `NoSpace` if holes of the files cannot be filled; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
     let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);

@@ -137,3 +137,40 @@ fn a_pair_whose_page_was_never_synced_is_a_store_once_it_was_opened() {
     }
     assert!(unsynced > 1, "nothing left a page in the cache alone");
 }
+
+#[test]
+fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
+    let mut opened = 0;
+    for seed in 0..2000 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let Some((mut machine, mut oracle)) = live(seed, Way::Killed(rng.u64(8..40)), &program(seed, 8))
+        else {
+            continue;
+        };
+        for life in 0..rng.u64(1..5) {
+            machine = machine.after_restart();
+            match rng.bool() {
+                true => machine.cut_at(rng.u64(1..14)),
+                false => machine.fail_at(rng.u64(1..24), Fault::Eio),
+            }
+            let lived = match oracle.open(&machine) {
+                Ok(Some((journal, _))) => {
+                    opened += 1;
+                    oracle.run(&journal, &program(seed + life, 3))
+                }
+                Ok(None) => break,
+                Err(end) => Err(end),
+            };
+            if let Err(End::Broken(what)) = lived {
+                panic!("seed {seed} life {life}: {what}");
+            }
+        }
+        for survivors in SURVIVORS {
+            if let Err(end) = oracle.clone().open(&machine.after_power_cut(survivors)) {
+                panic!("seed {seed} {survivors:?}: {end:?}");
+            }
+        }
+    }
+    println!("several processes: {opened} opened what another left");
+    assert!(opened > 1000);
+}
