@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! * G1: a group begins and ends with a sector, so no sector of an acknowledged group is ever written again within its lap.
+//! * G1: a group begins and ends with a sector, so no sector of an acknowledged group is ever written again within its lap,
+//!   but by recovery, with the bytes that it has.
 //! * G2: the header checks itself, without the body: that a group with a higher number was *begun* is seen however torn it is.
 //! * G3: what is decoded is bounded: lengths are compared with the half before they are believed.
 

@@ -24,6 +24,8 @@ use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 1;
+/// Most bytes of a region: what the address space surely holds. A range of twice as much is all that it has.
+pub(super) const REGION_MAX: u64 = 1 << 46;
 /// Bytes before the region's in the data file.
 pub(super) const DATA_AT: u64 = 4096;
 /// Offset of the first half in the journal.
@@ -103,8 +105,16 @@ impl Header {
         }
         files.sync(&files.journal)?;
         files.data.allocate(0, DATA_AT)?;
-        files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))?;
+        self.write_data_page(files)?;
         files.sync(&files.data)
+    }
+
+    /// Writes the data file's page, or writes it again as it is. Durable after a sync of the data file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn write_data_page(&self, files: &Files) -> Result<()> {
+        files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))
     }
 
     /// Reads what pairs the files.
@@ -163,8 +173,12 @@ impl Header {
 /// The pair's id from the data file's first page.
 fn read_data_page(files: &Files) -> Result<[u64; 2]> {
     let foreign = |why| Error::Foreign { path: files.data.path().to_owned(), why };
-    if files.data.len()? < DATA_AT {
+    let length = files.data.len()?;
+    if length < DATA_AT {
         return Err(foreign("it is too short for the page that names its journal"));
+    }
+    if length > DATA_AT + REGION_MAX {
+        return Err(foreign("it is longer than the address space"));
     }
     let mut page = [0; SECTOR as usize];
     files.data.read(0, &mut page)?;

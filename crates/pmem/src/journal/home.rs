@@ -2,6 +2,7 @@
 //!
 //! | step | may be on the media at a power cut | recovery |
 //! |---|---|---|
+//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own so | the laps are replayed |
 //! | home lines written | any sectors of them | the laps are replayed over them |
 //! | data file synced | all of them | the same again, with the same outcome |
 //! | first header copy written, synced | it or the other one | the laps are replayed, or are no longer live |
@@ -53,7 +54,9 @@ impl Lap {
                 break;
             }
             let inside = |at: u64| at.is_multiple_of(LINE) && at < group.region_bytes;
-            if !group.region_bytes.is_multiple_of(PAGE) || !group.entries(bytes).all(|(at, _)| inside(at)) {
+            // What no file can have: sums with it would overflow.
+            let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
+            if !sane || !group.entries(bytes).all(|(at, _)| inside(at)) {
                 let at = header.half_at(lap) + found.end as u64;
                 return Err(Error::Corrupt { what: "group in the journal", at });
             }
@@ -61,6 +64,12 @@ impl Lap {
             found.end += group.bytes() as usize;
         }
         Ok(found)
+    }
+
+    /// The newest whole group: its offset in the half, and its bytes.
+    pub fn newest(&self) -> Option<(u64, &[u8])> {
+        let (from, group) = self.groups.last()?;
+        Some((*from as u64, &self.half[*from..][..group.bytes() as usize]))
     }
 
     /// Where behind the whole groups one was begun that is not just the next, torn.

@@ -8,8 +8,13 @@
 //! * M3: stores, commits and roll-backs come from one writer at a time (the index's own lock), as in every medium. A commit
 //!   between two stores of somebody else would keep the younger one and lose the older.
 //!
+//! * M4: a page that was noted is given up in the end: a lap names it, or it is *idle* (a line of it was noted and then not
+//!   changed, or rolled back), and the next checkpoint tries it. One that fails M2 then is noted, and will be in a lap or idle
+//!   again, or a newer lap names it.
+//!
 //! Noting costs a lock and a copy of 64 bytes for the first store to a line in a group, and one load for every other store.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,8 +24,8 @@ use crate::journal::storage::Files;
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Durability, Native, PAGE};
 
-/// Pages whose state is allocated together: 256 MiB of the region, 1 MiB of state.
-const STRETCH: u64 = 1 << 16;
+/// Pages whose state is allocated together, with the first store to one of them: 64 MiB of the region, 256 KiB of state.
+const STRETCH: u64 = 1 << 14;
 /// Most pages given up under one hold of the lock.
 const RUN_MAX: u64 = 64;
 
@@ -50,8 +55,17 @@ pub(super) struct Image {
     pub max_bytes: u64,
     /// There is no file to map: its bytes were copied.
     copied: bool,
+    /// Stretches without a store so far have no state: a store that is only read costs none.
     pages: Box<[OnceLock<Box<[Page]>>]>,
-    running: Mutex<Vec<Noted>>,
+    running: Mutex<Running>,
+}
+
+/// What the lock of the running group guards.
+#[derive(Debug, Default)]
+struct Running {
+    noted: Vec<Noted>,
+    /// Pages to be tried at the next checkpoint (M4), each once, however many groups change nothing.
+    idle: BTreeSet<u64>,
 }
 
 impl Image {
@@ -75,7 +89,7 @@ impl Image {
             max_bytes,
             copied: files.data.file().is_none(),
             pages: (0..stretches).map(|_| OnceLock::new()).collect(),
-            running: Mutex::new(Vec::new()),
+            running: Mutex::default(),
         })
     }
 
@@ -85,12 +99,6 @@ impl Image {
     /// `Full`, `Io`; the image is as long as before.
     pub fn extend(&self, files: &Files, bytes: u64) -> Result<()> {
         let old = self.memory.len();
-        for stretch in old / PAGE / STRETCH..bytes.div_ceil(PAGE).div_ceil(STRETCH) {
-            if let Some(pages) = self.pages.get(stretch as usize) {
-                let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
-                pages.get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
-            }
-        }
         if !self.copied {
             return self.memory.extend_private(bytes);
         }
@@ -111,21 +119,27 @@ impl Image {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Vec<Noted>> {
+    fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state of a page, if there is one yet.
     #[inline(always)]
-    fn page(&self, at: u64) -> &Page {
+    fn page(&self, at: u64) -> Option<&Page> {
         let page = at / PAGE;
-        let pages = self.pages[(page / STRETCH) as usize].get().expect("a store inside the region");
-        &pages[(page % STRETCH) as usize]
+        let pages = self.pages.get((page / STRETCH) as usize)?.get()?;
+        pages.get((page % STRETCH) as usize)
+    }
+
+    /// The state of a page of which a line is or was noted.
+    fn noted_page(&self, at: u64) -> &Page {
+        self.page(at).expect("noting makes a page's state")
     }
 
     /// Notes the line of a word that is about to be stored (M1).
     #[inline(always)]
     pub fn before_store(&self, at: u64) {
-        if self.page(at).noted.load(Ordering::Relaxed) & bit(at) == 0 {
+        if self.page(at).is_none_or(|page| page.noted.load(Ordering::Relaxed) & bit(at) == 0) {
             self.note(at);
         }
     }
@@ -134,10 +148,14 @@ impl Image {
     fn note(&self, at: u64) {
         assert!(at < self.memory.len(), "store outside the region: {at:#x}");
         let at = at & !(LINE - 1);
+        let stretch = at / PAGE / STRETCH;
+        let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
+        self.pages[stretch as usize]
+            .get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
         let mut running = self.running();
         // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
-        if self.page(at).noted.fetch_or(bit(at), Ordering::Relaxed) & bit(at) == 0 {
-            running.push(Noted { at, before: self.content(at) });
+        if self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed) & bit(at) == 0 {
+            running.noted.push(Noted { at, before: self.content(at) });
         }
     }
 
@@ -147,13 +165,13 @@ impl Image {
 
     /// Lines of the running group.
     pub fn noted(&self) -> u64 {
-        self.running().len() as u64
+        self.running().noted.len() as u64
     }
 
     /// The lines that the running group really changed, ascending, into `lines`.
     pub fn changed(&self, lines: &mut Vec<(u64, [u64; 8])>) {
         lines.clear();
-        for noted in self.running().iter() {
+        for noted in &self.running().noted {
             let content = self.content(noted.at);
             if content != noted.before {
                 lines.push((noted.at, content));
@@ -165,34 +183,45 @@ impl Image {
     /// The running group is durable, in this lap, with these lines; the next one begins.
     pub fn acknowledge(&self, lap: u64, lines: &[(u64, [u64; 8])]) {
         let mut running = self.running();
+        let Running { noted, idle } = &mut *running;
         for (at, _) in lines {
-            self.page(*at).lap.store(lap, Ordering::Relaxed);
+            self.noted_page(*at).lap.store(lap, Ordering::Relaxed);
         }
-        for noted in running.drain(..) {
-            self.page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        if noted.len() > lines.len() {
+            let same = |at: u64| lines.binary_search_by_key(&at, |(at, _)| *at).is_err();
+            idle.extend(noted.iter().filter(|noted| same(noted.at)).map(|noted| noted.at / PAGE));
+        }
+        for noted in noted.drain(..) {
+            self.noted_page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
         }
     }
 
-    /// Takes back everything that the running group stored.
+    /// Takes back everything that the running group stored, the line that was noted last first: what was stored to before
+    /// something that leads to it stays until that is gone.
     pub fn roll_back(&self) {
         let mut running = self.running();
-        for noted in running.drain(..) {
+        let Running { noted, idle } = &mut *running;
+        idle.extend(noted.iter().map(|noted| noted.at / PAGE));
+        for noted in noted.drain(..).rev() {
             for (i, word) in noted.before.into_iter().enumerate() {
                 self.memory.publish(noted.at + i as u64 * WORD, word);
             }
-            self.page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+            self.noted_page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
         }
     }
 
-    /// Gives up those of `pages` (numbers, ascending) of which nothing newer than `lap`, which is home, was stored (M2).
-    /// Returns how many.
-    pub fn give_up(&self, files: &Files, lap: u64, pages: &[u64]) -> u64 {
+    /// Gives up those of `pages` (numbers) and of the idle ones of which nothing newer than `lap`, which is home, was stored
+    /// (M2). Returns how many.
+    pub fn give_up(&self, files: &Files, lap: u64, mut pages: Vec<u64>) -> u64 {
+        pages.extend(std::mem::take(&mut self.running().idle));
+        pages.sort_unstable();
+        pages.dedup();
         let mut count = 0;
-        let mut rest = pages;
+        let mut rest = &pages[..];
         while let Some(first) = rest.first() {
             let running = self.running();
             let is_home = |number: &u64| {
-                let page = self.page(number * PAGE);
+                let page = self.noted_page(number * PAGE);
                 page.noted.load(Ordering::Relaxed) == 0 && page.lap.load(Ordering::Relaxed) <= lap
             };
             let run = (*first..first + RUN_MAX).zip(rest).take_while(|(a, b)| a == *b && is_home(b)).count();
@@ -220,4 +249,34 @@ impl Image {
 #[inline(always)]
 fn bit(at: u64) -> u64 {
     1 << (at % PAGE / LINE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::storage::FileStorage;
+
+    #[test]
+    fn state_is_made_for_the_stretches_that_are_stored_to_alone() {
+        let bytes = 8 * STRETCH * PAGE;
+        let folder = tempfile::tempdir().unwrap();
+        let storage = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::File::create_new(&path).unwrap().set_len(DATA_AT + bytes).unwrap();
+            Box::new(FileStorage::open(&path).unwrap())
+        };
+        let files = Files::new(storage("store"), storage("store.journal"));
+        let image = Image::new(&files, bytes + PAGE).unwrap();
+        image.extend(&files, bytes).unwrap();
+        let made = || image.pages.iter().filter(|pages| pages.get().is_some()).count();
+        assert_eq!((image.pages.len(), made()), (9, 0));
+        for (at, stretches) in [(0, 1), (STRETCH * PAGE - 8, 1), (5 * STRETCH * PAGE, 2), (bytes - 8, 3)] {
+            image.before_store(at);
+            image.memory.copy(at, 1);
+            assert_eq!(made(), stretches);
+        }
+        assert_eq!(image.noted(), 4);
+        image.roll_back();
+        assert_eq!((image.noted(), image.memory.word(bytes - 8)), (0, 0));
+    }
 }

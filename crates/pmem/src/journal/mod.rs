@@ -21,7 +21,7 @@
 //! | step passed | may be on the media | recovery |
 //! |---|---|---|
 //! | stored to the image | nothing of the group | the state of the group before |
-//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there |
+//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there: made durable first |
 //! | journal synced: acknowledged | all of the group | replayed |
 //! | checkpoint (the table in `home`) | home lines, in part | replayed over them |
 //! | both headers synced | home lines, all | no longer live |
@@ -31,7 +31,7 @@
 //!   begun is damage, and one that is not is the end.
 //! * J2: every line stored to since the last commit is in the group, flushed or not. Lines that hold again what they held
 //!   before are left out.
-//! * J3: the data file holds committed lines only; a lap's groups stay in the journal until they are durable there and the
+//! * J3: the data file holds lines of durable groups only; a lap's groups stay in the journal until they are durable there and the
 //!   header, durably, says so.
 //! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
 //!   no store made.
@@ -40,7 +40,8 @@
 //! * J6: the writer waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): a
 //!   commit for the two of the headers, a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
-//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight.
+//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight; its caller keeps them out meanwhile.
+//! * J8: who waits for a half or a failure misses neither: both are told with `live` taken in between.
 //!
 //! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
 //! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
@@ -56,6 +57,7 @@ mod recover;
 pub mod storage;
 
 use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,7 +66,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD};
 use crate::native::{PAGE, io, lock};
-use header::{DATA_AT, Header};
+use header::{DATA_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
 use image::Image;
 pub use recover::Replay;
@@ -83,7 +85,7 @@ pub struct Options {
     /// Bytes of the journal, both halves together, from [`CAPACITY_MIN`] to [`CAPACITY_MAX`], rounded up to 8 KiB. Opening
     /// after a crash reads this much.
     pub capacity_bytes: u64,
-    /// Addresses reserved for the region, in bytes: it can grow to this size until it is opened again.
+    /// Addresses reserved for the region, in bytes, at most 64 TiB: it can grow to this size until it is opened again.
     pub max_bytes: u64,
 }
 
@@ -148,23 +150,30 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a store's files: `path` must not exist yet, a journal left alone at `journal_path` is overwritten. The names
-    /// are durable when this returns, if each file's folder can be synced.
+    /// Makes a store's files: `path` must not exist yet, or be what a crash in here left of it (H3): no bytes, or a page of
+    /// zeros. A journal left alone at `journal_path` is overwritten. The names are durable when this returns, if each file's
+    /// folder can be synced.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
+    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
     pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
-        let open = |path: &Path, new: bool| {
+        check_maximum(options.max_bytes)?;
+        let open = |path: &Path| {
             let mut how = File::options();
-            how.read(true).write(true).create(true).create_new(new);
-            let file = how.open(path).map_err(|source| io("cannot make", path, source))?;
-            lock(&file, path)?;
-            Ok::<_, Error>(file)
+            how.read(true).write(true).create(true).truncate(false);
+            how.open(path).map_err(|source| io("cannot make", path, source))
         };
-        let data = open(path, true)?;
+        let data = open(path)?;
+        // Looked at before it is locked, to say that it exists, and again when nobody else makes a store of it.
+        refuse_a_store(&data, path)?;
+        lock(&data, path)?;
+        refuse_a_store(&data, path)?;
+        let locked = data.try_clone().map_err(|source| io("cannot open", path, source))?;
         let make = || {
-            let journal = open(journal_path, false)?;
+            data.set_len(0).map_err(|source| io("cannot empty", path, source))?;
+            let journal = open(journal_path)?;
+            lock(&journal, journal_path)?;
             journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
             for path in [journal_path, path] {
                 sync_folder_of(path)?;
@@ -174,8 +183,9 @@ impl Journal {
             Self::create_on(data, journal, random_id()?, options)
         };
         make().inspect_err(|_| {
-            // We made it, and it is no store. That the call failed is told already.
+            // It is no store, and still ours to remove: `locked` keeps others out. That the call failed is told already.
             let _ = std::fs::remove_file(path);
+            drop(locked);
         })
     }
 
@@ -189,6 +199,7 @@ impl Journal {
         id: [u64; 2],
         options: &Options,
     ) -> Result<Self> {
+        check_maximum(options.max_bytes)?;
         let files = Files::new(data, journal);
         let header = Header::new(id, half_of(options.capacity_bytes)?);
         header.make(&files)?;
@@ -198,8 +209,9 @@ impl Journal {
     /// Opens a store's files, bringing home what the journal holds. `max_bytes` as in [`Options`].
     ///
     /// # Errors
-    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `Corrupt` if
-    /// an acknowledged group is damaged; `Io`, `Failed`. But for the last two the files are as they were.
+    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
+    /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
+    /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
     pub fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
         let open = |path: &Path| {
             let file = File::options().read(true).write(true).open(path);
@@ -226,6 +238,7 @@ impl Journal {
         journal: Box<dyn Storage>,
         max_bytes: u64,
     ) -> Result<(Self, Replay)> {
+        check_maximum(max_bytes)?;
         let files = Files::new(data, journal);
         let (header, region_bytes, replay) = recover::recover(&files)?;
         Ok((Self::go_on(files, header, region_bytes, max_bytes)?, replay))
@@ -275,8 +288,7 @@ impl Journal {
         group::encode(bytes, self.pair.salt(lap), number, self.image.memory.len(), lines);
         let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
-            self.turned.notify_all();
-            return Err(error);
+            return Err(self.fail(error));
         }
         let mut live = guard(&self.live);
         live.used[(lap % 2) as usize] = at + group_bytes;
@@ -302,6 +314,10 @@ impl Journal {
 
     /// Takes back everything stored since the last commit, in the image that readers see. After a failure this is how the
     /// refused group leaves their sight. To be called as [`Journal::commit`].
+    ///
+    /// Lines are taken back one by one, the one that was noted last first. That is no order of stores: a line that was stored
+    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the group
+    /// changed, or lets them look again.
     pub fn roll_back(&self) {
         let _writer = guard(&self.writer);
         self.image.roll_back();
@@ -369,6 +385,15 @@ impl Journal {
         self.files.check().map(|()| live.lap > live.oldest)
     }
 
+    /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
+    fn fail(&self, error: Error) -> Error {
+        let error = self.files.poison(error);
+        // A waiter that saw no failure holds `live` until it sleeps: notified before that, it would sleep on (J8).
+        drop(guard(&self.live));
+        self.turned.notify_all();
+        error
+    }
+
     /// Where a group of so many lines will stand (lap, offset in its half) and its number. The writer's lock is held.
     fn make_room(&self, lines: u64) -> Result<(u64, u64, u64)> {
         let limit = self.group_lines_max();
@@ -406,13 +431,10 @@ impl Journal {
         debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
         drop(live);
         let outcome = self.write_home(&mut header, lap, used, first, behind);
-        let (homed, pages) = outcome.map_err(|error| {
-            self.turned.notify_all();
-            self.files.poison(error)
-        })?;
+        let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
         guard(&self.live).oldest = lap + 1;
         drop(header);
-        let pages_dropped = self.image.give_up(&self.files, lap, &pages);
+        let pages_dropped = self.image.give_up(&self.files, lap, pages);
         Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
     }
 
@@ -497,7 +519,7 @@ impl Medium for Journal {
         if found < DATA_AT + new {
             self.files.data.allocate(found, DATA_AT + new)?;
         }
-        self.files.sync(&self.files.data)?;
+        self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
         self.image.extend(&self.files, new)
     }
 
@@ -526,6 +548,28 @@ fn half_of(capacity_bytes: u64) -> Result<u64> {
         return Err(Error::Durability("a journal has from 16 KiB to 1 GiB"));
     }
     Ok((capacity_bytes / 2).next_multiple_of(PAGE))
+}
+
+/// Refuses more than there are addresses for, before anything is computed with it or changed.
+fn check_maximum(max_bytes: u64) -> Result<()> {
+    if max_bytes > REGION_MAX {
+        return Err(Error::Durability("a region over a journal has at most 64 TiB"));
+    }
+    Ok(())
+}
+
+/// Refuses a data file that is more than what a crash inside [`Journal::create`] leaves, or that has no name any more
+/// because whoever made it gave up.
+fn refuse_a_store(file: &File, path: &Path) -> Result<()> {
+    let inspect = |source| io("cannot inspect", path, source);
+    let meta = file.metadata().map_err(inspect)?;
+    let mut page = [0; DATA_AT as usize];
+    let count = page.len().min(meta.len() as usize);
+    file.read_exact_at(&mut page[..count], 0).map_err(inspect)?;
+    if meta.nlink() > 0 && meta.len() <= DATA_AT && page.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    Err(io("cannot make", path, std::io::ErrorKind::AlreadyExists.into()))
 }
 
 /// What pairs a store's files: 128 random bits.

@@ -4,9 +4,25 @@
 //! group, and its number is the next: it was never acknowledged. Where a group of a higher number was begun, the bad one
 //! before it *was* acknowledged: that is damage, and told as such, before anything is changed.
 //!
-//! Nothing in the journal is changed until the whole groups are durable in the data file, and what is written there is the
+//! No byte of the journal is changed until the whole groups are durable in the data file, and what is written there is the
 //! same however often it is begun: a crash inside recovery is answered by recovery. Fresh laps begin even where no group was
 //! found, so that no sector of a torn one is ever part of a later.
+//!
+//! | step | may be on the media at a power cut | next recovery |
+//! |---|---|---|
+//! | newest whole group written again in place | any of its sectors, if it was not durable | as before it, or with it |
+//! | journal synced | all of it | all whole groups are replayed |
+//! | data file's page and home lines written | any sectors of them | replayed over them |
+//! | data file synced, with its length | all of them | the same again |
+//! | both headers written, synced (H1) | one of them, or both | replayed, or no longer live |
+//!
+//! Invariants:
+//! * R1: what is read here may be in the page cache alone: the process before may have ended between a write and its sync, or
+//!   after a sync that failed. So what recovery builds on is made durable first, and by writing it: after a failed sync the
+//!   kernel may call a page clean that the disk never got, and a sync alone would skip it.
+//! * R2: of the groups, only the newest whole one can be such (J1): the others were synced before it was begun.
+//! * R3: of the data file, only its page and its length can be: its lines are written again while their laps are live, and
+//!   laps are left only after its sync. Nothing is acknowledged on a page or a length that recovery has not made durable.
 
 use crate::error::{Error, Result};
 use crate::journal::header::{DATA_AT, Header};
@@ -32,7 +48,7 @@ pub struct Replay {
 ///
 /// # Errors
 /// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
-/// that was acknowledged; `Io`.
+/// that was acknowledged; `NoSpace` if holes of the files cannot be filled; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
     let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);
@@ -60,7 +76,22 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
         return Err(Error::Truncated { path, found, expected: longest.region_bytes + DATA_AT });
     }
     let bytes = laps.iter().map(|lap| lap.end as u64).sum();
-    let homed = if bytes > 0 { write_home(files, &laps)?.0 } else { Default::default() };
+    // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
+    files.data.fill_holes()?;
+    files.journal.fill_holes()?;
+    make_newest_durable(files, &header, &laps)?;
+    header.write_data_page(files)?;
+    // Syncs the page and the length too, with or without a line to write (R3).
+    let (homed, _) = write_home(files, &laps)?;
     header.advance(files, header.oldest + 2, next)?;
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+}
+
+/// Writes the newest whole group again where it stands and syncs the journal (R1, R2): lines of a group that a power cut can
+/// still take away must not go home.
+fn make_newest_durable(files: &Files, header: &Header, laps: &[Lap]) -> Result<()> {
+    let newest = (header.oldest..).zip(laps).filter_map(|(number, lap)| Some((number, lap.newest()?))).last();
+    let Some((number, (from, group))) = newest else { return Ok(()) };
+    files.write(&files.journal, header.half_at(number) + from, group)?;
+    files.sync(&files.journal)
 }

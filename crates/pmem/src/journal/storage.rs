@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -42,6 +42,14 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// # Errors
     /// `NoSpace` if the file system is full, `Io` otherwise; the file is as long as before.
     fn allocate(&self, from: u64, to: u64) -> Result<()>;
+
+    /// Gives holes of the file allocated blocks of zeros, as a copy of it may have them. The default: it has none.
+    ///
+    /// # Errors
+    /// `NoSpace` if the file system is full, `Io` otherwise; the file's bytes are as before.
+    fn fill_holes(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Bytes of the file.
     ///
@@ -114,6 +122,14 @@ impl Storage for FileStorage {
 
     fn allocate(&self, from: u64, to: u64) -> Result<()> {
         allocate(&self.file, &self.path, from, to)
+    }
+
+    fn fill_holes(&self) -> Result<()> {
+        let meta = self.again("cannot inspect", File::metadata)?;
+        if meta.blocks() * 512 >= meta.len() {
+            return Ok(());
+        }
+        allocate(&self.file, &self.path, 0, meta.len())
     }
 
     fn len(&self) -> Result<u64> {
@@ -204,6 +220,10 @@ impl Disk {
 
     pub fn allocate(&self, from: u64, to: u64) -> Result<()> {
         self.storage.allocate(from, to)
+    }
+
+    pub fn fill_holes(&self) -> Result<()> {
+        self.storage.fill_holes()
     }
 
     pub fn len(&self) -> Result<u64> {

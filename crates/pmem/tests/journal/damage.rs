@@ -1,5 +1,6 @@
 //! Damage to either file: told as what it is, before anything is changed, or harmless. Never another image.
 
+use pmem::journal::Options;
 use pmem::{Error, Journal};
 
 use crate::life::{End, ID, MAX_BYTES, Oracle, Step};
@@ -159,6 +160,32 @@ fn files_that_are_no_pair_are_refused_with_the_way_out_and_not_touched() {
             seal(&mut absurd[at..], 8);
         }
         refused(&data, &absurd, "has a header that no program wrote");
+    }
+}
+
+#[test]
+fn sizes_that_no_file_and_no_address_space_has_are_refused() {
+    let (_, data, journal) = store(false);
+    for region_bytes in [!4095, 1 << 63, u64::MAX] {
+        let mut absurd = journal.clone();
+        let header = &mut absurd[place_of(GROUPS)..][..40];
+        header[24..32].copy_from_slice(&region_bytes.to_le_bytes());
+        let check = u64::from(crc32c::crc32c(&header[..32])) | 0x6772_6F75 << 32;
+        header[32..].copy_from_slice(&check.to_le_bytes());
+        let (outcome, machine) = open(&data, &absurd);
+        let told = matches!(outcome, Err(Error::Corrupt { at, .. }) if at == place_of(GROUPS) as u64);
+        assert!(told && machine.changes() == 0, "{region_bytes:#x}: {outcome:?}");
+    }
+    for max_bytes in [u64::MAX, !4095, (1 << 63) + 1, (1 << 46) + 1] {
+        let machine = Machine::with_files(data.clone(), journal.clone());
+        let files = || (machine.storage(Which::Data), machine.storage(Which::Journal));
+        let opened = Journal::open_on(files().0, files().1, max_bytes).map(|_| ());
+        let options = Options { capacity_bytes: 16 << 10, max_bytes };
+        let made = Journal::create_on(files().0, files().1, ID, &options).map(|_| ());
+        for outcome in [opened, made] {
+            assert!(matches!(outcome, Err(Error::Durability(_))), "{max_bytes:#x}: {outcome:?}");
+        }
+        assert_eq!(machine.changes(), 0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every call fails in every way, once: what was acknowledged survives a restart and a power cut, nothing more is taken, and
 //! readers go on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pmem::{Error, Journal, Medium};
 
@@ -190,4 +190,24 @@ fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowle
     }
     println!("failed recovery, restart, power cut: {runs} runs");
     assert!(runs > 100);
+}
+
+#[test]
+fn who_waits_for_a_half_is_told_of_every_failure_at_once() {
+    // A growth: length, allocation, sync, a read (no file to map). A commit: write, sync.
+    for call in [3, 5, 6] {
+        let machine = Machine::new(1);
+        let mut oracle = Oracle::new();
+        let journal = oracle.create(&machine).unwrap();
+        machine.fail_at(machine.calls() + call, Fault::Eio);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| journal.wait_until_due(Duration::from_secs(20)));
+            std::thread::sleep(Duration::from_millis(20));
+            oracle.run(&journal, &[Step::Grow, Step::Line(0), Step::Commit]).expect_err("a call fails");
+            assert!(journal.has_failed(), "call {call}");
+            assert!(matches!(waiter.join().unwrap(), Err(Error::Failed)));
+        });
+        assert!(begun.elapsed() < Duration::from_secs(10), "call {call}: nobody woke the waiter");
+    }
 }

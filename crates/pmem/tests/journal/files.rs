@@ -1,5 +1,6 @@
 //! Real files: a checkpoint thread and readers beside a writer, and what `open` finds afterwards.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use pmem::{Error, Journal, Medium};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 64;
+/// Words of each page that readers look at.
+const HOT: u64 = 4;
 
 fn options() -> Options {
     Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 }
@@ -36,23 +39,26 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     let journal = Journal::create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     let done = AtomicBool::new(false);
-    let looks = AtomicU64::new(0);
+    let (looks, rises) = (AtomicU64::new(0), AtomicU64::new(0));
     let checkpoints = AtomicU64::new(0);
     let dropped = AtomicU64::new(0);
     let mut expected = vec![0; (PAGES * PAGE / 8) as usize];
     let mut rng = fastrand::Rng::with_seed(11);
     std::thread::scope(|scope| {
         for reader in 0..2 {
-            let (journal, done, looks) = (&journal, &done, &looks);
+            let (journal, done, looks, rises) = (&journal, &done, &looks, &rises);
             scope.spawn(move || {
                 let _ends = Ends(done);
                 let mut rng = fastrand::Rng::with_seed(reader);
-                let mut seen = vec![0; (PAGES * PAGE / 8) as usize];
+                // A few words, so that each is looked at between any two steps of the others.
+                let mut seen = vec![0; (PAGES * HOT) as usize];
                 while !done.load(Ordering::Acquire) {
-                    let word = rng.u64(..PAGES * PAGE / 8);
+                    let i = rng.usize(..seen.len());
+                    let word = i as u64 / HOT * 512 + i as u64 % HOT;
                     let now = journal.word(word * 8);
-                    assert!(now >= seen[word as usize], "word {word} fell to {now}");
-                    seen[word as usize] = now;
+                    assert!(now >= seen[i], "word {word} fell to {now}");
+                    rises.fetch_add(u64::from(now > seen[i]), Ordering::Relaxed);
+                    seen[i] = now;
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -74,7 +80,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             // Few lines of few pages, another few with every group: pages come to rest and are given up.
             for _ in 0..rng.u64(1..60) {
                 let page = (group / 8 * 7 + rng.u64(..6)) % PAGES;
-                let word = page * 512 + rng.u64(..512);
+                let word = page * 512 + if rng.bool() { rng.u64(..HOT) } else { rng.u64(..512) };
                 value += 1;
                 expected[word as usize] = value;
                 journal.publish(word * 8, value);
@@ -84,8 +90,11 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
             assert!((0..expected.len()).all(|word| same(&word)), "group {group}");
         }
     });
-    println!("{looks:?} looks, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up");
-    assert!(looks.into_inner() > 0);
+    println!(
+        "{looks:?} looks, {rises:?} rises, {checkpoints:?} checkpoints beside the writer, {dropped:?} pages given up"
+    );
+    assert!(looks.into_inner() > 0 && rises.into_inner() > 0);
+    assert!(checkpoints.into_inner() > 0 && dropped.into_inner() > 0);
     drop(journal);
     let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
     assert_eq!(replay.newest, 600);
@@ -93,6 +102,44 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     for (word, value) in expected.iter().enumerate() {
         assert_eq!(journal.word(word as u64 * 8), *value);
     }
+}
+
+/// A word that says of another one what it holds at least, stored after it: a roll-back has to take it back before.
+#[test]
+fn a_roll_back_takes_the_last_line_back_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    let (behind, done) = (200 * 64, AtomicBool::new(false));
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = 0;
+            while !done.load(Ordering::Acquire) {
+                let (before, word, after) = (journal.word(behind), journal.word(0), journal.word(behind));
+                if before == after && before > 0 {
+                    assert_eq!(word, before, "the older line went back first");
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        let _ends = Ends(&done);
+        for value in 1..=20_000 {
+            // The lines between make the roll-back long. No value is stored twice, so what is the same was there throughout.
+            for at in (0..=behind).step_by(64) {
+                journal.publish(at, value);
+            }
+            journal.roll_back();
+            if reader.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Release);
+        reader.join().unwrap()
+    });
+    println!("{seen} looks at both");
+    assert!(seen > 0);
 }
 
 #[test]
@@ -166,4 +213,59 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     let (journal, replay) = Journal::open(&path, &moved, 1 << 20).unwrap();
     assert_eq!((replay.groups, replay.newest), (1, 1));
     assert_eq!(journal.word(100 * 64), 101);
+}
+
+#[test]
+fn what_a_crash_inside_create_left_is_taken_over_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    for left in [0, 1, 512, 4096] {
+        std::fs::write(&path, vec![0; left]).unwrap();
+        let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+        journal.grow(PAGE).unwrap();
+        journal.publish(0, 5);
+        journal.commit().unwrap();
+        drop(journal);
+        let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
+        assert_eq!(journal.word(0), 5, "{left} bytes of zeros");
+    }
+    let mut torn = vec![0; 4096];
+    torn[4095] = 1;
+    for other in [vec![0; 4097], vec![7], torn, std::fs::read(&path).unwrap()] {
+        std::fs::write(&path, &other).unwrap();
+        let refused = Journal::create(&path, &journal_path, &options()).unwrap_err();
+        let exists =
+            matches!(&refused, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists);
+        assert!(exists && std::fs::read(&path).unwrap() == other, "{refused}");
+    }
+}
+
+#[test]
+fn holes_of_the_files_get_blocks_when_they_are_opened() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    journal.publish(9 * PAGE, 3);
+    journal.commit().unwrap();
+    drop(journal);
+    for path in [&path, &journal_path] {
+        let bytes = std::fs::read(path).unwrap();
+        let copy = std::fs::File::create(path).unwrap();
+        copy.set_len(bytes.len() as u64).unwrap();
+        for (page, content) in bytes.chunks(PAGE as usize).enumerate() {
+            if content.iter().any(|byte| *byte != 0) {
+                copy.write_all_at(content, page as u64 * PAGE).unwrap();
+            }
+        }
+    }
+    let allocated = |path: &Path| {
+        let meta = path.metadata().unwrap();
+        meta.blocks() * 512 >= meta.len()
+    };
+    assert!(!allocated(&path) && !allocated(&journal_path));
+    let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
+    assert!(allocated(&path) && allocated(&journal_path));
+    assert_eq!((journal.len(), journal.word(9 * PAGE)), (PAGES * PAGE, 3));
 }

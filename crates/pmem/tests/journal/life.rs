@@ -168,6 +168,16 @@ impl Oracle {
         (self.acknowledged, self.begun)
     }
 
+    /// Bytes of the region, as far as acknowledged.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// A growth was begun and not acknowledged.
+    pub fn grows(&self) -> bool {
+        self.length_begun > self.length
+    }
+
     /// Groups from this one on may be missing.
     pub fn doubt_behind(&mut self, group: u64) {
         self.acknowledged = self.acknowledged.min(group);

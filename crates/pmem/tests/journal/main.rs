@@ -1,13 +1,16 @@
 //! The journal medium under power cuts, failing calls and damage.
 //!
 //! `sim`: a machine whose power can be cut and whose calls can fail. `life`: random programs and what may be found after a
-//! crash. `power`, `faults`, `damage`: one way to go wrong each. `beside`: two of them with a second thread. `files`: real
-//! files, with a checkpoint thread and readers.
+//! crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
+//! `beside`: two of them with a second thread. `files`: real
+//! files, with a checkpoint thread and readers. `memory`: what is given up.
 
 mod beside;
 mod damage;
 mod faults;
 mod files;
 mod life;
+mod memory;
 mod power;
+mod restart;
 mod sim;

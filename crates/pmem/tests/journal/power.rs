@@ -51,8 +51,9 @@ fn sweep(how: Sweep) -> Result<Tally, String> {
         (oracle.hasty, oracle.lies) = (how.hasty, how.lies);
         match oracle.live(&machine, &steps) {
             Ok(_) if !machine.is_off() => return Ok(tally),
-            Ok(_) | Err(End::Error(_)) => {}
-            Err(End::Broken(what)) => return Err(format!("before cut {cut}: {what}")),
+            Ok(_) => {}
+            Err(End::Error(_)) if machine.is_off() => {}
+            Err(end) => return Err(format!("before cut {cut}: {end:?}")),
         }
         tally.cuts += 1;
         for survivors in SURVIVORS {
@@ -85,8 +86,9 @@ fn again(
                 tally.recoveries += 1;
                 tally.replayed += u64::from(replay.groups > 0);
                 match oracle.run(&journal, more) {
-                    Ok(()) | Err(End::Error(_)) => {}
-                    Err(End::Broken(what)) => return Err(format!("going on: {what}")),
+                    Ok(()) => {}
+                    Err(End::Error(_)) if machine.is_off() => {}
+                    Err(end) => return Err(format!("going on: {end:?}")),
                 }
             }
             Ok(None) => {

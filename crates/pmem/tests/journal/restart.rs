@@ -1,0 +1,176 @@
+//! The process ends, the machine goes on, and later its power is cut: what the second process found in the page cache was
+//! never on the disk, and what it built on that must be durable on its own.
+
+use crate::life::{End, Oracle, Step, program};
+use crate::sim::{Fault, Machine, Survivors};
+
+const SURVIVORS: [Survivors; 5] =
+    [Survivors::None, Survivors::All, Survivors::Random(1), Survivors::Random(2), Survivors::Random(3)];
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The process is killed at this change.
+    Killed(u64),
+    /// This call fails, and the process ends after that.
+    Failed(u64, Fault),
+}
+
+/// One life that ends so, or `None` if it ended by itself before.
+fn live(seed: u64, way: Way, steps: &[Step]) -> Option<(Machine, Oracle)> {
+    let machine = Machine::new(seed);
+    match way {
+        Way::Killed(change) => machine.cut_at(change),
+        Way::Failed(call, fault) => machine.fail_at(call, fault),
+    }
+    let mut oracle = Oracle::new();
+    let lived = oracle.live(&machine, steps);
+    if let Err(End::Broken(what)) = &lived {
+        panic!("seed {seed} {way:?}: {what}");
+    }
+    let ended = match way {
+        Way::Killed(_) => machine.is_off(),
+        Way::Failed(call, _) => machine.calls() >= call,
+    };
+    ended.then_some((machine, oracle))
+}
+
+/// Opens after the process ended, goes on, and cuts the power at every change of all that. Returns how many cuts.
+fn cut_everywhere(machine: &Machine, oracle: &Oracle, more: &[Step], name: &str) -> u64 {
+    for cut in 1.. {
+        let machine = machine.after_restart();
+        machine.cut_at(cut);
+        let mut oracle = oracle.clone();
+        let lived = match oracle.open(&machine) {
+            Ok(Some((journal, _))) => oracle.run(&journal, more),
+            Ok(None) => return cut - 1,
+            Err(end) => Err(end),
+        };
+        match lived {
+            Err(End::Broken(what)) => panic!("{name} cut {cut}: {what}"),
+            Err(End::Error(error)) if !machine.is_off() => panic!("{name} cut {cut}: {error}"),
+            _ => {}
+        }
+        for survivors in SURVIVORS {
+            if let Err(end) = oracle.clone().open(&machine.after_power_cut(survivors)) {
+                panic!("{name} cut {cut} {survivors:?}: {end:?}");
+            }
+        }
+        if !machine.is_off() {
+            return cut - 1;
+        }
+    }
+    unreachable!("the run ends")
+}
+
+fn sweep(seed: u64, way: impl Fn(u64) -> Way) -> (u64, u64) {
+    let (steps, more) = (program(seed, 12), program(seed + 50, 2));
+    let (mut lives, mut cuts) = (0, 0);
+    while let Some((machine, oracle)) = live(seed, way(lives + 1), &steps) {
+        lives += 1;
+        cuts += cut_everywhere(&machine, &oracle, &more, &format!("seed {seed} {:?}", way(lives)));
+    }
+    (lives, cuts)
+}
+
+#[test]
+fn a_power_cut_anywhere_after_the_restart_of_a_killed_process_leaves_whole_groups() {
+    let (mut lives, mut cuts) = (0, 0);
+    for seed in 0..6 {
+        let (some, more) = sweep(seed, Way::Killed);
+        (lives, cuts) = (lives + some, cuts + more);
+    }
+    println!("killed, restarted, cut: {lives} lives, {cuts} cuts");
+    assert!(lives > 200 && cuts > 2000);
+}
+
+#[test]
+fn a_power_cut_anywhere_after_the_restart_of_a_failed_process_leaves_whole_groups() {
+    let (mut lives, mut cuts) = (0, 0);
+    for seed in 0..4 {
+        for fault in [Fault::Eio, Fault::ShortThenEio] {
+            let (some, more) = sweep(seed, |call| Way::Failed(call, fault));
+            (lives, cuts) = (lives + some, cuts + more);
+        }
+    }
+    println!("failed, restarted, cut: {lives} lives, {cuts} cuts");
+    assert!(lives > 200 && cuts > 2000);
+}
+
+#[test]
+fn groups_over_a_growth_that_was_never_synced_survive() {
+    let mut longer = 0;
+    let steps = [Step::Grow, Step::Line(0), Step::Commit, Step::CheckpointAll, Step::Grow];
+    for change in 1.. {
+        let Some((machine, mut oracle)) = live(5, Way::Killed(change), &steps) else { break };
+        let machine = machine.after_restart();
+        if !oracle.created {
+            continue;
+        }
+        let before = oracle.clone();
+        let Some((journal, replay)) = oracle.open(&machine).unwrap() else { continue };
+        longer += u64::from(before.grows() && replay.groups == 0 && oracle.length() > before.length());
+        // No growth: it would sync the file.
+        oracle.run(&journal, &[Step::Line(0), Step::Commit]).unwrap();
+        for survivors in SURVIVORS {
+            oracle.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
+        }
+    }
+    assert!(longer > 0, "no kill met a growth before its sync");
+}
+
+#[test]
+fn a_pair_whose_page_was_never_synced_is_a_store_once_it_was_opened() {
+    let mut unsynced = 0;
+    let ways: [fn(u64) -> Way; 2] = [Way::Killed, |call| Way::Failed(call, Fault::Eio)];
+    for (way, steps) in ways.into_iter().zip([&[][..], &[Step::Grow, Step::Line(0), Step::Commit]]) {
+        for at in 1.. {
+            let Some((machine, mut oracle)) = live(5, way(at), &[]) else { break };
+            let machine = machine.after_restart();
+            let Some((journal, _)) = oracle.open(&machine).unwrap() else { continue };
+            unsynced += 1;
+            oracle.run(&journal, steps).unwrap();
+            for survivors in SURVIVORS {
+                oracle.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
+            }
+        }
+    }
+    assert!(unsynced > 1, "nothing left a page in the cache alone");
+}
+
+#[test]
+fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
+    let mut opened = 0;
+    for seed in 0..2000 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let Some((mut machine, mut oracle)) = live(seed, Way::Killed(rng.u64(8..40)), &program(seed, 8))
+        else {
+            continue;
+        };
+        for life in 0..rng.u64(1..5) {
+            machine = machine.after_restart();
+            match rng.bool() {
+                true => machine.cut_at(rng.u64(1..14)),
+                false => machine.fail_at(rng.u64(1..24), Fault::Eio),
+            }
+            let lived = match oracle.open(&machine) {
+                Ok(Some((journal, _))) => {
+                    opened += 1;
+                    oracle.run(&journal, &program(seed + life, 3))
+                }
+                Ok(None) => break,
+                Err(end) => Err(end),
+            };
+            if let Err(End::Broken(what)) = lived {
+                panic!("seed {seed} life {life}: {what}");
+            }
+        }
+        for survivors in SURVIVORS {
+            if let Err(end) = oracle.clone().open(&machine.after_power_cut(survivors)) {
+                panic!("seed {seed} {survivors:?}: {end:?}");
+            }
+        }
+    }
+    println!("several processes: {opened} opened what another left");
+    assert!(opened > 1000);
+}
