@@ -163,7 +163,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     // a step writes the more entries a node has, the fewer of its pairs. All of them in the smallest nodes.
     let one_in = match lines {
         17.. => 16,
-        _ if logged || D::COPIES_LEAVES => (lines * lines / 4) as usize,
+        _ if lines > about.lines.0 && (logged || D::COPIES_LEAVES) => (lines * lines / 4) as usize,
         _ => 1,
     };
     let some = |all: Vec<_>| all.into_iter().step_by(one_in).collect();
