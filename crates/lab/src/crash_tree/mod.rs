@@ -39,7 +39,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("wbtree-line", 1_900_000),
     ("btree-log", 1_800_000),
     ("unsorted-log", 275_000),
-    ("ubmp-log", 275_000),
+    ("ubmp-log", 1_820_000),
     ("btree-shadow", 3_690_000),
     ("unsorted-shadow", 165_000),
     ("ubmp-shadow", 165_000),
