@@ -60,7 +60,8 @@ struct Trees {
     /// is left out there.
     #[arg(long, value_delimiter = ',', default_values_t = [16], value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Vec<u64>,
-    /// Bytes of a value. More than 8, a multiple of it up to 120, stand inside the entries of trees of 4 KiB nodes.
+    /// Bytes of a value. More than 8, a multiple of it up to 120, stand inside the entries of the trees of 4 KiB nodes: name such
+    /// engines, and 64 lines a node.
     #[arg(long, default_value_t = 8)]
     value_bytes: u64,
     /// Directory whose file system backs trees and floor.

@@ -120,7 +120,9 @@ pub enum Error {
         lines: u64,
     },
     /// A value that is not as long as all values of this index are.
-    #[error("a value of {given} bytes: in this store every value has {takes}")]
+    #[error(
+        "a value of {given} bytes: in this store every value has {takes}; pad it, or make a store of longer values"
+    )]
     ValueBytes {
         /// Bytes of the value.
         given: usize,
