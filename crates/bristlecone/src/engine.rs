@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Bound;
 
+use tree::{Write, WriteOptions};
+
 use crate::error::Result;
 
 /// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
@@ -228,6 +230,21 @@ pub struct Stats {
     pub recovery_us: u64,
     /// "new", "clean" or "recovered": how the store was found.
     pub opened: String,
+    /// The journal, if the store has one.
+    pub journal: Option<JournalStats>,
+}
+
+/// Sizes and counts of a store's journal.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct JournalStats {
+    /// Bytes of groups that it has room for: opening after a crash reads this much.
+    pub bytes: u64,
+    /// Groups of writes that were made durable since the store was made.
+    pub groups: u64,
+    /// Groups that opening brought home.
+    pub replayed_groups: u64,
+    /// Bytes of the journal that they took.
+    pub replayed_bytes: u64,
 }
 
 /// A position in key order. It holds no lock; the store may change between two calls.
@@ -261,11 +278,21 @@ where
     /// True if the key is there.
     fn contains(&self, key: &K::Key) -> Result<bool>;
     /// Stores; true if a value was replaced.
-    fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool>;
+    fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool>;
     /// Removes; true if the key was there.
-    fn delete(&self, key: &K::Key) -> Result<bool>;
+    fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
     /// Reads and changes one key in one step: no other write comes between.
-    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<()>;
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;
+    /// Makes what was written without sync as durable as was promised.
+    fn commit(&self) -> Result<()>;
+    /// True if everything was durable a moment ago: a read will hardly have to wait for a commit.
+    fn is_quiet(&self) -> bool;
+    /// Lets the processor bring in what reads of these keys will touch.
+    fn prefetch(&self, keys: &[&K::Key]);
+    /// Copies the values of many keys, in their order; `None` for an absent one.
+    fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>>;
+    /// Carries out many writes; says of each whether its key was there.
+    fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Number of keys.

@@ -18,12 +18,15 @@ pub mod salvage;
 pub mod store;
 mod tree_engine;
 
-pub use engine::{Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Stats, U64};
+pub use engine::{
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalStats, Kind, Stats, U64,
+};
 pub use error::{Error, Result};
-pub use pmem::Durability;
+pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64};
 pub use tree::roster::TREES;
+pub use tree::{Write, WriteOptions};
 
 /// The README's example compiles.
 #[cfg(doctest)]

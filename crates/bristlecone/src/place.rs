@@ -1,20 +1,29 @@
 //! Where a store lives: its directory, its file, what that lies on, and which promise follows.
 //!
 //! A new store is made under another name and renamed when it is whole, so a file that bears the store's name always has
-//! a superblock.
+//! a superblock. On an ordinary file system it has a journal beside it ([`pmem::journal`]), unless it is made for process
+//! durability; what a store was made with stays.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
+use pmem::journal::{Journal, Replay};
 use pmem::native::{Backing, backing_of, lock};
-use pmem::{Durability, Error as PmemError, Native};
+use pmem::{Durability, Durable, Error as PmemError, Native};
 
 use crate::error::{Error, Result};
 use crate::store::Options;
 
 /// The region file's name inside a store's directory.
 pub const FILE_NAME: &str = "store.bristlecone";
+/// The journal's name beside it.
+pub const JOURNAL_NAME: &str = "store.bristlecone.journal";
 const NEW_NAME: &str = "store.bristlecone.new";
+const NEW_JOURNAL_NAME: &str = "store.bristlecone.new.journal";
+/// Smallest journal of a store in bytes: any change of any index fits into a group of it many times.
+pub const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 
 /// A store's file, locked for this process, and the promise it can keep.
 #[derive(Debug)]
@@ -25,8 +34,19 @@ pub struct Place {
     pub file: File,
     /// The file is fresh, under a temporary name: format it, then call [`Place::finish`].
     pub fresh: bool,
-    /// The promise.
+    /// What it keeps, and how.
+    pub promise: Promise,
+    /// When it was taken.
+    pub since: Instant,
+}
+
+/// What a store can keep where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// What acknowledged writes survive.
     pub durability: Durability,
+    /// A journal is beside the file.
+    pub journaled: bool,
     /// What the file lies on, in words.
     pub medium: &'static str,
     /// Why that promise, in words.
@@ -53,7 +73,7 @@ impl Place {
             if !options.create {
                 return Err(Error::Missing { path: dir.to_owned() });
             }
-            std::fs::create_dir_all(dir).map_err(|source| io("cannot make directory", dir, source))?;
+            make_dir(dir)?;
             let new = dir.join(NEW_NAME);
             let file = OpenOptions::new()
                 .read(true)
@@ -73,25 +93,49 @@ impl Place {
 
     fn judge(path: PathBuf, file: File, fresh: bool, options: &Options) -> Result<Self> {
         let backing = backing_of(&file, &path)?;
-        let (durability, reason) = promise(backing, options.durability)?;
-        let medium = match backing {
-            Backing::Dax => "persistent memory (DAX)",
-            Backing::Tmpfs => "memory file system",
-            Backing::Ordinary => "ordinary file",
+        let found = match fresh {
+            true => None,
+            false => Some(pmem::journal::is_journaled(&file, &path, &path.with_file_name(JOURNAL_NAME))?),
         };
-        Ok(Self { path, file, fresh, durability, medium, reason })
+        let promise = promise(backing, found, options)?;
+        if options.journal_bytes.is_some() && !promise.journaled {
+            return Err(Error::Option(format!(
+                "a size for the journal of {}, which has none: with process durability there is no need of it, and a store \
+                 that was made without one stays so",
+                path.display()
+            )));
+        }
+        Ok(Self { path, file, fresh, promise, since: Instant::now() })
     }
 
-    /// Maps the file.
+    /// Maps the file, or opens it with its journal, bringing home what that holds.
     ///
     /// # Errors
-    /// `Pmem` if it cannot be mapped.
-    pub fn map(&self, options: &Options) -> Result<Native> {
+    /// `Option` for a journal out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
+    pub fn memory(&self, options: &Options) -> Result<(Durable, Option<Replay>)> {
         let file = self.file.try_clone().map_err(|source| io("cannot open", &self.path, source))?;
-        Ok(Native::map(file, &self.path, options.max_bytes, self.durability)?)
+        if !self.promise.journaled {
+            let native = Native::map(file, &self.path, options.max_bytes, self.promise.durability)?;
+            return Ok((native.into(), None));
+        }
+        let journal_path = self.path.with_file_name(JOURNAL_NAME);
+        if !self.fresh {
+            let (journal, replay) = Journal::open(file, &self.path, &journal_path, options.max_bytes)?;
+            return Ok((Arc::new(journal).into(), Some(replay)));
+        }
+        let capacity_bytes = options.journal_bytes.unwrap_or(pmem::journal::CAPACITY);
+        if !(JOURNAL_BYTES_MIN..=pmem::journal::CAPACITY_MAX).contains(&capacity_bytes) {
+            return Err(Error::Option(format!(
+                "a journal of {capacity_bytes} bytes: a store's has from 4 MiB to 1 GiB"
+            )));
+        }
+        let sizes = pmem::journal::Options { capacity_bytes, max_bytes: options.max_bytes };
+        let (new, new_journal) =
+            (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME));
+        Ok((Arc::new(Journal::create(file, &new, &new_journal, &sizes)?).into(), None))
     }
 
-    /// Gives a fresh file, now a whole store, its name.
+    /// Gives a fresh file, now a whole store, its name. Its journal gets its own first: the store is there with the other.
     ///
     /// # Errors
     /// `Pmem` if it cannot be synced or renamed.
@@ -99,39 +143,108 @@ impl Place {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let new = dir.join(NEW_NAME);
         self.file.sync_all().map_err(|source| io("cannot sync", &new, source))?;
-        std::fs::rename(&new, &self.path).map_err(|source| io("cannot rename to", &self.path, source))?;
-        let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.map_err(|source| io("cannot sync directory", dir, source))
+        let rename = |from: &Path, to: &Path| {
+            std::fs::rename(from, to).map_err(|source| io("cannot rename to", to, source))
+        };
+        let sync_dir = || {
+            let synced = File::open(dir).and_then(|dir| dir.sync_all());
+            synced.map_err(|source| io("cannot sync directory", dir, source))
+        };
+        let journal = dir.join(JOURNAL_NAME);
+        if self.promise.journaled {
+            rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
+            sync_dir()?; // whatever order the file system has for two renames
+        } else if journal.exists() {
+            // Of a store that was never finished. Beside this one it would seem to be its own.
+            std::fs::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
+        }
+        rename(&new, &self.path)?;
+        sync_dir()
     }
 }
 
-/// Which promise a backing keeps, and why.
-fn promise(backing: Backing, asked: Option<Durability>) -> Result<(Durability, &'static str)> {
+/// Makes a directory and all above it; the names of those made are durable when this returns.
+fn make_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(parent)?;
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !dir.is_dir() => {
+            return Err(io("cannot make directory", dir, error));
+        }
+        _ => {}
+    }
+    let synced = File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|source| io("cannot sync directory", parent, source))
+}
+
+/// Which promise a store keeps, how, and why. `found`: whether the store that there is has a journal.
+fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<Promise> {
     use {Backing as B, Durability as D};
-    Ok(match (backing, asked) {
-        (B::Dax, None | Some(D::Power)) => (D::Power, "persistent memory: flushed lines survive the machine"),
-        (B::Dax, Some(D::Eadr)) => (D::Eadr, "as asked: caches are inside the power-safe domain"),
-        (B::Dax, Some(D::Process)) => (D::Process, "as asked: writes survive the process, not the machine"),
-        (B::Tmpfs, None | Some(D::Process)) => (
-            D::Process,
-            "a memory file system keeps writes when the process dies; it is gone when the machine stops",
-        ),
-        (B::Tmpfs, Some(asked)) => (
-            asked,
-            "emulated: flushes and fences are carried out, but a memory file system is gone when the machine stops",
-        ),
-        (B::Ordinary, None | Some(D::Process)) => (
-            D::Process,
-            "an ordinary file: the page cache keeps writes when the process dies, but a power cut can tear them",
-        ),
-        (B::Ordinary, Some(_)) => {
+    let asked = options.durability;
+    let wanted = match asked {
+        None | Some(D::Power) => backing == B::Ordinary || options.journal_bytes.is_some(),
+        Some(D::Process | D::Eadr) => false,
+    };
+    let journaled = found.unwrap_or(wanted);
+    let (durability, reason) = match (backing, journaled, asked) {
+        (_, true, Some(D::Process | D::Eadr)) => {
             return Err(PmemError::Durability(
-                "power durability cannot be had on an ordinary file (flushing a processor's cache does not write back the \
-                 page cache): use --durability process, or a directory on persistent memory or on a memory file system",
+                "this store has a journal, so its writes survive a power cut: leave the durability out, or copy its pairs into \
+                 a new store of another durability (`scan`, `load`)",
             )
             .into());
         }
-    })
+        (B::Tmpfs, true, _) => (
+            D::Power,
+            "emulated: groups of writes are synced, but a memory file system is gone when the machine stops",
+        ),
+        (_, true, _) => (D::Power, "a journal: each group of writes is durable with one sync of the disk"),
+        (B::Dax, _, None | Some(D::Power)) => {
+            (D::Power, "persistent memory: flushed lines survive the machine")
+        }
+        (B::Dax, _, Some(D::Eadr)) => (D::Eadr, "as asked: caches are inside the power-safe domain"),
+        (B::Dax, _, Some(D::Process)) => {
+            (D::Process, "as asked: writes survive the process, not the machine")
+        }
+        (B::Tmpfs, _, None | Some(D::Process)) => (
+            D::Process,
+            "a memory file system keeps writes when the process dies; it is gone when the machine stops",
+        ),
+        (B::Tmpfs, _, Some(asked)) => (
+            asked,
+            "emulated: flushes and fences are carried out, but a memory file system is gone when the machine stops",
+        ),
+        (B::Ordinary, _, None | Some(D::Process)) => (
+            D::Process,
+            "made so: the page cache keeps writes when the process dies, but a power cut can tear them",
+        ),
+        (B::Ordinary, _, Some(D::Power)) => {
+            return Err(PmemError::Durability(
+                "this store was made without a journal, for process durability: use that, or copy its pairs into a new store, \
+                 which has one (`scan`, `load`)",
+            )
+            .into());
+        }
+        (B::Ordinary, _, Some(D::Eadr)) => {
+            return Err(PmemError::Durability(
+                "eADR on an ordinary file system, whose pages are not persistent memory: use power durability, which keeps \
+                 a journal there",
+            )
+            .into());
+        }
+    };
+    let medium = match (backing, journaled) {
+        (B::Dax, false) => "persistent memory (DAX)",
+        (B::Tmpfs, false) => "memory file system",
+        (B::Ordinary, false) => "ordinary file",
+        (B::Dax, true) => "persistent memory (DAX), with a journal",
+        (B::Tmpfs, true) => "memory file system, with a journal",
+        (B::Ordinary, true) => "ordinary file with a journal",
+    };
+    Ok(Promise { durability, journaled, medium, reason })
 }
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pmem::journal::Replay;
 use pmem::region::Identity;
-use pmem::{Native, Region};
+use pmem::{Journal, Native, Region};
 use tree::Words;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
@@ -14,16 +15,18 @@ use tree::shape::Node;
 
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, Place};
+use crate::place::FILE_NAME;
+use crate::place::Place;
+use crate::salvage;
 use crate::store::Options;
-use crate::{salvage, tree_engine};
+use crate::tree_engine::{self, Home};
 
 /// Engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
 /// Engine of a new store whose values have one length: of those that have such values, the one with the fewest words to write.
 pub const DEFAULT_FIXED: &str = "wb-4k";
 
-type Opener<K> = fn(&'static About, Option<Place>, &Options) -> Result<Arc<dyn Engine<K>>>;
+type Opener<K> = fn(&'static About, Home, &Options) -> Result<Arc<dyn Engine<K>>>;
 /// Reads a leaf's pairs; `None` stands for one that is damaged.
 type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Option<P>>;
 
@@ -83,25 +86,37 @@ where
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
     fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
+
+    /// Opens the store in a journal over files of the caller's: `replay` is what opening it found, `None` for new files.
+    ///
+    /// # Errors
+    /// As [`Store::open`](crate::Store::open).
+    fn open_over(
+        journal: Journal,
+        replay: Option<Replay>,
+        options: &Options,
+    ) -> Result<Arc<dyn Engine<Self>>>;
 }
 
-impl Open for Bytes {
-    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
-        open(dir, options, DEFAULT, |entry| Some(entry.bytes))
-    }
+macro_rules! open {
+    ($kind:ty, $default:expr, $opener:expr) => {
+        impl Open for $kind {
+            fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+                open(dir, options, $default, $opener)
+            }
+            fn open_over(
+                journal: Journal,
+                replay: Option<Replay>,
+                options: &Options,
+            ) -> Result<Arc<dyn Engine<Self>>> {
+                open_over(journal, replay, options, $default, $opener)
+            }
+        }
+    };
 }
-
-impl Open for U64 {
-    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
-        open(dir, options, DEFAULT, |entry| Some(entry.words))
-    }
-}
-
-impl Open for Fixed {
-    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
-        open(dir, options, DEFAULT_FIXED, |entry| entry.fixed)
-    }
-}
+open!(Bytes, DEFAULT, |entry| Some(entry.bytes));
+open!(U64, DEFAULT, |entry| Some(entry.words));
+open!(Fixed, DEFAULT_FIXED, |entry| entry.fixed);
 
 fn open<K: Kind>(
     dir: &Path,
@@ -109,18 +124,7 @@ fn open<K: Kind>(
     default: &str,
     opener: fn(&Entry) -> Option<Opener<K>>,
 ) -> Result<Arc<dyn Engine<K>>> {
-    let asked = options.engine.as_deref().map(find).transpose()?;
-    if let Some(entry) = asked
-        && opener(&entry).is_none()
-    {
-        let known: Vec<_> = names().filter(|name| find(name).is_ok_and(|e| opener(&e).is_some())).collect();
-        return Err(Error::Option(format!(
-            "{} has no store of {}: choose one of {}",
-            entry.about.name,
-            K::NAME,
-            known.join(", ")
-        )));
-    }
+    let asked = asked(options, opener)?;
     if let Some(entry) = asked.filter(|entry| !entry.about.durable)
         && let Some(opener) = opener(&entry)
     {
@@ -132,25 +136,69 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
-        return opener(entry.about, None, options);
+        return opener(entry.about, Home::Nowhere, options);
     }
     let place = Place::take(dir, options)?;
-    let entry = match asked {
-        Some(entry) => entry,
-        None if place.fresh => find(default)?,
-        None => find(&identity_of(&place, options)?.engine)?,
-    };
-    let Some(opener) = opener(&entry) else {
-        let found = identity_of(&place, options)?;
-        let found = format!("engine {} over {}", found.engine, found.kind);
-        return Err(pmem::Error::Mismatch { found, asked: K::NAME.into() }.into());
-    };
-    opener(entry.about, Some(place), options)
+    if place.fresh {
+        let entry = asked.map_or_else(|| find(default), Ok)?;
+        return opened(entry, None, Home::New(place), options, opener);
+    }
+    let (memory, replay) = place.memory(options)?;
+    let found: Identity = pmem::region::describe(&memory, &place.path)?.0;
+    let entry = asked.map_or_else(|| find(&found.engine), Ok)?;
+    opened(entry, Some(found), Home::Found(place, memory, replay), options, opener)
 }
 
-fn identity_of(place: &Place, options: &Options) -> Result<Identity> {
-    let medium: Native = place.map(options)?;
-    Ok(pmem::region::describe(&medium, &place.path)?.0)
+fn open_over<K: Kind>(
+    journal: Journal,
+    replay: Option<Replay>,
+    options: &Options,
+    default: &str,
+    opener: fn(&Entry) -> Option<Opener<K>>,
+) -> Result<Arc<dyn Engine<K>>> {
+    let asked = asked(options, opener)?;
+    let found = replay.map(|_| pmem::region::describe(&journal, Path::new("store"))).transpose()?;
+    let found = found.map(|(identity, _)| identity);
+    let name = found.as_ref().map_or(default, |found| &found.engine);
+    let entry = asked.map_or_else(|| find(name), Ok)?;
+    if !entry.about.durable {
+        return Err(Error::Option(format!("{} keeps nothing: it needs no journal", entry.about.name)));
+    }
+    opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
+}
+
+/// The engine that was asked for, which has such stores.
+fn asked<K: Kind>(options: &Options, opener: fn(&Entry) -> Option<Opener<K>>) -> Result<Option<Entry>> {
+    let asked = options.engine.as_deref().map(find).transpose()?;
+    if let Some(entry) = asked.filter(|entry| opener(entry).is_none()) {
+        let known: Vec<_> = names().filter(|name| find(name).is_ok_and(|e| opener(&e).is_some())).collect();
+        return Err(Error::Option(format!(
+            "{} has no store of {}: choose one of {}",
+            entry.about.name,
+            K::NAME,
+            known.join(", ")
+        )));
+    }
+    Ok(asked)
+}
+
+fn opened<K: Kind>(
+    entry: Entry,
+    found: Option<Identity>,
+    home: Home,
+    options: &Options,
+    opener: fn(&Entry) -> Option<Opener<K>>,
+) -> Result<Arc<dyn Engine<K>>> {
+    match opener(&entry) {
+        Some(opener) => opener(entry.about, home, options),
+        None => {
+            let found = found.map_or_else(
+                || format!("engine {}", entry.about.name),
+                |found| format!("engine {} over {}", found.engine, found.kind),
+            );
+            Err(pmem::Error::Mismatch { found, asked: K::NAME.into() }.into())
+        }
+    }
 }
 
 /// The engine of this name.

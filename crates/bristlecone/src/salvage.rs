@@ -13,15 +13,18 @@ use std::path::Path;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Medium, Native, Region, record};
-use tree::Schema;
 use tree::layout::{Layout, Layouts};
 use tree::roster::TREES;
 use tree::shape::{Link, Node};
+use tree::{Schema, WriteOptions};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, io};
+use crate::place::{FILE_NAME, JOURNAL_NAME, io};
 use crate::store::{Options, Store, StoreFixed, StoreU64};
+
+/// What is rescued is durable when the new store is closed, at the end.
+const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 
 /// What a salvage found.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -34,6 +37,8 @@ pub struct SalvageReport {
     pub from_damaged_chunks: u64,
     /// Leaf entries whose record is damaged.
     pub damaged_records: u64,
+    /// Values that are too long for a group of the new store's journal, left out.
+    pub too_long: u64,
     /// The superblock could not be read, so sizes were taken as they are by default.
     pub superblock_lost: bool,
     /// "bytes", "u64", or "u64, N bytes".
@@ -60,30 +65,36 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
             new_dir.display()
         )));
     }
-    let medium = Native::map_read_only(file, &path)?;
+    let journal_path = dir.join(JOURNAL_NAME);
+    let journaled = pmem::journal::is_journaled(&file, &path, &journal_path)?;
+    let journal_bytes = pmem::journal::capacity_of(&journal_path).filter(|_| journaled);
+    let medium = match journaled {
+        true => pmem::journal::look(file, &path, &journal_path)?,
+        false => Native::map_read_only(file, &path)?,
+    };
     let (identity, geometry, superblock_lost) = match pmem::region::describe(&medium, &path) {
         Ok((identity, geometry)) => (identity, geometry, false),
         Err(_) => (guess(&medium), Geometry::default(), true),
     };
     let region = Region::unchecked(medium, geometry, identity.clone());
-    let options = Options { engine: Some(identity.engine.clone()), ..Options::default() };
+    let options = Options { engine: Some(identity.engine.clone()), journal_bytes, ..Options::default() };
     let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
     let engine = crate::registry::find(&identity.engine)?;
     let mut salvager = Salvager { region: &region, report, progress };
     if identity.kind == crate::engine::U64::NAME {
-        let store = StoreU64::open(new_dir, options)?;
+        let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
         return Ok(salvager.report);
     }
     if let Some(words) = tree::Fixed::payload_words(&identity.kind) {
         let options = Options { value_bytes: Some(words as u64 * pmem::WORD), ..options };
-        let store = StoreFixed::open(new_dir, options)?;
+        let store = StoreFixed::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_fixed, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
         return Ok(salvager.report);
     }
-    let store = Store::open(new_dir, options)?;
+    let store = Store::open(new_dir, options)?.with(UNSYNCED);
     salvager.leaves(engine.leaf_of_bytes, |(key, value)| store.put_if_absent(&key, &value))?;
     salvager.records(|key, value| store.put_if_absent(key, value))?;
     store.close()?;
@@ -103,15 +114,6 @@ fn guess(medium: &Native) -> Identity {
     let has_leaves =
         alloc::classes(medium, geometry).any(|c| matches!(c, Ok(Some(class)) if class.kind == Kind::Leaf));
     identity(if has_leaves && !has_records { crate::engine::U64::NAME } else { crate::engine::Bytes::NAME })
-}
-
-/// 1 if a pair was stored, 0 if its key was there already or is none that a store could have held.
-fn stored(outcome: Result<bool>) -> Result<u64> {
-    match outcome {
-        Ok(new) => Ok(new.into()),
-        Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
-        Err(other) => Err(other),
-    }
 }
 
 /// What a leaf of this tree holds: every entry that it names, `None` for one whose record is damaged.
@@ -143,6 +145,19 @@ struct Salvager<'a> {
 }
 
 impl Salvager<'_> {
+    /// 1 if a pair was stored, 0 if its key was there already or is none that a store could have held.
+    fn stored(&mut self, outcome: Result<bool>) -> Result<u64> {
+        match outcome {
+            Ok(new) => Ok(new.into()),
+            Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
+            Err(Error::Pmem(pmem::Error::TooLarge { .. })) => {
+                self.report.too_long += 1;
+                Ok(0)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Every entry of every allocated leaf.
     fn leaves<P>(
         &mut self,
@@ -156,7 +171,7 @@ impl Salvager<'_> {
             }
             for pair in read(this.region, Node(block)) {
                 match pair {
-                    Some(pair) => this.report.from_leaves += stored(put(pair))?,
+                    Some(pair) => this.report.from_leaves += this.stored(put(pair))?,
                     None => this.report.damaged_records += 1,
                 }
             }
@@ -170,7 +185,7 @@ impl Salvager<'_> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.each_block(|this, class, block| {
             if class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value) {
-                this.report.from_records += stored(put(&key, &value))?;
+                this.report.from_records += this.stored(put(&key, &value))?;
             }
             Ok(())
         })?;
@@ -180,7 +195,7 @@ impl Salvager<'_> {
             }
             for block in (chunk..chunk + self.region.geometry().chunk_bytes).step_by(16) {
                 if record::read(medium, block, Some(&mut key), &mut value) && !key.is_empty() {
-                    self.report.from_damaged_chunks += stored(put(&key, &value))?;
+                    self.report.from_damaged_chunks += self.stored(put(&key, &value))?;
                 }
             }
         }

@@ -5,6 +5,10 @@ use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
+use pmem::Journal;
+use pmem::journal::Replay;
+use tree::{Write, WriteOptions};
+
 use crate::engine::{
     Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Stats, U64,
 };
@@ -23,6 +27,10 @@ pub struct Options {
     pub node_lines: Option<u64>,
     /// Bytes of every value of a [`StoreFixed`]: a multiple of 8 up to 120. To be given when it is made; not of other kinds.
     pub value_bytes: Option<u64>,
+    /// Bytes of a new store's journal, 4 MiB to 1 GiB; `None` for 64 MiB. Opening after a crash reads this much, and no group
+    /// of writes (so, no value) can be larger than half of it. On an ordinary file system a store has one unless it is made
+    /// for process durability; elsewhere, if this is given.
+    pub journal_bytes: Option<u64>,
     /// Most bytes that the region may grow to.
     pub max_bytes: u64,
     /// Make the store if there is none.
@@ -36,6 +44,7 @@ impl Default for Options {
             durability: None,
             node_lines: None,
             value_bytes: None,
+            journal_bytes: None,
             max_bytes: 1 << 40,
             create: true,
         }
@@ -48,6 +57,7 @@ where
     K::Value: ToOwned,
 {
     engine: Arc<dyn Engine<K>>,
+    how: WriteOptions,
 }
 
 /// A store from byte strings to byte strings.
@@ -62,7 +72,7 @@ where
     K::Value: ToOwned,
 {
     fn clone(&self) -> Self {
-        Self { engine: Arc::clone(&self.engine) }
+        Self { engine: Arc::clone(&self.engine), how: self.how }
     }
 }
 
@@ -75,7 +85,16 @@ where
     /// # Errors
     /// What [`crate::Error`] lists: the directory cannot be used, the file is foreign, damaged, newer, in use.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Ok(Self { engine: K::open(path.as_ref(), &options)? })
+        Ok(Self::from_engine(K::open(path.as_ref(), &options)?))
+    }
+
+    /// Opens the store in a journal over files of the caller's own kind ([`pmem::journal::storage::Storage`]): `replay` is
+    /// what opening the journal found, `None` for new files.
+    ///
+    /// # Errors
+    /// As [`StoreOf::open`].
+    pub fn open_over(journal: Journal, replay: Option<Replay>, options: Options) -> Result<Self> {
+        Ok(Self::from_engine(K::open_over(journal, replay, &options)?))
     }
 }
 
@@ -87,7 +106,25 @@ where
 {
     /// Wraps an engine.
     pub fn from_engine(engine: Arc<dyn Engine<K>>) -> Self {
-        Self { engine }
+        Self { engine, how: WriteOptions::default() }
+    }
+
+    /// The same store, written to in another way: without sync, a write returns before it is durable.
+    #[must_use]
+    pub fn with(&self, how: WriteOptions) -> Self {
+        Self { engine: Arc::clone(&self.engine), how }
+    }
+
+    /// Makes everything written without sync as durable as was promised. Where writes need no sync for that (on persistent
+    /// memory, on memory file systems, with process durability), there is nothing to do.
+    pub fn commit(&self) -> Result<()> {
+        self.engine.commit()
+    }
+
+    /// True if everything written was durable a moment ago. If not, a read of a key whose newest write is not durable takes as
+    /// long as a commit: a server lets other work go on meanwhile.
+    pub fn is_quiet(&self) -> bool {
+        self.engine.is_quiet()
     }
 
     /// What the engine can do.
@@ -116,13 +153,46 @@ where
     /// Stores a value; true if one was replaced.
     pub fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
         K::validate(key, Some(value))?;
-        self.engine.put(key, value)
+        self.engine.put(key, value, self.how)
     }
 
     /// Removes a key; true if it was there.
     pub fn delete(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.engine.delete(key)
+        self.engine.delete(key, self.how)
+    }
+
+    /// The values of many keys, in their order; `None` for an absent one. The look-ups overlap, which takes a fraction of the time
+    /// of as many calls of [`StoreOf::get`] when the index is larger than the processor's cache.
+    pub fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
+        keys.iter().try_for_each(|key| K::validate(key, None))?;
+        self.engine.get_many(keys)
+    }
+
+    /// Lets the processor bring in what reads of these keys will touch: for those who know the keys and want the values one by one.
+    pub fn prefetch(&self, keys: &[&K::Key]) {
+        self.engine.prefetch(keys);
+    }
+
+    /// Carries out many writes, in their order where they are of one key, and says of each whether its key was there. They
+    /// share look-ups, fences and commits, and all are durable when this returns; but each is whole or absent by itself
+    /// after a crash before that.
+    pub fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>]) -> Result<Vec<bool>> {
+        writes.iter().try_for_each(|write| match write {
+            Write::Put(key, value) => K::validate(key, Some(value)),
+            Write::Delete(key) => K::validate(key, None),
+        })?;
+        self.engine.write_many(writes, self.how)
+    }
+
+    /// Stores many values; says of each whether one was replaced. See [`StoreOf::write_many`].
+    pub fn put_many(&self, pairs: &[(&K::Key, &K::Value)]) -> Result<Vec<bool>> {
+        self.write_many(&pairs.iter().map(|(key, value)| Write::Put(*key, *value)).collect::<Vec<_>>())
+    }
+
+    /// Removes many keys; says of each whether it was there. See [`StoreOf::write_many`].
+    pub fn delete_many(&self, keys: &[&K::Key]) -> Result<Vec<bool>> {
+        self.write_many(&keys.iter().map(|key| Write::Delete(*key)).collect::<Vec<_>>())
     }
 
     /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
@@ -134,7 +204,7 @@ where
     ) -> Result<()> {
         K::validate(key, None)?;
         let mut refused = None;
-        self.engine.update(key, &mut |old| match decide(old) {
+        let mut decide = |old: Option<&K::Value>| match decide(old) {
             Change::Put(value) => match K::validate(key, Some(value.as_ref())) {
                 Ok(()) => Change::Put(value),
                 Err(error) => {
@@ -143,7 +213,8 @@ where
                 }
             },
             other => other,
-        })?;
+        };
+        self.engine.update(key, &mut decide, self.how)?;
         refused.map_or(Ok(()), Err)
     }
 
@@ -161,14 +232,15 @@ where
     ) -> Result<bool> {
         K::validate(key, new)?;
         let mut swapped = false;
-        self.engine.update(key, &mut |old| {
+        let mut decide = |old: Option<&K::Value>| {
             swapped = old == expected;
             match (swapped, new) {
                 (false, _) => Change::Keep,
                 (true, Some(value)) => Change::Put(Cow::Owned(value.to_owned())),
                 (true, None) => Change::Delete,
             }
-        })?;
+        };
+        self.engine.update(key, &mut decide, self.how)?;
         Ok(swapped)
     }
 
@@ -196,7 +268,7 @@ where
         self.scan(..).descending().next().transpose()
     }
 
-    /// Number of keys: exact after a clean close, counted in the background after a crash.
+    /// Number of keys, durable or not: exact after a clean close, counted in the background after a crash.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Count {
         self.engine.len()

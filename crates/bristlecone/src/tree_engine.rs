@@ -3,20 +3,24 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Bound;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use pmem::{Durability, Found, Medium, Native};
+use pmem::journal::Replay;
+use pmem::{Durability, Durable, Found, Journal, Medium, Native};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::Layouts;
 use tree::roster::{self, About};
 use tree::shape::Tail;
-use tree::{Schema, Tree, TreeCursor, TreeOptions};
+use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
 
-use crate::engine::{Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, Kind, Stats};
+use crate::engine::{
+    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, Stats,
+};
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::place::{Place, Promise};
 use crate::store::Options;
 
 /// Most bytes of a region: what a log record's home word can name.
@@ -33,24 +37,84 @@ impl<K: Kind, S> SchemaOf<K> for S where
 }
 
 struct TreeEngine<K, S: Schema, L: Layouts, D: Discipline> {
-    tree: Arc<Tree<Native, S, L, D>>,
+    tree: Arc<Tree<Durable, S, L, D>>,
     about: Opened,
+    keeper: Option<Keeper>,
     kind: PhantomData<fn() -> K>,
+}
+
+/// Where a tree is to be opened.
+pub(crate) enum Home {
+    /// In anonymous memory: it is volatile.
+    Nowhere,
+    /// In a file that is still to be made a store.
+    New(Place),
+    /// In a store, with what its journal held.
+    Found(Place, Durable, Option<Replay>),
+    /// In a journal over files of the caller's: new ones, or with what it held.
+    Given(Arc<Journal>, Option<Replay>),
+}
+
+/// A thread beside a journaled tree: takes full halves home, and commits what was written without sync and is waited for by
+/// nobody, at the latest after [`IDLE`]. Ends when this is dropped.
+struct Keeper {
+    journal: Arc<Journal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How long writes without sync stay uncommitted.
+const IDLE: Duration = Duration::from_millis(500);
+
+impl Keeper {
+    fn start<S: Schema, L: Layouts, D: Discipline>(
+        journal: Arc<Journal>,
+        tree: Weak<Tree<Durable, S, L, D>>,
+    ) -> Self {
+        let shared = Arc::clone(&journal);
+        let keep = move || {
+            let commit = || tree.upgrade().map(|tree| tree.commit());
+            loop {
+                match shared.wait_until_due(IDLE) {
+                    Ok(true) => _ = shared.checkpoint(),
+                    Ok(false) if shared.group().is_some_and(|group| group.lines > 0) => _ = commit(),
+                    Ok(false) => {}
+                    Err(pmem::Error::Closed) => return,
+                    // The journal takes no more: whoever writes without sync learns it from the tree.
+                    Err(_) => {
+                        commit();
+                        return;
+                    }
+                }
+            }
+        };
+        // Without a thread, commits that find both halves full make their own checkpoints.
+        let thread = std::thread::Builder::new().name("journal".into()).spawn(keep).ok();
+        Self { journal, thread }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.journal.end_waits();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What an engine knows of how it was opened.
 struct Opened {
     engine: &'static str,
-    medium: &'static str,
-    reason: &'static str,
+    promise: Promise,
     opened: &'static str,
     recovery_us: u64,
+    replay: Option<Replay>,
 }
 
-/// Opens (or makes) a tree as an engine. A volatile one lives in anonymous memory and ignores the place.
+/// Opens (or makes) a tree as an engine.
 pub(crate) fn open<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline>(
     engine: &'static About,
-    place: Option<Place>,
+    home: Home,
     options: &Options,
 ) -> Result<Arc<dyn Engine<K>>>
 where
@@ -70,7 +134,7 @@ where
             options.max_bytes
         )));
     }
-    let is_new = place.as_ref().is_none_or(|place| place.fresh);
+    let is_new = !matches!(home, Home::Found(..) | Home::Given(_, Some(_)));
     let payload_words = payload_words::<S>(options.value_bytes, is_new)?;
     let made = |durability| {
         let mut made = TreeOptions::new(engine.name, node_lines, durability);
@@ -78,31 +142,76 @@ where
         made.geometry.log_records = roster::log_records::<D>(node_lines);
         made
     };
-    let start = Instant::now();
-    let Some(place) = place else {
-        let durability = Durability::Process;
-        let medium = Native::anonymous(options.max_bytes, durability)?;
-        let tree = Tree::create(medium, &made(durability))?;
-        let reason = "a volatile engine: nothing survives the process";
-        return Ok(finish::<K, S, L, D>(
-            tree,
-            Found::New,
-            Opened::new(engine.name, "anonymous memory", reason, start),
-        ));
+    let (tree, found, promise, journal, replay, since) = match home {
+        Home::Nowhere => {
+            let promise = Promise {
+                durability: Durability::Process,
+                journaled: false,
+                medium: "anonymous memory",
+                reason: "a volatile engine: nothing survives the process",
+            };
+            let medium = Native::anonymous(options.max_bytes, promise.durability)?;
+            let since = Instant::now();
+            (
+                Tree::<_, S, L, D>::create(medium.into(), &made(promise.durability))?,
+                Found::New,
+                promise,
+                None,
+                None,
+                since,
+            )
+        }
+        Home::Given(journal, replay) => {
+            let promise = Promise {
+                durability: Durability::Power,
+                journaled: true,
+                medium: "a journal over files of the caller's",
+                reason: "a journal: each group of writes is durable with one sync",
+            };
+            let (memory, since) = (Durable::from(Arc::clone(&journal)), Instant::now());
+            let (tree, found) = match replay {
+                None => (Tree::<_, S, L, D>::create(memory, &made(promise.durability))?, Found::New),
+                Some(_) => {
+                    let name = std::path::Path::new("store");
+                    Tree::<_, S, L, D>::open(memory, name, engine.name, promise.durability, 1024)?
+                }
+            };
+            (tree, found, promise, Some(journal), replay, since)
+        }
+        Home::New(place) => {
+            let (memory, _) = place.memory(options)?;
+            let journal = memory.journal().cloned();
+            let tree = Tree::<_, S, L, D>::create(memory, &made(place.promise.durability))?;
+            place.finish()?;
+            (tree, Found::New, place.promise, journal, None, place.since)
+        }
+        Home::Found(place, memory, replay) => {
+            let (durability, journal) = (place.promise.durability, memory.journal().cloned());
+            let (tree, found) = Tree::<_, S, L, D>::open(memory, &place.path, engine.name, durability, 1024)?;
+            if options.value_bytes.is_some() && tree.leaf_shape().payload_words != payload_words {
+                let found = tree.region().identity().kind.clone();
+                return Err(pmem::Error::Mismatch { found, asked: S::kind(payload_words) }.into());
+            }
+            (tree, found, place.promise, journal, replay, place.since)
+        }
     };
-    let about = |start| Opened::new(engine.name, place.medium, place.reason, start);
-    let medium = place.map(options)?;
-    if place.fresh {
-        let tree = Tree::create(medium, &made(place.durability))?;
-        place.finish()?;
-        return Ok(finish::<K, S, L, D>(tree, Found::New, about(start)));
+    let about = Opened {
+        engine: engine.name,
+        promise,
+        opened: match found {
+            Found::New => "new",
+            Found::Clean { .. } => "clean",
+            Found::InUse => "recovered",
+        },
+        recovery_us: since.elapsed().as_micros() as u64,
+        replay,
+    };
+    let tree = Arc::new(tree);
+    if tree.len().1 {
+        count_in_background(&tree);
     }
-    let (tree, found) = Tree::open(medium, &place.path, engine.name, place.durability, 1024)?;
-    if options.value_bytes.is_some() && tree.leaf_shape().payload_words != payload_words {
-        let found = tree.region().identity().kind.clone();
-        return Err(pmem::Error::Mismatch { found, asked: S::kind(payload_words) }.into());
-    }
-    Ok(finish::<K, S, L, D>(tree, found, about(start)))
+    let keeper = journal.map(|journal| Keeper::start(journal, Arc::downgrade(&tree)));
+    Ok(Arc::new(TreeEngine { tree, about, keeper, kind: PhantomData }))
 }
 
 /// Words of a payload in a tree of such values, 1 where the store that there is will say.
@@ -134,35 +243,8 @@ pub fn capabilities<L: Layouts, D: Discipline>() -> Capabilities {
     }
 }
 
-impl Opened {
-    fn new(engine: &'static str, medium: &'static str, reason: &'static str, start: Instant) -> Self {
-        let recovery_us = start.elapsed().as_micros() as u64;
-        Self { engine, medium, reason, opened: "", recovery_us }
-    }
-}
-
-fn finish<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline>(
-    tree: Tree<Native, S, L, D>,
-    found: Found,
-    mut about: Opened,
-) -> Arc<dyn Engine<K>>
-where
-    K::Value: ToOwned,
-{
-    about.opened = match found {
-        Found::New => "new",
-        Found::Clean { .. } => "clean",
-        Found::InUse => "recovered",
-    };
-    let tree = Arc::new(tree);
-    if tree.len().1 {
-        count_in_background(&tree);
-    }
-    Arc::new(TreeEngine { tree, about, kind: PhantomData })
-}
-
 /// Counts the keys of a recovered tree beside its users, a little at a time; ends with the tree.
-fn count_in_background<S: Schema, L: Layouts, D: Discipline>(tree: &Arc<Tree<Native, S, L, D>>) {
+fn count_in_background<S: Schema, L: Layouts, D: Discipline>(tree: &Arc<Tree<Durable, S, L, D>>) {
     let tree = Arc::downgrade(tree);
     let count = move || {
         // A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
@@ -194,20 +276,41 @@ where
         Ok(self.tree.get(key, None)?)
     }
 
-    fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
-        Ok(self.tree.put(key, value)?)
+    fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.put_as(key, value, how)?)
     }
 
-    fn delete(&self, key: &K::Key) -> Result<bool> {
-        Ok(self.tree.delete(key)?)
+    fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.delete_as(key, how)?)
     }
 
-    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<()> {
-        Ok(self.tree.update(key, |old| match decide(old) {
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
+        let decide = |old: Option<&K::Value>| match decide(old) {
             Change::Keep => Decision::Keep,
             Change::Put(value) => Decision::<Cow<'static, K::Value>>::Put(value),
             Change::Delete => Decision::Delete,
-        })?)
+        };
+        Ok(self.tree.update(key, decide, how)?)
+    }
+
+    fn commit(&self) -> Result<()> {
+        Ok(self.tree.commit()?)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.tree.is_quiet()
+    }
+
+    fn prefetch(&self, keys: &[&K::Key]) {
+        self.tree.prefetch(keys);
+    }
+
+    fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
+        Ok(self.tree.get_many(keys)?)
+    }
+
+    fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
+        Ok(self.tree.write_many(writes, how)?)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
@@ -240,9 +343,9 @@ where
         Stats {
             engine: self.about.engine.into(),
             kind: self.tree.region().identity().kind.clone(),
-            medium: self.about.medium.into(),
+            medium: self.about.promise.medium.into(),
             durability: self.tree.durability().to_string(),
-            durability_reason: self.about.reason.into(),
+            durability_reason: self.about.promise.reason.into(),
             keys,
             keys_pending,
             file_bytes: self.tree.region().medium().len(),
@@ -251,6 +354,12 @@ where
             node_bytes: self.tree.leaf_shape().bytes(),
             recovery_us: self.about.recovery_us,
             opened: self.about.opened.into(),
+            journal: self.keeper.as_ref().map(|keeper| JournalStats {
+                bytes: keeper.journal.capacity_bytes(),
+                groups: keeper.journal.newest(),
+                replayed_groups: self.about.replay.map_or(0, |replay| replay.groups),
+                replayed_bytes: self.about.replay.map_or(0, |replay| replay.bytes),
+            }),
         }
     }
 
@@ -259,18 +368,23 @@ where
     }
 
     fn close(&self) -> Result<()> {
-        Ok(self.tree.close()?)
+        self.tree.close()?;
+        // The next open has nothing to bring home.
+        Ok(self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.journal.checkpoint_all())?)
     }
 }
 
 impl<K, S: Schema, L: Layouts, D: Discipline> Drop for TreeEngine<K, S, L, D> {
     fn drop(&mut self) {
         self.tree.close_on_drop();
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !std::thread::panicking()) {
+            let _ = keeper.journal.checkpoint_all();
+        }
     }
 }
 
 struct EngineCursor<'a, K, S: Schema, L, D: Discipline> {
-    cursor: TreeCursor<'a, Native, S, L, D>,
+    cursor: TreeCursor<'a, Durable, S, L, D>,
     kind: PhantomData<fn() -> K>,
 }
 

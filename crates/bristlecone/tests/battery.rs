@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::registry::{self, Open};
-use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64};
+use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write};
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
@@ -73,8 +73,37 @@ fn fixed() -> impl Iterator<Item = &'static str> {
     registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values)
 }
 
+/// In memory, where a sync costs nothing.
+fn scratch() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Below the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Under {
+    Mapped,
+    Journal,
+}
+
+/// Every engine with what it can stand on.
+fn engines() -> impl Iterator<Item = (&'static str, Under)> {
+    let durable = |name: &&str| registry::find(name).unwrap().about.durable;
+    let mapped = registry::names().map(|name| (name, Under::Mapped));
+    mapped.chain(registry::names().filter(durable).map(|name| (name, Under::Journal)))
+}
+
 fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {
-    StoreOf::<K>::open(dir, Options { value_bytes: K::VALUE_BYTES, ..options(engine) }).unwrap()
+    open_on(dir, engine, Under::Mapped)
+}
+
+fn open_on<K: Sample>(dir: &std::path::Path, engine: &str, under: Under) -> StoreOf<K> {
+    let mut options = Options { value_bytes: K::VALUE_BYTES, ..options(engine) };
+    match under {
+        Under::Mapped => options.durability = Some(bristlecone::Durability::Process),
+        Under::Journal => options.journal_bytes = Some(4 << 20),
+    }
+    StoreOf::<K>::open(dir, options).unwrap()
 }
 
 fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::ValueBuf>) {
@@ -90,9 +119,9 @@ fn assert_equals<K: Sample>(store: &StoreOf<K>, model: &BTreeMap<K::KeyBuf, K::V
     assert_eq!((report.keys, store.len().keys), (model.len() as u64, model.len() as u64));
 }
 
-fn equals_the_model<K: Sample>(engine: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open::<K>(dir.path(), engine);
+fn equals_the_model<K: Sample>(engine: &str, under: Under) {
+    let dir = scratch();
+    let store = open_on::<K>(dir.path(), engine, under);
     let mut model = BTreeMap::new();
     let mut random = fastrand::Rng::with_seed(7);
     for step in 0..20_000_u64 {
@@ -141,7 +170,7 @@ fn equals_the_model<K: Sample>(engine: &str) {
         "a closed store takes no writes"
     );
     drop(store);
-    let store = open::<K>(dir.path(), engine);
+    let store = open_on::<K>(dir.path(), engine, under);
     assert_eq!(store.stats().opened, if durable { "clean" } else { "new" });
     if !durable {
         model.clear();
@@ -164,17 +193,73 @@ impl<K: Kind> Borrowed for K {}
 
 #[test]
 fn every_engine_equals_the_model_across_a_reopen() {
-    for engine in registry::names() {
-        equals_the_model::<Bytes>(engine);
-        equals_the_model::<U64>(engine);
+    for (engine, under) in engines() {
+        equals_the_model::<Bytes>(engine, under);
+        equals_the_model::<U64>(engine, under);
+        if fixed().any(|name| name == engine) {
+            equals_the_model::<Fixed>(engine, under);
+        }
     }
-    fixed().for_each(equals_the_model::<Fixed>);
+}
+
+/// Many keys at once, some of them several times, against one by one.
+fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
+    let dir = scratch();
+    let store = open_on::<K>(dir.path(), engine, under);
+    let mut model = BTreeMap::new();
+    let mut random = fastrand::Rng::with_seed(13);
+    for step in 0..300_u64 {
+        let count = random.usize(..70);
+        let pairs: Vec<_> = (0..count)
+            .map(|_| {
+                // Neighbours fill leaves; a few keys come again and again.
+                let n = if random.bool() { random.u64(..4000) } else { step * 3 % 700 + random.u64(..5) };
+                (K::make_key(n), (random.u8(..) < 170).then(|| K::make_value(random.u64(..10_000))))
+            })
+            .collect();
+        let writes: Vec<_> = pairs
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Write::Put(K::key_ref(key), K::value_ref(value)),
+                None => Write::Delete(K::key_ref(key)),
+            })
+            .collect();
+        let was_there = store.write_many(&writes).unwrap();
+        for ((key, value), was_there) in pairs.iter().zip(was_there) {
+            let old = match value {
+                Some(value) => model.insert(key.clone(), value.clone()),
+                None => model.remove(key),
+            };
+            assert_eq!(old.is_some(), was_there, "{engine}, {under:?}, step {step}");
+        }
+        let keys: Vec<_> = (0..random.u64(..50)).map(|_| K::make_key(random.u64(..4000))).collect();
+        let refs: Vec<_> = keys.iter().map(K::key_ref).collect();
+        let found = store.get_many(&refs).unwrap();
+        let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+        assert!(found == wanted, "{engine}, {under:?}, step {step}");
+    }
+    assert_equals(&store, &model);
+    let keys: Vec<_> = model.keys().cloned().collect();
+    let refs: Vec<_> = keys.iter().map(K::key_ref).collect();
+    assert!(store.delete_many(&refs).unwrap().into_iter().all(|was_there| was_there));
+    assert_equals(&store, &BTreeMap::new());
+}
+
+#[test]
+fn many_keys_at_once_equal_one_by_one() {
+    for (engine, under) in engines() {
+        many_equal_one_by_one::<Bytes>(engine, under);
+        many_equal_one_by_one::<U64>(engine, under);
+        if fixed().any(|name| name == engine) {
+            many_equal_one_by_one::<Fixed>(engine, under);
+        }
+    }
 }
 
 #[test]
 fn every_engine_declares_what_it_can_do() {
     for engine in registry::names() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let found = open::<Bytes>(dir.path(), engine).capabilities();
         let pages = engine.contains("-4k");
         assert_eq!((found.fixed_values, fixed().any(|name| name == engine)), (pages, pages), "{engine}");
@@ -195,7 +280,7 @@ fn every_engine_declares_what_it_can_do() {
 
 #[test]
 fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = dir.path().join("store");
     let open = |value_bytes, engine: Option<&str>| {
         StoreFixed::open(
@@ -234,9 +319,9 @@ fn a_store_of_values_of_one_length_says_what_it_has_to_be_told() {
 
 /// Readers beside a writer: keys that stay are found by every get and exactly once by every scan, in order; a key that is
 /// rewritten always shows a value that was once stored, and never an older one than seen before.
-fn readers_beside_a_writer<K: Sample>(engine: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open::<K>(dir.path(), engine);
+fn readers_beside_a_writer<K: Sample>(engine: &str, under: Under) {
+    let dir = scratch();
+    let store = open_on::<K>(dir.path(), engine, under);
     // Multiples of 4 stay, others come and go, key 0 counts up.
     for n in 0..2000 {
         store.put(K::key_ref(&K::make_key(n)), K::value_ref(&K::make_value(n))).unwrap();
@@ -266,11 +351,17 @@ fn readers_beside_a_writer<K: Sample>(engine: &str) {
                         assert!(counter >= latest, "the counter went back from {latest} to {counter}");
                         latest = counter;
                     }
+                    let keys: Vec<_> = (1..40).map(|n| K::make_key(n * 4)).collect();
+                    let refs: Vec<_> = keys.iter().map(K::key_ref).collect();
+                    for (n, value) in (1..40).zip(store.get_many(&refs).unwrap()) {
+                        assert_eq!(value, Some(K::make_value(n * 4)));
+                    }
                 }
             });
         }
         let mut random = fastrand::Rng::with_seed(5);
-        for step in 1..60_000_u64 {
+        // Over a journal each is a commit.
+        for step in 1..if under == Under::Mapped { 60_000_u64 } else { 4000 } {
             let n = random.u64(..3000);
             let key = K::make_key(n);
             if !n.is_multiple_of(4) || n >= 2000 {
@@ -289,16 +380,18 @@ fn readers_beside_a_writer<K: Sample>(engine: &str) {
 
 #[test]
 fn readers_beside_a_writer_miss_nothing_that_stays() {
-    for engine in registry::names() {
-        readers_beside_a_writer::<Bytes>(engine);
-        readers_beside_a_writer::<U64>(engine);
+    for (engine, under) in engines() {
+        readers_beside_a_writer::<Bytes>(engine, under);
+        readers_beside_a_writer::<U64>(engine, under);
+        if fixed().any(|name| name == engine) {
+            readers_beside_a_writer::<Fixed>(engine, under);
+        }
     }
-    fixed().for_each(readers_beside_a_writer::<Fixed>);
 }
 
 #[test]
 fn concurrent_updates_of_one_key_all_count() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store = open::<U64>(dir.path(), "wbtree");
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -319,7 +412,7 @@ fn concurrent_updates_of_one_key_all_count() {
 
 #[test]
 fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store = open::<Bytes>(dir.path(), "wbtree");
     let mut random = fastrand::Rng::with_seed(11);
     // Sizes spread evenly over the orders of magnitude from 1 byte to 1 MiB.
@@ -354,7 +447,7 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
 
 #[test]
 fn records_of_every_order_of_magnitude_come_back_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store = open::<Bytes>(dir.path(), "wbtree");
     let bytes: Vec<u8> = (0..256_u64 << 20).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     let sizes = [0, 1, 7, 8, 9, 255, 65_400, 65_408, 65_409, 98_112, 1 << 20, (5 << 20) + 1, 256 << 20];
@@ -377,7 +470,7 @@ fn records_of_every_order_of_magnitude_come_back_whole() {
 
 #[test]
 fn a_prefix_scan_ends_where_the_prefix_does() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let store: Store = open::<Bytes>(dir.path(), "wbtree");
     for key in [&b"a"[..], b"b", b"b\0", b"b\xff", b"b\xff\xff", b"c", b"\xff", b"\xff\xff\x01"] {
         store.put(key, b"").unwrap();

@@ -75,6 +75,12 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
             "{damaged} from chunks with damaged headers (they may have been deleted before)"
         ))?;
         output.line(&format!("{} records were damaged and left out", report.damaged_records))?;
+        if report.too_long > 0 {
+            let count = report.too_long;
+            output.line(&format!(
+                "{count} values are too long for the new store's journal and were left out"
+            ))?;
+        }
         if report.superblock_lost {
             output.line("the superblock was lost: default sizes were assumed")?;
         }

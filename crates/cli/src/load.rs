@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bristlecone::{Change, Store};
+use bristlecone::{Change, Store, WriteOptions};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -91,6 +91,9 @@ impl From<bristlecone::Error> for Bad {
 
 type Step<T> = std::result::Result<T, Bad>;
 
+/// What is loaded is durable when the store is closed, at the end.
+const UNSYNCED: WriteOptions = WriteOptions { sync: false };
+
 /// Puts keys and counts them.
 pub struct Loader {
     store: Store,
@@ -115,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // The file before the store: a wrong name must not make a store.
     let mut lines = Lines::open(&arguments.file)?;
-    let mut loader = Loader { store: arguments.common.open_or_create()?, keys: 0, bytes: 0 };
+    let mut loader = Loader { store: arguments.common.open_or_create()?.with(UNSYNCED), keys: 0, bytes: 0 };
     let start = Instant::now();
     // Of standard input nobody knows how much there is.
     let template = match lines.file_bytes {

@@ -36,6 +36,10 @@ pub struct Arguments {
     /// Cache lines of a new store's index nodes [default: what suits the engine].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=64))]
     node_lines: Option<u64>,
+    /// Bytes of a new store's journal, 4M to 1G [default: 64M]: what opening after a crash has to read. A store on an ordinary
+    /// file system has one unless it is made for process durability.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    journal_bytes: Option<u64>,
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
@@ -138,6 +142,7 @@ fn options(arguments: &Arguments) -> Options {
             Promise::Power => Durability::Power,
         }),
         node_lines: arguments.node_lines,
+        journal_bytes: arguments.journal_bytes,
         max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
         ..defaults
     }

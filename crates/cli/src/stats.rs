@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bristlecone::Stats;
+use bristlecone::{JournalStats, Stats};
 
 use crate::common::{Common, Output};
 use crate::failure::Result;
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// A store's statistics as rows for a person.
 pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
     let counting = if stats.keys_pending { " so far (counting)" } else { "" };
-    vec![
+    let mut rows = vec![
         ("engine", stats.engine.clone()),
         ("medium", stats.medium.clone()),
         ("durability", with_reason(&stats.durability, &stats.durability_reason)),
@@ -44,7 +44,19 @@ pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
         ("file", format!("{} bytes", stats.file_bytes)),
         ("in use", in_use(stats)),
         ("node", format!("{} bytes", stats.node_bytes)),
-    ]
+    ];
+    rows.extend(stats.journal.map(|journal| ("journal", of_journal(&journal))));
+    rows
+}
+
+fn of_journal(journal: &JournalStats) -> String {
+    let JournalStats { bytes, groups, replayed_groups, replayed_bytes } = journal;
+    let replayed = match replayed_groups {
+        0 => String::new(),
+        1 => format!("; 1 group of {replayed_bytes} bytes replayed"),
+        _ => format!("; {replayed_groups} groups of {replayed_bytes} bytes replayed"),
+    };
+    format!("{bytes} bytes, {groups} groups since the store was made{replayed}")
 }
 
 /// The allocator looks at a chunk when it first needs it; until then nobody knows what is in use there.

@@ -1,13 +1,13 @@
-//! `kill -9` under load: eight connections write in pipelines, the server is killed without warning, and is started again.
+//! `kill -9` under load: sixteen connections write in pipelines, the server is killed without warning, and is started again.
 //!
 //! Each connection has keys of its own, so its history is a list of commands, a beginning of which was acknowledged. A
 //! server runs a connection's commands in their order and each is whole, so after the restart the connection's keys must be
 //! what *some* beginning of the list leaves, at least as long as the acknowledged one: commands whose replies never came
 //! count as maybe. All connections also raise one counter, which must lie between the acknowledged and the sent raises.
 //!
-//! A store goes through several rounds; between them it is killed once more while idle and verified by `check`. Half of the
-//! rounds run on a memory file system if there is one, half of those with emulated power durability.
-//! `BRISTLECONE_ROUNDS` sets their number, `BRISTLECONE_SEED` moves the seeds.
+//! A store goes through several rounds; between them it is killed once more while idle and verified by `check`. A third of the
+//! rounds run on a memory file system if there is one, half of those with emulated power durability; of the others, half on
+//! ordinary files with a journal. `BRISTLECONE_ROUNDS` sets their number, `BRISTLECONE_SEED` moves the seeds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const CONNECTIONS: u64 = 8;
+const CONNECTIONS: u64 = 16;
 const KEYS_PER_CONNECTION: u64 = 150;
 const COUNTER: &str = "counter";
 /// Nothing here takes this long unless something hangs.
@@ -381,9 +381,11 @@ fn every_acknowledged_write_survives_kill_9_round_after_round() {
     let rounds = number_from("BRISTLECONE_ROUNDS", 6);
     let seed = number_from("BRISTLECONE_SEED", 1);
     let ordinary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
+    let in_memory = if is_tmpfs("/dev/shm") { rounds / 3 } else { 0 };
+    let journaled = (rounds - in_memory) / 2;
     campaign(Path::new("/dev/shm"), &["process", "power"], in_memory, seed);
-    campaign(ordinary, &["process"], rounds - in_memory, seed);
+    campaign(ordinary, &["power"], journaled, seed);
+    campaign(ordinary, &["process"], rounds - in_memory - journaled, seed);
 }
 
 #[test]

@@ -124,7 +124,8 @@ fn a_store_on_a_read_only_file_system_is_salvaged_holes_and_all() {
 
 fn destroy_superblocks(store: &Path) {
     let file = fs::File::options().write(true).open(store.join("store.bristlecone")).unwrap();
-    for at in [0, 1024] {
+    // Behind the page that pairs it with its journal.
+    for at in [4096, 4096 + 1024] {
         file.write_all_at(&[0xA5; 256], at).unwrap();
     }
 }

@@ -234,10 +234,10 @@ fn serve_starts_with_a_readable_block() {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let block: Vec<String> = std::iter::from_fn(|| lines.next()?.ok()).take(11).collect();
+    let block: Vec<String> = std::iter::from_fn(|| lines.next()?.ok()).take(12).collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    for name in ["engine", "medium", "durability", "keys", "found", "listening   127.0.0.1:"] {
+    for name in ["engine", "medium", "durability", "keys", "found", "journal", "listening   127.0.0.1:"] {
         assert!(block.iter().any(|line| line.trim_start().starts_with(name)), "{name} in {block:?}");
     }
 }

@@ -86,6 +86,11 @@ pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> 
     total
 }
 
+/// What a crash inside an operation may leave.
+fn during<'a, S: Subject>(op: &S::Op, before: &'a Contents, after: &'a Contents) -> Expect<'a> {
+    if S::is_divisible(op) { Expect::mixture(before, after) } else { Expect::either(before, after) }
+}
+
 /// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant whose report must be violated.
 pub fn explore_mutant<S: Subject>(
     workload: &Workload<S>,
@@ -206,7 +211,7 @@ impl<'a, S: Subject> Run<'a, S> {
         S::apply_model(op, &mut self.contents);
         let after = self.contents.clone();
         let continuation = self.continuation(Some(op));
-        let (during, end) = (Expect::either(&before, &after), Expect::exactly(&after));
+        let (during, end) = (during::<S>(op, &before, &after), Expect::exactly(&after));
         if !events.is_empty() || before != after {
             let played = Played { phase, name, during, end, continuation: &continuation };
             self.replay(events, Some(&played));
@@ -227,7 +232,7 @@ impl<'a, S: Subject> Run<'a, S> {
         events = self.search.seen_by_model(events);
         let kept = rng.usize(..=events.len());
         let expect =
-            if kept == events.len() { Expect::exactly(&after) } else { Expect::either(&before, &after) };
+            if kept == events.len() { Expect::exactly(&after) } else { during::<S>(op, &before, &after) };
         events.truncate(kept);
         self.replay_quietly(&events);
         self.crash(&mut rng);

@@ -24,22 +24,29 @@ pub struct Expect<'a> {
     pub after: Option<&'a Contents>,
     /// The crash was inside `create`: recovery may say "never created".
     pub absent: bool,
+    /// Each key may be as before or as after the operation.
+    pub divisible: bool,
 }
 
 impl<'a> Expect<'a> {
     /// Exactly these contents.
     pub fn exactly(contents: &'a Contents) -> Self {
-        Self { before: None, after: Some(contents), absent: false }
+        Self { before: None, after: Some(contents), absent: false, divisible: false }
     }
 
     /// The operation in flight whole or absent.
     pub fn either(before: &'a Contents, after: &'a Contents) -> Self {
-        Self { before: Some(before), after: Some(after), absent: false }
+        Self { before: Some(before), after: Some(after), absent: false, divisible: false }
+    }
+
+    /// Each key as before or as after the operation in flight.
+    pub fn mixture(before: &'a Contents, after: &'a Contents) -> Self {
+        Self { divisible: true, ..Self::either(before, after) }
     }
 
     /// Empty, or never created.
     pub fn unborn(empty: &'a Contents) -> Self {
-        Self { before: None, after: Some(empty), absent: true }
+        Self { before: None, after: Some(empty), absent: true, divisible: false }
     }
 
     /// # Errors
@@ -47,6 +54,13 @@ impl<'a> Expect<'a> {
     pub fn check(&self, seen: &Contents) -> Result<(), String> {
         if [self.before, self.after].into_iter().flatten().any(|allowed| allowed == seen) {
             return Ok(());
+        }
+        if let (Some(before), Some(after), true) = (self.before, self.after, self.divisible) {
+            let mut keys = before.keys().chain(after.keys()).chain(seen.keys());
+            let allowed = |key| [before, after].iter().any(|contents| contents.get(key) == seen.get(key));
+            if keys.all(allowed) {
+                return Ok(());
+            }
         }
         let mut message = "wrong contents".to_owned();
         for (name, allowed) in [("the operation absent", self.before), ("the operation whole", self.after)] {

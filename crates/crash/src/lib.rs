@@ -14,6 +14,7 @@
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
 //! * [`report`]: what was explored and what was found.
+//! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
 //!
 //! Invariants of the room:
 //! * I1: everything is a function of workload, options and mutant; no clock, address or hash order takes part.
@@ -74,6 +75,7 @@
 pub mod explore;
 pub mod judge;
 pub mod line;
+pub mod machine;
 pub mod model;
 pub mod mutants;
 pub mod mutate;
@@ -85,6 +87,7 @@ pub mod tape;
 
 pub use explore::{Options, explore, explore_all, explore_mutant};
 pub use line::{Choices, Words};
+pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;
 pub use mutants::{Argued, MutationReport, Spot, canary, mutants, run_mutants};
 pub use mutate::{Kind, Mutant};

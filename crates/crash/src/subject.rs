@@ -39,6 +39,12 @@ pub trait Subject: Sized {
     /// Any error is a violation.
     fn apply(&mut self, op: &Self::Op) -> Result<(), String>;
 
+    /// True if a crash inside the operation may leave any of its keys as before and others as after.
+    fn is_divisible(op: &Self::Op) -> bool {
+        let _ = op;
+        false
+    }
+
     /// What `apply` does to an ordered map.
     fn apply_model(op: &Self::Op, model: &mut Contents);
 

@@ -9,7 +9,8 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, Visitor};
 use tree::{
-    Bitmap, Fixed, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, WriteAtomic,
+    Bitmap, Fixed, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, Write, WriteAtomic,
+    WriteOptions,
 };
 
 use crate::Error;
@@ -29,6 +30,21 @@ pub trait Contender<K = u64> {
     fn update(&mut self, keys: &[K], value: u64) -> Result<u64>;
     /// Number of keys removed.
     fn delete(&mut self, keys: &[K]) -> Result<u64>;
+    /// As `get`, so many keys a call. One by one, if the map has no other way.
+    fn get_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        let _ = group;
+        self.get(keys)
+    }
+    /// As `insert`, so many keys a call.
+    fn insert_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        let _ = group;
+        self.insert(keys)
+    }
+    /// As `delete`, so many keys a call.
+    fn delete_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        let _ = group;
+        self.delete(keys)
+    }
     /// Number of pairs met in scans of `length` from each key.
     fn scan(&mut self, keys: &[K], length: usize) -> Result<u64>;
     /// What is wrong, if the map has to hold just these ascending keys with the values of their insertion.
@@ -154,6 +170,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> OurTree<M, S, L, D> {
     fn words(&self) -> usize {
         self.tree.leaf_shape().payload_words
     }
+
+    /// How many of the writes met a key that was there, or was not.
+    fn write(&self, writes: &[Write<'_, S::Key, S::Value>], was_there: bool) -> Result<u64> {
+        let met = self.tree.write_many(writes, WriteOptions::default())?;
+        Ok(met.iter().filter(|met| **met == was_there).count() as u64)
+    }
 }
 
 fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64> {
@@ -193,6 +215,46 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline, K: Key<S>> Contender<K> fo
     fn delete(&mut self, keys: &[K]) -> Result<u64> {
         let mut session = self.tree.session()?;
         count(keys, |key| session.delete(key.key()))
+    }
+
+    // Only of plain keys, which are what is measured: of others they would be compiled for nothing.
+    fn get_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        if const { !S::PLAIN } {
+            return self.get(keys);
+        }
+        let mut sum = 0;
+        let mut refs: Vec<&S::Key> = Vec::with_capacity(group);
+        for keys in keys.chunks(group) {
+            refs.clear();
+            refs.extend(keys.iter().map(Key::key));
+            sum += self.tree.get_many(&refs)?.iter().flatten().count() as u64;
+        }
+        Ok(sum)
+    }
+
+    fn insert_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        if const { !S::PLAIN } {
+            return self.insert(keys);
+        }
+        let words = self.words();
+        let mut sum = 0;
+        for keys in keys.chunks(group) {
+            let values: Vec<K::Value> = keys.iter().map(|key| K::value(key.number(), words)).collect();
+            let puts = keys.iter().zip(&values).map(|(key, value)| Write::Put(key.key(), value.borrow()));
+            sum += self.write(&puts.collect::<Vec<_>>(), false)?;
+        }
+        Ok(sum)
+    }
+
+    fn delete_many(&mut self, keys: &[K], group: usize) -> Result<u64> {
+        if const { !S::PLAIN } {
+            return self.delete(keys);
+        }
+        let mut sum = 0;
+        for keys in keys.chunks(group) {
+            sum += self.write(&keys.iter().map(|key| Write::Delete(key.key())).collect::<Vec<_>>(), true)?;
+        }
+        Ok(sum)
     }
 
     fn scan(&mut self, keys: &[K], length: usize) -> Result<u64> {

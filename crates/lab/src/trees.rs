@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use pmem::{Durability, Native};
+use pmem::{Counter, Durability, Memory, Native, Observed, Observer};
 use tree::layout::Layout;
 use tree::roster::About;
 use tree::{Fixed, Slotted};
@@ -52,6 +53,8 @@ pub struct Row {
     pub ns: BTreeMap<&'static str, f64>,
     /// Bytes of its file.
     pub bytes: Option<u64>,
+    /// Fences of an insert, alone and in groups of [`GROUP`], counted on a tree of 400,000 keys; none of a volatile one.
+    pub fences: Option<[f64; 2]>,
 }
 
 /// The table.
@@ -84,7 +87,7 @@ pub struct Report {
 }
 
 /// Operations in the order of the table, with the floor that they are held against.
-pub const OPERATIONS: [(&str, bool); 7] = [
+pub const OPERATIONS: [(&str, bool); 10] = [
     ("load", true),
     ("search hit", false),
     ("search miss", false),
@@ -92,7 +95,17 @@ pub const OPERATIONS: [(&str, bool); 7] = [
     ("update", true),
     ("delete", true),
     ("scan 100", false),
+    ("get 64", false),
+    ("insert 64", true),
+    ("delete 64", true),
 ];
+
+/// Keys of a call of the last three.
+pub const GROUP: usize = 64;
+/// Keys of the trees on which fences are counted.
+const COUNTED_KEYS: u64 = 400_000;
+/// Inserts that are counted.
+const COUNTED_INSERTS: u64 = 100 * GROUP as u64;
 
 /// Runs it, telling `progress` what is going on.
 ///
@@ -142,20 +155,29 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
             let met = c.scan(scans, 100)?;
             times.entry("scan 100").or_default().push(start.elapsed().as_nanos() as f64 / scans.len() as f64);
             let greatest_scans = scans.len() as u64 * 100;
+            measure(c, times, "get 64", &hits, |c| c.get_many(&hits, GROUP), most)?;
+            measure(c, times, "insert 64", &fresh, |c| c.insert_many(&fresh, GROUP), operations)?;
+            measure(c, times, "delete 64", &fresh, |c| c.delete_many(&fresh, GROUP), operations)?;
             if met > greatest_scans || met < greatest_scans.min(options.keys) / 2 {
                 return Err(wrong(c.name(), format!("{met} pairs in {} scans of 100", scans.len())));
             }
         }
     }
-    let rows = contenders
-        .iter()
-        .zip(times)
-        .map(|(contender, times)| Row {
-            name: contender.name().into(),
+    let mut rows = Vec::new();
+    for (contender, times) in contenders.iter().zip(times) {
+        let name = contender.name();
+        let counted = options.engines.iter().find_map(|engine| {
+            let lines = options.node_lines.iter().find(|l| name == power(engine, **l))?;
+            Some((*engine, *lines))
+        });
+        progress(&format!("counting the fences of {name}"));
+        rows.push(Row {
+            name: name.into(),
             ns: times.into_iter().map(|(operation, ns)| (operation, median(ns))).collect(),
             bytes: contender.bytes(),
-        })
-        .collect();
+            fences: counted.map(|(engine, lines)| count_fences(options, engine, lines)).transpose()?,
+        });
+    }
     Ok(Report {
         keys: options.keys,
         operations,
@@ -170,6 +192,33 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         inner_bytes,
         rows,
     })
+}
+
+/// Name of an engine's tree at power durability.
+fn power(engine: &About, node_lines: u64) -> String {
+    format!("{} power {}", engine.name, node_lines * pmem::LINE)
+}
+
+/// Fences of an insert, alone and in groups.
+fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> Result<[f64; 2], Error> {
+    let counter = Arc::new(Counter::default());
+    let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
+    let capacity = (16 << 20) + COUNTED_KEYS * (64 + 16 * options.value_bytes);
+    let medium = Observed::new(Memory::new(capacity, 0), Arc::clone(&counter) as Arc<dyn Observer>);
+    let (name, durability) = (engine.name.into(), Durability::Power);
+    let making = Making { name, medium, node_lines, durability, payload_words };
+    let mut tree = if payload_words > 1 { of_fixed(engine, making)? } else { of_words(engine, making)? };
+    let mut keys = u64::range(options.seed, 0, COUNTED_KEYS + 2 * COUNTED_INSERTS);
+    fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
+    let (loaded, fresh) = keys.split_at(COUNTED_KEYS as usize);
+    let (alone, grouped) = fresh.split_at(COUNTED_INSERTS as usize);
+    tree.insert(loaded)?;
+    counter.take();
+    tree.insert(alone)?;
+    let alone = counter.take().fences_total();
+    tree.insert_many(grouped, GROUP)?;
+    let grouped = counter.take().fences_total();
+    Ok([alone, grouped].map(|fences| fences as f64 / COUNTED_INSERTS as f64))
 }
 
 fn measure(
@@ -254,6 +303,15 @@ impl std::fmt::Display for Report {
                 write!(f, "{cell:>20}")?;
             }
             writeln!(f)?;
+        }
+        for row in &self.rows {
+            if let Some([alone, grouped]) = row.fences {
+                writeln!(
+                    f,
+                    "{}: {alone:.2} fences an insert alone, {grouped:.3} in groups of {GROUP}",
+                    row.name
+                )?;
+            }
         }
         Ok(())
     }

@@ -366,6 +366,11 @@ impl Allocator {
         Ok(())
     }
 
+    /// Blocks that the running operation has named so far.
+    pub fn named(&self) -> usize {
+        self.pending.len()
+    }
+
     /// True if the running operation has named blocks whose bits are not flipped yet.
     #[inline]
     pub fn has_pending(&self) -> bool {

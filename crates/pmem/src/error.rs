@@ -138,7 +138,10 @@ pub enum Error {
         asked: String,
     },
     /// One change needs more log or intent room than there is.
-    #[error("one change of {records} words exceeds the {limit} of the log")]
+    #[error(
+        "one change of {records} words exceeds the {limit} of the log: store shorter values, or make the store with a larger \
+         journal (`--journal-bytes`) if it has one"
+    )]
     TooLarge {
         /// Words or blocks in the change.
         records: usize,

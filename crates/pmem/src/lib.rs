@@ -8,6 +8,8 @@
 //! * `counter`: what verbs cost, in total and by what they were for.
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: size-class chunks with durable bitmaps; an intent ring bounds what recovery has to ask.
+//! * [`durable`]: mapped memory or a journal, as a store is opened.
+//! * [`pending`]: what is stored and not durable yet, where a commit takes milliseconds: tickets, leaders, waiting readers.
 //! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with laps, commit marks and settling.
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
@@ -21,12 +23,14 @@
 
 pub mod alloc;
 mod counter;
+pub mod durable;
 pub mod error;
 pub mod journal;
 pub mod log;
 pub mod medium;
 pub mod native;
 pub mod observed;
+pub mod pending;
 pub mod pool;
 pub mod record;
 pub mod region;
@@ -34,9 +38,10 @@ pub mod simd;
 pub mod stripe;
 mod sync;
 
+pub use durable::Durable;
 pub use error::{Error, Result};
 pub use journal::Journal;
-pub use medium::{Fence, LINE, Line, Medium, WORD};
+pub use medium::{Fence, Group, LINE, Line, Medium, WORD};
 pub use native::{Durability, FenceOp, FlushOp, Native};
 pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};
 pub use pool::{Access, Pool};

@@ -56,6 +56,15 @@ pub enum Fence {
     Superblock,
 }
 
+/// How full the running group is, in lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Lines that it stored to so far.
+    pub lines: u64,
+    /// Most lines that it may store to.
+    pub lines_max: u64,
+}
+
 /// Durable memory. See the module's head for the verbs' meaning.
 ///
 /// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics
@@ -103,23 +112,27 @@ pub trait Medium: Send + Sync + 'static {
     /// `Io` if the system call fails.
     fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
-    /// Makes everything stored so far durable, where that goes by groups ([`crate::journal`]), and returns the group's number.
-    /// Elsewhere fences have done it already: nothing, and 0.
-    ///
-    /// # Errors
-    /// As [`crate::journal::Journal::commit`].
-    fn commit(&self) -> Result<u64> {
-        Ok(0)
+    /// The running group, where stores become durable by groups ([`crate::journal`]) and not by fences; else `None`.
+    fn group(&self) -> Option<Group> {
+        None
     }
 
-    /// Makes sure that a group may change so many lines more, before any of it is stored. Nothing where there are no groups.
+    /// Makes everything stored before it durable, where that goes by groups; elsewhere fences have done it already. `hold`
+    /// keeps whoever stores away while the group is closed; what it returns is dropped before the group is written, so that
+    /// the next one runs meanwhile. If it returns `None`, nothing is done.
     ///
     /// # Errors
-    /// As [`crate::journal::Journal::reserve`].
-    fn reserve(&self, lines: u64) -> Result<()> {
-        let _ = lines;
+    /// As [`crate::journal::Journal::commit_beside`].
+    fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let _ = hold;
         Ok(())
     }
+
+    /// Takes back what was stored and not made durable, where that goes by groups. See [`crate::journal::Journal::roll_back`].
+    fn roll_back(&self) {}
 
     /// A run of lines for vector loads, if this medium allows them (a medium that observes reads does not).
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;

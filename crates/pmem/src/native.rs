@@ -82,11 +82,18 @@ impl FlushOp {
     }
 }
 
+/// Where the lines are: what reading needs. Valid while the `Native` that it is of lives (N2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    base: NonNull<u8>,
+    /// A power of two.
+    reserved: u64,
+}
+
 /// Mapped memory. See the module's head.
 #[derive(Debug)]
 pub struct Native {
-    base: NonNull<u8>,
-    reserved: u64,
+    view: View,
     len: AtomicU64,
     max_bytes: u64,
     durability: Durability,
@@ -102,10 +109,10 @@ pub struct Native {
     path: PathBuf,
 }
 
-// SAFETY: the mapping is plain memory reached through atomics only; `base` never changes and `len` is atomic.
-unsafe impl Send for Native {}
+// SAFETY: the mapping is plain memory reached through atomics only, and `base` never changes.
+unsafe impl Send for View {}
 // SAFETY: as above: all shared access goes through `AtomicU64` words.
-unsafe impl Sync for Native {}
+unsafe impl Sync for View {}
 
 /// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
 const GUARD: u64 = 1 << 16;
@@ -188,7 +195,7 @@ impl Native {
         let inside = self.private && from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE);
         assert!(inside && from < to && to <= self.len(), "pages outside the image: {from:#x}..{to:#x}");
         // SAFETY: `from` lies inside the reserved range (N2).
-        let place = unsafe { self.base.as_ptr().add(from as usize) };
+        let place = unsafe { self.view.base.as_ptr().add(from as usize) };
         // SAFETY: `[from, to)` is our own private mapping of the file, which holds the same bytes (N4). A refusal is harmless:
         // the pages stay.
         unsafe { libc::madvise(place.cast(), (to - from) as usize, libc::MADV_DONTNEED) };
@@ -213,6 +220,11 @@ impl Native {
     /// The instruction that flushes.
     pub fn flush_op(&self) -> FlushOp {
         self.flush_op
+    }
+
+    /// What reading needs. Not to be used when this is dropped.
+    pub(crate) fn view(&self) -> View {
+        self.view
     }
 
     /// The promise this mapping keeps.
@@ -248,8 +260,7 @@ impl Native {
         }
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null range");
         Ok(Self {
-            base,
-            reserved,
+            view: View { base, reserved },
             len: AtomicU64::new(0),
             max_bytes,
             durability,
@@ -280,7 +291,7 @@ impl Native {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE, -1),
         };
         // SAFETY: `from < to <= reserved`, so the pointer stays inside the reserved range (N2).
-        let place = unsafe { self.base.as_ptr().add(from as usize) };
+        let place = unsafe { self.view.base.as_ptr().add(from as usize) };
         let bytes = (to - from) as usize;
         // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
         let mapped = unsafe {
@@ -302,38 +313,67 @@ impl Native {
             at.is_multiple_of(WORD) && at < self.len.load(Ordering::Relaxed),
             "store outside: {at:#x}"
         );
-        let offset = (at & (self.reserved - 1) & !(WORD - 1)) as usize;
+        let offset = (at & (self.view.reserved - 1) & !(WORD - 1)) as usize;
         // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
-        let word = unsafe { self.base.as_ptr().add(offset) };
+        let word = unsafe { self.view.base.as_ptr().add(offset) };
         // SAFETY: 8-byte aligned, mapped, and only ever accessed as atomics.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 }
 
-impl Drop for Native {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `reserve` with this length and no reference outlives self.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), (self.reserved + GUARD) as usize) };
-    }
-}
-
-impl Medium for Native {
+impl View {
     #[inline(always)]
-    fn line(&self, at: u64) -> &Line {
+    pub fn line(&self, at: u64) -> &Line {
         let offset = (at & (self.reserved - 1) & !(LINE - 1)) as usize;
-        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
+        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while its owner lives (N2).
         let line = unsafe { self.base.as_ptr().add(offset) };
         // SAFETY: 64-byte aligned (the base is page aligned), readable, and only ever accessed as atomics.
         unsafe { &*line.cast::<Line>() }
     }
 
     #[inline(always)]
-    fn word(&self, at: u64) -> u64 {
+    pub fn word(&self, at: u64) -> u64 {
         let offset = (at & (self.reserved - 1) & !(WORD - 1)) as usize;
-        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
+        // SAFETY: the masked offset lies inside the reserved range, which stays mapped while its owner lives (N2).
         let word = unsafe { self.base.as_ptr().add(offset) };
         // SAFETY: 8-byte aligned, readable, and only ever accessed as atomics.
         unsafe { AtomicU64::from_ptr(word.cast()) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn lines(&self, at: u64, count: usize) -> &[Line] {
+        debug_assert!(count as u64 * LINE <= GUARD);
+        let first = std::ptr::from_ref(self.line(at));
+        // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
+        unsafe { std::slice::from_raw_parts(first, count) }
+    }
+
+    #[inline(always)]
+    pub fn prefetch(&self, at: u64, bytes: u64) {
+        let first = std::ptr::from_ref(self.line(at));
+        let lines = (at % LINE + bytes).div_ceil(LINE) as usize;
+        for line in 0..lines {
+            prefetch(first.wrapping_add(line));
+        }
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `reserve` with this length and no reference outlives self.
+        unsafe { libc::munmap(self.view.base.as_ptr().cast(), (self.view.reserved + GUARD) as usize) };
+    }
+}
+
+impl Medium for Native {
+    #[inline(always)]
+    fn line(&self, at: u64) -> &Line {
+        self.view.line(at)
+    }
+
+    #[inline(always)]
+    fn word(&self, at: u64) -> u64 {
+        self.view.word(at)
     }
 
     #[inline(always)]
@@ -370,11 +410,7 @@ impl Medium for Native {
 
     #[inline(always)]
     fn prefetch(&self, at: u64, bytes: u64) {
-        let first = std::ptr::from_ref(self.line(at));
-        let lines = (at % LINE + bytes).div_ceil(LINE) as usize;
-        for line in 0..lines {
-            prefetch(first.wrapping_add(line));
-        }
+        self.view.prefetch(at, bytes);
     }
 
     #[inline(always)]
@@ -409,7 +445,7 @@ impl Medium for Native {
         let first = at & !(PAGE - 1);
         let end = (at + bytes).min(self.len());
         // SAFETY: `first` lies inside the reserved range (N2).
-        let place = unsafe { self.base.as_ptr().add(first as usize) };
+        let place = unsafe { self.view.base.as_ptr().add(first as usize) };
         // SAFETY: `[first, end)` is mapped (N1); msync changes no content.
         let failed = unsafe { libc::msync(place.cast(), (end - first) as usize, libc::MS_SYNC) } != 0;
         if failed {
@@ -420,10 +456,7 @@ impl Medium for Native {
 
     #[inline(always)]
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]> {
-        debug_assert!(count as u64 * LINE <= GUARD);
-        let first = std::ptr::from_ref(self.line(at));
-        // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
-        Some(unsafe { std::slice::from_raw_parts(first, count) })
+        Some(self.view.lines(at, count))
     }
 }
 

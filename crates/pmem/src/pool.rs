@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::Result;
-use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+use crate::medium::{Fence, Group, LINE, Line, Medium, WORD, lines_of};
 use crate::native::prefetch;
 
 /// How an index reaches a medium: directly, or through a pool.
@@ -308,12 +308,17 @@ impl<M: Medium> Medium for Pool<M> {
         self.medium.sync(at, bytes)
     }
 
-    fn commit(&self) -> Result<u64> {
-        self.medium.commit()
+    fn group(&self) -> Option<Group> {
+        self.medium.group()
     }
 
-    fn reserve(&self, lines: u64) -> Result<()> {
-        self.medium.reserve(lines)
+    fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
+        self.medium.commit_beside(hold)
+    }
+
+    /// The frames keep what they hold: an index over them must not be read after this.
+    fn roll_back(&self) {
+        self.medium.roll_back();
     }
 
     #[inline(always)]

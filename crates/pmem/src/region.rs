@@ -30,7 +30,7 @@ pub const FORMAT_VERSION: u64 = 2;
 /// Most cache lines of a node.
 const NODE_LINES_MAX: u64 = 64;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
 const COPIES: [u64; 2] = [0, 1024];
 const SUPER_WORDS: usize = 32;
 /// Offset of the word that holds the index's root.

@@ -139,7 +139,11 @@ impl Stripes {
     /// Writer: the node is about to change. Locking twice is the same as once.
     #[inline]
     pub fn lock(&self, node: u64, held: &mut Held) {
-        let index = self.index(node);
+        self.lock_stripe(self.index(node), held);
+    }
+
+    #[inline(always)]
+    fn lock_stripe(&self, index: usize, held: &mut Held) {
         if held.0.contains(&index) {
             return;
         }
@@ -147,6 +151,13 @@ impl Stripes {
         stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         held.0.push(index);
+    }
+
+    /// Writer: every node is about to change.
+    pub fn lock_all(&self, held: &mut Held) {
+        for index in 0..1 << (u64::BITS - self.shift) {
+            self.lock_stripe(index, held);
+        }
     }
 
     /// Writer: all changes are durable.

@@ -3,10 +3,14 @@
 //! A model is a test module under `cfg(loom)`; `cargo xtask test` runs it, with this door turned.
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+#[cfg(all(test, loom))]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicU64, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+#[cfg(not(all(test, loom)))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Waits a little. Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
 #[cfg(not(all(test, loom)))]

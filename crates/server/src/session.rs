@@ -1,7 +1,8 @@
 //! One connection: read what has arrived, run every command in it, write all answers at once.
 //!
 //! Invariants
-//! * I1: answers leave in the order of their commands, and only after their store calls returned.
+//! * I1: answers leave in the order of their commands, and only after what they tell of is durable: the commands of a pipeline
+//!   are made so together, with one commit before their answers are written.
 //! * I2: a client that does not read its answers is not read from: at most `FLUSH_BYTES` and one answer wait.
 //! * I3: buffers shrink back once they are empty: an idle connection holds little.
 //! * I4: once the server stops, the running command ends, its answer is written, and the connection closes.
@@ -10,13 +11,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::command;
-use crate::resp::{Protocol, Reply, RequestParser};
+use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
 use crate::shared::{Client, ClientEntry, Shared};
 
 /// Answers beyond this are written before the next command runs.
@@ -27,7 +28,7 @@ const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 4 << 20;
 /// Buffers above this are given back when empty.
 const KEPT_BYTES: usize = 64 << 10;
-/// Commands after which a long pipeline lets other connections have the worker.
+/// Commands that are taken together; then a long pipeline lets other connections have the worker.
 const COMMANDS_PER_TURN: usize = 256;
 /// What is still read, and for how long, from a client that was told why its connection closes: closing with unread
 /// bytes would reset the connection, and the client might never see the reason.
@@ -46,6 +47,8 @@ pub struct SessionState {
     pub command: &'static str,
     /// Close once the answers are written.
     pub close: bool,
+    /// A command that may have changed keys ran since the last commit.
+    pub wrote: bool,
     /// Commands run, not yet added to the server's count.
     pub commands: u64,
     /// Errors answered, not yet added.
@@ -75,6 +78,16 @@ enum Turn {
     },
 }
 
+/// Why no more commands were taken from the input.
+enum End {
+    /// Enough for a turn, or all that has arrived.
+    More,
+    /// What follows is no client's.
+    Foreign,
+    /// What follows is no command.
+    Wrong(ProtocolError),
+}
+
 /// Serves a connection until it closes or the server stops.
 pub async fn run(stream: TcpStream, entry: ClientEntry) {
     // Answers are written whole: there is nothing to wait for. If the socket refuses, answers are just later.
@@ -91,6 +104,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
             value: Vec::new(),
             command: "",
             close: false,
+            wrote: false,
             commands: 0,
             errors: 0,
             hits: 0,
@@ -139,31 +153,42 @@ impl Session {
     /// Runs every whole command that has arrived.
     async fn answer(&mut self) -> io::Result<Turn> {
         let mut turn = Turn::Read;
-        for count in 1.. {
-            match self.parser.next(&mut self.input) {
-                Ok(Some(arguments)) => {
-                    if is_foreign(&arguments[0]) {
-                        turn = Turn::Close { linger: false };
+        let mut commands: Vec<Vec<Bytes>> = Vec::new();
+        loop {
+            let end = self.parse(&mut commands);
+            command::prefetch(&self.shared, &commands);
+            let mut rest = &commands[..];
+            while !rest.is_empty() {
+                let done = command::run(&self.shared, &mut self.state, rest, &mut self.output);
+                rest = &rest[done..];
+                if self.state.close || *self.stopping.borrow() {
+                    turn = Turn::Close { linger: true };
+                    break;
+                }
+                if self.output.len() >= FLUSH_BYTES {
+                    self.flush().await?;
+                    if self.state.close {
                         break;
                     }
-                    command::run(&self.shared, &mut self.state, &arguments, &mut self.output);
                 }
-                Ok(None) => break,
-                Err(error) => {
+            }
+            let (is_full, is_done) = (commands.len() == COMMANDS_PER_TURN, rest.is_empty());
+            commands.clear();
+            if !is_done || !matches!(turn, Turn::Read) {
+                break;
+            }
+            match end {
+                End::More if is_full => tokio::task::yield_now().await,
+                End::More => break,
+                End::Foreign => {
+                    turn = Turn::Close { linger: false };
+                    break;
+                }
+                End::Wrong(error) => {
                     self.refuse(&format!("ERR Protocol error: {error}"));
                     turn = Turn::Close { linger: true };
                     break;
                 }
-            }
-            if self.state.close || *self.stopping.borrow() {
-                turn = Turn::Close { linger: true };
-                break;
-            }
-            if self.output.len() >= FLUSH_BYTES {
-                self.flush().await?;
-            }
-            if count % COMMANDS_PER_TURN == 0 {
-                tokio::task::yield_now().await;
             }
         }
         if matches!(turn, Turn::Read) && !self.hold() {
@@ -173,7 +198,20 @@ impl Session {
         command::flush_counts(&self.shared, &mut self.state);
         self.flush().await?;
         self.shrink();
-        Ok(turn)
+        Ok(if self.state.close { Turn::Close { linger: true } } else { turn })
+    }
+
+    /// Takes whole commands that have arrived, as many as a turn runs.
+    fn parse(&mut self, commands: &mut Vec<Vec<Bytes>>) -> End {
+        while commands.len() < COMMANDS_PER_TURN {
+            match self.parser.next(&mut self.input) {
+                Ok(Some(arguments)) if is_foreign(&arguments[0]) => return End::Foreign,
+                Ok(Some(arguments)) => commands.push(arguments),
+                Ok(None) => break,
+                Err(error) => return End::Wrong(error),
+            }
+        }
+        End::More
     }
 
     fn refuse(&mut self, text: &str) {
@@ -188,6 +226,14 @@ impl Session {
     }
 
     async fn flush(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.state.wrote)
+            && let Err(error) = command::commit(&self.shared)
+        {
+            // None of these answers is true, and a client cannot tell which of them one error would be for.
+            self.output.clear();
+            self.refuse(&format!("ERR {error}; the last commands of this connection may not be durable"));
+            self.state.close = true;
+        }
         if self.output.is_empty() {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bristlecone::Store;
+use bristlecone::{Store, WriteOptions};
 use tokio::sync::watch;
 
 use crate::Config;
@@ -83,7 +83,7 @@ pub struct Client {
 
 /// State shared by the connections of a server.
 pub struct Shared {
-    /// The store.
+    /// The store, written to without sync: sessions commit before they answer.
     pub store: Store,
     /// The settings.
     pub config: Config,
@@ -95,7 +95,7 @@ pub struct Shared {
     pub counters: Counters,
     /// SCAN's cursors.
     pub cursors: Mutex<CursorTable>,
-    /// True if a write takes milliseconds.
+    /// True if a commit takes milliseconds.
     pub slow_writes: bool,
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_client: AtomicU64,
@@ -107,12 +107,9 @@ impl Shared {
     /// State of a server that is about to start.
     #[must_use]
     pub fn new(store: Store, config: Config, address: SocketAddr) -> Self {
-        let slow_writes = config.slow_writes.unwrap_or_else(|| {
-            let stats = store.stats();
-            stats.medium.contains("file") && stats.durability != "process"
-        });
+        let slow_writes = config.slow_writes.unwrap_or_else(|| store.stats().journal.is_some());
         Self {
-            store,
+            store: store.with(WriteOptions { sync: false }),
             address,
             started: Instant::now(),
             counters: Counters::default(),

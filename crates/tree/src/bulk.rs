@@ -7,6 +7,7 @@ use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
+use crate::group::WriteOptions;
 use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::search::{Scalar, Target};
@@ -18,7 +19,7 @@ use crate::tree::{Tree, Writer};
 const BLOCKS_ABOVE: usize = 32;
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// Loads pairs in ascending order of distinct keys, all above every key in the tree. Leaves get `fill` (0.1 to 1.0) of
+    /// Loads pairs in ascending order of distinct keys, all above every key in the tree. The iterator must not use the tree. Leaves get `fill` (0.1 to 1.0) of
     /// their capacity, but of byte strings no more than one change may take blocks for: 96. Returns the number of keys loaded.
     ///
     /// # Errors
@@ -32,8 +33,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         S::Key: 'a,
         S::Value: 'a,
     {
-        let mut writer = self.lock_writer()?;
-        let writer = &mut *writer;
+        let mut writer = self.enter(0)?;
         let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
         // Each byte string takes a block, and the levels above some more.
         let batch = if S::PLAIN { full } else { full.min(INTENTS - BLOCKS_ABOVE) };
@@ -47,29 +47,45 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 None => self.is_above_all(key)?,
             };
             if !ascending {
-                self.append_leaf(writer, &mut entries, &mut keys)?;
+                self.append_leaf(&mut writer, &mut entries, &mut keys)?;
+                self.leave(writer, WriteOptions::default())?;
                 return Err(Error::Order { loaded });
             }
             if let Err(error) = S::check_value(value, self.leaf.payload_words) {
-                self.append_leaf(writer, &mut entries, &mut keys)?;
+                self.append_leaf(&mut writer, &mut entries, &mut keys)?;
+                self.leave(writer, WriteOptions::default())?;
                 return Err(error);
             }
             last = Some(key);
-            let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
-                .map_err(|error| self.give_up(writer, error))?;
+            let bytes = S::record_bytes(key, value);
+            let room = self.has_room(1, bytes);
+            if !matches!(room, Ok(true)) {
+                self.append_leaf(&mut writer, &mut entries, &mut keys)?;
+                self.leave(writer, WriteOptions::default())?;
+                room?;
+                writer = self.enter(bytes)?;
+                // Others may have written meanwhile.
+                if !self.is_above_all(key)? {
+                    return Err(Error::Order { loaded });
+                }
+            }
+            let side = &mut *writer;
+            let entry = S::make(&self.region, &mut side.allocator, &mut side.log, key, value)
+                .map_err(|error| self.give_up(side, error))?;
             entries.push(Placed::new(entry));
             keys.push(key);
             loaded += 1;
             if entries.len() == batch {
-                self.append_leaf(writer, &mut entries, &mut keys)?;
+                self.append_leaf(&mut writer, &mut entries, &mut keys)?;
             }
         }
-        self.append_leaf(writer, &mut entries, &mut keys)?;
+        self.append_leaf(&mut writer, &mut entries, &mut keys)?;
+        self.leave(writer, WriteOptions::default())?;
         Ok(loaded)
     }
 
     fn is_above_all(&self, key: &S::Key) -> Result<bool> {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
         let (mut greatest, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
         Ok(!cursor.next(&mut greatest, &mut value)?
@@ -85,6 +101,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if entries.is_empty() {
             return Ok(());
         }
+        keys.iter().for_each(|key| self.note_key(key));
         let prepared = self.prepare_append(writer, entries);
         self.change_prepared(writer, prepared)?;
         for key in keys.drain(..) {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
+use crate::group::KEYS_UNKNOWN;
 use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::tree::{Tree, Writer};
@@ -45,7 +46,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if !self.counting.load(Ordering::Acquire) {
             return Ok(false); // another thread finished the count while this one waited for the lock
         }
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor().unsettled();
         if let Some(to) = &writer.counted_to {
             cursor.seek(Bound::Excluded(to.clone()), false);
         }
@@ -53,6 +54,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         for _ in 0..keys {
             if !cursor.next_key(&mut key)? {
                 self.counting.store(false, Ordering::Release);
+                self.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
                 writer.counted_to = None;
                 return Ok(false);
             }

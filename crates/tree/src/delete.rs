@@ -4,6 +4,7 @@
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
+use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
@@ -19,10 +20,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let Some(index) = located.hit else { return Ok(false) };
         let count = L::Leaf::count(medium, shape, leaf);
         let old = shape.entry(medium, leaf, index);
-        for block in S::blocks_of(&old) {
-            pmem::record::give(&self.region, &mut writer.allocator, block)
-                .map_err(|error| self.give_up(writer, error))?;
-        }
+        self.give_entry(writer, &old)?;
         if count == 1 && leaf != self.root() {
             // T3: an empty leaf must not outlast this commit. A crash would keep it, and recovery finds the owner of a
             // leaf by its keys.
@@ -55,22 +53,35 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `Closed`, `Corrupt`: nothing has changed then.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
-        self.warm(key);
-        self.delete_locked(&mut *self.lock_writer()?, key)
+        self.delete_as(key, WriteOptions::default())
     }
 
-    /// Removes every key, from the greatest down, each as durably as [`Tree::delete`]; readers and other writers go on
-    /// meanwhile, so keys written while it runs may stay.
+    /// As [`Tree::delete`], durable as `how` says.
+    ///
+    /// # Errors
+    /// As [`Tree::delete`], and as [`Tree::commit`].
+    pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
+        self.warm(key);
+        let mut writer = self.enter(0)?;
+        self.note_key(key);
+        let was_there = self.delete_locked(&mut writer, key)?;
+        // If it was not: a delete of the running group may be why.
+        self.leave(writer, how)?;
+        Ok(was_there)
+    }
+
+    /// Removes every key, from the greatest down; readers and other writers go on meanwhile, so keys written while it runs may
+    /// stay. Durable when it returns; after a crash before that, some of the greatest are gone.
     ///
     /// # Errors
     /// As [`Tree::delete`]; keys removed until then stay removed.
     pub fn clear(&self) -> Result<()> {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
         let mut key = S::KeyBuf::default();
         while cursor.next_key(&mut key)? {
-            self.delete(S::borrow(&key))?;
+            self.delete_as(S::borrow(&key), WriteOptions { sync: false })?;
         }
-        Ok(())
+        self.commit()
     }
 }

@@ -5,10 +5,11 @@ use std::borrow::Borrow;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
+use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
-use crate::shape::{LEVELS_MAX, Link, Node, Tail};
+use crate::shape::{Entry, LEVELS_MAX, Link, Node, Tail};
 use crate::tree::{Tree, Writer};
 
 /// What an update decides.
@@ -110,20 +111,40 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<()> {
+        self.prepare_update(writer, 0, leaf, index, key, value)?;
+        self.change(writer, 1)
+    }
+
+    /// Writes edit number `number`: entry `index` of a leaf gets this value. On an error the operation is given up.
+    pub(crate) fn prepare_update(
+        &self,
+        writer: &mut Writer<S>,
+        number: usize,
+        leaf: Node,
+        index: usize,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<()> {
         let old = self.entry_at(0, leaf, index);
         let new = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))?;
-        for block in S::blocks_of(&old) {
-            pmem::record::give(&self.region, &mut writer.allocator, block)
-                .map_err(|error| self.give_up(writer, error))?;
-        }
-        let edit = &mut writer.edits[0];
+        self.give_entry(writer, &old)?;
+        let edit = writer.edit(number);
         edit.start(leaf, self.leaf.bytes());
         // Words of one inline value belong together.
         edit.independent = S::Tail::EMPTY;
         let place = |(number, word)| (self.leaf.entry_word_at(leaf, index, number), word);
         edit.switch.extend(S::replace(&old, &new).map(place));
-        self.change(writer, 1)
+        Ok(())
+    }
+
+    /// Gives back the records of an entry that goes with the running operation, or gives that up.
+    pub(crate) fn give_entry(&self, writer: &mut Writer<S>, old: &Entry<S::Tail>) -> Result<()> {
+        for block in S::blocks_of(old) {
+            pmem::record::give(&self.region, &mut writer.allocator, block)
+                .map_err(|error| self.give_up(writer, error))?;
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -137,27 +158,55 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed then. `Corrupt` if the path is damaged.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        self.warm(key);
-        self.put_locked(&mut *self.lock_writer()?, key, value)
+        self.put_as(key, value, WriteOptions::default())
     }
 
-    /// Reads and changes one key in one step: no other write comes between. `decide` must not use the tree.
+    /// As [`Tree::put`], durable as `how` says.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// As [`Tree::put`], and as [`Tree::commit`].
+    pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
+        self.warm(key);
+        let mut writer = self.enter(S::record_bytes(key, value))?;
+        self.note_key(key);
+        let replaced = self.put_locked(&mut writer, key, value)?;
+        self.leave(writer, how)?;
+        Ok(replaced)
+    }
+
+    /// Reads and changes one key in one step: no other write comes between. `decide` must not use the tree; it is called
+    /// again if room has to be made for what it decided.
+    ///
+    /// # Errors
+    /// As [`Tree::put_as`].
     pub fn update<W: Borrow<S::Value>>(
         &self,
         key: &S::Key,
-        decide: impl FnOnce(Option<&S::Value>) -> Decision<W>,
+        mut decide: impl FnMut(Option<&S::Value>) -> Decision<W>,
+        how: WriteOptions,
     ) -> Result<()> {
-        let mut writer = self.lock_writer()?;
         let mut value = S::ValueBuf::default();
-        let found = self.get(key, Some(&mut value))?;
-        match decide(found.then(|| S::borrow_value(&value))) {
-            Decision::Keep => {}
-            Decision::Put(new) => _ = self.put_locked(&mut writer, key, new.borrow())?,
-            Decision::Delete => _ = self.delete_locked(&mut writer, key)?,
+        let mut bytes = 0;
+        loop {
+            let mut writer = self.enter(bytes)?;
+            let found = self.look(key, Some(&mut value))?.found;
+            match decide(found.then(|| S::borrow_value(&value))) {
+                // What was decided on may be of the running group.
+                Decision::Keep => {}
+                Decision::Put(new) => {
+                    bytes = S::record_bytes(key, new.borrow());
+                    if !self.has_room(1, bytes)? {
+                        continue;
+                    }
+                    self.note_key(key);
+                    self.put_locked(&mut writer, key, new.borrow())?;
+                }
+                Decision::Delete => {
+                    self.note_key(key);
+                    self.delete_locked(&mut writer, key)?;
+                }
+            }
+            return self.leave(writer, how);
         }
-        Ok(())
     }
 }

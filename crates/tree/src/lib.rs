@@ -6,9 +6,9 @@
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
 //! * [`discipline`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
-//! * [`session`]: the writer's lock held over several changes.
+//! * [`session`]: the writer's lock held over several changes. [`group`]: one commit for the changes of many.
 //! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
-//!   does.
+//!   does. [`many`]: what it does with many keys at once.
 //!
 //! [`roster`] names the combinations that are engines.
 //!
@@ -24,9 +24,11 @@ pub mod check;
 pub mod count;
 pub mod delete;
 pub mod discipline;
+pub mod group;
 pub mod insert;
 pub mod layout;
 mod level;
+pub mod many;
 pub mod merge;
 pub mod recover;
 pub mod roster;
@@ -40,7 +42,9 @@ pub mod split;
 pub mod tree;
 
 pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
+pub use group::WriteOptions;
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
+pub use many::Write;
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;
 pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};

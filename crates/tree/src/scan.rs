@@ -28,6 +28,8 @@ pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
+    /// Gives out what is durable alone.
+    durable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,11 +69,19 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             },
             low: None,
             state: State::Seek,
+            durable: true,
         }
     }
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D> {
+    /// Does not wait for what is not durable yet: for those who hold the writer's lock, or only want keys to change.
+    #[must_use]
+    pub(crate) fn unsettled(mut self) -> Self {
+        self.durable = false;
+        self
+    }
+
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.from = from;
@@ -252,6 +262,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     ) -> Result<bool> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
+        // Asked before anything is read.
+        let pending =
+            tree.pending.as_ref().filter(|_| self.durable).map(|pending| (pending, pending.has_failed()));
+        tree.readable(pending.is_some_and(|(_, failed)| failed))?;
         let link = Link::read(medium, leaf).filter(|link| link.level == 0);
         let order = L::Leaf::order::<_, S>(medium, shape, leaf);
         let page = &mut self.page;
@@ -270,6 +284,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         }
         if link.is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
+        }
+        if let Some((pending, false)) = pending
+            && let Some(ticket) = pending.wait_for_node(leaf.0)
+            && tree.settle(pending, ticket).is_err()
+        {
+            return Ok(false); // it was taken back
         }
         if self.descending {
             page.entries[..page.count].reverse();

@@ -64,6 +64,12 @@ pub trait Schema: Send + Sync + 'static {
     fn borrow(key: &Self::KeyBuf) -> &Self::Key;
     /// Borrows a value that was handed out.
     fn borrow_value(value: &Self::ValueBuf) -> &Self::Value;
+    /// A hash of a key.
+    fn hash(key: &Self::Key) -> u64;
+    /// Bytes of the records that an entry of this key and value has.
+    fn record_bytes(_key: &Self::Key, _value: &Self::Value) -> u64 {
+        0
+    }
     /// Prepares a key.
     fn probe(key: &Self::Key) -> Self::Probe<'_>;
     /// Compares two keys in memory.
@@ -121,6 +127,9 @@ macro_rules! plain_keys {
 
         fn borrow(key: &u64) -> &u64 {
             key
+        }
+        fn hash(key: &u64) -> u64 {
+            *key
         }
         #[inline(always)]
         fn probe(key: &u64) -> u64 {
@@ -320,6 +329,12 @@ macro_rules! byte_strings {
         }
         fn borrow_value(value: &Vec<u8>) -> &[u8] {
             value
+        }
+        fn hash(key: &[u8]) -> u64 {
+            crc32c::crc32c(key).into()
+        }
+        fn record_bytes(key: &[u8], value: &[u8]) -> u64 {
+            (key.len() + value.len()) as u64
         }
         fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Vec<u8>) -> bool {
             bytes::read_key(medium, key[$pointer], out)

@@ -4,6 +4,7 @@
 //! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf; if its looks fail
 //! again and again, the writer gives way to it (see [`pmem::stripe`]).
 
+use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
@@ -162,6 +163,13 @@ pub struct Seen {
     pub version: Version,
 }
 
+/// What a look for a key found, and in which leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    pub found: bool,
+    pub leaf: Node,
+}
+
 /// Which leaf a descent is for.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<P> {
@@ -257,7 +265,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     #[inline(always)]
-    fn get_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+    fn look_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<Looked> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let probe = S::probe(key);
         let mut value = value;
@@ -266,7 +274,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
             let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, seen.leaf, probe) else {
                 if self.stripes.check(seen.version) {
-                    return Ok(false);
+                    return Ok(Looked { found: false, leaf: seen.leaf });
                 }
                 tries.fail();
                 continue;
@@ -275,7 +283,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let sound = value.as_deref_mut().is_none_or(|value| S::read_value(medium, &entry, value));
             if self.stripes.check(seen.version) {
                 return if sound {
-                    Ok(true)
+                    Ok(Looked { found: true, leaf: seen.leaf })
                 } else {
                     Err(Error::Corrupt { what: "record", at: entry.payload })
                 };
@@ -290,6 +298,36 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// `Corrupt` if the path or the record is damaged.
     #[inline]
     pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        dispatch!(self, V => self.get_with::<V>(key, value))
+        match &self.pending {
+            None => Ok(self.look(key, value)?.found),
+            Some(pending) => self.get_durable(pending, key, value),
+        }
+    }
+
+    /// Looks for a key, durable or not.
+    #[inline(always)]
+    pub(crate) fn look(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<Looked> {
+        dispatch!(self, V => self.look_with::<V>(key, value))
+    }
+
+    /// A get where durability goes by groups: answers when what it read is durable.
+    fn get_durable(
+        &self,
+        pending: &Pending,
+        key: &S::Key,
+        mut value: Option<&mut S::ValueBuf>,
+    ) -> Result<bool> {
+        loop {
+            let failed = pending.has_failed();
+            self.readable(failed)?;
+            let looked = self.look(key, value.as_deref_mut())?;
+            if failed || pending.wait_for_node(looked.leaf.0).is_none() {
+                return Ok(looked.found);
+            }
+            match pending.wait_for_key(S::hash(key)) {
+                Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
+                _ => return Ok(looked.found),
+            }
+        }
     }
 }

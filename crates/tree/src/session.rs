@@ -2,7 +2,7 @@
 //!
 //! Taking and giving back a lock drains the processor's store buffer, so the last fence of one change cannot hide under the
 //! search of the next. Whoever has many changes to make holds the lock over them; each change is still durable by itself
-//! when its call returns.
+//! when its call returns. Where durability goes by groups the lock is not held between changes: a commit needs it.
 
 use std::sync::MutexGuard;
 
@@ -16,7 +16,7 @@ use crate::tree::{Tree, Writer};
 /// The writer's lock. Other writers wait until it is dropped; readers do not.
 pub struct Session<'a, M: Medium, S: Schema, L, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
-    writer: MutexGuard<'a, Writer<S>>,
+    writer: Option<MutexGuard<'a, Writer<S>>>,
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
@@ -25,7 +25,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `Closed`.
     pub fn session(&self) -> Result<Session<'_, M, S, L, D>> {
-        Ok(Session { tree: self, writer: self.lock_writer()? })
+        let writer = self.lock_writer()?;
+        Ok(Session { tree: self, writer: self.pending.is_none().then_some(writer) })
     }
 }
 
@@ -36,8 +37,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
     /// As [`Tree::put`].
     #[inline]
     pub fn put(&mut self, key: &S::Key, value: &S::Value) -> Result<bool> {
+        let Some(writer) = &mut self.writer else { return self.tree.put(key, value) };
         self.tree.writable()?;
-        self.tree.put_locked(&mut self.writer, key, value)
+        self.tree.put_locked(writer, key, value)
     }
 
     /// As [`Tree::delete`].
@@ -46,7 +48,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
     /// As [`Tree::delete`].
     #[inline]
     pub fn delete(&mut self, key: &S::Key) -> Result<bool> {
+        let Some(writer) = &mut self.writer else { return self.tree.delete(key) };
         self.tree.writable()?;
-        self.tree.delete_locked(&mut self.writer, key)
+        self.tree.delete_locked(writer, key)
     }
 }

@@ -38,7 +38,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         probe: S::Probe<'_>,
         entry: Entry<S::Tail>,
     ) -> Result<()> {
-        let prepared = self.prepare_split(writer, leaf, probe, Some(entry));
+        let prepared = self.prepare_split(writer, 0, leaf, probe, Some(entry));
         self.change_prepared(writer, prepared)
     }
 
@@ -55,7 +55,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let steps = writer.path.steps();
             let above = steps.iter().rev().take_while(|(node, _)| is_full(1, *node)).count();
             let prepared = if above == 0 {
-                self.prepare_split(writer, leaf, probe, None)
+                self.prepare_split(writer, 0, leaf, probe, None)
             } else {
                 let topmost = steps.len() - above + 1;
                 let appending = steps.iter().all(|(node, rank)| *rank == self.count_at(1, *node));
@@ -73,12 +73,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     #[inline(never)]
     pub(crate) fn change_prepared(&self, writer: &mut Writer<S>, prepared: Result<Prepared>) -> Result<()> {
         let (edits, root) = prepared.map_err(|error| self.give_up(writer, error))?;
-        self.change_and(writer, edits, || root.into_iter().for_each(|root| self.set_root(root)))
+        self.change_and(writer, edits, false, || root.into_iter().for_each(|root| self.set_root(root)))
     }
 
-    fn prepare_split(
+    /// Edits from number `first` on: a full leaf on the way of `writer.path` is divided, with `entry` joining.
+    pub(crate) fn prepare_split(
         &self,
         writer: &mut Writer<S>,
+        first: usize,
         leaf: Node,
         probe: S::Probe<'_>,
         entry: Option<Entry<S::Tail>>,
@@ -93,16 +95,16 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let middle = if appending { entries.len() - 1 } else { entries.len() / 2 };
         let (left, right) = entries.split_at(middle);
         let sibling = self.take_node(writer, 0)?;
-        let (last, first) = (&left[left.len() - 1].entry, &right[0].entry);
-        let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, last, first)?;
-        self.compose_new(writer, 0, sibling, right, link);
+        let (below, above) = (&left[left.len() - 1].entry, &right[0].entry);
+        let key = S::separate(&self.region, &mut writer.allocator, &mut writer.log, below, above)?;
+        self.compose_new(writer, first, sibling, right, link);
         let to_sibling = Link { node: sibling, level: 0 };
         let (edits, copy) = if D::COPIES_LEAVES {
-            let (edits, copy) = self.copy_leaf(writer, 1, leaf, left, to_sibling)?;
+            let (edits, copy) = self.copy_leaf(writer, first + 1, leaf, left, to_sibling)?;
             (edits, Some(copy))
         } else {
-            self.compose(leaf, left, to_sibling, writer.edit(1));
-            (2, None)
+            self.compose(leaf, left, to_sibling, writer.edit(first + 1));
+            (first + 2, None)
         };
         self.raise(writer, edits, Rising { key, left: copy, right: sibling, appending })
     }

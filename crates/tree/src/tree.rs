@@ -7,15 +7,17 @@
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
+use pmem::pending::Pending;
 use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
 use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
 
 use crate::discipline::{Change, Discipline};
+use crate::group::KEYS_UNKNOWN;
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
 use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape, Tail};
@@ -68,11 +70,13 @@ pub(crate) enum Wide {
 }
 
 /// Takes writes.
-const OPEN: u8 = 0;
+pub(crate) const OPEN: u8 = 0;
 /// Was closed cleanly.
 const CLOSED: u8 = 1;
 /// A sync failed: the file system may have given up what it was told to keep.
-const FAILED: u8 = 2;
+pub(crate) const FAILED: u8 = 2;
+/// Is being closed: no more writes, and those before are committed.
+pub(crate) const CLOSING: u8 = 3;
 
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
@@ -87,9 +91,13 @@ pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// [`OPEN`], [`CLOSED`] or [`FAILED`].
-    state: AtomicU8,
-    writer: Mutex<Writer<S>>,
+    /// [`OPEN`], [`CLOSING`], [`CLOSED`] or [`FAILED`].
+    pub(crate) state: AtomicU8,
+    pub(crate) writer: Mutex<Writer<S>>,
+    /// What is not durable yet, where that goes by groups.
+    pub(crate) pending: Option<Box<Pending>>,
+    /// Keys when the newest durable group ended, or [`KEYS_UNKNOWN`].
+    pub(crate) durable_keys: AtomicU64,
     parts: PhantomData<fn() -> (L, D)>,
 }
 
@@ -99,7 +107,7 @@ pub struct Writer<S: Schema> {
     pub(crate) allocator: Allocator,
     pub(crate) edits: Vec<Edit>,
     pub(crate) path: Trail,
-    held: Held,
+    pub(crate) held: Held,
     /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
     pub(crate) counted_to: Option<S::KeyBuf>,
 }
@@ -219,6 +227,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             root: AtomicU64::new(region.root()?),
             durability,
             state: AtomicU8::new(OPEN),
+            pending: region.medium().group().map(|_| Box::default()),
+            durable_keys: AtomicU64::new(keys),
             writer: Mutex::new(Writer {
                 log,
                 allocator,
@@ -237,7 +247,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             tree.make_root()?;
         } else if found == Found::InUse {
             tree.counting.store(true, Ordering::Release);
+            tree.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
         }
+        // Nobody else has the tree yet.
+        tree.region.medium().commit_beside(|| Some(()))?;
         Ok(tree)
     }
 
@@ -273,13 +286,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn warm(&self, key: &S::Key) {
         if D::DURABLE && self.durability != Durability::Process {
             // Whatever this answers is asked again under the lock.
-            let _ = self.get(key, None);
+            let _ = self.look(key, None);
         }
     }
 
     /// The writer's side, unless the tree was closed.
     pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<S>>> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer_side();
         self.writable()?;
         Ok(writer)
     }
@@ -289,7 +302,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn writable(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             OPEN => Ok(()),
-            CLOSED => Err(Error::Closed),
+            CLOSED | CLOSING => Err(Error::Closed),
             _ => Err(Error::Failed),
         }
     }
@@ -320,7 +333,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// operation is given up.
     #[inline(always)]
     pub(crate) fn change(&self, writer: &mut Writer<S>, edits: usize) -> Result<()> {
-        self.change_and(writer, edits, || {})
+        self.change_and(writer, edits, false, || {})
+    }
+
+    /// As [`Tree::change`] of edits that have nothing to do with each other: each is crash-atomic by itself.
+    #[inline(always)]
+    pub(crate) fn change_apart(&self, writer: &mut Writer<S>, edits: usize) -> Result<()> {
+        self.change_and(writer, edits, true, || {})
     }
 
     /// As [`Tree::change`]; `visible` runs when everything is durable and before readers may look.
@@ -329,18 +348,25 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         &self,
         writer: &mut Writer<S>,
         edits: usize,
+        apart: bool,
         visible: impl FnOnce(),
     ) -> Result<()> {
         let edits = &writer.edits[..edits];
-        self.stripes.give_way();
+        if self.pending.is_none() {
+            self.stripes.give_way(); // else before the lock was taken
+        }
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);
+        }
+        if let Some(pending) = &self.pending {
+            edits.iter().for_each(|edit| pending.note_node(edit.node.0));
         }
         let outcome = D::commit(Change {
             region: &self.region,
             log: &mut writer.log,
             allocator: &mut writer.allocator,
             edits,
+            apart,
         });
         match outcome {
             Ok(()) => {
@@ -364,8 +390,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `Io` if the system call fails. Later writes are refused then: the system may have given up pages that it could not
-    /// write, and would call a second sync a success.
+    /// write, and would call a second sync a success. Where durability goes by groups, as [`Tree::commit`].
     pub fn sync(&self) -> Result<()> {
+        if self.pending.is_some() {
+            return self.commit();
+        }
         let outcome = self.region.medium().sync(0, self.region.medium().len());
         if outcome.is_err() {
             self.state.store(FAILED, Ordering::Release);
@@ -385,8 +414,17 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             other => other?,
         };
         writer.log.settle(self.region.medium());
+        if let Some(pending) = &self.pending {
+            self.state.store(CLOSING, Ordering::Release);
+            let ticket = pending.ticket();
+            drop(writer);
+            self.settle(pending, ticket)?;
+            writer = self.writer_side();
+        }
         // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
         self.state.store(FAILED, Ordering::Release);
+        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
+        drop(writer);
         self.region.mark_clean(self.keys.load(Ordering::Acquire))?;
         self.state.store(CLOSED, Ordering::Release);
         Ok(())
@@ -399,7 +437,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
     }
 
-    /// Number of keys, and whether they are still being counted.
+    /// Number of keys, durable or not, and whether they are still being counted.
     pub fn len(&self) -> (u64, bool) {
         let pending = self.counting.load(Ordering::Acquire);
         (self.keys.load(Ordering::Acquire), pending)
@@ -432,7 +470,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// Bytes in allocated blocks of the chunks looked at since open, and the number of chunks not looked at.
     pub fn live_bytes(&self) -> (u64, u64) {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer_side();
         writer.allocator.live_bytes(&self.region)
     }
 }

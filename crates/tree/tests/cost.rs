@@ -13,7 +13,7 @@ use std::sync::Arc;
 use pmem::observed::Counts;
 use pmem::{Counter, Durability, Fence, Geometry, Memory, Observed};
 use tree::shape::Shape;
-use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, Write, WriteAtomic, WriteOptions};
 
 type WbTree<S> = Tree<Observed, S, (Slotted, Slotted), WriteAtomic>;
 
@@ -93,6 +93,38 @@ fn a_node_of_eight_lines_holds_29_words_and_an_insert_into_it_flushes_4_lines() 
     for m in 0..29 {
         assert_eq!(cost(&counter, || _ = tree.put(&scattered(m), &m).unwrap()).flushes, 4, "m {m}");
     }
+}
+
+#[test]
+fn a_wave_of_writes_to_different_leaves_passes_the_fences_of_one() {
+    // Leaves of 14 keys, 1,000 apart.
+    let keys: Vec<u64> = (0..64 * 14).map(|n| n * 1000).collect();
+    let [(tree, counter), (alone, counter_alone)] = [0, 1].map(|_| {
+        let (tree, counter) = counted::<Words>(8);
+        tree.bulk_load(keys.iter().map(|key| (key, key)), 0.5).unwrap();
+        // Settles the log, by which the last leaf was linked to this one.
+        tree.put(&(62 * 14_000 + 2), &1).unwrap();
+        (tree, counter)
+    });
+    let write = |writes: Vec<Write<'_, u64, u64>>, was_there: bool| {
+        let seen = tree.write_many(&writes, WriteOptions::default()).unwrap();
+        assert_eq!(seen, vec![was_there; writes.len()]);
+    };
+    let leaf = |n: u64| n * 14_000;
+    let fresh: Vec<u64> = (0..64).map(|n| leaf(n) + 1).collect();
+    let singly = cost(&counter_alone, || fresh.iter().for_each(|key| _ = alone.put(key, key).unwrap()));
+    assert_eq!(singly.fences_total(), 64 * 3);
+    let seen = cost(&counter, || write(fresh.iter().map(|key| Write::Put(key, key)).collect(), false));
+    assert_eq!((seen.words, seen.flushes, seen.fences), (singly.words, singly.flushes, three()));
+    let seen = cost(&counter, || write(fresh.iter().map(|key| Write::Put(key, &7)).collect(), true));
+    assert_eq!((seen.words, seen.flushes, seen.fences), (64, 64, fences(&[(Fence::Commit, 1)])));
+    let seen = cost(&counter, || write(fresh.iter().map(Write::Delete).collect(), true));
+    assert_eq!(seen.fences, three());
+    // Keys of one leaf cannot go together.
+    let neighbours: Vec<u64> = (3..8).map(|n| leaf(5) + n).collect();
+    let seen = cost(&counter, || write(neighbours.iter().map(|key| Write::Put(key, key)).collect(), false));
+    assert_eq!(seen.fences_total(), 5 * 3);
+    assert!(tree.check().problems.is_empty());
 }
 
 #[test]

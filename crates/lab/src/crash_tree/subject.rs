@@ -17,7 +17,7 @@ use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::{Layout, Layouts};
 use tree::shape::Tail;
-use tree::{Schema, Tree, TreeOptions};
+use tree::{Schema, Tree, TreeOptions, Write, WriteOptions};
 
 /// Keys or values from small numbers.
 pub trait Numbered: Clone + PartialEq {
@@ -104,6 +104,8 @@ pub enum Act {
     Delete,
     /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, from `key` on, as one leaf.
     Bulk(u16),
+    /// Writes of so many keys at once, [`MANY_STEP`] apart from `key` on: two puts, a delete, and so on.
+    Many(u16),
     /// A put that the region is too small for.
     Refused(u32),
     /// Close and open again.
@@ -114,6 +116,9 @@ pub enum Act {
 
 /// Distance between the key numbers of a bulk load.
 pub const BULK_STEP: u32 = 100;
+
+/// Distance between the key numbers of [`Act::Many`]: with leaves of three bulk-loaded keys, a leaf.
+pub const MANY_STEP: u32 = 3 * BULK_STEP;
 
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -236,6 +241,12 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
     (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
 }
 
+/// Keys of [`Act::Many`], with what is put under them; `None` deletes.
+fn many(op: &Op, count: u16) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
+    let first = op.key;
+    (0..u32::from(count)).map(move |i| (first + i * MANY_STEP, (i % 3 < 2).then_some(0x2A0 + i)))
+}
+
 impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     type Op = Op;
     type Config = Sizes;
@@ -274,16 +285,28 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Put(value) => tree.put(key, S::borrow_value(&S::value(value))).map(drop),
             Act::Update(value) => {
                 let value = S::value(value);
-                tree.update(key, |old| match old {
+                let decide = |old: Option<&S::Value>| match old {
                     None => Decision::Keep,
                     Some(_) => Decision::Put(S::borrow_value(&value)),
-                })
+                };
+                tree.update(key, decide, WriteOptions::default())
             }
             Act::Delete => tree.delete(key).map(drop),
             Act::Bulk(count) => {
                 let pairs: Vec<_> = bulk_keys(op, count).map(|n| (S::key(n), S::value(n % 64))).collect();
                 let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
                 tree.bulk_load(pairs, 1.0).map(drop)
+            }
+            Act::Many(count) => {
+                let pairs: Vec<_> = many(op, count).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+                let writes: Vec<Write<'_, S::Key, S::Value>> = pairs
+                    .iter()
+                    .map(|(key, value)| match value {
+                        Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
+                        None => Write::Delete(S::borrow(key)),
+                    })
+                    .collect();
+                tree.write_many(&writes, WriteOptions::default()).map(drop)
             }
             Act::Refused(value) => match tree.put(key, S::borrow_value(&S::value(value))) {
                 Err(Error::Full { .. }) => Ok(()),
@@ -309,8 +332,21 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Bulk(count) => {
                 model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
+            Act::Many(count) => {
+                for (key, value) in many(op, count) {
+                    let key = S::key(key).bytes();
+                    match value {
+                        Some(value) => _ = model.insert(key, bytes(value)),
+                        None => _ = model.remove(&key),
+                    }
+                }
+            }
             Act::Refused(_) | Act::Reopen | Act::Kill => {}
         }
+    }
+
+    fn is_divisible(op: &Op) -> bool {
+        matches!(op.act, Act::Many(_))
     }
 
     fn verify(&self) -> Result<Contents, String> {

@@ -172,6 +172,9 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     run("pairs before underflow", steps, some(maker.from_low()));
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
     run("bulk loads", broad, vec![maker.bulk_loads()]);
+    if const { D::SHARES_FENCES } {
+        run("waves", broad, vec![maker.waves()]);
+    }
     if lines <= 3 {
         run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
@@ -302,6 +305,9 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
         run("reused chunk", Depth::Steps, least.reused_chunk());
         run("emptied chunk", Depth::Steps, least.emptied_chunk());
         run("refused", Depth::Steps, least.refused());
+    }
+    if const { D::SHARES_FENCES } {
+        run("waves", Depth::Steps, least.waves());
     }
     run("levelling", Depth::Steps, least.levelling(true));
     if !S::PLAIN {

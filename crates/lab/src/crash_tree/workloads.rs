@@ -183,12 +183,13 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(self.sizes, Vec::new(), ops)
     }
 
-    /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks.
+    /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks. Several such
+    /// chunks are there, so that one is left when leaves that are copied have taken theirs.
     pub fn long_bitmap(&self) -> Work<S, L, D> {
         let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
         let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
         let put = |key, length| self.op(Act::Put(bytes(length)), key);
-        let prepare = (1..10).map(|key| put(key, 4000)).chain(self.deletes(1..9)).collect();
+        let prepare = (1..30).map(|key| put(key, 4000)).chain(self.deletes(1..29)).collect();
         whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
     }
 
@@ -226,6 +227,17 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         let each = self.entries.min(6);
         let ops = self.bulk(self.entries.min(8) + 2, each);
         whole(self.sizes, Vec::new(), ops)
+    }
+
+    /// Many keys at once, in leaves of three: inserts and a delete of nothing; updates and deletes; two of a leaf, which cannot
+    /// go together; leaves that get full and are split behind the wave.
+    pub fn waves(&self) -> Work<S, L, D> {
+        let many = |count, key| self.op(Act::Many(count), key);
+        let mut ops = vec![many(3, BULK_STEP + 1), many(4, BULK_STEP), many(3, BULK_STEP * 2)];
+        ops.extend((2..6).map(|i| many(3, BULK_STEP + i)));
+        ops.push(self.op(Act::Kill, BULK_STEP));
+        ops.push(many(3, BULK_STEP * 3));
+        whole(self.sizes, self.bulk(4, 3.min(self.entries)), ops)
     }
 
     /// A leaf so full that its slot array crosses into the next line (in nodes of 16 lines).

@@ -17,10 +17,16 @@
 //!   earlier lap left in a half is never taken for a group.
 //! * H3: the data file's page is written last when a pair is made: with it there is a whole journal.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
 use crate::error::{Error, Result};
 use crate::journal::group::{SECTOR, put, word};
 use crate::journal::storage::Files;
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
+use crate::native::io;
+use crate::region;
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 1;
@@ -208,6 +214,17 @@ fn sealed(magic: u64, words: &[u64]) -> [u8; SECTOR as usize] {
 /// True if the sector has this magic and the checksum in its last of `words` words is right.
 fn is_sealed(bytes: &[u8], magic: u64, words: usize) -> bool {
     word(bytes, 0) == magic && word(bytes, words - 1) == check_of(bytes, words - 1)
+}
+
+/// True if this is the data file of a pair, whole or damaged: it says so itself, or has a journal beside it and is no region.
+///
+/// # Errors
+/// `Io` if it cannot be read.
+pub fn is_journaled(data: &File, path: &Path, journal_path: &Path) -> Result<bool> {
+    let mut first = [0; 8];
+    let count = data.read_at(&mut first, 0).map_err(|source| io("cannot read", path, source))?;
+    let magic = u64::from_le_bytes(first);
+    Ok(count == 8 && magic == DATA_MAGIC || magic != region::MAGIC && journal_path.exists())
 }
 
 fn check_of(bytes: &[u8], words: usize) -> u64 {

@@ -66,6 +66,14 @@ impl Lap {
         Ok(found)
     }
 
+    /// The lines of all groups, oldest group first.
+    pub fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.groups.iter().flat_map(|(from, group)| {
+            let bytes = &self.half[*from..];
+            group.entries(bytes).map(move |(at, from)| (at, &bytes[from..from + LINE as usize]))
+        })
+    }
+
     /// The newest whole group: its offset in the half, and its bytes.
     pub fn newest(&self) -> Option<(u64, &[u8])> {
         let (from, group) = self.groups.last()?;
@@ -91,10 +99,7 @@ pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>
     let mut homed = Homed::default();
     for lap in laps {
         homed.groups += lap.groups.len() as u64;
-        for (from, group) in &lap.groups {
-            let bytes = &lap.half[*from..];
-            lines.extend(group.entries(bytes).map(|(at, from)| (at, &bytes[from..from + LINE as usize])));
-        }
+        lines.extend(lap.lines());
     }
     // Stable, so that of each line the newest stands last; that one is kept.
     lines.sort_by_key(|(at, _)| *at);

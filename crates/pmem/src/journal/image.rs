@@ -1,11 +1,13 @@
 //! The private image: what readers load from and the writer stores to, and what of it is not in the data file yet.
 //!
 //! Invariants:
-//! * M1: a line is *noted*, with what it held, before the first store to it since the last commit. The bit that says so is set
-//!   under the lock of the running group and cleared only when the group is acknowledged or rolled back.
+//! * M1: a line is *noted*, with what it held, before the first store to it since the last group was closed. The bit that says
+//!   so is set under the lock of the running group and cleared only when the group is closed or rolled back. What a closed
+//!   group noted is kept until it is acknowledged, so that both can be rolled back, the younger first.
 //! * M2: a page knows the newest lap that holds one of its lines. It is given up only under the lock, while no line of it is
-//!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first.
-//! * M3: stores, commits and roll-backs come from one writer at a time (the index's own lock), as in every medium. A commit
+//!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first. A group has
+//!   its lap from when it is closed.
+//! * M3: stores, closings and roll-backs come from one writer at a time (the index's own lock), as in every medium. A closing
 //!   between two stores of somebody else would keep the younger one and lose the older.
 //!
 //! * M4: a page that was noted is given up in the end: a lap names it, or it is *idle* (a line of it was noted and then not
@@ -64,6 +66,8 @@ pub(super) struct Image {
 #[derive(Debug, Default)]
 struct Running {
     noted: Vec<Noted>,
+    /// What the group noted that is closed and not acknowledged yet.
+    closed: Vec<Noted>,
     /// Pages to be tried at the next checkpoint (M4), each once, however many groups change nothing.
     idle: BTreeSet<u64>,
 }
@@ -168,7 +172,7 @@ impl Image {
         self.running().noted.len() as u64
     }
 
-    /// The lines that the running group really changed, ascending, into `lines`.
+    /// The lines that the running group really changed, in the order in which they were noted, into `lines`.
     pub fn changed(&self, lines: &mut Vec<(u64, [u64; 8])>) {
         lines.clear();
         for noted in &self.running().noted {
@@ -177,36 +181,47 @@ impl Image {
                 lines.push((noted.at, content));
             }
         }
-        lines.sort_unstable_by_key(|(at, _)| *at);
     }
 
-    /// The running group is durable, in this lap, with these lines; the next one begins.
-    pub fn acknowledge(&self, lap: u64, lines: &[(u64, [u64; 8])]) {
+    /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
+    /// was acknowledged.
+    pub fn close(&self, lap: u64, lines: &[(u64, [u64; 8])]) {
         let mut running = self.running();
-        let Running { noted, idle } = &mut *running;
-        for (at, _) in lines {
-            self.noted_page(*at).lap.store(lap, Ordering::Relaxed);
-        }
-        if noted.len() > lines.len() {
-            let same = |at: u64| lines.binary_search_by_key(&at, |(at, _)| *at).is_err();
-            idle.extend(noted.iter().filter(|noted| same(noted.at)).map(|noted| noted.at / PAGE));
-        }
-        for noted in noted.drain(..) {
-            self.noted_page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        let Running { noted, closed, idle } = &mut *running;
+        std::mem::swap(noted, closed);
+        let mut changed = lines.iter().map(|(at, _)| *at).peekable();
+        for Noted { at, .. } in closed.iter() {
+            let page = self.noted_page(*at);
+            if changed.next_if_eq(at).is_some() {
+                page.lap.store(lap, Ordering::Relaxed);
+            } else {
+                idle.insert(at / PAGE);
+            }
+            page.noted.fetch_and(!bit(*at), Ordering::Relaxed);
         }
     }
 
-    /// Takes back everything that the running group stored, the line that was noted last first: what was stored to before
-    /// something that leads to it stays until that is gone.
+    /// The closed group is durable.
+    pub fn acknowledge(&self) {
+        self.running().closed.clear();
+    }
+
+    /// Takes back everything that the running group and the closed one stored, the line that was noted last first: what was
+    /// stored to before something that leads to it stays until that is gone.
     pub fn roll_back(&self) {
         let mut running = self.running();
-        let Running { noted, idle } = &mut *running;
-        idle.extend(noted.iter().map(|noted| noted.at / PAGE));
+        let Running { noted, closed, idle } = &mut *running;
         for noted in noted.drain(..).rev() {
-            for (i, word) in noted.before.into_iter().enumerate() {
-                self.memory.publish(noted.at + i as u64 * WORD, word);
-            }
+            idle.insert(noted.at / PAGE);
+            self.restore(&noted);
             self.noted_page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        }
+        closed.drain(..).rev().for_each(|closed| self.restore(&closed));
+    }
+
+    fn restore(&self, noted: &Noted) {
+        for (i, word) in noted.before.into_iter().enumerate() {
+            self.memory.publish(noted.at + i as u64 * WORD, word);
         }
     }
 

@@ -3,8 +3,8 @@
 //! Reads and stores go to a private image of the data file, at the speed of memory. Whatever was stored since the last commit
 //! is the running *group*; [`Journal::commit`] appends the lines that it changed to the journal, a preallocated file, and
 //! syncs that. A group is durable as a whole or not at all, so `flush` and `fence` have nothing to do, and what is in the
-//! image is at any time what a prefix of the stores made. A checkpoint takes a full half of the journal home to the data file,
-//! beside the writer, who fills the other half meanwhile.
+//! image is at any time what a prefix of the stores made. The next group runs while one is on its way to the disk. A checkpoint
+//! takes a full half of the journal home to the data file, beside the writer, who fills the other half meanwhile.
 //!
 //! * [`storage`]: the file calls as a trait, and what a failed one leads to.
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
@@ -35,12 +35,13 @@
 //!   header, durably, says so.
 //! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
 //!   no store made.
-//! * J5: room for a group is made before it is appended, room for new bytes before they are shown. A group has room in either
-//!   half or is refused as a whole.
-//! * J6: the writer waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): a
-//!   commit for the two of the headers, a growth for the data file's.
+//! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group has room in either
+//!   half or is refused as a whole; how full the running one is can be asked ([`Medium::group`]).
+//! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
+//!   two of the headers; a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
-//!   go on. [`Journal::roll_back`] takes the refused group out of the readers' sight; its caller keeps them out meanwhile.
+//!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
+//! * J9: a lap is left only between two commits, so no group is on its way to a lap that goes home.
 //! * J8: who waits for a half or a failure misses neither: both are told with `live` taken in between.
 //!
 //! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
@@ -57,19 +58,19 @@ mod recover;
 pub mod storage;
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::medium::{Fence, LINE, Line, Medium, WORD};
-use crate::native::{PAGE, io, lock};
+use crate::medium::{Fence, Group, LINE, Line, Medium, WORD};
+use crate::native::{PAGE, View, io, lock};
+pub use header::is_journaled;
 use header::{DATA_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
 use image::Image;
-pub use recover::Replay;
+pub use recover::{Replay, capacity_of, look};
 use storage::{FileStorage, Files, Storage};
 
 /// Smallest journal in bytes, without its header pages: each half holds a group of 113 lines.
@@ -119,6 +120,8 @@ struct Live {
     first: [u64; 2],
     /// Number of the next group.
     next: u64,
+    /// The thread that makes checkpoints is told to end.
+    waits_ended: bool,
 }
 
 /// What the writer needs for a commit, kept for the next.
@@ -133,15 +136,16 @@ const SCRATCH_MAX: usize = 1 << 20;
 
 /// A medium over an ordinary file and its journal. See the module's head.
 ///
-/// Locks are taken in this order: `writer`, `header`, then one of `live`, a file's turn to sync, the image's running group.
+/// Locks are taken in this order: `appending`, what a commit holds the stores off with, `header`, then one of `live`, a file's
+/// turn to sync, the image's running group.
 #[derive(Debug)]
 pub struct Journal {
     files: Files,
     image: Image,
     /// The header as it was at open: what never changes of it is looked up here, beside a checkpoint.
     pair: Header,
-    /// Held by a commit, a reservation, a roll-back, a growth.
-    writer: Mutex<Scratch>,
+    /// Held by a commit until its group is durable.
+    appending: Mutex<Scratch>,
     /// Held by a checkpoint until the header has changed.
     header: Mutex<Header>,
     live: Mutex<Live>,
@@ -150,43 +154,22 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes a store's files: `path` must not exist yet, or be what a crash in here left of it (H3): no bytes, or a page of
-    /// zeros. A journal left alone at `journal_path` is overwritten. The names are durable when this returns, if each file's
-    /// folder can be synced.
+    /// Makes a pair of files: `data` has no bytes, is open for reading and writing and locked, and `path` is its name. A file at
+    /// `journal_path` is overwritten, unless it is in use. Making the names durable is the caller's.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
-    pub fn create(path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
+    pub fn create(data: File, path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
         check_maximum(options.max_bytes)?;
-        let open = |path: &Path| {
-            let mut how = File::options();
-            how.read(true).write(true).create(true).truncate(false);
-            how.open(path).map_err(|source| io("cannot make", path, source))
-        };
-        let data = open(path)?;
-        // Looked at before it is locked, to say that it exists, and again when nobody else makes a store of it.
-        refuse_a_store(&data, path)?;
-        lock(&data, path)?;
-        refuse_a_store(&data, path)?;
-        let locked = data.try_clone().map_err(|source| io("cannot open", path, source))?;
-        let make = || {
-            data.set_len(0).map_err(|source| io("cannot empty", path, source))?;
-            let journal = open(journal_path)?;
-            lock(&journal, journal_path)?;
-            journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
-            for path in [journal_path, path] {
-                sync_folder_of(path)?;
-            }
-            let data = Box::new(FileStorage::new(data, path));
-            let journal = Box::new(FileStorage::new(journal, journal_path));
-            Self::create_on(data, journal, random_id()?, options)
-        };
-        make().inspect_err(|_| {
-            // It is no store, and still ours to remove: `locked` keeps others out. That the call failed is told already.
-            let _ = std::fs::remove_file(path);
-            drop(locked);
-        })
+        let mut how = File::options();
+        how.read(true).write(true).create(true).truncate(false);
+        let journal = how.open(journal_path).map_err(|source| io("cannot make", journal_path, source))?;
+        lock(&journal, journal_path)?;
+        journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
+        let data = Box::new(FileStorage::new(data, path));
+        let journal = Box::new(FileStorage::new(journal, journal_path));
+        Self::create_on(data, journal, random_id()?, options)
     }
 
     /// Makes a region of no bytes on two empty files. `id` pairs them: random, or fixed in tests.
@@ -206,27 +189,24 @@ impl Journal {
         Self::go_on(files, header, 0, options.max_bytes)
     }
 
-    /// Opens a store's files, bringing home what the journal holds. `max_bytes` as in [`Options`].
+    /// Opens a pair of files, bringing home what the journal holds. `data` is open for reading and writing and locked, `path`
+    /// is its name, `max_bytes` as in [`Options`].
     ///
     /// # Errors
     /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
     /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
     /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
-    pub fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
-        let open = |path: &Path| {
-            let file = File::options().read(true).write(true).open(path);
-            let file = file.map_err(|source| io("cannot open", path, source))?;
-            lock(&file, path)?;
-            Ok::<_, Error>(FileStorage::new(file, path))
-        };
-        let data = open(path)?;
-        let journal = open(journal_path).map_err(|error| match error {
-            Error::Io { source, path, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                Error::Journal { path, why: "is missing" }
+    pub fn open(data: File, path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
+        let journal = match File::options().read(true).write(true).open(journal_path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::Journal { path: journal_path.to_owned(), why: "is missing" });
             }
-            error => error,
-        })?;
-        Self::open_on(Box::new(data), Box::new(journal), max_bytes)
+            other => other.map_err(|source| io("cannot open", journal_path, source))?,
+        };
+        lock(&journal, journal_path)?;
+        let data = Box::new(FileStorage::new(data, path));
+        let journal = Box::new(FileStorage::new(journal, journal_path));
+        Self::open_on(data, journal, max_bytes)
     }
 
     /// Opens a pair of files. See [`Journal::open`].
@@ -253,12 +233,13 @@ impl Journal {
             used: [0; 2],
             first: [header.first; 2],
             next: header.first,
+            waits_ended: false,
         };
         Ok(Self {
             files,
             image,
             pair: header,
-            writer: Mutex::default(),
+            appending: Mutex::default(),
             header: Mutex::new(header),
             live: Mutex::new(live),
             turned: Condvar::new(),
@@ -271,21 +252,36 @@ impl Journal {
     /// To be called by whoever stores, or while nobody does (M3).
     ///
     /// # Errors
+    /// As [`Journal::commit_beside`].
+    pub fn commit(&self) -> Result<u64> {
+        self.commit_beside(|| Some(()))
+    }
+
+    /// As [`Journal::commit`], beside whoever stores: `hold` keeps stores away while the group is closed, and what it returns
+    /// is dropped before the group is written, so that the next one runs meanwhile. If it returns `None` nothing is done.
+    ///
+    /// # Errors
     /// `TooLarge` if a half cannot hold the group: nothing was written, and it can be rolled back. `Io` or `Corrupt` if the
     /// group, or a checkpoint that had to make room for it, failed; `Failed` if anything did before: whether the group is
     /// there will be seen when the files are opened again, and no further one is taken.
-    pub fn commit(&self) -> Result<u64> {
-        let mut scratch = guard(&self.writer);
+    pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
+        let mut scratch = guard(&self.appending);
         self.files.check()?;
+        let Some(held) = hold() else { return Ok(self.newest()) };
         let Scratch { lines, bytes } = &mut *scratch;
         self.image.changed(lines);
         if lines.is_empty() {
-            self.image.acknowledge(0, lines);
-            return Ok(guard(&self.live).next - 1);
+            self.image.close(0, lines);
+            self.image.acknowledge();
+            return Ok(self.newest());
         }
         let group_bytes = group::bytes_of(lines.len() as u64);
         let (lap, at, number) = self.make_room(lines.len() as u64)?;
-        group::encode(bytes, self.pair.salt(lap), number, self.image.memory.len(), lines);
+        let region_bytes = self.image.memory.len();
+        self.image.close(lap, lines);
+        drop(held);
+        lines.sort_unstable_by_key(|(at, _)| *at);
+        group::encode(bytes, self.pair.salt(lap), number, region_bytes, lines);
         let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
             return Err(self.fail(error));
@@ -294,38 +290,36 @@ impl Journal {
         live.used[(lap % 2) as usize] = at + group_bytes;
         live.next = number + 1;
         drop(live);
-        self.image.acknowledge(lap, lines);
+        self.image.acknowledge();
         if bytes.capacity() > SCRATCH_MAX {
             *scratch = Scratch::default();
         }
         Ok(number)
     }
 
-    /// Makes sure that the running group may change `lines` lines more: it will fit, and its commit waits for no checkpoint.
-    /// To be called before anything of a change is stored.
-    ///
-    /// # Errors
-    /// `TooLarge` if a half cannot hold the group; what a checkpoint says that had to make room; `Failed`.
-    pub fn reserve(&self, lines: u64) -> Result<()> {
-        let _writer = guard(&self.writer);
-        self.files.check()?;
-        self.make_room(self.image.noted().saturating_add(lines)).map(|_| ())
-    }
-
-    /// Takes back everything stored since the last commit, in the image that readers see. After a failure this is how the
-    /// refused group leaves their sight. To be called as [`Journal::commit`].
+    /// Takes back everything that is not durable, in the image that readers see: what was stored since the last commit, and
+    /// after a commit that failed its group too. To be called as [`Journal::commit`], and not beside one.
     ///
     /// Lines are taken back one by one, the one that was noted last first. That is no order of stores: a line that was stored
-    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the group
+    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the groups
     /// changed, or lets them look again.
     pub fn roll_back(&self) {
-        let _writer = guard(&self.writer);
         self.image.roll_back();
     }
 
     /// Most lines that one group may change.
     pub fn group_lines_max(&self) -> u64 {
         group::lines_in(self.pair.half_bytes)
+    }
+
+    /// Bytes of the journal's halves.
+    pub fn capacity_bytes(&self) -> u64 {
+        2 * self.pair.half_bytes
+    }
+
+    /// What reading needs. Not to be used when this is dropped.
+    pub(crate) fn view(&self) -> View {
+        self.image.memory.view()
     }
 
     /// Number of the newest durable group; 0 if there is none.
@@ -350,13 +344,13 @@ impl Journal {
         due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
     }
 
-    /// Takes every group home, so that the next open has nothing to replay. The running group is left alone. The writer
-    /// waits meanwhile.
+    /// Takes every group home, so that the next open has nothing to replay. The running group is left alone. Commits wait
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`Journal::checkpoint`].
     pub fn checkpoint_all(&self) -> Result<()> {
-        let _writer = guard(&self.writer);
+        let _appending = guard(&self.appending);
         self.files.check()?;
         loop {
             let mut live = guard(&self.live);
@@ -376,13 +370,23 @@ impl Journal {
     /// checkpoints does between them.
     ///
     /// # Errors
-    /// `Failed` as soon as the journal takes no more groups.
+    /// `Failed` as soon as the journal takes no more groups, `Closed` after [`Journal::end_waits`].
     pub fn wait_until_due(&self, limit: Duration) -> Result<bool> {
         let live = guard(&self.live);
-        let idle = |live: &mut Live| live.lap == live.oldest && self.files.check().is_ok();
+        let idle =
+            |live: &mut Live| live.lap == live.oldest && !live.waits_ended && self.files.check().is_ok();
         let waited = self.turned.wait_timeout_while(live, limit, idle);
         let live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if live.waits_ended {
+            return Err(Error::Closed);
+        }
         self.files.check().map(|()| live.lap > live.oldest)
+    }
+
+    /// Nobody waits for a full half any more.
+    pub fn end_waits(&self) {
+        guard(&self.live).waits_ended = true;
+        self.turned.notify_all();
     }
 
     /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
@@ -394,7 +398,7 @@ impl Journal {
         error
     }
 
-    /// Where a group of so many lines will stand (lap, offset in its half) and its number. The writer's lock is held.
+    /// Where a group of so many lines will stand (lap, offset in its half) and its number. `appending` is held (J9).
     fn make_room(&self, lines: u64) -> Result<(u64, u64, u64)> {
         let limit = self.group_lines_max();
         if lines > limit {
@@ -506,7 +510,6 @@ impl Medium for Journal {
 
     /// The new length is durable at once; that it takes a turn at syncing the data file may make it wait for a checkpoint.
     fn grow(&self, bytes: u64) -> Result<()> {
-        let _writer = guard(&self.writer);
         self.files.check()?;
         let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         if new <= self.len() {
@@ -533,12 +536,16 @@ impl Medium for Journal {
         self.image.memory.lines(at, count)
     }
 
-    fn commit(&self) -> Result<u64> {
-        Self::commit(self)
+    fn group(&self) -> Option<Group> {
+        Some(Group { lines: self.image.noted(), lines_max: self.group_lines_max() })
     }
 
-    fn reserve(&self, lines: u64) -> Result<()> {
-        Self::reserve(self, lines)
+    fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
+        Self::commit_beside(self, hold).map(|_| ())
+    }
+
+    fn roll_back(&self) {
+        Self::roll_back(self);
     }
 }
 
@@ -558,20 +565,6 @@ fn check_maximum(max_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a data file that is more than what a crash inside [`Journal::create`] leaves, or that has no name any more
-/// because whoever made it gave up.
-fn refuse_a_store(file: &File, path: &Path) -> Result<()> {
-    let inspect = |source| io("cannot inspect", path, source);
-    let meta = file.metadata().map_err(inspect)?;
-    let mut page = [0; DATA_AT as usize];
-    let count = page.len().min(meta.len() as usize);
-    file.read_exact_at(&mut page[..count], 0).map_err(inspect)?;
-    if meta.nlink() > 0 && meta.len() <= DATA_AT && page.iter().all(|byte| *byte == 0) {
-        return Ok(());
-    }
-    Err(io("cannot make", path, std::io::ErrorKind::AlreadyExists.into()))
-}
-
 /// What pairs a store's files: 128 random bits.
 fn random_id() -> Result<[u64; 2]> {
     let source = Path::new("/dev/urandom");
@@ -579,13 +572,6 @@ fn random_id() -> Result<[u64; 2]> {
     let read = File::open(source).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
     read.map_err(|error| io("cannot read", source, error))?;
     Ok([group::word(&bytes, 0), group::word(&bytes, 1)])
-}
-
-/// Makes a new file's name durable.
-fn sync_folder_of(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|source| io("cannot sync", folder, source))
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

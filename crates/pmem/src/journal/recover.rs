@@ -24,11 +24,17 @@
 //! * R3: of the data file, only its page and its length can be: its lines are written again while their laps are live, and
 //!   laps are left only after its sync. Nothing is acknowledged on a page or a length that recovery has not made durable.
 
+use std::fs::File;
+use std::path::Path;
+
 use crate::error::{Error, Result};
-use crate::journal::header::{DATA_AT, Header};
+use crate::journal::group::word;
+use crate::journal::header::{DATA_AT, HALVES_AT, Header};
 use crate::journal::home::{Lap, write_home};
-use crate::journal::storage::Files;
-use crate::native::PAGE;
+use crate::journal::storage::{FileStorage, Files};
+use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
+use crate::medium::{LINE, Medium, WORD};
+use crate::native::{Native, PAGE, io};
 
 /// What opening found in the journal and brought home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +91,40 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let (homed, _) = write_home(files, &laps)?;
     header.advance(files, header.oldest + 2, next)?;
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+}
+
+/// What a pair of files holds, for reading what is left of it: the data file's bytes with every whole group laid over them, in
+/// memory. Neither file is changed, and both may be read-only. Without a journal that can be read, or behind a damaged group,
+/// it is what the data file has.
+///
+/// # Errors
+/// `Io` if the data file cannot be inspected or mapped.
+pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
+    let len = data.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+    let bytes = len.saturating_sub(DATA_AT) & !(PAGE - 1);
+    let mapped = data.try_clone().map_err(|source| io("cannot open", path, source))?;
+    let image = Native::map_private(mapped, path, DATA_AT, bytes)?;
+    image.extend_private(bytes)?;
+    let Ok(journal) = File::open(journal_path) else { return Ok(image) };
+    let [data, journal] =
+        [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
+    let files = Files::new(Box::new(data), Box::new(journal));
+    let Ok(header) = Header::read(&files) else { return Ok(image) };
+    let mut next = header.first;
+    for number in [header.oldest, header.oldest + 1] {
+        let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else { break };
+        next += lap.groups.len() as u64;
+        for (at, line) in lap.lines().filter(|(at, _)| at + LINE <= bytes) {
+            (0..8).for_each(|i| image.copy(at + i as u64 * WORD, word(line, i)));
+        }
+    }
+    Ok(image)
+}
+
+/// Bytes of the journal at this path, if it is one; its data file is not asked.
+pub fn capacity_of(journal_path: &Path) -> Option<u64> {
+    let bytes = std::fs::metadata(journal_path).ok()?.len().checked_sub(HALVES_AT)?;
+    (CAPACITY_MIN..=CAPACITY_MAX).contains(&bytes).then_some(bytes)
 }
 
 /// Writes the newest whole group again where it stands and syncs the journal (R1, R2): lines of a group that a power cut can

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::life::{End, Oracle, program};
-use crate::sim::{Fault, Machine, Survivors};
+use crash::{Fault, Machine, Survivors};
 
 /// Ends the checkpoint thread, a failed assertion included.
 struct Ends<'a>(&'a AtomicBool);

@@ -4,7 +4,7 @@ use pmem::journal::Options;
 use pmem::{Error, Journal};
 
 use crate::life::{End, ID, MAX_BYTES, Oracle, Step};
-use crate::sim::{Machine, Which};
+use crash::{Machine, Which};
 
 const SECTOR: usize = 512;
 const HALF: usize = 8192;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pmem::{Error, Journal, Medium};
 
 use crate::life::{End, Oracle, Step, program};
-use crate::sim::{Fault, Machine, Survivors};
+use crash::{Fault, Machine, Survivors};
 
 const FAULTS: [Fault; 5] = [Fault::Eio, Fault::NoSpace, Fault::Short, Fault::ShortThenEio, Fault::Nothing];
 
@@ -38,7 +38,6 @@ fn a_failed_journal_only_reads(
     let refused = [
         journal.commit().map(|_| ()),
         journal.sync(0, 8),
-        journal.reserve(1),
         journal.grow(journal.len() + 4096),
         journal.checkpoint().map(|_| ()),
         journal.checkpoint_all(),

@@ -1,11 +1,10 @@
 //! Real files: a checkpoint thread and readers beside a writer, and what `open` finds afterwards.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pmem::journal::Options;
+use pmem::journal::{Options, Replay};
 use pmem::{Error, Journal, Medium};
 
 const PAGE: u64 = 4096;
@@ -19,6 +18,22 @@ fn options() -> Options {
 
 fn files(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (folder.join("store"), folder.join("store.journal"))
+}
+
+fn locked(path: &Path, how: &mut std::fs::OpenOptions) -> pmem::Result<std::fs::File> {
+    let file = how.read(true).write(true).open(path).unwrap();
+    pmem::native::lock(&file, path)?;
+    Ok(file)
+}
+
+/// As a store does it.
+fn create(path: &Path, journal_path: &Path, options: &Options) -> pmem::Result<Journal> {
+    let data = locked(path, std::fs::File::options().create(true).truncate(false))?;
+    Journal::create(data, path, journal_path, options)
+}
+
+fn open(path: &Path, journal_path: &Path, max_bytes: u64) -> pmem::Result<(Journal, Replay)> {
+    Journal::open(locked(path, &mut std::fs::File::options())?, path, journal_path, max_bytes)
 }
 
 /// Ends the other threads' loops, a failed assertion included.
@@ -36,7 +51,7 @@ impl Drop for Ends<'_> {
 fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    let journal = create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     let done = AtomicBool::new(false);
     let (looks, rises) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -96,7 +111,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
     assert!(looks.into_inner() > 0 && rises.into_inner() > 0);
     assert!(checkpoints.into_inner() > 0 && dropped.into_inner() > 0);
     drop(journal);
-    let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
+    let (journal, replay) = open(&path, &journal_path, 64 << 20).unwrap();
     assert_eq!(replay.newest, 600);
     assert!(replay.groups > 0);
     for (word, value) in expected.iter().enumerate() {
@@ -109,7 +124,7 @@ fn readers_beside_a_writer_and_a_checkpoint_thread_never_see_a_word_fall() {
 fn a_roll_back_takes_the_last_line_back_first() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    let journal = create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     let (behind, done) = (200 * 64, AtomicBool::new(false));
     let seen = std::thread::scope(|scope| {
@@ -146,7 +161,7 @@ fn a_roll_back_takes_the_last_line_back_first() {
 fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_replay() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    let journal = create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     let mut dropped = 0;
     for round in 1..=200 {
@@ -170,7 +185,7 @@ fn whole_checkpoints_give_up_pages_that_keep_their_bytes_and_leave_nothing_to_re
     journal.checkpoint_all().unwrap();
     assert_eq!(journal.word(5 * PAGE + 8), 200);
     drop(journal);
-    let (journal, replay) = Journal::open(&path, &journal_path, 64 << 20).unwrap();
+    let (journal, replay) = open(&path, &journal_path, 64 << 20).unwrap();
     assert_eq!((replay.groups, replay.lines, replay.bytes, replay.newest), (0, 0, 0, 200));
     // The last round's running store was never committed; the one before was, with the round's group.
     assert_eq!(journal.word(5 * PAGE + 8), 199);
@@ -183,15 +198,14 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     let (path, journal_path) = files(folder.path());
     for capacity_bytes in [0, (16 << 10) - 1, (1 << 30) + 1] {
         let options = Options { capacity_bytes, max_bytes: 1 << 20 };
-        assert!(matches!(Journal::create(&path, &journal_path, &options), Err(Error::Durability(_))));
+        assert!(matches!(create(&path, &journal_path, &options), Err(Error::Durability(_))));
     }
     // A journal that was left alone is overwritten.
     std::fs::write(&journal_path, [7; 100]).unwrap();
-    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
-    assert!(matches!(Journal::create(&path, &journal_path, &options()), Err(Error::Io { .. })));
-    assert!(matches!(Journal::open(&path, &journal_path, 1 << 20), Err(Error::Locked { .. })));
+    let journal = create(&path, &journal_path, &options()).unwrap();
+    assert!(matches!(create(&path, &journal_path, &options()), Err(Error::Locked { .. })));
+    assert!(matches!(open(&path, &journal_path, 1 << 20), Err(Error::Locked { .. })));
     assert!(matches!(journal.grow((64 << 20) + 1), Err(Error::Full { .. })));
-    assert!(matches!(journal.reserve(journal.group_lines_max() + 1), Err(Error::TooLarge { .. })));
     journal.grow(1 << 20).unwrap();
     // A group that no half can hold is refused, can be taken back, and the next one is taken.
     for line in 0..=journal.group_lines_max() {
@@ -208,36 +222,42 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     drop(journal);
     let moved = folder.path().join("moved");
     std::fs::rename(&journal_path, &moved).unwrap();
-    let refused = Journal::open(&path, &journal_path, 1 << 20).unwrap_err();
+    let refused = open(&path, &journal_path, 1 << 20).unwrap_err();
     assert!(matches!(refused, Error::Journal { why: "is missing", .. }), "{refused}");
-    let (journal, replay) = Journal::open(&path, &moved, 1 << 20).unwrap();
+    let (journal, replay) = open(&path, &moved, 1 << 20).unwrap();
     assert_eq!((replay.groups, replay.newest), (1, 1));
     assert_eq!(journal.word(100 * 64), 101);
 }
 
 #[test]
-fn what_a_crash_inside_create_left_is_taken_over_and_nothing_else() {
+fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_changes() {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    for left in [0, 1, 512, 4096] {
-        std::fs::write(&path, vec![0; left]).unwrap();
-        let journal = Journal::create(&path, &journal_path, &options()).unwrap();
-        journal.grow(PAGE).unwrap();
-        journal.publish(0, 5);
+    let journal = create(&path, &journal_path, &options()).unwrap();
+    journal.grow(PAGES * PAGE).unwrap();
+    for value in 1..4 {
+        journal.publish(9 * PAGE, value);
+        journal.publish(value * PAGE, value);
         journal.commit().unwrap();
-        drop(journal);
-        let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
-        assert_eq!(journal.word(0), 5, "{left} bytes of zeros");
     }
-    let mut torn = vec![0; 4096];
-    torn[4095] = 1;
-    for other in [vec![0; 4097], vec![7], torn, std::fs::read(&path).unwrap()] {
-        std::fs::write(&path, &other).unwrap();
-        let refused = Journal::create(&path, &journal_path, &options()).unwrap_err();
-        let exists =
-            matches!(&refused, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists);
-        assert!(exists && std::fs::read(&path).unwrap() == other, "{refused}");
-    }
+    journal.publish(9 * PAGE, 7);
+    drop(journal);
+    let before = [&path, &journal_path].map(|path| std::fs::read(path).unwrap());
+    let look = || {
+        let image = pmem::journal::look(std::fs::File::open(&path).unwrap(), &path, &journal_path).unwrap();
+        image.copy(0, 5);
+        [image.len(), image.word(9 * PAGE), image.word(PAGE), image.word(3 * PAGE)]
+    };
+    assert_eq!(look(), [PAGES * PAGE, 3, 1, 3]);
+    assert_eq!(before, [&path, &journal_path].map(|path| std::fs::read(path).unwrap()));
+    // The third group torn: what the two before it left.
+    let mut torn = before[1].clone();
+    let third = 8192 + 2 * 512 + 100;
+    torn[third] ^= 1;
+    std::fs::write(&journal_path, &torn).unwrap();
+    assert_eq!(look(), [PAGES * PAGE, 2, 1, 0]);
+    std::fs::remove_file(&journal_path).unwrap();
+    assert_eq!(look(), [PAGES * PAGE, 0, 0, 0]);
 }
 
 #[test]
@@ -245,7 +265,7 @@ fn holes_of_the_files_get_blocks_when_they_are_opened() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
-    let journal = Journal::create(&path, &journal_path, &options()).unwrap();
+    let journal = create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
     journal.publish(9 * PAGE, 3);
     journal.commit().unwrap();
@@ -265,7 +285,7 @@ fn holes_of_the_files_get_blocks_when_they_are_opened() {
         meta.blocks() * 512 >= meta.len()
     };
     assert!(!allocated(&path) && !allocated(&journal_path));
-    let (journal, _) = Journal::open(&path, &journal_path, 1 << 20).unwrap();
+    let (journal, _) = open(&path, &journal_path, 1 << 20).unwrap();
     assert!(allocated(&path) && allocated(&journal_path));
     assert_eq!((journal.len(), journal.word(9 * PAGE)), (PAGES * PAGE, 3));
 }

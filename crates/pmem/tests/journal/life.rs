@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pmem::journal::{Options, Replay};
 use pmem::{Error, Journal, Medium};
 
-use crate::sim::{Machine, Which};
+use crash::{Machine, Which};
 
 pub const ID: [u64; 2] = [0x1234_5678_9ABC_DEF0, 0x0F1E_2D3C_4B5A_6978];
 pub const MAX_BYTES: u64 = 16 * PAGE;
@@ -24,7 +24,8 @@ pub enum Step {
     CheckpointAll,
     Grow,
     RollBack,
-    Reserve(u64),
+    /// A commit, and so many stores between its group's end and the first byte of it that is written.
+    CommitBeside(u64),
 }
 
 /// A program of so many groups.
@@ -41,7 +42,7 @@ pub fn program(seed: u64, groups: usize) -> Vec<Step> {
                 0..12 => steps.push(Step::Checkpoint),
                 12..14 => steps.push(Step::CheckpointAll),
                 14..16 => steps.push(Step::RollBack),
-                16..24 => steps.push(Step::Reserve(rng.u64(1..14))),
+                16..24 => steps.push(Step::CommitBeside(rng.u64(1..9))),
                 24..28 => steps.push(Step::Grow),
                 _ => {}
             }
@@ -72,6 +73,19 @@ pub struct Oracle {
     pub hasty: bool,
     /// Once the files are made, syncs of this one do nothing: another.
     pub lies: Option<Which>,
+}
+
+/// Stores to words of one page when it is dropped: what others do while a group is on its way.
+struct StoresBeside<'a> {
+    oracle: &'a mut Oracle,
+    journal: &'a Journal,
+    stores: u64,
+}
+
+impl Drop for StoresBeside<'_> {
+    fn drop(&mut self) {
+        (0..self.stores).for_each(|i| self.oracle.store(self.journal, i * 5));
+    }
 }
 
 /// Why a life ended early.
@@ -204,6 +218,10 @@ impl Oracle {
     }
 
     pub fn commit(&mut self, journal: &Journal) -> Outcome<()> {
+        self.commit_beside(journal, 0)
+    }
+
+    fn commit_beside(&mut self, journal: &Journal, stores: u64) -> Outcome<()> {
         let due = self.is_running();
         if due {
             self.begun = self.acknowledged + 1;
@@ -213,13 +231,10 @@ impl Oracle {
         if self.hasty {
             self.acknowledged = self.begun;
         }
-        let number = journal.commit()?;
-        self.acknowledged = self.begun;
-        if number == self.begun {
-            Ok(())
-        } else {
-            broken(format!("{number} acknowledged, not {}", self.begun))
-        }
+        let begun = self.begun;
+        let number = journal.commit_beside(|| Some(StoresBeside { oracle: self, journal, stores }))?;
+        self.acknowledged = begun;
+        if number == begun { Ok(()) } else { broken(format!("{number} acknowledged, not {begun}")) }
     }
 
     pub fn run(&mut self, journal: &Journal, steps: &[Step]) -> Outcome<()> {
@@ -256,7 +271,7 @@ impl Oracle {
                 }
                 Step::Grow => {}
                 Step::RollBack => self.roll_back(journal),
-                Step::Reserve(lines) => journal.reserve(lines)?,
+                Step::CommitBeside(stores) => self.commit_beside(journal, stores)?,
             }
         }
         self.compare(journal, "at the end")

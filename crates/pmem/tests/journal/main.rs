@@ -1,7 +1,6 @@
 //! The journal medium under power cuts, failing calls and damage.
 //!
-//! `sim`: a machine whose power can be cut and whose calls can fail. `life`: random programs and what may be found after a
-//! crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
+//! They run on [`crash::Machine`]. `life`: random programs and what may be found after a crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
 //! `beside`: two of them with a second thread. `files`: real
 //! files, with a checkpoint thread and readers. `memory`: what is given up.
 
@@ -13,4 +12,3 @@ mod life;
 mod memory;
 mod power;
 mod restart;
-mod sim;

@@ -3,7 +3,7 @@
 use pmem::{Journal, Medium};
 
 use crate::life::Oracle;
-use crate::sim::Machine;
+use crash::Machine;
 
 const PAGE: u64 = 4096;
 

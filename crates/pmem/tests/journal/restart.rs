@@ -2,7 +2,7 @@
 //! never on the disk, and what it built on that must be durable on its own.
 
 use crate::life::{End, Oracle, Step, program};
-use crate::sim::{Fault, Machine, Survivors};
+use crash::{Fault, Machine, Survivors};
 
 const SURVIVORS: [Survivors; 5] =
     [Survivors::None, Survivors::All, Survivors::Random(1), Survivors::Random(2), Survivors::Random(3)];

@@ -8,8 +8,8 @@
 //! * I2: texts of errors that Redis has too are Redis's own: clients match on them.
 //! * I3: a handler that may take long is marked [`Flags::SLOW`] and runs where it does not hold up other connections.
 //!
-//! Several keys in one command (MSET, DEL …) are changed one after another, each durable on its own: after a crash
-//! some may be changed and others not.
+//! Several keys in one command (MSET, DEL …) are changed one after another: after a crash in the middle of it some may be
+//! changed and others not. All of them are durable before it is answered.
 
 pub mod connection;
 pub mod introspect;
@@ -211,13 +211,73 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     found.ok().map(|index| all()[index])
 }
 
-/// Runs a command and writes its one reply to the end of `output`.
-pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
+/// Runs the first of some commands, or as many plain SETs as begin them, and writes a reply each to the end of `output`. Returns
+/// how many it ran.
+pub fn run(
+    shared: &Shared,
+    session: &mut SessionState,
+    commands: &[Vec<Bytes>],
+    output: &mut Vec<u8>,
+) -> usize {
+    let sets = commands.iter().take(SETS_MAX).take_while(|arguments| is_plain_set(arguments)).count();
+    if sets > 1 && set_many(shared, session, &commands[..sets], output) {
+        return sets;
+    }
     let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
     let protocol = session.protocol;
     let reply = Reply::new(output, protocol, bytes_max);
-    let mut call = Call { arguments, reply, session, shared };
+    let mut call = Call { arguments: &commands[0], reply, session, shared };
     session_command(&mut call);
+    1
+}
+
+/// Most SETs that are carried out together.
+const SETS_MAX: usize = 64;
+
+/// True for SET with a key, a value and nothing else.
+fn is_plain_set(arguments: &[Bytes]) -> bool {
+    let bytes = || arguments.iter().map(Bytes::len).sum::<usize>();
+    arguments.len() == 3 && is(&arguments[0], "set") && bytes() <= INLINE_BYTES_MAX / SETS_MAX
+}
+
+/// Stores many values at once; false if the store refused, and nothing was answered: one by one, each gets its own answer.
+fn set_many(shared: &Shared, session: &mut SessionState, sets: &[Vec<Bytes>], output: &mut Vec<u8>) -> bool {
+    let pairs: Vec<(&[u8], &[u8])> = sets.iter().map(|set| (&set[1][..], &set[2][..])).collect();
+    session.wrote = true;
+    let store = || shared.store.put_many(&pairs);
+    let stored = if shared.slow_writes { off_the_worker(store) } else { store() };
+    if stored.is_err() {
+        return false;
+    }
+    name_command(session, "set");
+    session.commands += sets.len() as u64;
+    let mut reply = Reply::new(output, session.protocol, usize::MAX);
+    sets.iter().for_each(|_| reply.ok());
+    true
+}
+
+/// Lets the processor bring in what commands of one key will read, all at once.
+pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
+    let one_key = |arguments: &&Vec<Bytes>| {
+        arguments.len() > 1 && find(&arguments[0]).is_some_and(|command| command.keys == ONE_KEY)
+    };
+    let keys: Vec<&[u8]> = commands
+        .iter()
+        .filter(|_| commands.len() > 1)
+        .filter(one_key)
+        .map(|arguments| &arguments[1][..])
+        .collect();
+    if keys.len() > 1 {
+        shared.store.prefetch(&keys);
+    }
+}
+
+/// Tells the registry what a connection does.
+fn name_command(session: &mut SessionState, name: &'static str) {
+    if session.command != name {
+        session.command = name;
+        lock(&session.client.names).command = name;
+    }
 }
 
 fn session_command(call: &mut Call<'_>) {
@@ -228,10 +288,8 @@ fn session_command(call: &mut Call<'_>) {
             Err(CommandError::Arity(command.name.to_owned()))
         }
         Some(command) => {
-            if call.session.command != command.name {
-                call.session.command = command.name;
-                lock(&call.session.client.names).command = command.name;
-            }
+            name_command(call.session, command.name);
+            call.session.wrote |= command.flags.has(Flags::WRITE);
             if is_long(command, call) {
                 off_the_worker(|| (command.handler)(call))
             } else {
@@ -256,9 +314,19 @@ pub fn arity_fits(arity: i64, arguments: usize) -> bool {
 
 fn is_long(command: &Command, call: &Call<'_>) -> bool {
     command.flags.has(Flags::SLOW)
-        || (call.shared.slow_writes && command.flags.has(Flags::WRITE))
+        || (call.shared.slow_writes
+            && (command.flags.has(Flags::WRITE)
+                || command.flags.has(Flags::READ) && !call.shared.store.is_quiet()))
         || call.arguments.len() > 64
         || call.arguments.iter().map(Bytes::len).sum::<usize>() > INLINE_BYTES_MAX
+}
+
+/// Makes durable what commands changed.
+///
+/// # Errors
+/// The store's: none of it is acknowledged then.
+pub fn commit(shared: &Shared) -> bristlecone::Result<()> {
+    if shared.slow_writes { off_the_worker(|| shared.store.commit()) } else { shared.store.commit() }
 }
 
 /// Lets the runtime's other tasks go on meanwhile, if there are several workers.

@@ -47,8 +47,12 @@ pub trait Discipline: Send + Sync + 'static {
     /// Full nodes are split one by one from the top down, each in a commit of its own, before the entry is inserted. Else all
     /// of a split, and the entry, are one commit.
     const STEPWISE_SPLITS: bool = false;
+    /// Changes of different leaves are made together where there are many of them.
+    const SHARES_FENCES: bool = false;
     /// Its log takes every word of an edit, of unused space too.
     const LOGS_ALL: bool = false;
+    /// Nodes are read and changed in the frames of a buffer pool.
+    const POOLED: bool = false;
     /// What nodes are read and changed through: the medium itself, or a buffer pool in front of it.
     type Memory<M: Medium>: Access<M>;
 
@@ -71,6 +75,8 @@ pub struct Change<'a, M> {
     pub allocator: &'a mut Allocator,
     /// The edits.
     pub edits: &'a [Edit],
+    /// They have nothing to do with each other: after a crash any of them may be there and others not.
+    pub apart: bool,
 }
 
 /// The words in use that an edit overwrites, in an order in which no word is stored to before it was moved.

@@ -34,7 +34,7 @@ impl Discipline for Redo {
 
 /// Commits every word of the edits, of unused space too, through the redo-only log.
 pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Result<()> {
-    let Change { region, log, allocator, edits } = change;
+    let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
     let mut logged = Vec::new();
     for edit in edits {

@@ -21,7 +21,7 @@ impl Discipline for UndoRedo {
     const LOG: Format = Format::UndoRedo;
 
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
-        let Change { region, log, allocator, edits } = change;
+        let Change { region, log, allocator, edits, .. } = change;
         let medium = region.medium();
         let fresh: Vec<_> = edits.iter().flat_map(|edit| edit.fresh.iter().copied()).collect();
         let in_use: Vec<_> = edits.iter().flat_map(|edit| overwritten(medium, edit)).collect();

@@ -14,6 +14,7 @@ impl Discipline for Volatile {
     type Memory<M: Medium> = M;
     const DURABLE: bool = false;
     const SPECIALISED: bool = true;
+    const SHARES_FENCES: bool = true;
 
     #[inline(always)]
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {

@@ -50,13 +50,18 @@ impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_O
     const SOURCE: &'static str = include_str!("write_atomic.rs");
     type Memory<M: Medium> = M;
     const SPECIALISED: bool = !STEPWISE;
+    const SHARES_FENCES: bool = true;
     const STEPWISE_SPLITS: bool = STEPWISE;
 
     #[inline(always)]
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
         match change.edits {
-            [edit] if edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent) => {
+            [edit] if is_in_place(edit) => {
                 commit_in_place::<M, LINE_ORDER>(change, edit);
+                Ok(())
+            }
+            edits if change.apart && edits.iter().all(is_in_place) => {
+                commit_together::<M, LINE_ORDER>(change);
                 Ok(())
             }
             _ => commit_through_log(change),
@@ -91,9 +96,52 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>, edi
     medium.fence(Fence::Commit);
 }
 
+/// True if a store of one word, or each of several, makes the edit true.
+#[inline(always)]
+fn is_in_place(edit: &Edit) -> bool {
+    edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent)
+}
+
+/// Several nodes, each as by [`commit_in_place`], step by step beside each other: the fences of one are those of all.
+fn commit_together<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>) {
+    let Change { region, log, allocator, edits, .. } = change;
+    let medium = region.medium();
+    if edits.iter().any(|edit| log.touches(edit.node.0, edit.bytes)) {
+        log.settle(medium);
+    }
+    let mut is_guarded = false;
+    for edit in edits {
+        if let Some((at, word)) = edit.guard {
+            medium.publish(at, word);
+            if !(LINE_ORDER && edit.guarded.iter().all(|(guarded, _)| guarded / LINE == at / LINE)) {
+                medium.flush(at, WORD);
+                is_guarded = true;
+            }
+        }
+    }
+    if is_guarded {
+        medium.fence(Fence::Guard);
+    }
+    let mut is_paid = allocator.has_pending();
+    for edit in edits {
+        copy_and_flush(medium, edit.node.0, &edit.fresh);
+        copy_and_flush(medium, edit.node.0, &edit.guarded);
+        is_paid |= !edit.fresh.is_empty() || !edit.guarded.is_empty();
+    }
+    if is_paid {
+        medium.fence(Fence::Payload);
+    }
+    allocator.flip(region);
+    for (at, word) in edits.iter().flat_map(|edit| &edit.switch) {
+        medium.publish(*at, *word);
+        medium.flush(*at, WORD);
+    }
+    medium.fence(Fence::Commit);
+}
+
 #[cold]
 fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
-    let Change { region, log, allocator, edits } = change;
+    let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
     let mut logged = Vec::new();
     for edit in edits {

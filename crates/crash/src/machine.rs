@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::journal::storage::Storage;
 use pmem::{Error, Result};
@@ -19,7 +19,9 @@ const ENOSPC: i32 = 28;
 /// Which of the two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    /// The data file.
     Data,
+    /// Its journal.
     Journal,
 }
 
@@ -41,8 +43,11 @@ pub enum Fault {
 /// What survives of unsynced sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
+    /// No sector.
     None,
+    /// All of them, as last written.
     All,
+    /// Of each any version, by this seed.
     Random(u64),
 }
 
@@ -87,6 +92,7 @@ struct Handle {
 }
 
 impl Machine {
+    /// A machine with two empty files; `seed` decides what a failed sync keeps.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Default::default(),
@@ -104,33 +110,40 @@ impl Machine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The power goes at this write, sync or growth, the first being 1.
     pub fn cut_at(&self, change: u64) {
         self.state().cut_at = Some(change);
     }
 
+    /// This call, reads counted, meets a fault.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         self.state().fault_at = Some((call, fault));
     }
 
+    /// Syncs of this file do nothing from now on, but for its length.
     pub fn lie_about_syncs_of(&self, which: Option<Which>) {
         self.state().lies = which;
     }
 
+    /// Syncs take a while, so that threads meet.
     pub fn make_slow(&self) {
         self.state().slow = true;
     }
 
+    /// Writes, syncs and growths so far.
     pub fn changes(&self) -> u64 {
         self.state().changes
     }
 
+    /// The same with reads.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
+    /// Calls that met a fault.
     pub fn faults(&self) -> u64 {
         self.state().faults
     }
@@ -140,15 +153,18 @@ impl Machine {
         self.state().fatal
     }
 
+    /// The power is gone.
     pub fn is_off(&self) -> bool {
         self.state().off
     }
 
+    /// One of its files.
     pub fn storage(&self, which: Which) -> Box<dyn Storage> {
         let path = PathBuf::from(if which == Which::Data { "store" } else { "store.journal" });
         Box::new(Handle { machine: self.clone(), which, path })
     }
 
+    /// What a process would read.
     pub fn content(&self, which: Which) -> Vec<u8> {
         self.state().files[which as usize].cache.clone()
     }

@@ -1,0 +1,404 @@
+//! Stores on a machine whose power is cut and whose calls fail: every engine, at writes and syncs all over its life. What was
+//! acknowledged is there, what was not is there in order or not at all, and readers never returned what a crash took back.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bristlecone::journal::{Journal, Options as Sizes};
+use bristlecone::registry::{self, Open};
+use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
+use crash::{Fault, Machine, Survivors, Which};
+
+const MAX_BYTES: u64 = 64 << 20;
+const SIZES: Sizes = Sizes { capacity_bytes: 512 << 10, max_bytes: MAX_BYTES };
+const KEYS: u32 = 24;
+
+/// Kinds with keys and values by number.
+trait Sample: Open
+where
+    Self::Value: ToOwned,
+{
+    fn sample_key(number: u32) -> Self::KeyBuf;
+    fn sample_value(number: u32) -> Self::ValueBuf;
+    fn options(engine: &str) -> Options {
+        let lines = registry::find(engine).unwrap().about.lines.0;
+        Options { engine: Some(engine.into()), node_lines: Some(lines), ..Options::default() }
+    }
+}
+
+impl Sample for Bytes {
+    fn sample_key(number: u32) -> Vec<u8> {
+        format!("key {number:04}").into_bytes()
+    }
+    fn sample_value(number: u32) -> Vec<u8> {
+        number.to_le_bytes().repeat(1 + number as usize % 60)
+    }
+}
+
+impl Sample for U64 {
+    fn sample_key(number: u32) -> u64 {
+        u64::from(number) * 3
+    }
+    fn sample_value(number: u32) -> u64 {
+        u64::from(number)
+    }
+}
+
+impl Sample for Fixed {
+    fn sample_key(number: u32) -> u64 {
+        u64::from(number) * 3
+    }
+    fn sample_value(number: u32) -> Vec<u8> {
+        number.to_le_bytes().repeat(6)
+    }
+    fn options(engine: &str) -> Options {
+        Options { engine: Some(engine.into()), value_bytes: Some(24), ..Options::default() }
+    }
+}
+
+type Map<K> = BTreeMap<<K as Kind>::KeyBuf, <K as Kind>::ValueBuf>;
+
+/// What is known of a store, whatever happens to the machine.
+struct Life<K: Kind> {
+    engine: &'static str,
+    /// What the store held after so many operations.
+    states: Vec<Map<K>>,
+    /// Operations acknowledged as durable.
+    acknowledged: usize,
+    /// The store was made.
+    made: bool,
+    /// Takes an unsynced write for an acknowledged one: a canary.
+    hasty: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    cuts: u64,
+    opened: u64,
+    newer: u64,
+    not_made: u64,
+}
+
+impl<K: Sample> Life<K>
+where
+    K::Value: ToOwned,
+    K::ValueBuf: PartialEq,
+{
+    fn new(engine: &'static str) -> Self {
+        Self { engine, states: vec![Map::<K>::new()], acknowledged: 0, made: false, hasty: false }
+    }
+
+    fn files(machine: &Machine) -> [Box<dyn bristlecone::journal::storage::Storage>; 2] {
+        [Which::Data, Which::Journal].map(|which| machine.storage(which))
+    }
+
+    fn make(&mut self, machine: &Machine) -> Result<StoreOf<K>, Error> {
+        let [data, journal] = Self::files(machine);
+        let journal = Journal::create_on(data, journal, [1, 2], &SIZES)?;
+        let store = StoreOf::open_over(journal, None, K::options(self.engine))?;
+        self.made = true;
+        Ok(store)
+    }
+
+    fn open(machine: &Machine) -> Result<StoreOf<K>, Error> {
+        let [data, journal] = Self::files(machine);
+        let (journal, replay) = Journal::open_on(data, journal, MAX_BYTES)?;
+        StoreOf::open_over(journal, Some(replay), Options::default())
+    }
+
+    /// One operation; it is in the newest state before it is tried.
+    fn step(&mut self, store: &StoreOf<K>, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (key, value) = (K::sample_key(rng.u32(..KEYS)), K::sample_value(rng.u32(..)));
+        let sync = rng.u8(..) < 160;
+        let writer = store.with(WriteOptions { sync });
+        let mut next = self.states.last().unwrap().clone();
+        let deletes = rng.u8(..) < 80;
+        if deletes {
+            next.remove(&key)
+        } else {
+            next.insert(key.clone(), value.clone())
+        };
+        self.states.push(next);
+        match deletes {
+            true => writer.delete(K::key(&key)).map(drop)?,
+            false => writer.put(K::key(&key), K::value(&value)).map(drop)?,
+        }
+        if sync || self.hasty {
+            self.acknowledged = self.states.len() - 1;
+        } else if rng.u8(..) < 40 {
+            store.commit()?;
+            self.acknowledged = self.states.len() - 1;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, store: &StoreOf<K>, rng: &mut fastrand::Rng, steps: usize) -> Result<(), Error> {
+        (0..steps).try_for_each(|_| self.step(store, rng))
+    }
+
+    /// The number of the state that a store is in, the newest if there are several.
+    fn state_of(&self, store: &StoreOf<K>) -> Result<usize, String> {
+        let found: Map<K> = store.scan(..).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let state = self.states.iter().rposition(|state| *state == found);
+        state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
+    }
+
+    /// Opens after a cut and judges; then the store has to go on.
+    fn judge(&self, machine: &Machine, tally: &mut Tally) -> Result<(), String> {
+        let store = match Self::open(machine) {
+            Err(_) if !self.made => {
+                tally.not_made += 1;
+                return Ok(());
+            }
+            other => other.map_err(|error| format!("it does not open: {error}"))?,
+        };
+        tally.opened += 1;
+        let state = self.state_of(&store)?;
+        if state < self.acknowledged {
+            return Err(format!("after {state} operations, {} were acknowledged", self.acknowledged));
+        }
+        tally.newer += u64::from(state > self.acknowledged);
+        let problems = store.check().map_err(|error| error.to_string())?.problems;
+        if !problems.is_empty() {
+            return Err(format!("{problems:?}"));
+        }
+        let go_on = || -> Result<bool, Error> {
+            let (key, value) = (K::sample_key(KEYS), K::sample_value(5));
+            store.put(K::key(&key), K::value(&value))?;
+            store.close()?;
+            let again = Self::open(machine)?;
+            let clean =
+                again.stats().opened == "clean" && again.stats().journal.unwrap().replayed_groups == 0;
+            Ok(clean && again.get(K::key(&key))? == Some(value))
+        };
+        match go_on() {
+            Ok(true) => Ok(()),
+            other => Err(format!("it does not go on: {other:?}")),
+        }
+    }
+}
+
+const SURVIVORS: [Survivors; 3] = [Survivors::None, Survivors::All, Survivors::Random(3)];
+
+/// Cuts the power `cuts` times, spread over a life of an engine.
+fn cuts<K: Sample>(
+    engine: &'static str,
+    seed: u64,
+    cuts: u64,
+    lies: Option<Which>,
+    hasty: bool,
+) -> Result<Tally, String>
+where
+    K::Value: ToOwned,
+    K::ValueBuf: PartialEq,
+{
+    let live = |cut: Option<u64>| {
+        let machine = Machine::new(seed);
+        if let Some(cut) = cut {
+            machine.cut_at(cut);
+        }
+        let mut life = Life::<K>::new(engine);
+        life.hasty = hasty;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        if let Ok(store) = life.make(&machine) {
+            machine.lie_about_syncs_of(lies);
+            let _ = life.run(&store, &mut rng, 60);
+        }
+        (machine, life)
+    };
+    let changes = live(None).0.changes();
+    let mut tally = Tally::default();
+    for number in 0..cuts {
+        let cut = 1 + (changes - 1) * number / cuts.max(1);
+        let (machine, life) = live(Some(cut));
+        tally.cuts += 1;
+        for survivors in SURVIVORS {
+            let what = |why| format!("{engine} of {}, cut {cut} of {changes}, {survivors:?}: {why}", K::NAME);
+            life.judge(&machine.after_power_cut(survivors), &mut tally).map_err(what)?;
+        }
+    }
+    Ok(tally)
+}
+
+fn durable_engines() -> impl Iterator<Item = &'static str> {
+    registry::names().filter(|name| registry::find(name).unwrap().about.durable)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_a_power_cut_in_any_engine() {
+    let mut total = Tally::default();
+    let mut add = |tally: Result<Tally, String>| {
+        let tally = tally.unwrap_or_else(|why| panic!("{why}"));
+        total.cuts += tally.cuts;
+        total.opened += tally.opened;
+        total.newer += tally.newer;
+        total.not_made += tally.not_made;
+    };
+    for (seed, engine) in (0..).zip(durable_engines()) {
+        add(cuts::<Bytes>(engine, seed, 20, None, false));
+        add(cuts::<U64>(engine, seed, 12, None, false));
+        if registry::find(engine).unwrap().capabilities.fixed_values {
+            add(cuts::<Fixed>(engine, seed, 6, None, false));
+        }
+    }
+    println!("power cuts: {total:?}");
+    assert!(total.cuts >= 500 && total.opened > 1000 && total.newer > 100 && total.not_made > 0, "{total:?}");
+}
+
+#[test]
+fn who_acknowledges_before_the_sync_or_does_not_sync_is_caught() {
+    let engine = registry::DEFAULT;
+    cuts::<Bytes>(engine, 7, 40, None, false).unwrap();
+    let canaries = [
+        ("acknowledged before the sync", cuts::<Bytes>(engine, 7, 40, None, true)),
+        ("the journal's syncs do nothing", cuts::<Bytes>(engine, 7, 40, Some(Which::Journal), false)),
+    ];
+    for (name, outcome) in canaries {
+        println!("{name}: {}", outcome.expect_err(name));
+    }
+}
+
+/// A call fails: the store says so, takes no more, and shows what is durable.
+#[test]
+fn after_a_failed_call_writes_are_refused_and_readers_see_what_is_durable() {
+    let (mut failed, mut went_on) = (0, 0);
+    for engine in durable_engines() {
+        for (seed, fault) in (0..).zip([Fault::Eio, Fault::ShortThenEio, Fault::NoSpace]) {
+            let machine = Machine::new(seed);
+            let mut life = Life::<U64>::new(engine);
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let store = life.make(&machine).unwrap();
+            life.run(&store, &mut rng, 20).unwrap();
+            machine.fail_at(machine.calls() + 1 + seed, fault);
+            let outcome = life.run(&store, &mut rng, 40);
+            if machine.fatal() == 0 {
+                went_on += 1;
+                continue;
+            }
+            failed += 1;
+            assert!(outcome.is_err(), "{engine} {fault:?}: nobody was told");
+            let refused = store.put(&1, &1).unwrap_err();
+            assert!(matches!(refused, Error::Pmem(pmem::Error::Failed)), "{engine}: {refused}");
+            // In the frames of a buffer pool what is durable cannot be told from the rest: it refuses to be read.
+            let state = match life.state_of(&store) {
+                Err(why) => {
+                    assert!(
+                        engine == "buffer-pool" && why.contains("takes no more writes"),
+                        "{engine}: {why}"
+                    );
+                    life.acknowledged
+                }
+                Ok(state) => state,
+            };
+            assert!(state >= life.acknowledged, "{engine} {fault:?}: {state} of {}", life.acknowledged);
+            drop(store);
+            life.acknowledged = state;
+            life.judge(&machine.after_restart(), &mut Tally::default()).unwrap();
+        }
+    }
+    println!("{failed} failures, {went_on} lives without");
+    assert!(failed > 20);
+}
+
+/// Scans beside a writer of one leaf that never pauses, over syncs that take a while: a reader that asks the writer to give way
+/// and one that waits for a commit must not wait for each other.
+#[test]
+fn scans_of_a_leaf_that_is_written_without_end_come_to_an_end() {
+    for sync in [false, true] {
+        let machine = Machine::new(3);
+        machine.make_slow();
+        let store = Life::<Bytes>::new(registry::DEFAULT).make(&machine).unwrap();
+        for number in 0..6 {
+            store.put(&Bytes::sample_key(number), &Bytes::sample_value(number)).unwrap();
+        }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for first in 0..2 {
+                let (writer, done) = (store.with(WriteOptions { sync }), &done);
+                scope.spawn(move || {
+                    for number in (first..).step_by(2) {
+                        if done.load(Ordering::Acquire) {
+                            break;
+                        }
+                        writer.put(&Bytes::sample_key(number % 6), &Bytes::sample_value(number)).unwrap();
+                    }
+                });
+            }
+            for scan in 0..60 {
+                let scan = if scan % 2 == 0 { store.scan(..) } else { store.scan(..).descending() };
+                assert_eq!(scan.map(Result::unwrap).count(), 6);
+            }
+            done.store(true, Ordering::Release);
+        });
+    }
+}
+
+/// Writers of their own keys, readers of all of them, and a cut: what was acknowledged or read is there after it.
+#[test]
+fn what_anybody_read_before_the_cut_is_there_after_it() {
+    let (mut acknowledged_groups, mut reads, mut cuts) = (0, 0, 0);
+    for seed in 0..40 {
+        let machine = Machine::new(seed);
+        machine.make_slow();
+        let mut life = Life::<U64>::new(if seed % 2 == 0 { registry::DEFAULT } else { "wb-4k" });
+        let store: StoreU64 = life.make(&machine).unwrap();
+        machine.cut_at(machine.changes() + 20 + seed * 9);
+        let newest: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let seen: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (key, newest) in (0..).zip(&newest) {
+                let (store, done) = (store.clone(), &done);
+                scope.spawn(move || {
+                    for value in 1.. {
+                        match store.put(&key, &value) {
+                            Ok(_) => newest.store(value, Ordering::Relaxed),
+                            Err(_) => break,
+                        }
+                        // Other keys, so that leaves split.
+                        if store.put(&(100 + value * 4 + key), &value).is_err() {
+                            break;
+                        }
+                    }
+                    done.store(true, Ordering::Release);
+                });
+            }
+            for scans in [false, true] {
+                let (store, done, seen) = (store.clone(), &done, &seen);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Acquire) {
+                        if scans {
+                            for (key, value) in store.scan(..4).map(Result::unwrap) {
+                                seen[key as usize].fetch_max(value, Ordering::Relaxed);
+                            }
+                        } else {
+                            for key in 0..4 {
+                                let value = store.get(&key).unwrap().unwrap_or(0);
+                                seen[key as usize].fetch_max(value, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(machine.is_off(), "seed {seed}");
+        acknowledged_groups += store.stats().journal.unwrap().groups;
+        drop(store);
+        for survivors in SURVIVORS {
+            cuts += 1;
+            let store = Life::<U64>::open(&machine.after_power_cut(survivors)).unwrap();
+            for key in 0..4 {
+                let found = store.get(&(key as u64)).unwrap().unwrap_or(0);
+                let (newest, seen) = (newest[key].load(Ordering::Relaxed), seen[key].load(Ordering::Relaxed));
+                reads += seen;
+                assert!(
+                    found >= newest && found >= seen,
+                    "seed {seed} {survivors:?}: key {key} holds {found}, {newest} was acknowledged, {seen} read"
+                );
+            }
+            assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        }
+    }
+    println!("{cuts} cuts, {acknowledged_groups} groups, values read up to a sum of {reads}");
+    assert!(reads > 0);
+}

@@ -1,0 +1,364 @@
+//! What is in the index and not durable yet, where durability comes by groups ([`crate::journal`]) and a commit takes
+//! milliseconds: who waits for which group, who commits it, and which readers may not answer before.
+//!
+//! A writer changes the index under its lock and notes the nodes and the key that it changed with the number of the running
+//! group, its *ticket*; then it lets go of the lock and waits until that group is durable. The first who waits commits: the
+//! *leader*. The others sleep; when it is done those whose group became durable go, and one of the rest leads the next. So
+//! whatever was written while one sync ran goes to the disk with the next one, and writers wait for nobody in memory.
+//!
+//! A reader takes no part in this. After its second look ([`crate::stripe`]) it asks whether the leaf that it read was changed
+//! by a group that is not durable; if so, whether its key was (a scan: for the leaf alone). Only then does it wait, as a
+//! writer does, and may even lead. If the group fails, what it read is taken back, and it reads again.
+//!
+//! Invariants:
+//! * W1: notes are made under the index's writer lock, before the node's stripe becomes even again; so a reader that saw the
+//!   change sees the note. A note's ticket only grows, until its group is durable.
+//! * W2: a ticket is durable only if every group up to it is: groups are closed, committed and told of in the order of their
+//!   numbers, by one leader at a time.
+//! * W3: `failed` is told after everything that is not durable was taken back, and for good. So what is read after that is
+//!   durable, whatever the notes say.
+//! * W4: nobody sleeps while nobody leads and his group is not durable: whoever sees no leader leads.
+//!
+//! Notes are two small tables. That of nodes has the newest ticket for each hash of a node. That of keys has, for each hash, the
+//! newest ticket and a tag of the key; of two keys that are not durable and fall together, only that there are several.
+
+use crate::error::{Error, Result};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+
+/// Entries of each table (32 KiB). A model needs to tell two apart, no more.
+const ENTRIES: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
+const TAG_BITS: u32 = 16;
+/// The tag of several keys; no key has it.
+const SEVERAL: u64 = 0;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Pending {
+    /// Number of the group that runs. Changed under the index's writer lock.
+    running: AtomicU64,
+    durable: AtomicU64,
+    /// The newest ticket in a note.
+    noted: AtomicU64,
+    failed: AtomicBool,
+    nodes: Box<[AtomicU64]>,
+    keys: Box<[AtomicU64]>,
+    /// Somebody leads.
+    led: Mutex<bool>,
+    /// A leader is done.
+    done: Condvar,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        let table = || (0..ENTRIES).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            running: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            nodes: table(),
+            keys: table(),
+            led: Mutex::new(false),
+            done: Condvar::new(),
+        }
+    }
+}
+
+impl Pending {
+    /// The running group's ticket. Under the writer lock: of what was changed under this hold of it.
+    pub fn ticket(&self) -> u64 {
+        self.running.load(Ordering::Acquire)
+    }
+
+    /// Every group up to this ticket is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Writer: this node is about to be changed (W1).
+    #[inline]
+    pub fn note_node(&self, node: u64) {
+        // Relaxed: the stripe's release, which follows, tells of it.
+        self.nodes[place(node)].store(self.running.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Writer: the key of this hash is about to be changed (W1).
+    #[inline]
+    pub fn note_key(&self, hash: u64) {
+        let entry = &self.keys[place(hash)];
+        let (old, tag) = (entry.load(Ordering::Relaxed), tag_of(hash));
+        let alone = old >> TAG_BITS <= self.durable() || old & tag_mask() == tag;
+        let tag = if alone { tag } else { SEVERAL };
+        let ticket = self.running.load(Ordering::Relaxed);
+        entry.store(ticket << TAG_BITS | tag, Ordering::Relaxed);
+        self.noted.store(ticket, Ordering::Relaxed);
+    }
+
+    /// True if everything was durable a moment ago: a read is unlikely to wait.
+    pub fn is_quiet(&self) -> bool {
+        self.noted.load(Ordering::Relaxed) <= self.durable()
+    }
+
+    /// Writer: the running group ends here and the next begins; returns the ticket of the one that ended.
+    pub fn close(&self) -> u64 {
+        let ticket = self.running.load(Ordering::Relaxed);
+        self.running.store(ticket + 1, Ordering::Release);
+        ticket
+    }
+
+    /// True after a group failed and everything that is not durable was taken back (W3). To be asked before a read.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The ticket to wait for, if what was read of this leaf may not be durable. To be asked after the second look at it.
+    #[inline]
+    pub fn wait_for_node(&self, node: u64) -> Option<u64> {
+        let ticket = self.nodes[place(node)].load(Ordering::Relaxed);
+        (ticket > self.durable()).then_some(ticket)
+    }
+
+    /// The ticket to wait for, if what was read of the key of this hash may not be durable.
+    pub fn wait_for_key(&self, hash: u64) -> Option<u64> {
+        let entry = self.keys[place(hash)].load(Ordering::Relaxed);
+        let (ticket, tag) = (entry >> TAG_BITS, entry & tag_mask());
+        (ticket > self.durable() && (tag == tag_of(hash) || tag == SEVERAL)).then_some(ticket)
+    }
+
+    /// Waits until a group is durable. If nobody leads, `lead` does: it commits all that was changed and returns the ticket of
+    /// the group that it closed, or takes back what is not durable and returns why.
+    ///
+    /// # Errors
+    /// What `lead` says to the leader, `Failed` to the others. The group and all that follow are taken back then.
+    pub fn settle(&self, ticket: u64, lead: impl FnOnce() -> Result<u64>) -> Result<()> {
+        let mut led = guard(&self.led);
+        loop {
+            if self.durable() >= ticket {
+                return Ok(());
+            }
+            if self.has_failed() {
+                return Err(Error::Failed);
+            }
+            if !*led {
+                break;
+            }
+            led = self.done.wait(led).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        *led = true;
+        drop(led);
+        let mut lead_ends = LeadEnds { pending: self, durable: None };
+        lead_ends.durable = Some(lead()?);
+        Ok(())
+    }
+}
+
+/// Tells the others how it went when it is dropped, however the leader left.
+struct LeadEnds<'a> {
+    pending: &'a Pending,
+    durable: Option<u64>,
+}
+
+impl Drop for LeadEnds<'_> {
+    fn drop(&mut self) {
+        let mut led = guard(&self.pending.led);
+        *led = false;
+        match self.durable {
+            Some(newest) => self.pending.durable.store(newest, Ordering::Release),
+            None => self.pending.failed.store(true, Ordering::Release),
+        }
+        drop(led);
+        self.pending.done.notify_all();
+    }
+}
+
+fn guard(mutex: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn tag_mask() -> u64 {
+    (1 << TAG_BITS) - 1
+}
+
+/// Of the upper bits; the place is of others.
+fn tag_of(hash: u64) -> u64 {
+    (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) & tag_mask()) | 1
+}
+
+#[inline]
+fn place(of: u64) -> usize {
+    (of.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize % ENTRIES
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_waited_for_until_its_group_is_durable_and_others_are_not() {
+        let pending = Pending::default();
+        pending.note_key(7);
+        assert_eq!((pending.wait_for_key(7), pending.wait_for_key(8)), (Some(1), None));
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert_eq!((pending.wait_for_key(7), pending.durable(), pending.ticket()), (None, 1, 2));
+        // Settled long ago: nobody leads.
+        pending.settle(1, || unreachable!("durable already")).unwrap();
+    }
+
+    #[test]
+    fn two_keys_of_one_entry_are_both_waited_for_and_a_durable_one_gives_way() {
+        let pending = Pending::default();
+        let other = (8..).find(|hash| place(*hash) == place(7) && tag_of(*hash) != tag_of(7)).unwrap();
+        pending.note_key(7);
+        pending.note_key(other);
+        assert_eq!((pending.wait_for_key(7), pending.wait_for_key(other)), (Some(1), Some(1)));
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        pending.note_key(other);
+        assert_eq!((pending.wait_for_key(7), pending.wait_for_key(other)), (None, Some(2)));
+    }
+
+    #[test]
+    fn after_a_failure_everybody_is_refused_but_what_was_durable_before() {
+        let pending = Pending::default();
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert!(matches!(pending.settle(2, || Err(Error::Closed)), Err(Error::Closed)));
+        assert!(pending.has_failed());
+        assert!(matches!(pending.settle(2, || Ok(2)), Err(Error::Failed)));
+        pending.settle(1, || Ok(1)).unwrap();
+    }
+}
+
+/// Writers that change a word under a lock and wait, a reader that looks and waits, and commits that take the lock to close a
+/// group, in every order. What is acknowledged, and what a reader returns, is durable.
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::stripe::{Held, Stripes};
+
+    const NODE: u64 = 4096;
+    const KEY: u64 = 7;
+
+    struct Shared {
+        pending: Pending,
+        stripes: Stripes,
+        /// What readers see.
+        word: AtomicU64,
+        /// What the disk holds.
+        disk: AtomicU64,
+        /// The writer lock; what it guards is how often the word was changed.
+        writer: Mutex<u64>,
+        /// The n-th commit fails.
+        fails_at: u64,
+        commits: AtomicU64,
+    }
+
+    impl Shared {
+        fn new(fails_at: u64) -> Self {
+            let [word, disk, commits] = [0; 3].map(AtomicU64::new);
+            let (pending, stripes) = (Pending::default(), Stripes::new(2));
+            Self { pending, stripes, word, disk, writer: Mutex::new(0), fails_at, commits }
+        }
+
+        fn commit(&self) -> Result<u64> {
+            let writer = self.writer.lock().unwrap();
+            let (ticket, content) = (self.pending.close(), self.word.load(Ordering::Relaxed));
+            drop(writer);
+            if self.commits.fetch_add(1, Ordering::Relaxed) + 1 < self.fails_at {
+                self.disk.store(content, Ordering::Relaxed);
+                return Ok(ticket);
+            }
+            let _writer = self.writer.lock().unwrap();
+            let mut held = Held::default();
+            self.stripes.lock(NODE, &mut held);
+            self.word.store(self.disk.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.stripes.unlock(&mut held);
+            Err(Error::Closed)
+        }
+
+        /// Changes the word and waits; the word's new value if that is durable.
+        fn write(&self) -> Option<u64> {
+            let mut writer = self.writer.lock().unwrap();
+            if self.commits.load(Ordering::Relaxed) >= self.fails_at {
+                return None;
+            }
+            let mut held = Held::default();
+            *writer += 1;
+            let value = *writer;
+            self.pending.note_key(KEY);
+            self.stripes.lock(NODE, &mut held);
+            self.pending.note_node(NODE);
+            self.word.store(value, Ordering::Relaxed);
+            self.stripes.unlock(&mut held);
+            let ticket = self.pending.ticket();
+            drop(writer);
+            self.pending.settle(ticket, || self.commit()).ok()?;
+            assert!(self.disk.load(Ordering::Relaxed) >= value, "acknowledged and not on the disk");
+            Some(value)
+        }
+
+        /// As a get reads; nothing if its looks failed once.
+        fn read(&self) -> Option<u64> {
+            let failed = self.pending.has_failed();
+            let version = self.stripes.read(NODE);
+            let value = self.word.load(Ordering::Relaxed);
+            if !self.stripes.check(version) {
+                return None;
+            }
+            if !failed
+                && self.pending.wait_for_node(NODE).is_some()
+                && let Some(ticket) = self.pending.wait_for_key(KEY)
+                && self.pending.settle(ticket, || self.commit()).is_err()
+            {
+                return None;
+            }
+            assert!(self.disk.load(Ordering::Relaxed) >= value, "read and not on the disk");
+            Some(value)
+        }
+    }
+
+    fn explore(fails_at: u64, beside: fn(&Shared)) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = model.preemption_bound.or(Some(2));
+        model.check(move || {
+            let shared = Arc::new(Shared::new(fails_at));
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || beside(&other));
+            shared.write();
+            thread.join().unwrap();
+            if fails_at == u64::MAX {
+                assert_eq!(shared.word.load(Ordering::Relaxed), shared.disk.load(Ordering::Relaxed));
+            }
+        });
+    }
+
+    #[test]
+    fn two_writers_hand_the_lead_over_and_both_are_durable() {
+        explore(u64::MAX, |shared| assert!(shared.write().is_some()));
+    }
+
+    #[test]
+    fn what_a_reader_returns_is_durable() {
+        explore(u64::MAX, |shared| {
+            shared.read();
+        });
+    }
+
+    #[test]
+    fn what_a_reader_returns_beside_a_failing_commit_is_durable() {
+        explore(1, |shared| {
+            shared.read();
+            shared.read();
+        });
+    }
+
+    #[test]
+    fn writers_beside_a_failing_commit_are_told_or_durable() {
+        explore(2, |shared| {
+            shared.write();
+        });
+    }
+}

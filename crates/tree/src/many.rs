@@ -1,0 +1,349 @@
+//! Many keys at once: their descents go down together, level by level, so that the cache misses of one are waited for while
+//! those of the others are; and changes of different leaves share their fences.
+//!
+//! Changes come in *waves*: as many operations as touch different leaves that have room, looked up together, made durable by one
+//! change of the discipline; then the full leaves among them, split together in one commit. What shares a leaf with another
+//! operation of its wave, leaves it too empty or would split more than a leaf is done by itself behind the wave; so operations
+//! on one key keep their order. Each operation is durable when the call returns,
+//! and each by itself is whole or absent after a crash before that: a wave is no atomic batch.
+
+use pmem::region::INTENTS;
+use pmem::stripe::Version;
+use pmem::{Error, Medium, Result};
+
+use crate::discipline::Discipline;
+use crate::group::WriteOptions;
+use crate::layout::{Layout, Layouts};
+use crate::schema::Schema;
+use crate::search::{Scalar, Search, Target, dispatch};
+use crate::shape::{LEVELS_MAX, Link, Node, Shape};
+use crate::tree::{Tree, Writer};
+
+/// Descents in flight: what a processor has buffers for, and some more that wait.
+const LANES: usize = 16;
+/// Writes of a wave: a bit each.
+const WAVE: usize = 64;
+/// Blocks that a wave may name, with those of one operation more: fewer than an operation's intents.
+const WAVE_BLOCKS: usize = INTENTS - 8;
+/// Leaves that are split in one commit.
+const SPLITS: usize = 12;
+/// Records beyond this are written alone: in pieces, with fences of their own.
+const RECORD_BYTES_MAX: u64 = 4096;
+
+/// A key to be stored with its value, or to be removed.
+#[derive(Debug)]
+pub enum Write<'a, K: ?Sized, V: ?Sized> {
+    /// Store this value under the key.
+    Put(&'a K, &'a V),
+    /// Remove the key.
+    Delete(&'a K),
+}
+
+impl<'a, K: ?Sized, V: ?Sized> Write<'a, K, V> {
+    /// The key.
+    pub fn key(&self) -> &'a K {
+        match self {
+            Write::Put(key, _) | Write::Delete(key) => key,
+        }
+    }
+}
+
+impl<K: ?Sized, V: ?Sized> Clone for Write<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K: ?Sized, V: ?Sized> Copy for Write<'_, K, V> {}
+
+type WriteOf<'a, S> = Write<'a, <S as Schema>::Key, <S as Schema>::Value>;
+
+fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
+    match write {
+        Write::Put(key, value) => S::record_bytes(key, value),
+        Write::Delete(_) => 0,
+    }
+}
+
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+    /// Copies the values of many keys, in their order; `None` for an absent one.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn get_many(&self, keys: &[&S::Key]) -> Result<Vec<Option<S::ValueBuf>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(LANES) {
+            dispatch!(self, V => self.get_wave::<V>(keys, &mut values))?;
+        }
+        Ok(values)
+    }
+
+    /// Lets the processor bring in what reads of these keys will touch, as far as their leaves.
+    pub fn prefetch(&self, keys: &[&S::Key]) {
+        for keys in keys.chunks(LANES) {
+            dispatch!(self, V => _ = self.descend_together::<V>(keys));
+        }
+    }
+
+    /// The leaves of up to [`LANES`] keys, each with the look that was taken at it, and the bits of those who lost their way.
+    #[inline(always)]
+    fn descend_together<V: Search>(&self, keys: &[&S::Key]) -> ([(Node, Version); LANES], u32) {
+        let (medium, inner, leaf) = (self.region.medium(), &self.inner_for::<V>(), &self.leaf_for::<V>());
+        let root = self.root();
+        let first = self.stripes.read(root.0);
+        let mut lanes = [(root, first); LANES];
+        let mut lost = if self.root() == root { 0_u32 } else { u32::MAX };
+        for _ in 0..LEVELS_MAX {
+            let mut goes_on = false;
+            for (i, key) in keys.iter().enumerate() {
+                let (node, version) = lanes[i];
+                if lost >> i & 1 != 0 {
+                    continue;
+                }
+                let Some(link) = Link::read(medium, node) else {
+                    lost |= 1 << i;
+                    continue;
+                };
+                if link.level == 0 {
+                    continue;
+                }
+                let (_, child, _) = self.child::<V>(node, link.node, Target::Holding(S::probe(key)));
+                medium.prefetch(child.0, if link.level == 1 { leaf.bytes() } else { inner.bytes() });
+                lanes[i] = (child, self.stripes.read(child.0));
+                if !self.stripes.check(version) {
+                    lost |= 1 << i;
+                }
+                goes_on = true;
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        (lanes, lost)
+    }
+
+    /// Values of up to [`LANES`] keys. Who loses his way beside a writer starts again alone.
+    #[inline(always)]
+    fn get_wave<V: Search>(&self, keys: &[&S::Key], values: &mut Vec<Option<S::ValueBuf>>) -> Result<()> {
+        let leaf = &self.leaf_for::<V>();
+        let (lanes, lost) = self.descend_together::<V>(keys);
+        for (i, key) in keys.iter().enumerate() {
+            let (node, version) = lanes[i];
+            let found = (lost >> i & 1 == 0).then(|| self.leaf_value::<V>(leaf, node, key)).flatten();
+            let durable = || {
+                let pending = self.pending.as_ref();
+                pending.is_none_or(|pending| pending.wait_for_node(node.0).is_none())
+            };
+            values.push(match found {
+                Some(value) if self.stripes.check(version) && durable() => value,
+                _ => {
+                    let mut value = S::ValueBuf::default();
+                    self.get(key, Some(&mut value))?.then_some(value)
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// What a leaf says of a key; `None` if it makes no sense (a race, or damage: who asks alone will be told).
+    #[inline(always)]
+    fn leaf_value<V: Search>(&self, shape: &Shape, leaf: Node, key: &S::Key) -> Option<Option<S::ValueBuf>> {
+        let medium = self.region.medium();
+        Link::read(medium, leaf).filter(|link| link.level == 0)?;
+        let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, leaf, S::probe(key)) else {
+            return Some(None);
+        };
+        let mut value = S::ValueBuf::default();
+        S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
+    }
+
+    /// Carries out many writes, in order where they are of one key. Returns for each whether its key was there. With
+    /// [`WriteOptions::sync`] all of them are durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Tree::put_as`] and [`Tree::delete_as`]; some of the writes are done then, others not.
+    pub fn write_many(&self, writes: &[WriteOf<'_, S>], how: WriteOptions) -> Result<Vec<bool>> {
+        let mut was_there = vec![false; writes.len()];
+        for write in writes {
+            if let Write::Put(_, value) = write {
+                S::check_value(value, self.leaf.payload_words)?;
+            }
+        }
+        let mut done = 0;
+        while done < writes.len() {
+            // As many as the running group has room for, and at least one.
+            let mut bytes = record_bytes::<S>(&writes[done]);
+            let mut writer = self.enter(bytes)?;
+            let rest = &writes[done..];
+            let mut count = 1;
+            while let Some(next) = rest.get(count).filter(|_| count < WAVE) {
+                bytes += record_bytes::<S>(next);
+                if !matches!(self.has_room(count as u64 + 1, bytes), Ok(true)) {
+                    break;
+                }
+                count += 1;
+            }
+            self.write_wave(&mut writer, &rest[..count], &mut was_there[done..])?;
+            done += count;
+            if done == writes.len() {
+                self.leave(writer, how)?;
+            }
+        }
+        Ok(was_there)
+    }
+
+    /// Up to [`WAVE`] writes, with the writer's lock held.
+    fn write_wave(
+        &self,
+        writer: &mut Writer<S>,
+        writes: &[WriteOf<'_, S>],
+        was_there: &mut [bool],
+    ) -> Result<()> {
+        let mut alone = u64::MAX;
+        // A constant of the types: what is not wanted is not compiled.
+        if const { D::SHARES_FENCES } && writes.len() > 1 {
+            alone = dispatch!(self, V => self.write_together::<V>(writer, writes, was_there))?;
+        }
+        for (i, write) in writes.iter().enumerate().filter(|(i, _)| alone >> i & 1 != 0) {
+            self.note_key(write.key());
+            was_there[i] = match write {
+                Write::Put(key, value) => self.put_locked(writer, key, value)?,
+                Write::Delete(key) => self.delete_locked(writer, key)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Does together what can be; the others' bits are set in what it returns.
+    #[inline(always)]
+    fn write_together<V: Search>(
+        &self,
+        writer: &mut Writer<S>,
+        writes: &[WriteOf<'_, S>],
+        was_there: &mut [bool],
+    ) -> Result<u64> {
+        let (medium, inner, shape) = (self.region.medium(), &self.inner_for::<V>(), &self.leaf_for::<V>());
+        let mut leaves = [self.root(); WAVE];
+        for (leaves, writes) in leaves.chunks_mut(LANES).zip(writes.chunks(LANES)) {
+            for _ in 0..LEVELS_MAX {
+                let mut goes_on = false;
+                for (node, write) in leaves.iter_mut().zip(writes) {
+                    // Damage: who goes down alone will say where.
+                    let Some(link) = Link::read(medium, *node).filter(|link| link.level > 0) else {
+                        continue;
+                    };
+                    let (_, child, _) =
+                        self.child::<V>(*node, link.node, Target::Holding(S::probe(write.key())));
+                    medium.prefetch(child.0, if link.level == 1 { shape.bytes() } else { inner.bytes() });
+                    *node = child;
+                    goes_on = true;
+                }
+                if !goes_on {
+                    break;
+                }
+            }
+        }
+        let (mut alone, mut full) = (0_u64, 0_u64);
+        let mut edits = 0;
+        let mut changed: [Option<bool>; WAVE] = [None; WAVE];
+        for (i, write) in writes.iter().enumerate() {
+            let leaf = leaves[i];
+            let is_leaf = Link::read(medium, leaf).is_some_and(|link| link.level == 0);
+            // Behind another operation of this leaf, or in the place of one that could not go along.
+            let is_large = record_bytes::<S>(write) > RECORD_BYTES_MAX;
+            let is_last = writer.allocator.named() > WAVE_BLOCKS;
+            if !is_leaf || is_large || is_last || leaves[..i].contains(&leaf) {
+                alone |= 1 << i;
+                continue;
+            }
+            let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, S::probe(write.key()));
+            let count = L::Leaf::count(medium, shape, leaf);
+            match (write, located.hit) {
+                (Write::Delete(_), None) => continue,
+                (Write::Delete(_), Some(_)) if count - 1 <= shape.capacity / 4 => alone |= 1 << i,
+                (Write::Put(..), None) if count >= shape.capacity => full |= 1 << i,
+                (Write::Delete(_), Some(index)) => {
+                    let old = shape.entry(medium, leaf, index);
+                    self.give_entry(writer, &old)?;
+                    L::Leaf::remove::<_, S>(medium, shape, leaf, located.rank, index, writer.edit(edits));
+                    changed[i] = Some(true);
+                    edits += 1;
+                }
+                (Write::Put(key, value), None) => {
+                    let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
+                        .map_err(|error| self.give_up(writer, error))?;
+                    let edit = writer.edit(edits);
+                    L::Leaf::insert::<_, S, S::Tail>(medium, shape, leaf, located.rank, &entry, edit);
+                    changed[i] = Some(false);
+                    edits += 1;
+                }
+                (Write::Put(key, value), Some(index)) => {
+                    self.prepare_update(writer, edits, leaf, index, key, value)?;
+                    changed[i] = Some(true);
+                    edits += 1;
+                }
+            }
+        }
+        for (write, _) in writes.iter().zip(&changed).filter(|(_, changed)| changed.is_some()) {
+            self.note_key(write.key());
+        }
+        if edits > 0 {
+            match self.change_apart(writer, edits) {
+                // More words than a log takes at once: one by one.
+                Err(Error::TooLarge { .. }) => return Ok(u64::MAX),
+                other => other?,
+            }
+        }
+        for ((i, write), was) in writes.iter().enumerate().zip(&changed) {
+            let Some(was) = was else { continue };
+            was_there[i] = *was;
+            match write {
+                Write::Put(key, _) if !was => self.count_key(writer, key, true),
+                Write::Delete(key) => self.count_key(writer, key, false),
+                Write::Put(..) => {}
+            }
+        }
+        if full != 0 {
+            alone |= if D::STEPWISE_SPLITS { full } else { self.split_together(writer, writes, full)? };
+        }
+        Ok(alone)
+    }
+
+    /// Splits the full leaves that the puts with these bits go to, all in one commit, the new keys with them. Returns the bits of
+    /// those that could not go along: behind another one of their parent, or below a parent that is full.
+    #[cold]
+    fn split_together(&self, writer: &mut Writer<S>, writes: &[WriteOf<'_, S>], full: u64) -> Result<u64> {
+        let (mut alone, mut edits) = (full, 0);
+        let mut parents: Vec<Node> = Vec::with_capacity(SPLITS);
+        for (i, write) in writes.iter().enumerate().filter(|(i, _)| full >> i & 1 != 0) {
+            let Write::Put(key, value) = write else { continue };
+            let probe = S::probe(key);
+            let leaf = self.descend::<Scalar>(writer, Target::Holding(probe))?;
+            let parent = writer.path.steps().last().map(|(parent, _)| *parent);
+            let has_room = |parent: &Node| self.count_at(1, *parent) < self.inner.capacity;
+            let Some(parent) = parent.filter(|parent| has_room(parent) && !parents.contains(parent)) else {
+                continue;
+            };
+            if parents.len() == SPLITS {
+                break;
+            }
+            let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
+                .map_err(|error| self.give_up(writer, error))?;
+            let prepared = self.prepare_split(writer, edits, leaf, probe, Some(entry));
+            (edits, _) = prepared.map_err(|error| self.give_up(writer, error))?;
+            self.note_key(key);
+            parents.push(parent);
+            alone &= !(1 << i);
+        }
+        if edits == 0 {
+            return Ok(full);
+        }
+        match self.change(writer, edits) {
+            Err(Error::TooLarge { .. }) => return Ok(full),
+            other => other?,
+        }
+        for (_, write) in writes.iter().enumerate().filter(|(i, _)| (full & !alone) >> i & 1 != 0) {
+            self.count_key(writer, write.key(), true);
+        }
+        Ok(alone)
+    }
+}
