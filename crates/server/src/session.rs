@@ -157,10 +157,10 @@ impl Session {
         loop {
             let end = self.parse(&mut commands);
             command::prefetch(&self.shared, &commands);
-            let mut rest = &commands[..];
-            while !rest.is_empty() {
-                let done = command::run(&self.shared, &mut self.state, rest, &mut self.output);
-                rest = &rest[done..];
+            let mut is_done = true;
+            for (i, arguments) in commands.iter().enumerate() {
+                command::run(&self.shared, &mut self.state, arguments, &mut self.output);
+                is_done = i + 1 == commands.len();
                 if self.state.close || *self.stopping.borrow() {
                     turn = Turn::Close { linger: true };
                     break;
@@ -172,7 +172,7 @@ impl Session {
                     }
                 }
             }
-            let (is_full, is_done) = (commands.len() == COMMANDS_PER_TURN, rest.is_empty());
+            let is_full = commands.len() == COMMANDS_PER_TURN;
             commands.clear();
             if !is_done || !matches!(turn, Turn::Read) {
                 break;

@@ -27,6 +27,8 @@ const WAVE: usize = 64;
 const WAVE_BLOCKS: usize = INTENTS - 8;
 /// Leaves that are split in one commit.
 const SPLITS: usize = 12;
+/// Children of nodes up to this level are asked for; what is above them is in the cache.
+const PREFETCHED: usize = 2;
 /// Records beyond this are written alone: in pieces, with fences of their own.
 const RECORD_BYTES_MAX: u64 = 4096;
 
@@ -107,7 +109,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     continue;
                 }
                 let (_, child, _) = self.child::<V>(node, link.node, Target::Holding(S::probe(key)));
-                medium.prefetch(child.0, if link.level == 1 { leaf.bytes() } else { inner.bytes() });
+                if link.level <= PREFETCHED {
+                    medium.prefetch(child.0, if link.level == 1 { leaf.bytes() } else { inner.bytes() });
+                }
                 lanes[i] = (child, self.stripes.read(child.0));
                 if !self.stripes.check(version) {
                     lost |= 1 << i;
@@ -233,7 +237,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     };
                     let (_, child, _) =
                         self.child::<V>(*node, link.node, Target::Holding(S::probe(write.key())));
-                    medium.prefetch(child.0, if link.level == 1 { shape.bytes() } else { inner.bytes() });
+                    if link.level <= PREFETCHED {
+                        medium.prefetch(child.0, if link.level == 1 { shape.bytes() } else { inner.bytes() });
+                    }
                     *node = child;
                     goes_on = true;
                 }

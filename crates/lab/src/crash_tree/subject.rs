@@ -104,8 +104,8 @@ pub enum Act {
     Delete,
     /// Bulk load of this many keys, [`BULK_STEP`] numbers apart, from `key` on, as one leaf.
     Bulk(u16),
-    /// Writes of so many keys at once, [`MANY_STEP`] apart from `key` on: two puts, a delete, and so on.
-    Many(u16),
+    /// Writes of so many keys at once, so many numbers apart, from `key` on: two puts, a delete, and so on.
+    Many(u16, u32),
     /// A put that the region is too small for.
     Refused(u32),
     /// Close and open again.
@@ -116,9 +116,6 @@ pub enum Act {
 
 /// Distance between the key numbers of a bulk load.
 pub const BULK_STEP: u32 = 100;
-
-/// Distance between the key numbers of [`Act::Many`]: with leaves of three bulk-loaded keys, a leaf.
-pub const MANY_STEP: u32 = 3 * BULK_STEP;
 
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,9 +239,9 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
 }
 
 /// Keys of [`Act::Many`], with what is put under them; `None` deletes.
-fn many(op: &Op, count: u16) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
+fn many(op: &Op, count: u16, step: u32) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     let first = op.key;
-    (0..u32::from(count)).map(move |i| (first + i * MANY_STEP, (i % 3 < 2).then_some(0x2A0 + i)))
+    (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(0x2A0 + i)))
 }
 
 impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
@@ -297,8 +294,9 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                 let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
                 tree.bulk_load(pairs, 1.0).map(drop)
             }
-            Act::Many(count) => {
-                let pairs: Vec<_> = many(op, count).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+            Act::Many(count, step) => {
+                let pairs: Vec<_> =
+                    many(op, count, step).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
                 let writes: Vec<Write<'_, S::Key, S::Value>> = pairs
                     .iter()
                     .map(|(key, value)| match value {
@@ -332,8 +330,8 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Bulk(count) => {
                 model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
-            Act::Many(count) => {
-                for (key, value) in many(op, count) {
+            Act::Many(count, step) => {
+                for (key, value) in many(op, count, step) {
                     let key = S::key(key).bytes();
                     match value {
                         Some(value) => _ = model.insert(key, bytes(value)),
@@ -346,7 +344,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     }
 
     fn is_divisible(op: &Op) -> bool {
-        matches!(op.act, Act::Many(_))
+        matches!(op.act, Act::Many(..))
     }
 
     fn verify(&self) -> Result<Contents, String> {

@@ -315,7 +315,11 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     }
     // What other leaves have of many entries, their smallest nodes have too.
     if about.leaf == <Slotted>::NAME {
-        run("full slots", if widest <= 16 { Depth::Deep } else { Depth::Broad }, most.full_slots());
+        let depth = if widest <= 16 { Depth::Deep } else { Depth::Broad };
+        run("full slots", depth, most.full_slots());
+        if const { D::SHARES_FENCES } {
+            run("full waves", depth, most.full_waves());
+        }
     }
 }
 

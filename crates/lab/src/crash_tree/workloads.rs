@@ -232,12 +232,20 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
     /// Many keys at once, in leaves of three: inserts and a delete of nothing; updates and deletes; two of a leaf, which cannot
     /// go together; leaves that get full and are split behind the wave.
     pub fn waves(&self) -> Work<S, L, D> {
-        let many = |count, key| self.op(Act::Many(count), key);
+        let many = |count, key| self.op(Act::Many(count, 3 * BULK_STEP), key);
         let mut ops = vec![many(3, BULK_STEP + 1), many(4, BULK_STEP), many(3, BULK_STEP * 2)];
         ops.extend((2..6).map(|i| many(3, BULK_STEP + i)));
         ops.push(self.op(Act::Kill, BULK_STEP));
         ops.push(many(3, BULK_STEP * 3));
         whole(self.sizes, self.bulk(4, 3.min(self.entries)), ops)
+    }
+
+    /// The same in three leaves so full that their slot arrays cross into the next line (in nodes of 16 lines), until they split.
+    pub fn full_waves(&self) -> Work<S, L, D> {
+        let each = self.entries - 2;
+        let ops = [BULK_STEP + 1, BULK_STEP * 3, BULK_STEP + 2, BULK_STEP + 3];
+        let many = |key| self.op(Act::Many(3, each * BULK_STEP), key);
+        whole(self.sizes, self.bulk(3, each), ops.map(many).to_vec())
     }
 
     /// A leaf so full that its slot array crosses into the next line (in nodes of 16 lines).

@@ -211,52 +211,17 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     found.ok().map(|index| all()[index])
 }
 
-/// Runs the first of some commands, or as many plain SETs as begin them, and writes a reply each to the end of `output`. Returns
-/// how many it ran.
-pub fn run(
-    shared: &Shared,
-    session: &mut SessionState,
-    commands: &[Vec<Bytes>],
-    output: &mut Vec<u8>,
-) -> usize {
-    let sets = commands.iter().take(SETS_MAX).take_while(|arguments| is_plain_set(arguments)).count();
-    if sets > 1 && set_many(shared, session, &commands[..sets], output) {
-        return sets;
-    }
+/// Runs a command and writes its one reply to the end of `output`.
+pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], output: &mut Vec<u8>) {
     let bytes_max = shared.config.reply_bytes_max.min(shared.free_bytes());
     let protocol = session.protocol;
     let reply = Reply::new(output, protocol, bytes_max);
-    let mut call = Call { arguments: &commands[0], reply, session, shared };
+    let mut call = Call { arguments, reply, session, shared };
     session_command(&mut call);
-    1
 }
 
-/// Most SETs that are carried out together.
-const SETS_MAX: usize = 64;
-
-/// True for SET with a key, a value and nothing else.
-fn is_plain_set(arguments: &[Bytes]) -> bool {
-    let bytes = || arguments.iter().map(Bytes::len).sum::<usize>();
-    arguments.len() == 3 && is(&arguments[0], "set") && bytes() <= INLINE_BYTES_MAX / SETS_MAX
-}
-
-/// Stores many values at once; false if the store refused, and nothing was answered: one by one, each gets its own answer.
-fn set_many(shared: &Shared, session: &mut SessionState, sets: &[Vec<Bytes>], output: &mut Vec<u8>) -> bool {
-    let pairs: Vec<(&[u8], &[u8])> = sets.iter().map(|set| (&set[1][..], &set[2][..])).collect();
-    session.wrote = true;
-    let store = || shared.store.put_many(&pairs);
-    let stored = if shared.slow_writes { off_the_worker(store) } else { store() };
-    if stored.is_err() {
-        return false;
-    }
-    name_command(session, "set");
-    session.commands += sets.len() as u64;
-    let mut reply = Reply::new(output, session.protocol, usize::MAX);
-    sets.iter().for_each(|_| reply.ok());
-    true
-}
-
-/// Lets the processor bring in what commands of one key will read, all at once.
+/// Lets the processor bring in what commands of one key will read, all at once. (The writes among them are not made together:
+/// after a crash a connection's keys are what some beginning of its commands left.)
 pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
     let one_key = |arguments: &&Vec<Bytes>| {
         arguments.len() > 1 && find(&arguments[0]).is_some_and(|command| command.keys == ONE_KEY)
@@ -272,14 +237,6 @@ pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
     }
 }
 
-/// Tells the registry what a connection does.
-fn name_command(session: &mut SessionState, name: &'static str) {
-    if session.command != name {
-        session.command = name;
-        lock(&session.client.names).command = name;
-    }
-}
-
 fn session_command(call: &mut Call<'_>) {
     let name = call.argument(0);
     let result = match find(name) {
@@ -288,7 +245,10 @@ fn session_command(call: &mut Call<'_>) {
             Err(CommandError::Arity(command.name.to_owned()))
         }
         Some(command) => {
-            name_command(call.session, command.name);
+            if call.session.command != command.name {
+                call.session.command = command.name;
+                lock(&call.session.client.names).command = command.name;
+            }
             call.session.wrote |= command.flags.has(Flags::WRITE);
             if is_long(command, call) {
                 off_the_worker(|| (command.handler)(call))
