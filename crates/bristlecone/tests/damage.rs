@@ -4,8 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bristlecone::place::FILE_NAME;
-use bristlecone::{Error, Options, Store, StoreFixed, StoreU64, TREES, registry, salvage};
+use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, TREES, registry, salvage};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -489,4 +489,74 @@ fn every_message_that_names_salvage_names_its_directory_alike() {
         assert!(text.contains("`check --salvage NEW_DIR` to copy every intact record"), "{text}");
         assert!(text.ends_with("(NEW_DIR: a directory that has no store yet)"), "{text}");
     }
+}
+
+fn journaled() -> Options {
+    Options { journal_bytes: Some(4 << 20), ..Options::default() }
+}
+
+#[test]
+fn a_store_without_its_journal_says_so_and_is_salvaged() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), journaled()).unwrap();
+    for number in 0..500_u32 {
+        store.put(&number.to_be_bytes(), &[7; 40]).unwrap();
+    }
+    // As it is while it is open: what is in the journal alone is salvaged too.
+    let copy = scratch();
+    for name in [FILE_NAME, JOURNAL_NAME] {
+        fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
+    }
+    drop(store);
+    let salvaged = |dir: &Path| {
+        let rescued = scratch();
+        let report = salvage(dir, rescued.path(), &|_| {}).unwrap();
+        assert!(!report.superblock_lost && report.too_long == 0);
+        Store::open(rescued.path(), Options::default()).unwrap().len().keys
+    };
+    assert_eq!(salvaged(copy.path()), 500);
+    let opened = Store::open(copy.path(), Options::default()).unwrap();
+    let stats = opened.stats();
+    assert_eq!((stats.opened.as_str(), stats.journal.unwrap().replayed_groups >= 500), ("recovered", true));
+    assert_eq!(opened.scan(..).count(), 500);
+    drop(opened);
+    fs::remove_file(dir.path().join(JOURNAL_NAME)).unwrap();
+    let error = Store::open(dir.path(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("store.bristlecone.journal is missing: put the journal back"), "{error}");
+    assert_eq!(salvaged(dir.path()), 500);
+    // Another store's journal.
+    let other = scratch();
+    drop(Store::open(other.path(), journaled()).unwrap());
+    fs::copy(other.path().join(JOURNAL_NAME), dir.path().join(JOURNAL_NAME)).unwrap();
+    let error = Store::open(dir.path(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("put the journal back"), "{error}");
+}
+
+#[test]
+fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
+    let dir = scratch();
+    let asked = |durability| Options { durability: Some(durability), ..Options::default() };
+    let error = |options| Store::open(dir.path(), options).err().unwrap().to_string();
+    assert!(
+        error(Options { journal_bytes: Some(4096), ..Options::default() }).contains("from 4 MiB to 1 GiB")
+    );
+    let store = Store::open(dir.path(), journaled()).unwrap();
+    assert!(store.stats().medium.contains("with a journal"), "{:?}", store.stats());
+    store.put(b"a", b"b").unwrap();
+    drop(store);
+    assert!(error(asked(Durability::Process)).contains("this store has a journal"));
+    let store = Store::open(dir.path(), asked(Durability::Power)).unwrap();
+    assert_eq!(store.get(b"a").unwrap().unwrap(), b"b");
+    // A value that no group of this journal can hold; the store goes on.
+    let error = store.put(b"large", &vec![1; 3 << 20]).unwrap_err().to_string();
+    assert!(error.contains("larger journal"), "{error}");
+    store.put(b"a", b"c").unwrap();
+    assert!(store.check().unwrap().problems.is_empty());
+    drop(store);
+    let plain = scratch();
+    let store = Store::open(plain.path(), asked(Durability::Process)).unwrap();
+    assert!(store.stats().journal.is_none());
+    drop(store);
+    let error = Store::open(plain.path(), journaled()).err().unwrap().to_string();
+    assert!(error.contains("made without one stays so"), "{error}");
 }
