@@ -159,7 +159,9 @@ impl Place {
             std::fs::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
         }
         rename(&new, &self.path)?;
-        sync_dir()
+        sync_dir()?;
+        // Whoever made the directory may have died before its name was durable.
+        sync_parent(dir)
     }
 }
 
@@ -168,16 +170,30 @@ fn make_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_dir(parent)?;
+    make_dir(parent_of(dir))?;
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !dir.is_dir() => {
             return Err(io("cannot make directory", dir, error));
         }
         _ => {}
     }
-    let synced = File::open(parent).and_then(|parent| parent.sync_all());
-    synced.map_err(|source| io("cannot sync directory", parent, source))
+    sync_parent(dir)
+}
+
+fn parent_of(dir: &Path) -> &Path {
+    dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes the name of a directory durable. One whose parent may not be read is left to whoever made it.
+fn sync_parent(dir: &Path) -> Result<()> {
+    let parent = parent_of(dir);
+    match File::open(parent) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+        opened => {
+            let synced = opened.and_then(|parent| parent.sync_all());
+            synced.map_err(|source| io("cannot sync directory", parent, source))
+        }
+    }
 }
 
 /// Which promise a store keeps, how, and why. `found`: whether the store that there is has a journal.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
-use pmem::{Medium, Native, Region, record};
+use pmem::{Durability, Medium, Native, Region, record};
 use tree::layout::{Layout, Layouts};
 use tree::roster::TREES;
 use tree::shape::{Link, Node};
@@ -67,7 +67,10 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     }
     let journal_path = dir.join(JOURNAL_NAME);
     let journaled = pmem::journal::is_journaled(&file, &path, &journal_path)?;
+    // As the damaged one was, so that every value fits: with a journal as large, and never a smaller one than usual.
     let journal_bytes = pmem::journal::capacity_of(&journal_path).filter(|_| journaled);
+    let journal_bytes = journal_bytes.map(|bytes| bytes.max(pmem::journal::CAPACITY));
+    let durability = (!journaled).then_some(Durability::Process);
     let medium = match journaled {
         true => pmem::journal::look(file, &path, &journal_path)?,
         false => Native::map_read_only(file, &path)?,
@@ -77,7 +80,8 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         Err(_) => (guess(&medium), Geometry::default(), true),
     };
     let region = Region::unchecked(medium, geometry, identity.clone());
-    let options = Options { engine: Some(identity.engine.clone()), journal_bytes, ..Options::default() };
+    let options =
+        Options { engine: Some(identity.engine.clone()), journal_bytes, durability, ..Options::default() };
     let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
     let engine = crate::registry::find(&identity.engine)?;
     let mut salvager = Salvager { region: &region, report, progress };
@@ -146,12 +150,13 @@ struct Salvager<'a> {
 
 impl Salvager<'_> {
     /// 1 if a pair was stored, 0 if its key was there already or is none that a store could have held.
-    fn stored(&mut self, outcome: Result<bool>) -> Result<u64> {
+    /// Of byte strings, what is too long is met again among the records, and counted there.
+    fn stored(&mut self, outcome: Result<bool>, is_last: bool) -> Result<u64> {
         match outcome {
             Ok(new) => Ok(new.into()),
             Err(Error::KeyLength { .. } | Error::ValueLength { .. }) => Ok(0),
             Err(Error::Pmem(pmem::Error::TooLarge { .. })) => {
-                self.report.too_long += 1;
+                self.report.too_long += u64::from(is_last);
                 Ok(0)
             }
             Err(other) => Err(other),
@@ -171,7 +176,7 @@ impl Salvager<'_> {
             }
             for pair in read(this.region, Node(block)) {
                 match pair {
-                    Some(pair) => this.report.from_leaves += this.stored(put(pair))?,
+                    Some(pair) => this.report.from_leaves += this.stored(put(pair), false)?,
                     None => this.report.damaged_records += 1,
                 }
             }
@@ -185,7 +190,7 @@ impl Salvager<'_> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.each_block(|this, class, block| {
             if class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value) {
-                this.report.from_records += this.stored(put(&key, &value))?;
+                this.report.from_records += this.stored(put(&key, &value), true)?;
             }
             Ok(())
         })?;
@@ -195,7 +200,7 @@ impl Salvager<'_> {
             }
             for block in (chunk..chunk + self.region.geometry().chunk_bytes).step_by(16) {
                 if record::read(medium, block, Some(&mut key), &mut value) && !key.is_empty() {
-                    self.report.from_damaged_chunks += self.stored(put(&key, &value))?;
+                    self.report.from_damaged_chunks += self.stored(put(&key, &value), true)?;
                 }
             }
         }

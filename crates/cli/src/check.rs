@@ -86,5 +86,5 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
         }
     }
     output.end()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.too_long == 0 { ExitCode::SUCCESS } else { DAMAGED.into() })
 }

@@ -66,6 +66,8 @@ struct Session {
     stopping: watch::Receiver<bool>,
     parser: RequestParser,
     input: BytesMut,
+    /// Of commands that were taken from the input and have not run.
+    taken_bytes: usize,
     output: Vec<u8>,
     state: SessionState,
 }
@@ -97,6 +99,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
         stopping: shared.stopping(),
         parser: RequestParser::new(shared.config.limits),
         input: BytesMut::new(),
+        taken_bytes: 0,
         output: Vec::new(),
         state: SessionState {
             client: Arc::clone(&entry.client),
@@ -157,10 +160,13 @@ impl Session {
         loop {
             let end = self.parse(&mut commands);
             command::prefetch(&self.shared, &commands);
-            let mut is_done = true;
-            for (i, arguments) in commands.iter().enumerate() {
-                command::run(&self.shared, &mut self.state, arguments, &mut self.output);
-                is_done = i + 1 == commands.len();
+            let is_full = commands.len() == COMMANDS_PER_TURN;
+            self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
+            for arguments in commands.drain(..) {
+                command::run(&self.shared, &mut self.state, &arguments, &mut self.output);
+                // Each gives its bytes back when it is done.
+                self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
+                drop(arguments);
                 if self.state.close || *self.stopping.borrow() {
                     turn = Turn::Close { linger: true };
                     break;
@@ -172,9 +178,8 @@ impl Session {
                     }
                 }
             }
-            let is_full = commands.len() == COMMANDS_PER_TURN;
-            commands.clear();
-            if !is_done || !matches!(turn, Turn::Read) {
+            self.taken_bytes = 0;
+            if self.state.close || !matches!(turn, Turn::Read) {
                 break;
             }
             match end {
@@ -220,7 +225,8 @@ impl Session {
 
     /// Accounts for the bytes held; false if this connection holds much and all together hold too much.
     fn hold(&mut self) -> bool {
-        let held = self.input.capacity() + self.parser.held_bytes() + self.output.capacity();
+        let held =
+            self.input.capacity() + self.parser.held_bytes() + self.taken_bytes + self.output.capacity();
         let held = if held > KEPT_BYTES { held } else { 0 };
         self.entry.hold(held)
     }

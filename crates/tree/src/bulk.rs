@@ -33,6 +33,19 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         S::Key: 'a,
         S::Value: 'a,
     {
+        let loaded = self.load(pairs, fill);
+        // Whatever came of it: what was loaded stays, so it has to be durable.
+        let durable = if self.pending.is_some() { self.commit() } else { Ok(()) };
+        let loaded = loaded?;
+        durable?;
+        Ok(loaded)
+    }
+
+    fn load<'a>(&self, pairs: impl IntoIterator<Item = (&'a S::Key, &'a S::Value)>, fill: f64) -> Result<u64>
+    where
+        S::Key: 'a,
+        S::Value: 'a,
+    {
         let mut writer = self.enter(0)?;
         let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
         // Each byte string takes a block, and the levels above some more.
@@ -48,12 +61,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             };
             if !ascending {
                 self.append_leaf(&mut writer, &mut entries, &mut keys)?;
-                self.leave(writer, WriteOptions::default())?;
                 return Err(Error::Order { loaded });
             }
             if let Err(error) = S::check_value(value, self.leaf.payload_words) {
                 self.append_leaf(&mut writer, &mut entries, &mut keys)?;
-                self.leave(writer, WriteOptions::default())?;
                 return Err(error);
             }
             last = Some(key);
@@ -80,7 +91,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             }
         }
         self.append_leaf(&mut writer, &mut entries, &mut keys)?;
-        self.leave(writer, WriteOptions::default())?;
         Ok(loaded)
     }
 

@@ -8,6 +8,7 @@
 //! If a commit fails, everything that is not durable is taken back under all stripes and the tree takes no more writes:
 //! readers see what is durable, and the volatile sides of log and allocator, which know better, are never used again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -91,8 +92,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         // Each record may straddle a line more. A piece of a large one, an eighth of a chunk, has a head, straddles and, alone
         // in its chunk, changes a bitmap's line. So does each that is given back, of the largest record that ever fitted.
         let pieces = |bytes: u64| bytes.div_ceil(geometry.chunk_bytes / 8);
-        let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes) + pieces(group.lines_max * LINE);
-        let lines = operations * (nodes + log + heads + LINES_MORE) + records;
+        let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes);
+        let given_back = pieces(group.lines_max * LINE);
+        let lines = operations * (nodes + log + heads + given_back + LINES_MORE) + records;
         if lines > group.lines_max {
             let words = |lines: u64| (lines * 8) as usize;
             return Err(Error::TooLarge { records: words(lines), limit: words(group.lines_max) });
@@ -142,18 +144,25 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     fn commit_group(&self, pending: &Pending) -> Result<u64> {
         let mut closed = None;
-        let outcome = self.region.medium().commit_beside(|| {
-            let writer = self.writer_side();
-            // After the last group of a tree that closes, its region's life cycle stores and commits alone.
-            if !matches!(self.state.load(Ordering::Acquire), OPEN | CLOSING) {
-                return None;
-            }
-            let keys = match self.counting.load(Ordering::Acquire) {
-                true => KEYS_UNKNOWN,
-                false => self.keys.load(Ordering::Acquire),
-            };
-            closed = Some((pending.close(), keys));
-            Some(writer)
+        let commit = || {
+            self.region.medium().commit_beside(|| {
+                let writer = self.writer_side();
+                // After the last group of a tree that closes, its region's life cycle stores and commits alone.
+                if !matches!(self.state.load(Ordering::Acquire), OPEN | CLOSING) {
+                    return None;
+                }
+                let keys = match self.counting.load(Ordering::Acquire) {
+                    true => KEYS_UNKNOWN,
+                    false => self.keys.load(Ordering::Acquire),
+                };
+                closed = Some((pending.close(), keys));
+                Some(writer)
+            })
+        };
+        // Files of somebody else's kind may panic: then too nothing stays that is not durable.
+        let outcome = catch_unwind(AssertUnwindSafe(commit)).unwrap_or_else(|panic| {
+            self.take_back();
+            resume_unwind(panic)
         });
         match (outcome, closed) {
             (Ok(()), Some((ticket, keys))) => {

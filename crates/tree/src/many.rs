@@ -66,6 +66,12 @@ fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
     }
 }
 
+/// True if there may be room for one write after the other where there is none for all at once: for words in a log, for blocks
+/// that the first of them would give back.
+fn is_crowded(error: &Error) -> bool {
+    matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
+}
+
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Copies the values of many keys, in their order; `None` for an absent one.
     ///
@@ -275,15 +281,21 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     edits += 1;
                 }
                 (Write::Put(key, value), None) => {
-                    let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
-                        .map_err(|error| self.give_up(writer, error))?;
+                    let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value);
+                    let entry = match made.map_err(|error| self.give_up(writer, error)) {
+                        Err(error) if is_crowded(&error) => return Ok(u64::MAX),
+                        other => other?,
+                    };
                     let edit = writer.edit(edits);
                     L::Leaf::insert::<_, S, S::Tail>(medium, shape, leaf, located.rank, &entry, edit);
                     changed[i] = Some(false);
                     edits += 1;
                 }
                 (Write::Put(key, value), Some(index)) => {
-                    self.prepare_update(writer, edits, leaf, index, key, value)?;
+                    match self.prepare_update(writer, edits, leaf, index, key, value) {
+                        Err(error) if is_crowded(&error) => return Ok(u64::MAX),
+                        other => other?,
+                    }
                     changed[i] = Some(true);
                     edits += 1;
                 }
@@ -294,8 +306,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         if edits > 0 {
             match self.change_apart(writer, edits) {
-                // More words than a log takes at once: one by one.
-                Err(Error::TooLarge { .. }) => return Ok(u64::MAX),
+                Err(error) if is_crowded(&error) => return Ok(u64::MAX),
                 other => other?,
             }
         }
@@ -323,7 +334,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         for (i, write) in writes.iter().enumerate().filter(|(i, _)| full >> i & 1 != 0) {
             let Write::Put(key, value) = write else { continue };
             let probe = S::probe(key);
-            let leaf = self.descend::<Scalar>(writer, Target::Holding(probe))?;
+            let leaf = self.descend::<Scalar>(writer, Target::Holding(probe));
+            let leaf = leaf.map_err(|error| self.give_up(writer, error))?;
             let parent = writer.path.steps().last().map(|(parent, _)| *parent);
             let has_room = |parent: &Node| self.count_at(1, *parent) < self.inner.capacity;
             let Some(parent) = parent.filter(|parent| has_room(parent) && !parents.contains(parent)) else {
@@ -332,10 +344,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             if parents.len() == SPLITS {
                 break;
             }
-            let entry = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
-                .map_err(|error| self.give_up(writer, error))?;
-            let prepared = self.prepare_split(writer, edits, leaf, probe, Some(entry));
-            (edits, _) = prepared.map_err(|error| self.give_up(writer, error))?;
+            let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value);
+            let prepared = made.and_then(|entry| self.prepare_split(writer, edits, leaf, probe, Some(entry)));
+            match prepared.map_err(|error| self.give_up(writer, error)) {
+                Ok((count, _)) => edits = count,
+                Err(error) if is_crowded(&error) => return Ok(full),
+                Err(error) => return Err(error),
+            }
             self.note_key(key);
             parents.push(parent);
             alone &= !(1 << i);
@@ -344,7 +359,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             return Ok(full);
         }
         match self.change(writer, edits) {
-            Err(Error::TooLarge { .. }) => return Ok(full),
+            Err(error) if is_crowded(&error) => return Ok(full),
             other => other?,
         }
         for (_, write) in writes.iter().enumerate().filter(|(i, _)| (full & !alone) >> i & 1 != 0) {

@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
@@ -94,6 +94,8 @@ pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
     /// [`OPEN`], [`CLOSING`], [`CLOSED`] or [`FAILED`].
     pub(crate) state: AtomicU8,
     pub(crate) writer: Mutex<Writer<S>>,
+    /// Held while the tree is being closed.
+    closing: Mutex<()>,
     /// What is not durable yet, where that goes by groups.
     pub(crate) pending: Option<Box<Pending>>,
     /// Keys when the newest durable group ended, or [`KEYS_UNKNOWN`].
@@ -229,6 +231,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             state: AtomicU8::new(OPEN),
             pending: region.medium().group().map(|_| Box::default()),
             durable_keys: AtomicU64::new(keys),
+            closing: Mutex::new(()),
             writer: Mutex::new(Writer {
                 log,
                 allocator,
@@ -408,6 +411,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// `Io` if the data or the mark cannot be synced: the next open recovers the tree if it does not find the mark. `Failed` if
     /// this or another sync failed before.
     pub fn close(&self) -> Result<()> {
+        // Who comes second waits until the first is done.
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         while self.count_some(1 << 16)? {}
         let mut writer = match self.lock_writer() {
             Err(Error::Closed) => return Ok(()),

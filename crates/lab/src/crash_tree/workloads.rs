@@ -183,13 +183,13 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(self.sizes, Vec::new(), ops)
     }
 
-    /// Bitmaps longer than a chunk header's line: a chunk of large records becomes one of the smallest blocks. Several such
-    /// chunks are there, so that one is left when leaves that are copied have taken theirs.
+    /// Bitmaps longer than a chunk header's line: a chunk of larger records, the first of them right behind that line, becomes
+    /// one of the smallest blocks.
     pub fn long_bitmap(&self) -> Work<S, L, D> {
         let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
         let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
         let put = |key, length| self.op(Act::Put(bytes(length)), key);
-        let prepare = (1..30).map(|key| put(key, 4000)).chain(self.deletes(1..29)).collect();
+        let prepare = (1..70).map(|key| put(key, 500)).chain(self.deletes(1..69)).collect();
         whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
     }
 

@@ -129,6 +129,18 @@ impl Header {
     /// `Foreign`, `Version`, `Journal` (not this store's, damaged or shortened), `Io`.
     pub fn read(files: &Files) -> Result<Self> {
         let id = read_data_page(files)?;
+        Self::read_journal(files, Some(id))
+    }
+
+    /// The same for looking at what is left: if the data file's page is damaged, the journal beside it is taken for its own.
+    ///
+    /// # Errors
+    /// As [`Header::read`], but for the page.
+    pub fn read_to_look(files: &Files) -> Result<Self> {
+        Self::read_journal(files, read_data_page(files).ok())
+    }
+
+    fn read_journal(files: &Files, id: Option<[u64; 2]>) -> Result<Self> {
         let journal = |why| Error::Journal { path: files.journal.path().to_owned(), why };
         let length = files.journal.len()?;
         if length < HALVES_AT {
@@ -154,7 +166,7 @@ impl Header {
             first: word(bytes, 7),
             newest,
         };
-        if header.id != id {
+        if id.is_some_and(|id| header.id != id) {
             return Err(journal("belongs to another store"));
         }
         // Halves are read into memory: a length is not to be believed because a sparse file has it.

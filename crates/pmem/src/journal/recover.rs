@@ -109,7 +109,7 @@ pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
     let [data, journal] =
         [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
     let files = Files::new(Box::new(data), Box::new(journal));
-    let Ok(header) = Header::read(&files) else { return Ok(image) };
+    let Ok(header) = Header::read_to_look(&files) else { return Ok(image) };
     let mut next = header.first;
     for number in [header.oldest, header.oldest + 1] {
         let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else { break };

@@ -249,6 +249,12 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
         [image.len(), image.word(9 * PAGE), image.word(PAGE), image.word(3 * PAGE)]
     };
     assert_eq!(look(), [PAGES * PAGE, 3, 1, 3]);
+    // The page that pairs the files is damaged: the journal still counts.
+    let mut unpaired = before[0].clone();
+    unpaired[20] ^= 1;
+    std::fs::write(&path, &unpaired).unwrap();
+    assert_eq!(look(), [PAGES * PAGE, 3, 1, 3]);
+    std::fs::write(&path, &before[0]).unwrap();
     assert_eq!(before, [&path, &journal_path].map(|path| std::fs::read(path).unwrap()));
     // The third group torn: what the two before it left.
     let mut torn = before[1].clone();
