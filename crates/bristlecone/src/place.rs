@@ -57,7 +57,7 @@ impl Place {
     /// Finds or makes the file of the store in `dir`.
     ///
     /// # Errors
-    /// `Missing` without `options.create`; `Pmem` if the directory or file cannot be used or is in use, or the asked
+    /// `Missing` without `options.create`; `Option` if a journal is there alone; `Pmem` if the directory or file cannot be used or is in use, or the asked
     /// durability cannot be had there.
     pub fn take(dir: &Path, options: &Options) -> Result<Self> {
         let path = dir.join(FILE_NAME);
@@ -74,7 +74,19 @@ impl Place {
                 return Err(Error::Missing { path: dir.to_owned() });
             }
             make_dir(dir)?;
-            let new = dir.join(NEW_NAME);
+            let (new, journal) = (dir.join(NEW_NAME), dir.join(JOURNAL_NAME));
+            // Beside an unfinished store it is that one's. Alone it is of a store whose file somebody took away: a new store
+            // would overwrite the newest writes of that one.
+            if journal.exists() && !new.exists() {
+                if path.exists() {
+                    continue; // another process finished making the store between the two looks
+                }
+                return Err(Error::Option(format!(
+                    "{} is there without {FILE_NAME}: put the store's file back beside its journal, or remove the journal \
+                     if that store is given up",
+                    journal.display()
+                )));
+            }
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)

@@ -533,6 +533,29 @@ fn a_store_without_its_journal_says_so_and_is_salvaged() {
 }
 
 #[test]
+fn a_journal_alone_is_not_overwritten_unless_its_store_was_never_finished() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), journaled()).unwrap();
+    store.put(b"a", b"b").unwrap();
+    drop(store);
+    let (file, journal) = (dir.path().join(FILE_NAME), dir.path().join(JOURNAL_NAME));
+    let away = dir.path().join("away");
+    fs::rename(&file, &away).unwrap();
+    let before = fs::read(&journal).unwrap();
+    for options in [Options::default(), journaled()] {
+        let error = Store::open(dir.path(), options).err().unwrap().to_string();
+        assert!(error.contains("put the store's file back beside its journal"), "{error}");
+    }
+    assert!(fs::read(&journal).unwrap() == before);
+    fs::rename(&away, &file).unwrap();
+    assert_eq!(Store::open(dir.path(), Options::default()).unwrap().get(b"a").unwrap().unwrap(), b"b");
+    // As a crash between the two renames leaves them.
+    fs::rename(&file, dir.path().join("store.bristlecone.new")).unwrap();
+    assert!(Store::open(dir.path(), journaled()).unwrap().is_quiet());
+    assert_eq!(Store::open(dir.path(), Options::default()).unwrap().len().keys, 0);
+}
+
+#[test]
 fn a_store_keeps_the_journal_that_it_was_made_with_or_without() {
     let dir = scratch();
     let asked = |durability| Options { durability: Some(durability), ..Options::default() };

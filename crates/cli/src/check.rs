@@ -78,7 +78,7 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
         if report.too_long > 0 {
             let count = report.too_long;
             output.line(&format!(
-                "{count} values are too long for the new store's journal and were left out"
+                "{count} values are too long for the new store's journal and were left out; the damaged store still has them"
             ))?;
         }
         if report.superblock_lost {
