@@ -46,6 +46,10 @@ fn campaigns(seed: u64) -> Vec<Step> {
     let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 50,000 cuts.
+        Step::new("cargo test --package bristlecone --test power")
+            .with("BRISTLECONE_ROUNDS", "82")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         Step::new("cargo test --package bristlecone-cli --test kill")
             .with("BRISTLECONE_ROUNDS", "50")
             .with("BRISTLECONE_SEED", seed.to_string()),

@@ -164,6 +164,9 @@ pub struct Capabilities {
     pub fixed_values: bool,
 }
 
+/// A key and its value; none if it is absent, or is to be.
+pub type Pair<K> = (<K as Kind>::KeyBuf, Option<<K as Kind>::ValueBuf>);
+
 /// Decides, from a key's present value, what becomes of it.
 pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 
@@ -293,6 +296,8 @@ where
     fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>>;
     /// Carries out many writes; says of each whether its key was there.
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
+    /// Puts and removes several keys in one step, if all of `expected` are as they say; false if not.
+    fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Number of keys.

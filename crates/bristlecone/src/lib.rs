@@ -4,12 +4,14 @@
 //! every single store instruction, so an acknowledged write survives and reopening takes no time.
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; [`Options`]; scans.
+//! * [`batch`]: writes of several keys as one.
 //! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
 //! * [`place`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.
 //! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.
 //! * [`error`]: what can go wrong, and what to do.
 
+pub mod batch;
 pub mod engine;
 pub mod error;
 pub mod place;
@@ -18,8 +20,10 @@ pub mod salvage;
 pub mod store;
 mod tree_engine;
 
+pub use batch::Batch;
 pub use engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalStats, Kind, Stats, U64,
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalStats, Kind, Pair, Stats,
+    U64,
 };
 pub use error::{Error, Result};
 pub use pmem::{Durability, journal};

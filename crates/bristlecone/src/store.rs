@@ -9,8 +9,9 @@ use pmem::Journal;
 use pmem::journal::Replay;
 use tree::{Write, WriteOptions};
 
+use crate::batch::Batch;
 use crate::engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Stats, U64,
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Pair, Stats, U64,
 };
 use crate::error::Result;
 use crate::{Durability, registry};
@@ -66,6 +67,15 @@ pub type Store = StoreOf<Bytes>;
 pub type StoreU64 = StoreOf<U64>;
 /// A store from 64-bit integers to bytes of one length, inside the entries of an index of 4 KiB nodes.
 pub type StoreFixed = StoreOf<Fixed>;
+
+impl<K: Kind> std::fmt::Debug for StoreOf<K>
+where
+    K::Value: ToOwned,
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("kind", &K::NAME).field("how", &self.how).finish_non_exhaustive()
+    }
+}
 
 impl<K: Kind> Clone for StoreOf<K>
 where
@@ -176,7 +186,7 @@ where
 
     /// Carries out many writes, in their order where they are of one key, and says of each whether its key was there. They
     /// share look-ups, fences and commits, and all are durable when this returns; but each is whole or absent by itself
-    /// after a crash before that.
+    /// after a crash before that; [`StoreOf::batch`] makes them one.
     pub fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>]) -> Result<Vec<bool>> {
         writes.iter().try_for_each(|write| match write {
             Write::Put(key, value) => K::validate(key, Some(value)),
@@ -193,6 +203,15 @@ where
     /// Removes many keys; says of each whether it was there. See [`StoreOf::write_many`].
     pub fn delete_many(&self, keys: &[&K::Key]) -> Result<Vec<bool>> {
         self.write_many(&keys.iter().map(|key| Write::Delete(*key)).collect::<Vec<_>>())
+    }
+
+    /// Begins a batch: writes of several keys that take place together or not at all.
+    pub fn batch(&self) -> Batch<'_, K> {
+        Batch::new(self)
+    }
+
+    pub(crate) fn commit_batch(&self, writes: Vec<Pair<K>>, required: &[Pair<K>]) -> Result<bool> {
+        self.engine.batch(writes, required, self.how)
     }
 
     /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
@@ -246,7 +265,8 @@ where
 
     /// The pairs whose keys lie in `range`, in key order; `.descending()` turns it round.
     ///
-    /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile.
+    /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile, and all or nothing of every
+    /// [`Batch`]: all if it was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         let copy = |bound: Bound<&K::KeyBuf>| bound.cloned();
         Scan {

@@ -17,7 +17,7 @@ use tree::shape::Tail;
 use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
 
 use crate::engine::{
-    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, Stats,
+    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, Pair, Stats,
 };
 use crate::error::{Error, Result};
 use crate::place::{Place, Promise};
@@ -237,7 +237,7 @@ pub fn capabilities<L: Layouts, D: Discipline>() -> Capabilities {
         ordered: true,
         durable: D::DURABLE,
         snapshots: false,
-        atomic_batch: false,
+        atomic_batch: true,
         several_writers: false,
         fixed_values: L::PAGES,
     }
@@ -311,6 +311,10 @@ where
 
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
         Ok(self.tree.write_many(writes, how)?)
+    }
+
+    fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.batch(writes, expected, how)?)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {

@@ -128,7 +128,31 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
         let key = K::make_key(random.u64(..2000));
         let value = K::make_value(random.u64(..10_000));
         let (k, v) = (K::key_ref(&key), K::make_value(0));
-        match random.u8(..8) {
+        match random.u8(..9) {
+            8 => {
+                // Up to 200 writes, keys twice among them; one in three depends on what holds, or on what does not.
+                let mut batch = store.batch();
+                let holds = random.u8(..3);
+                if holds > 0 {
+                    let now = model.get(&key).map(K::value_ref);
+                    batch.require(k, if holds == 1 { now } else { Some(K::value_ref(&v)) });
+                }
+                let is_done = holds != 2 || model.get(&key) == Some(&v);
+                for _ in 0..random.u64(..[3, 30, 200][step as usize % 3]) {
+                    let (key, value) = (K::make_key(random.u64(..2000)), K::make_value(random.u64(..10_000)));
+                    let deletes = random.u8(..3) == 0;
+                    match deletes {
+                        true => batch.delete(K::key_ref(&key)),
+                        false => batch.put(K::key_ref(&key), K::value_ref(&value)),
+                    };
+                    match (is_done, deletes) {
+                        (false, _) => {}
+                        (true, true) => _ = model.remove(&key),
+                        (true, false) => _ = model.insert(key, value),
+                    }
+                }
+                assert_eq!(batch.commit().unwrap(), is_done);
+            }
             0..=2 => {
                 assert_eq!(store.put(k, K::value_ref(&value)).unwrap(), model.insert(key, value).is_some())
             }
@@ -272,7 +296,7 @@ fn every_engine_declares_what_it_can_do() {
             "btree" => false,
             other => panic!("say here what {other} can do"),
         };
-        assert!(found.ordered && !found.snapshots && !found.atomic_batch && !found.several_writers);
+        assert!(found.ordered && !found.snapshots && found.atomic_batch && !found.several_writers);
         assert_eq!((found.durable, registry::find(engine).unwrap().about.durable), (durable, durable));
         assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
     }
@@ -489,4 +513,122 @@ mod tour;
 #[test]
 fn the_example_runs() {
     tour::main().unwrap();
+}
+
+/// Tells the others when its thread ends, by a panic too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Batches that give all of their keys one number, take some out and put them back, beside readers of every kind: nobody sees
+/// two numbers, and who saw one never sees a smaller one.
+fn batches_are_seen_whole<K: Sample>(engine: &str, under: Under) {
+    const KEYS: u64 = 300;
+    const ROUNDS: u64 = 60;
+    let dir = scratch();
+    let store = open_on::<K>(dir.path(), engine, under);
+    let keys: Vec<_> = (0..KEYS).map(K::make_key).collect();
+    let odd = |n: usize| n % 2 == 1;
+    let write = |round: u64| {
+        let mut batch = store.batch();
+        for (n, key) in keys.iter().enumerate() {
+            match odd(n) && round % 2 == 1 {
+                true => batch.delete(K::key_ref(key)),
+                false => batch.put(K::key_ref(key), K::value_ref(&K::make_value(round))),
+            };
+        }
+        assert!(batch.commit().unwrap());
+    };
+    write(0);
+    let (acknowledged, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let whole = |values: Vec<u64>, least: u64| {
+        let round = values[0];
+        assert!(values.iter().all(|value| *value == round), "{engine}: two numbers: {values:?}");
+        let wanted = if round % 2 == 1 { KEYS / 2 } else { KEYS };
+        assert_eq!(values.len() as u64, wanted, "{engine}: keys of half a batch");
+        assert!(round >= least, "{engine}: {round} after {least} was acknowledged");
+        round
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ends = Ends(&done);
+            for round in 1..=ROUNDS {
+                write(round);
+                acknowledged.store(round, Ordering::Release);
+            }
+        });
+        scope.spawn(|| {
+            let mut seen = 0;
+            for turn in 0.. {
+                let least = acknowledged.load(Ordering::Acquire).max(seen);
+                let scan = if turn % 2 == 0 { store.scan(..) } else { store.scan(..).descending() };
+                let mut values = Vec::new();
+                for pair in scan {
+                    values.push(K::number(&pair.unwrap().1));
+                    if turn % 3 == 0 && values.len() % 50 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+                seen = whole(values, least);
+                if done.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
+        // Key after key, each must be as new as the one before.
+        let mut seen = 0;
+        while !done.load(Ordering::Acquire) {
+            for key in keys.iter().step_by(2) {
+                let number = K::number(&store.get(K::key_ref(key)).unwrap().unwrap());
+                assert!(number >= seen, "{engine}: {number} behind {seen}");
+                seen = number;
+            }
+            let some: Vec<_> = keys.iter().step_by(20).map(K::key_ref).collect();
+            for value in store.get_many(&some).unwrap() {
+                let number = K::number(&value.unwrap());
+                assert!(number >= seen, "{engine}: {number} behind {seen}, many at once");
+            }
+        }
+    });
+    whole(store.scan(..).map(|pair| K::number(&pair.unwrap().1)).collect(), ROUNDS);
+    assert!(store.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn of_a_batch_readers_see_all_or_nothing() {
+    for (engine, under) in engines() {
+        batches_are_seen_whole::<Bytes>(engine, under);
+        batches_are_seen_whole::<U64>(engine, under);
+    }
+}
+
+#[test]
+fn a_batch_too_large_or_against_the_rules_changes_nothing() {
+    for under in [Under::Mapped, Under::Journal] {
+        let dir = scratch();
+        let store = open_on::<Bytes>(dir.path(), registry::DEFAULT, under);
+        store.put(b"key", b"value").unwrap();
+        let large = vec![7; 3 << 20];
+        let mut batch = store.batch();
+        batch.put(b"key", b"other").put(b"", b"no key").delete(b"key");
+        assert!(matches!(batch.commit(), Err(Error::KeyLength { bytes: 0 })));
+        let mut batch = store.batch();
+        batch.delete(b"key");
+        (0..100_u8).for_each(|n| _ = batch.put(&[n], &large));
+        let refused = batch.commit();
+        assert!(matches!(refused, Err(Error::Pmem(pmem::Error::TooLarge { .. }))), "{refused:?}");
+        assert_eq!(
+            store.scan(..).map(Result::unwrap).collect::<Vec<_>>(),
+            [(b"key".to_vec(), b"value".to_vec())]
+        );
+        // And it goes on.
+        let mut batch = store.batch();
+        batch.delete(b"key").put(b"another", b"value");
+        assert!(batch.commit().unwrap());
+        assert_eq!(store.len().keys, 1);
+    }
 }

@@ -27,7 +27,12 @@
 //! | first | intents; some of: flipped bits | bit set to what the index says |
 //! | last | intents, bits, publish | nothing to do |
 
+mod ring;
+
 use std::collections::HashMap;
+
+use ring::Ring;
+pub use ring::recover;
 
 use crate::error::{Error, Result};
 use crate::log::Log;
@@ -100,6 +105,12 @@ impl Class {
         };
         let class = Self { kind, block_bytes };
         (class.blocks(chunk_bytes) > 0).then_some(class)
+    }
+
+    /// As [`Class::holding`]; `TooLarge` if no chunk holds such a block.
+    fn fitting(kind: Kind, bytes: u64, chunk_bytes: u64) -> Result<Self> {
+        Self::holding(kind, bytes, chunk_bytes)
+            .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })
     }
 
     fn align(self) -> u64 {
@@ -334,8 +345,7 @@ impl Allocator {
         bytes: u64,
     ) -> Result<u64> {
         let chunk_bytes = region.geometry().chunk_bytes;
-        let class = Class::holding(kind, bytes, chunk_bytes)
-            .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })?;
+        let class = Class::fitting(kind, bytes, chunk_bytes)?;
         let chunk_at = self.chunk_with_room(region, log, class)?;
         let chunk = self.chunks.get_mut(&chunk_at).expect("chunk_with_room looked at it");
         let index = chunk.take();
@@ -419,22 +429,17 @@ impl Allocator {
         if !self.pending.is_empty() {
             self.operation = self.operation.wrapping_add(1);
         }
-        for pending in std::mem::take(&mut self.pending) {
-            if pending.taken {
-                self.release(region, log, pending.at);
-            }
-        }
         let pieces = std::mem::take(&mut self.pieces);
         for piece in pieces.iter().filter(|piece| piece.taken) {
             let place = place(region, piece.at).expect("just taken");
             set_bit(region.medium(), place, false);
         }
         if pieces.iter().any(|piece| piece.taken) {
-            // Before the ring forgets the record that lists them.
+            // Before the ring forgets the record that lists them, and before its chunk may be closed.
             region.medium().fence(Fence::Allocate);
         }
-        for piece in pieces.iter().filter(|piece| piece.taken) {
-            self.release(region, log, piece.at);
+        for taken in std::mem::take(&mut self.pending).iter().chain(&pieces).filter(|pending| pending.taken) {
+            self.release(region, log, taken.at);
         }
     }
 
@@ -541,10 +546,10 @@ impl Allocator {
                 return Ok(*chunk);
             }
         }
-        let at = match self.free_chunks.pop() {
-            Some(at) => at,
-            None => self.grow(region)?,
-        };
+        if self.free_chunks.is_empty() {
+            self.grow(region, 1)?;
+        }
+        let at = self.free_chunks.pop().expect("there is one, or the region just grew");
         self.open_chunk(region, log, at, class);
         Ok(at)
     }
@@ -560,21 +565,52 @@ impl Allocator {
         }
     }
 
-    /// Adds free chunks at the end of the region and returns one of them.
-    fn grow<M: Medium>(&mut self, region: &Region<M>) -> Result<u64> {
+    /// Adds free chunks at the end of the region, `least` of them or more.
+    fn grow<M: Medium>(&mut self, region: &Region<M>, least: u64) -> Result<()> {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
         // A thirty-second more at a time: few growths, little air; what is left of a nearly full disk is used too.
-        let mut chunks = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256);
+        let mut chunks = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256).max(least);
         while let Err(error) = region.grow(old + chunks * geometry.chunk_bytes) {
-            if chunks == 1 {
+            if chunks == least {
                 return Err(error);
             }
-            chunks = 1;
+            chunks = least;
         }
-        self.free_chunks.extend((1..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
-        Ok(old)
+        self.free_chunks.extend((0..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
+        Ok(())
+    }
+
+    /// Sees to it that so many blocks can be taken without the region having to grow: kind, bytes of a block, blocks.
+    ///
+    /// # Errors
+    /// As [`Allocator::take`]; nothing was taken.
+    pub fn prepare<M: Medium>(
+        &mut self,
+        region: &Region<M>,
+        needs: impl IntoIterator<Item = (Kind, u64, u64)>,
+    ) -> Result<()> {
+        let chunk_bytes = region.geometry().chunk_bytes;
+        let mut wanted: HashMap<Class, u64> = HashMap::new();
+        for (kind, bytes, blocks) in needs {
+            *wanted.entry(Class::fitting(kind, bytes, chunk_bytes)?).or_default() += blocks;
+        }
+        let mut chunks = 0;
+        for (class, blocks) in wanted {
+            let mut lacking = blocks;
+            for chunk in self.roomy.get(&class).into_iter().flatten().rev() {
+                lacking = lacking.saturating_sub(self.chunks[chunk].free);
+                if lacking == 0 {
+                    break;
+                }
+            }
+            chunks += lacking.div_ceil(class.blocks(chunk_bytes));
+        }
+        match chunks.saturating_sub(self.free_chunks.len() as u64) {
+            0 => Ok(()),
+            lacking => self.grow(region, lacking),
+        }
     }
 
     /// Gives a free chunk a class (A3). The new word 0 becomes durable with the operation's first fence.
@@ -626,72 +662,4 @@ fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
     let old = medium.word(at);
     medium.copy(at, if taken { old | place.bit() } else { old & !place.bit() });
     medium.flush(at, WORD);
-}
-
-/// The intent ring as a crash left it.
-struct Ring {
-    /// Newest operation that named a block.
-    operation: u16,
-    /// Slot behind its last intent.
-    next: u64,
-    /// Its blocks.
-    blocks: Vec<u64>,
-}
-
-impl Ring {
-    fn read<M: Medium>(medium: &M) -> Self {
-        let mut ring = Self { operation: 0, next: 0, blocks: Vec::new() };
-        for slot in 0..INTENTS as u64 {
-            let word = medium.word(INTENTS_AT + slot * WORD);
-            if word == 0 {
-                continue;
-            }
-            let operation = (word >> 48) as u16;
-            // The ring spans at most as many operations as it has slots, so the difference tells which is newer.
-            if ring.blocks.is_empty() || operation.wrapping_sub(ring.operation).cast_signed() > 0 {
-                (ring.operation, ring.next) = (operation, 0);
-                ring.blocks.clear();
-            }
-            if operation == ring.operation {
-                ring.blocks.push(word & ((1 << 48) - 1));
-                ring.next = ring.next.max(slot + 1);
-            }
-        }
-        // An operation whose intents go round the end of the ring has them in its first and last slots.
-        let named = |slot: u64| medium.word(INTENTS_AT + slot * WORD) >> 48 == u64::from(ring.operation);
-        if ring.next == INTENTS as u64 && !ring.blocks.is_empty() {
-            ring.next = (0..INTENTS as u64).find(|slot| !named(*slot)).unwrap_or(0);
-        }
-        ring
-    }
-}
-
-/// Settles the intent ring after a crash: each named block's bit becomes what `owned` says. Stores nothing where bit
-/// and owner agree. `pieces` are the blocks that share a named block's fate. Call after the log was replayed.
-///
-/// # Errors
-/// What `owned` says.
-pub fn recover<M: Medium>(
-    region: &Region<M>,
-    mut owned: impl FnMut(Class, u64) -> Result<bool>,
-    mut pieces: impl FnMut(Class, u64) -> Vec<u64>,
-) -> Result<()> {
-    let medium = region.medium();
-    let mut changed = false;
-    for at in Ring::read(medium).blocks {
-        let Some(place) = place(region, at) else { continue };
-        let owned = owned(place.class, at)?;
-        let also = pieces(place.class, at);
-        for block in also.into_iter().chain([at]) {
-            let Some(place) = self::place(region, block) else { continue };
-            if (medium.word(place.word_at()) & place.bit() != 0) != owned {
-                set_bit(medium, place, owned);
-                changed = true;
-            }
-        }
-    }
-    if changed {
-        medium.fence(Fence::Allocate);
-    }
-    Ok(())
 }

@@ -49,10 +49,8 @@ impl Head {
         let word = key.len() as u64 | (value.len() as u64) << 16 | TAG << 48;
         let crc =
             crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
-        let piece_bytes = (((chunk_bytes - 64) / 8) & !15) - PIECE_HEAD;
         let value_bytes = value.len() as u64;
-        // Up to two pieces' worth stays whole.
-        let pieces = if value_bytes <= 2 * piece_bytes { 0 } else { value_bytes / piece_bytes };
+        let (piece_bytes, pieces) = pieces_of(value_bytes, chunk_bytes);
         Self { word, key_bytes: key.len() as u64, value_bytes, crc, pieces, piece_bytes }
     }
 
@@ -95,6 +93,21 @@ impl Head {
     fn bytes(&self) -> u64 {
         self.tail_at(0) + self.tail_bytes()
     }
+}
+
+/// Blocks that a record takes: kind, bytes of each, how many.
+pub fn needs(key_bytes: u64, value_bytes: u64, chunk_bytes: u64) -> [(Kind, u64, u64); 2] {
+    let (piece_bytes, pieces) = pieces_of(value_bytes, chunk_bytes);
+    let head = HEAD + pieces * WORD + key_bytes.next_multiple_of(WORD) + (value_bytes - pieces * piece_bytes);
+    // Of no pieces the size matters not.
+    let piece = if pieces == 0 { HEAD } else { PIECE_HEAD + piece_bytes };
+    [(Kind::Record, head, 1), (Kind::Piece, piece, pieces)]
+}
+
+/// Bytes of a piece in chunks of this size, and how many pieces a value has. Up to two pieces' worth stays whole.
+fn pieces_of(value_bytes: u64, chunk_bytes: u64) -> (u64, u64) {
+    let piece_bytes = (((chunk_bytes - 64) / 8) & !15) - PIECE_HEAD;
+    (piece_bytes, if value_bytes <= 2 * piece_bytes { 0 } else { value_bytes / piece_bytes })
 }
 
 /// Writes a record for the running operation and starts its write-back. It is durable after the operation's first

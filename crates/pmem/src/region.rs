@@ -3,7 +3,7 @@
 //! ```text
 //! 0      superblock copy A (256 bytes, crc32c in its last word)
 //! 1024   superblock copy B
-//! 2048   root line: word 0 root of the index, word 1 length of the region; each word checks itself
+//! 2048   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch; each word checks itself
 //! 2112   log line: word 0 the last settled lap
 //! 2176   intent ring: 128 words
 //! 4096   redo log: `log_records` records of 16 bytes
@@ -37,6 +37,8 @@ const SUPER_WORDS: usize = 32;
 pub const ROOT_AT: u64 = 2048;
 /// Offset of the word that holds the region's length.
 pub const LENGTH_AT: u64 = ROOT_AT + WORD;
+/// Offset of the word that holds the address of the running batch's record; all zeros is none, too.
+pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
 /// Offset of the word that holds the log's last settled lap.
 pub const LAP_AT: u64 = 2112;
 /// Offset of the intent ring.
@@ -202,6 +204,9 @@ impl<M: Medium> Region<M> {
         }
         read_checked(&medium, ROOT_AT, "root")?;
         read_checked(&medium, LAP_AT, "log lap")?;
+        if medium.word(BATCH_AT) != 0 {
+            read_checked(&medium, BATCH_AT, "batch")?;
+        }
         let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
         let (geometry, identity) = (superblock.geometry, superblock.identity.clone());
         Ok((Self { medium, geometry, identity, copies: Mutex::new(copies) }, found))
@@ -311,7 +316,18 @@ impl<M: Medium> Region<M> {
         Ok(read_checked(&self.medium, ROOT_AT, "root")? * WORD)
     }
 
-    /// The word to store at [`ROOT_AT`] for a root at offset `at`.
+    /// The record of the batch that was running, 0 if none was.
+    ///
+    /// # Errors
+    /// `Corrupt` if the word does not check.
+    pub fn batch(&self) -> Result<u64> {
+        match self.medium.word(BATCH_AT) {
+            0 => Ok(0),
+            _ => Ok(read_checked(&self.medium, BATCH_AT, "batch")? * WORD),
+        }
+    }
+
+    /// The word to store at [`ROOT_AT`] for a root, at [`BATCH_AT`] for a batch, at offset `at`.
     pub fn root_word(at: u64) -> u64 {
         checked(at / WORD)
     }

@@ -76,6 +76,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if !pending && keys != walk.report.keys {
             walk.report.problem(format!("{} keys are in leaves, {keys} were counted", walk.report.keys));
         }
+        // A batch that failed half-way, to be finished when the tree is opened again.
+        if let Ok(batch @ 1..) = self.region.batch() {
+            walk.owned.insert(batch, Kind::Record);
+            walk.owned
+                .extend(record::pieces(&self.region, batch).into_iter().map(|piece| (piece, Kind::Piece)));
+        }
         self.check_blocks(&mut walk);
         walk.report
     }

@@ -15,11 +15,12 @@ use std::sync::{MutexGuard, PoisonError};
 use pmem::pending::Pending;
 use pmem::{Error, LINE, Medium, Result};
 
+use crate::batch::Extent;
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::shape::{Link, Node};
-use crate::tree::{CLOSING, FAILED, OPEN, Tree, Writer};
+use crate::tree::{BROKEN, CLOSING, FAILED, OPEN, Tree, Writer};
 
 /// How a write is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
 const NODES_OF_LEVEL: u64 = 3;
 /// Levels that an operation may add, or take nodes for before it knows that there is no need.
 const LEVELS_MORE: u64 = 2;
+/// Longest key of a byte string.
+const KEY_BYTES_MAX: u64 = 65_535;
 /// Lines besides nodes, log and chunk heads: the intents, the superblock's.
 const LINES_MORE: u64 = 48;
 /// Chunks that an operation may open or return.
@@ -85,21 +88,54 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let Some(group) = self.region.medium().group() else { return Ok(true) };
         let geometry = self.region.geometry();
         let levels = Link::read(self.region.medium(), self.root()).map_or(0, |link| link.level) as u64;
-        let nodes = NODES_OF_LEVEL * (levels + LEVELS_MORE) * self.region.identity().node_lines;
-        // A log's lines, and what of earlier groups a pool may have to write back with them.
-        let log = geometry.log_records / 4 + if D::POOLED { geometry.log_records } else { 0 };
-        let heads = CHUNKS * (geometry.chunk_bytes / 16 / 8).div_ceil(LINE);
+        let nodes = nodes_of_operation(levels) * self.region.identity().node_lines;
+        let (log, heads) = (self.lines_of_log(), CHUNKS * self.lines_of_head());
         // Each record may straddle a line more. A piece of a large one, an eighth of a chunk, has a head, straddles and, alone
         // in its chunk, changes a bitmap's line. So does each that is given back, of the largest record that ever fitted.
         let pieces = |bytes: u64| bytes.div_ceil(geometry.chunk_bytes / 8);
         let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes);
         let given_back = pieces(group.lines_max * LINE);
         let lines = operations * (nodes + log + heads + given_back + LINES_MORE) + records;
-        if lines > group.lines_max {
-            let words = |lines: u64| (lines * 8) as usize;
-            return Err(Error::TooLarge { records: words(lines), limit: words(group.lines_max) });
-        }
-        Ok(group.lines + lines <= group.lines_max)
+        has_lines(group, lines)
+    }
+
+    /// True if the running group, if there is one, has room for a merge that could as well be left.
+    pub(crate) fn has_room_to_merge(&self) -> bool {
+        let Some(group) = self.region.medium().group() else { return true };
+        let once = self.lines_of_log() + CHUNKS * self.lines_of_head() + LINES_MORE;
+        matches!(has_lines(group, self.lines_of_turn(KEY_BYTES_MAX) + once), Ok(true))
+    }
+
+    /// A log's lines, and what of earlier groups a pool may have to write back with them.
+    fn lines_of_log(&self) -> u64 {
+        let records = self.region.geometry().log_records;
+        records / 4 + if D::POOLED { records } else { 0 }
+    }
+
+    /// Most lines of a chunk's head.
+    fn lines_of_head(&self) -> u64 {
+        (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE)
+    }
+
+    /// True if the running group, if there is one, has room for a batch. It is closed after the batch, so what its operations
+    /// have in common counts once, and they were looked up: so this is nearer to what comes than [`Tree::has_room`].
+    ///
+    /// # Errors
+    /// `TooLarge` if no group can hold it.
+    pub(crate) fn has_room_for(&self, batch: &Extent) -> Result<bool> {
+        let Some(group) = self.region.medium().group() else { return Ok(true) };
+        let node_lines = self.region.identity().node_lines;
+        // A copy of the leaf, its bit and that of the one before, two pointers.
+        let copy = if D::COPIES_LEAVES { node_lines + 4 } else { 0 };
+        let chunk_lines = self.region.geometry().chunk_bytes / LINE;
+        // The bits of a record that comes and one that goes, each perhaps the last of its chunk.
+        let stored = batch.writes * (4 + copy)
+            + batch.leaves * node_lines
+            + batch.turns * self.lines_of_turn(batch.key_bytes)
+            + batch.record_lines
+            + batch.pieces * 3;
+        let opened = CHUNKS + stored.div_ceil(chunk_lines);
+        has_lines(group, stored + self.lines_of_log() + opened * self.lines_of_head() + LINES_MORE)
     }
 
     /// Notes that a key is about to be changed. The writer's lock is held.
@@ -169,7 +205,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 self.durable_keys.store(keys, Ordering::Release);
                 Ok(ticket)
             }
-            (Ok(()), None) => self.writable().and(Err(Error::Closed)),
+            (Ok(()), None) => {
+                if self.state.load(Ordering::Acquire) == BROKEN {
+                    self.take_back();
+                }
+                self.writable().and(Err(Error::Closed))
+            }
             (Err(error), _) => {
                 self.take_back();
                 Err(error)
@@ -195,6 +236,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             KEYS_UNKNOWN => self.counting.store(true, Ordering::Release),
             keys => self.keys.store(keys, Ordering::Release),
         }
+        self.batches.end();
         self.stripes.unlock(&mut writer.held);
     }
 
@@ -208,4 +250,17 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn readable(&self, failed: bool) -> Result<()> {
         if D::POOLED && failed { Err(Error::Failed) } else { Ok(()) }
     }
+}
+
+/// Nodes that an operation on a tree of so many levels above the leaves may store to.
+pub(crate) fn nodes_of_operation(levels: u64) -> u64 {
+    NODES_OF_LEVEL * (levels + LEVELS_MORE)
+}
+
+fn has_lines(group: pmem::Group, lines: u64) -> Result<bool> {
+    if lines > group.lines_max {
+        let words = |lines: u64| (lines * 8) as usize;
+        return Err(Error::TooLarge { records: words(lines), limit: words(group.lines_max) });
+    }
+    Ok(group.lines + lines <= group.lines_max)
 }

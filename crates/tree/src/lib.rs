@@ -6,6 +6,7 @@
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
 //! * [`discipline`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
+//! * [`batch`]: writes of several keys as one. [`before`]: how they are seen as one.
 //! * [`session`]: the writer's lock held over several changes. [`group`]: one commit for the changes of many.
 //! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does. [`many`]: what it does with many keys at once.
@@ -19,6 +20,8 @@
 //! * T4: the state that recovery finds after any crash satisfies T1 to T3 for exactly the acknowledged operations, the
 //!   one in flight wholly there or absent.
 
+pub mod batch;
+pub mod before;
 pub mod bulk;
 pub mod check;
 pub mod count;
@@ -41,6 +44,7 @@ pub mod shape;
 pub mod split;
 pub mod tree;
 
+pub use before::Pair;
 pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 pub use group::WriteOptions;
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};

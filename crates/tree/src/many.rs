@@ -20,9 +20,9 @@ use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::{Tree, Writer};
 
 /// Descents in flight: what a processor has buffers for, and some more that wait.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 /// Writes of a wave: a bit each.
-const WAVE: usize = 64;
+pub(crate) const WAVE: usize = 64;
 /// Blocks that a wave may name, with those of one operation more: fewer than an operation's intents.
 const WAVE_BLOCKS: usize = INTENTS - 8;
 /// Leaves that are split in one commit.
@@ -57,7 +57,7 @@ impl<K: ?Sized, V: ?Sized> Clone for Write<'_, K, V> {
 }
 impl<K: ?Sized, V: ?Sized> Copy for Write<'_, K, V> {}
 
-type WriteOf<'a, S> = Write<'a, <S as Schema>::Key, <S as Schema>::Value>;
+pub(crate) type WriteOf<'a, S> = Write<'a, <S as Schema>::Key, <S as Schema>::Value>;
 
 fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
     match write {
@@ -81,6 +81,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(LANES) {
             dispatch!(self, V => self.get_wave::<V>(keys, &mut values))?;
+            if self.batches.is_running() {
+                let first = values.len() - keys.len();
+                for (key, found) in keys.iter().zip(&mut values[first..]) {
+                    let mut value = S::ValueBuf::default();
+                    if let Some(was_there) = self.batches.before(key, Some(&mut value)) {
+                        *found = was_there.then_some(value);
+                    }
+                }
+            }
         }
         Ok(values)
     }
@@ -94,7 +103,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// The leaves of up to [`LANES`] keys, each with the look that was taken at it, and the bits of those who lost their way.
     #[inline(always)]
-    fn descend_together<V: Search>(&self, keys: &[&S::Key]) -> ([(Node, Version); LANES], u32) {
+    pub(crate) fn descend_together<V: Search>(&self, keys: &[&S::Key]) -> ([(Node, Version); LANES], u32) {
         let (medium, inner, leaf) = (self.region.medium(), &self.inner_for::<V>(), &self.leaf_for::<V>());
         let root = self.root();
         let first = self.stripes.read(root.0);
@@ -156,7 +165,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// What a leaf says of a key; `None` if it makes no sense (a race, or damage: who asks alone will be told).
     #[inline(always)]
-    fn leaf_value<V: Search>(&self, shape: &Shape, leaf: Node, key: &S::Key) -> Option<Option<S::ValueBuf>> {
+    pub(crate) fn leaf_value<V: Search>(
+        &self,
+        shape: &Shape,
+        leaf: Node,
+        key: &S::Key,
+    ) -> Option<Option<S::ValueBuf>> {
         let medium = self.region.medium();
         Link::read(medium, leaf).filter(|link| link.level == 0)?;
         let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, leaf, S::probe(key)) else {
@@ -202,7 +216,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Up to [`WAVE`] writes, with the writer's lock held.
-    fn write_wave(
+    pub(crate) fn write_wave(
         &self,
         writer: &mut Writer<S>,
         writes: &[WriteOf<'_, S>],

@@ -30,6 +30,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
             Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),
+            Kind::Record if self.region.batch().is_ok_and(|batch| batch == at) => true,
             Kind::Record | Kind::Separator => {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)

@@ -33,6 +33,8 @@ pub struct About {
 
 /// The sources that all trees share: everything in this room that is neither a layout nor a discipline.
 pub const SKELETON: &[&str] = &[
+    include_str!("batch.rs"),
+    include_str!("before.rs"),
     include_str!("bulk.rs"),
     include_str!("check.rs"),
     include_str!("count.rs"),

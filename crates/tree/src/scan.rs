@@ -5,12 +5,15 @@
 //! so a scan gives each key at most once, in order, and misses none that was there throughout. Descending scans take each
 //! further leaf by a descent below the separator that bounded the last one. A step whose looks fail again and again makes
 //! the writer give way (see [`pmem::stripe`]); between two steps a cursor asks for nothing.
+//!
+//! Of each atomic batch a scan sees all or nothing: all if it ended before the cursor was placed ([`crate::before`]).
 
 use std::ops::Bound;
 
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
+use crate::before::View;
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
@@ -28,6 +31,8 @@ pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
+    /// Which batches are seen.
+    view: View<S>,
     /// Gives out what is durable alone.
     durable: bool,
 }
@@ -69,6 +74,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             },
             low: None,
             state: State::Seek,
+            view: self.batches.view(Bound::Unbounded),
             durable: true,
         }
     }
@@ -84,6 +90,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
 
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+        self.view = self.tree.batches.view(from.clone());
         self.from = from;
         self.descending = descending;
         self.state = State::Seek;
@@ -95,6 +102,43 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     /// `Corrupt` if a node or record is damaged.
     #[inline]
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        if !self.view.is_plain() {
+            return self.next_seen(key, value);
+        }
+        let more = self.next_held(key, value)?;
+        if self.view.takes_note(self.descending) {
+            self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
+            return self.next_seen(key, value);
+        }
+        if more {
+            self.view.pass(key);
+        }
+        Ok(more)
+    }
+
+    /// As [`TreeCursor::next`] beside batches that the scan does not see.
+    #[cold]
+    fn next_seen(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        loop {
+            while self.view.wants_more() {
+                let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
+                let more = self.next_held(&mut held, &mut of_it)?;
+                self.view.takes_note(self.descending);
+                self.view.meet(more.then_some((held, of_it)));
+            }
+            if let Some(pair) = self.view.take(self.descending) {
+                (*key, *value) = pair;
+                return Ok(true);
+            }
+            if !self.view.wants_more() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The next pair that the tree holds.
+    #[inline(always)]
+    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let tree = self.tree;
         let mut tries = tree.stripes.tries();
         loop {
@@ -168,7 +212,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             return Err(Error::Corrupt { what: "record", at: entry.payload });
         }
         self.page.given += 1;
-        self.from = Bound::Excluded(key.clone());
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
         Ok(true)
     }
 

@@ -26,11 +26,11 @@ pub trait Schema: Send + Sync + 'static {
     /// A key as it is passed in.
     type Key: ?Sized + Debug;
     /// A key as it is handed out.
-    type KeyBuf: Default + Clone + Debug + Send + Ord;
+    type KeyBuf: Default + Clone + Debug + Send + Sync + Ord;
     /// A value as it is passed in.
-    type Value: ?Sized + Debug;
+    type Value: ?Sized + Debug + PartialEq;
     /// A value as it is handed out.
-    type ValueBuf: Default + Clone + Debug + Send;
+    type ValueBuf: Default + Clone + Debug + Send + Sync;
     /// A key prepared for comparisons.
     type Probe<'a>: Copy;
 
@@ -64,6 +64,14 @@ pub trait Schema: Send + Sync + 'static {
     fn borrow(key: &Self::KeyBuf) -> &Self::Key;
     /// Borrows a value that was handed out.
     fn borrow_value(value: &Self::ValueBuf) -> &Self::Value;
+    /// A key's bytes, for a batch's record.
+    fn key_bytes(key: &Self::Key) -> impl AsRef<[u8]>;
+    /// The key of these bytes; `None` if there is none.
+    fn key_of(bytes: &[u8]) -> Option<Self::KeyBuf>;
+    /// A value's bytes, for a batch's record.
+    fn value_bytes(value: &Self::Value) -> impl AsRef<[u8]>;
+    /// The value of these bytes; `None` if there is none.
+    fn value_of(bytes: &[u8]) -> Option<Self::ValueBuf>;
     /// A hash of a key.
     fn hash(key: &Self::Key) -> u64;
     /// Bytes of the records that an entry of this key and value has.
@@ -128,6 +136,12 @@ macro_rules! plain_keys {
         fn borrow(key: &u64) -> &u64 {
             key
         }
+        fn key_bytes(key: &u64) -> impl AsRef<[u8]> {
+            key.to_le_bytes()
+        }
+        fn key_of(bytes: &[u8]) -> Option<u64> {
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        }
         fn hash(key: &u64) -> u64 {
             *key
         }
@@ -189,6 +203,12 @@ impl Schema for Words {
     fn borrow_value(value: &u64) -> &u64 {
         value
     }
+    fn value_bytes(value: &u64) -> impl AsRef<[u8]> {
+        value.to_le_bytes()
+    }
+    fn value_of(bytes: &[u8]) -> Option<u64> {
+        Self::key_of(bytes)
+    }
     #[inline(always)]
     fn read_value<M: Medium>(_medium: &M, entry: &Entry, out: &mut u64) -> bool {
         *out = entry.payload;
@@ -245,6 +265,12 @@ impl Schema for Fixed {
     }
     fn borrow_value(value: &Vec<u8>) -> &[u8] {
         value
+    }
+    fn value_bytes(value: &[u8]) -> impl AsRef<[u8]> {
+        value
+    }
+    fn value_of(bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(bytes.into())
     }
     fn read_value<M: Medium>(_medium: &M, entry: &Entry<LongTail>, out: &mut Vec<u8>) -> bool {
         out.clear();
@@ -329,6 +355,18 @@ macro_rules! byte_strings {
         }
         fn borrow_value(value: &Vec<u8>) -> &[u8] {
             value
+        }
+        fn key_bytes(key: &[u8]) -> impl AsRef<[u8]> {
+            key
+        }
+        fn key_of(bytes: &[u8]) -> Option<Vec<u8>> {
+            Some(bytes.into())
+        }
+        fn value_bytes(value: &[u8]) -> impl AsRef<[u8]> {
+            value
+        }
+        fn value_of(bytes: &[u8]) -> Option<Vec<u8>> {
+            Some(bytes.into())
         }
         fn hash(key: &[u8]) -> u64 {
             crc32c::crc32c(key).into()

@@ -297,11 +297,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// `Corrupt` if the path or the record is damaged.
     #[inline]
-    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        match &self.pending {
-            None => Ok(self.look(key, value)?.found),
-            Some(pending) => self.get_durable(pending, key, value),
+    pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let found = match &self.pending {
+            None => self.look(key, value.as_deref_mut())?.found,
+            Some(pending) => self.get_durable(pending, key, value.as_deref_mut())?,
+        };
+        if self.batches.is_running() {
+            return Ok(self.batches.before(key, value).unwrap_or(found));
         }
+        Ok(found)
     }
 
     /// Looks for a key, durable or not.

@@ -16,6 +16,7 @@ use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
 use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
 
+use crate::before::Batches;
 use crate::discipline::{Change, Discipline};
 use crate::group::KEYS_UNKNOWN;
 use crate::layout::{Layout, Layouts};
@@ -77,6 +78,8 @@ const CLOSED: u8 = 1;
 pub(crate) const FAILED: u8 = 2;
 /// Is being closed: no more writes, and those before are committed.
 pub(crate) const CLOSING: u8 = 3;
+/// A batch failed half-way: whoever leads next takes it back.
+pub(crate) const BROKEN: u8 = 4;
 
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
@@ -91,13 +94,15 @@ pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// [`OPEN`], [`CLOSING`], [`CLOSED`] or [`FAILED`].
+    /// [`OPEN`], [`CLOSING`], [`CLOSED`], [`BROKEN`] or [`FAILED`].
     pub(crate) state: AtomicU8,
     pub(crate) writer: Mutex<Writer<S>>,
     /// Held while the tree is being closed.
     closing: Mutex<()>,
     /// What is not durable yet, where that goes by groups.
     pub(crate) pending: Option<Box<Pending>>,
+    /// What batches replaced.
+    pub(crate) batches: Batches<S>,
     /// Keys when the newest durable group ended, or [`KEYS_UNKNOWN`].
     pub(crate) durable_keys: AtomicU64,
     parts: PhantomData<fn() -> (L, D)>,
@@ -230,6 +235,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             durability,
             state: AtomicU8::new(OPEN),
             pending: region.medium().group().map(|_| Box::default()),
+            batches: Batches::default(),
             durable_keys: AtomicU64::new(keys),
             closing: Mutex::new(()),
             writer: Mutex::new(Writer {
@@ -253,6 +259,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             tree.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
         }
         // Nobody else has the tree yet.
+        tree.finish_batch()?;
         tree.region.medium().commit_beside(|| Some(()))?;
         Ok(tree)
     }

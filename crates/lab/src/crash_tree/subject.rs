@@ -106,6 +106,8 @@ pub enum Act {
     Bulk(u16),
     /// Writes of so many keys at once, so many numbers apart, from `key` on: two puts, a delete, and so on.
     Many(u16, u32),
+    /// The same as one batch: all of it or nothing.
+    Batch(u16, u32),
     /// A put that the region is too small for.
     Refused(u32),
     /// Close and open again.
@@ -238,7 +240,7 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
     (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
 }
 
-/// Keys of [`Act::Many`], with what is put under them; `None` deletes.
+/// Keys of [`Act::Many`] and [`Act::Batch`], with what is put under them; `None` deletes.
 fn many(op: &Op, count: u16, step: u32) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     let first = op.key;
     (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(0x2A0 + i)))
@@ -306,6 +308,15 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                     .collect();
                 tree.write_many(&writes, WriteOptions::default()).map(drop)
             }
+            Act::Batch(count, step) => {
+                let writes = many(op, count, step).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+                // The condition holds; of one that does not, nothing comes.
+                let absent = [(S::key(u32::MAX / 2), None)];
+                match tree.batch(writes, &absent, WriteOptions::default()) {
+                    Ok(false) => return Err("a batch was not done".to_owned()),
+                    other => other.map(drop),
+                }
+            }
             Act::Refused(value) => match tree.put(key, S::borrow_value(&S::value(value))) {
                 Err(Error::Full { .. }) => Ok(()),
                 Err(error) => Err(error),
@@ -330,7 +341,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Bulk(count) => {
                 model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
-            Act::Many(count, step) => {
+            Act::Many(count, step) | Act::Batch(count, step) => {
                 for (key, value) in many(op, count, step) {
                     let key = S::key(key).bytes();
                     match value {

@@ -175,6 +175,9 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     if const { D::SHARES_FENCES } {
         run("waves", broad, vec![maker.waves()]);
     }
+    if lines <= 3 || lines == about.default_lines {
+        run("batches", Depth::Broad, vec![maker.batches(options.seed)]);
+    }
     if lines <= 3 {
         run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
@@ -309,6 +312,7 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     if const { D::SHARES_FENCES } {
         run("waves", Depth::Steps, least.waves());
     }
+    run("batches", Depth::Steps, least.batches(seed));
     run("levelling", Depth::Steps, least.levelling(true));
     if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());

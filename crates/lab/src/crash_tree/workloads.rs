@@ -240,6 +240,24 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(self.sizes, self.bulk(4, 3.min(self.entries)), ops)
     }
 
+    /// Batches: of a few keys in one leaf and in several, with updates, deletes and splits; crash upon crash in them, so that
+    /// what finishes a batch is cut short too.
+    pub fn batches(&self, seed: u64) -> Work<S, L, D> {
+        let batch = |count, step, key| self.op(Act::Batch(count, step), key);
+        let mut ops = vec![
+            batch(3, 3 * BULK_STEP, BULK_STEP + 1),
+            batch(4, BULK_STEP, BULK_STEP),
+            batch(2, 1, BULK_STEP * 2 + 1),
+            self.op(Act::Kill, BULK_STEP),
+        ];
+        // Some leaves fill and split, others run low and join.
+        ops.extend((2..5).map(|i| batch(5, BULK_STEP, BULK_STEP + i)));
+        ops.push(batch(6, BULK_STEP, BULK_STEP * 2));
+        let mut work = whole(self.sizes, self.bulk(3, 3.min(self.entries)), ops.clone());
+        work.steps.extend(interrupted(seed, 2, ops));
+        work
+    }
+
     /// The same in three leaves so full that their slot arrays cross into the next line (in nodes of 16 lines), until they split.
     pub fn full_waves(&self) -> Work<S, L, D> {
         let each = self.entries - 2;

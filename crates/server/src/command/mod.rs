@@ -8,8 +8,9 @@
 //! * I2: texts of errors that Redis has too are Redis's own: clients match on them.
 //! * I3: a handler that may take long is marked [`Flags::SLOW`] and runs where it does not hold up other connections.
 //!
-//! Several keys in one command (MSET, DEL …) are changed one after another: after a crash in the middle of it some may be
-//! changed and others not. All of them are durable before it is answered.
+//! MSET and MSETNX are one batch: a crash leaves all of it or nothing, and readers see all or nothing. The keys of DEL and UNLINK
+//! are removed one after another: after a crash in the middle of it some may be gone and others not. All of them are durable
+//! before it is answered.
 
 pub mod connection;
 pub mod introspect;

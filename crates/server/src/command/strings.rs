@@ -72,8 +72,17 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         keys: (1, -1, 2),
         group: GROUP,
-        summary: "Sets several keys, one after another.",
+        summary: "Sets several keys in one step.",
         handler: mset,
+    },
+    Command {
+        name: "msetnx",
+        arity: -3,
+        flags: Flags::WRITE,
+        keys: (1, -1, 2),
+        group: GROUP,
+        summary: "Sets several keys in one step if all of them are absent.",
+        handler: msetnx,
     },
     Command {
         name: "getset",
@@ -177,15 +186,31 @@ fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn mset(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let pairs = call.rest(1).chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return Err(CommandError::Arity("mset".to_owned()));
-    }
-    for pair in pairs {
-        call.shared.store.put(&pair[0], &pair[1])?;
-    }
+    set_all(call, "mset", false)?;
     call.reply.ok();
     Ok(())
+}
+
+fn msetnx(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let stored = set_all(call, "msetnx", true)?;
+    call.reply.flag(stored);
+    Ok(())
+}
+
+/// Sets pairs of arguments in one step; false if one of the keys had to be absent and is not.
+fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, CommandError> {
+    let pairs = call.rest(1).chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(CommandError::Arity(name.to_owned()));
+    }
+    let mut batch = call.shared.store.batch();
+    for pair in pairs {
+        if absent {
+            batch.require(&pair[0], None);
+        }
+        batch.put(&pair[0], &pair[1]);
+    }
+    Ok(batch.commit()?)
 }
 
 fn getset(call: &mut Call<'_>) -> Result<(), CommandError> {
