@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 use crate::alloc::{Allocator, Kind, class_of};
 use crate::error::Result;
 use crate::log::Log;
-use crate::medium::{Fence, Medium, WORD};
+use crate::medium::{Fence, LINE, Medium, WORD};
 use crate::region::Region;
 
 const TAG: u64 = 0xB21C;
@@ -196,13 +196,36 @@ fn write_bytes<M: Medium>(medium: &M, at: u64, bytes: &[u8]) {
 
 fn read_bytes<M: Medium>(medium: &M, at: u64, bytes: u64, out: &mut Vec<u8>) {
     let start = out.len();
-    let mut word_at = at;
-    while ((out.len() - start) as u64) < bytes {
-        let left = bytes - (out.len() - start) as u64;
-        let word = medium.word(word_at).to_le_bytes();
-        out.extend_from_slice(&word[..left.min(8) as usize]);
-        word_at += WORD;
+    out.resize(start + bytes as usize, 0);
+    copy_bytes(medium, at, &mut out[start..]);
+}
+
+fn copy_bytes<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
+    let (words, rest) = out.as_chunks_mut::<8>();
+    for (i, word) in words.iter_mut().enumerate() {
+        *word = medium.word(at + i as u64 * WORD).to_le_bytes();
     }
+    if !rest.is_empty() {
+        let last = medium.word(at + words.len() as u64 * WORD).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// The checksum of bytes that nobody wants to see, behind `crc`.
+fn checksum<M: Medium>(medium: &M, at: u64, bytes: u64, crc: u32) -> u32 {
+    let (mut crc, mut part) = (crc, [0; 128]);
+    for from in (0..bytes).step_by(part.len()) {
+        let part = &mut part[..(bytes - from).min(128) as usize];
+        copy_bytes(medium, at + from, part);
+        crc = crc32c::crc32c_append(crc, part);
+    }
+    crc
+}
+
+/// Has the processor bring in the beginning of a record: all of a small one.
+#[inline]
+pub fn prefetch<M: Medium>(medium: &M, at: u64) {
+    medium.prefetch(at, 3 * LINE);
 }
 
 /// Compares a record's key with `probe`. An address that holds no record compares as the empty key: the caller's second
@@ -246,10 +269,15 @@ pub fn read_key<M: Medium>(medium: &M, at: u64, key: &mut Vec<u8>) -> bool {
 pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &mut Vec<u8>) -> bool {
     value.clear();
     let Some(head) = Head::read(medium, at) else { return false };
-    let mut own_key = Vec::new();
-    let key = key.unwrap_or(&mut own_key);
-    key.clear();
-    read_bytes(medium, head.key_at(at), head.key_bytes, key);
+    let crc = crc32c::crc32c(&head.word.to_le_bytes());
+    let crc = match key {
+        None => checksum(medium, head.key_at(at), head.key_bytes, crc),
+        Some(key) => {
+            key.clear();
+            read_bytes(medium, head.key_at(at), head.key_bytes, key);
+            crc32c::crc32c_append(crc, key)
+        }
+    };
     for index in 0..head.pieces {
         let piece = medium.word(at + HEAD + index * WORD);
         if piece >= medium.len() || medium.word(piece) != at {
@@ -258,7 +286,6 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
         read_bytes(medium, piece + PIECE_HEAD, head.piece_bytes, value);
     }
     read_bytes(medium, head.tail_at(at), head.tail_bytes(), value);
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&head.word.to_le_bytes()), key);
     crc32c::crc32c_append(crc, value) == head.crc
 }
 

@@ -1,6 +1,6 @@
 //! Full verification: structure, order, chain, records, and the ownership of every block.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, record};
@@ -38,7 +38,8 @@ impl Report {
 
 struct Walk<S: Schema> {
     report: Report,
-    owned: BTreeMap<u64, Kind>,
+    /// Blocks with what they are used for, as they are met.
+    owned: Vec<(u64, Kind)>,
     seen: HashSet<u64>,
     leaves: Vec<(Node, Node)>,
     last_key: Option<S::KeyBuf>,
@@ -50,7 +51,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let _writer = self.lock_writer();
         let mut walk = Walk::<S> {
             report: Report::default(),
-            owned: BTreeMap::new(),
+            owned: Vec::new(),
             seen: HashSet::new(),
             leaves: Vec::new(),
             last_key: None,
@@ -78,7 +79,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         // A batch that failed half-way, to be finished when the tree is opened again.
         if let Ok(batch @ 1..) = self.region.batch() {
-            walk.owned.insert(batch, Kind::Record);
+            walk.owned.push((batch, Kind::Record));
             walk.owned
                 .extend(record::pieces(&self.region, batch).into_iter().map(|piece| (piece, Kind::Piece)));
         }
@@ -105,7 +106,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             return walk.report.problem(format!("no node of level {level} at {:#x}", node.0));
         };
         walk.report.nodes += 1;
-        walk.owned.insert(node.0, if level == 0 { Kind::Leaf } else { Kind::Inner });
+        walk.owned.push((node.0, if level == 0 { Kind::Leaf } else { Kind::Inner }));
         if let Some(fault) = self.fault_at(level, node) {
             return walk.report.problem(format!("node {:#x}: {fault}", node.0));
         }
@@ -122,7 +123,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         for entry in &entries {
             if let Some(block) = S::separator_block(entry.key) {
-                self.own(walk, block, Kind::Separator, node);
+                walk.owned.push((block, Kind::Separator));
             }
         }
         let bound = |i: usize| entries.get(i).map(|entry| entry.key);
@@ -176,22 +177,25 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         walk.last_key = Some(key);
         for block in S::blocks_of(entry) {
-            self.own(walk, block, Kind::Record, node);
-            for piece in record::pieces(&self.region, block) {
-                self.own(walk, piece, Kind::Piece, node);
-            }
-        }
-    }
-
-    fn own(&self, walk: &mut Walk<S>, block: u64, kind: Kind, node: Node) {
-        if walk.owned.insert(block, kind).is_some() {
-            walk.report.problem(format!("block {block:#x} has two owners, one of them node {:#x}", node.0));
+            walk.owned.push((block, Kind::Record));
+            let pieces = record::pieces(&self.region, block);
+            walk.owned.extend(pieces.into_iter().map(|piece| (piece, Kind::Piece)));
         }
     }
 
     /// What is reached is what is allocated, chunk by chunk.
     fn check_blocks(&self, walk: &mut Walk<S>) {
-        let mut unreached = walk.owned.clone();
+        let mut owned = std::mem::take(&mut walk.owned);
+        owned.sort_unstable_by_key(|(block, _)| *block);
+        for pair in owned.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            walk.report.problem(format!("block {:#x} has two owners", pair[0].0));
+        }
+        owned.dedup_by_key(|(block, _)| *block);
+        let mut owned = owned.into_iter().peekable();
+        let not_allocated = |walk: &mut Walk<S>, (block, kind): (u64, Kind)| {
+            walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
+        };
+        // Chunks and their blocks come in ascending order, too.
         for (chunk, class) in alloc::chunks(&self.region) {
             let Ok(class) = class else {
                 walk.report.problem(format!("chunk {chunk:#x} has a damaged header"));
@@ -200,9 +204,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let Some(class) = class else { continue };
             for block in alloc::blocks_in(&self.region, chunk, class) {
                 walk.report.live_bytes += class.block_bytes;
-                match unreached.remove(&block) {
-                    Some(kind) if kind == class.kind => {}
-                    Some(kind) => walk
+                while let Some(other) = owned.next_if(|(other, _)| *other < block) {
+                    not_allocated(walk, other);
+                }
+                match owned.next_if(|(owned, _)| *owned == block) {
+                    Some((_, kind)) if kind == class.kind => {}
+                    Some((_, kind)) => walk
                         .report
                         .problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind)),
                     None => walk.report.problem(format!(
@@ -212,8 +219,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 }
             }
         }
-        for (block, kind) in unreached {
-            walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
-        }
+        owned.for_each(|block| not_allocated(walk, block));
     }
 }

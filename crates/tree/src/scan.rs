@@ -21,6 +21,9 @@ use crate::search::{Search, Target, dispatch};
 use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
+/// Records asked for before they are read: what the processor has buffers for, of some lines each.
+const RECORDS_AHEAD: usize = 8;
+
 /// A position in key order. It holds no lock.
 pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
@@ -203,7 +206,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         value: &mut S::ValueBuf,
     ) -> Result<bool> {
         let medium = self.tree.region.medium();
-        let sound = S::read_key(medium, entry.key, key) && S::read_value(medium, entry, value);
+        // The records of a leaf lie anywhere: while one is read, those after it come.
+        if let Some(later) = self.page.entries[..self.page.count].get(self.page.given + RECORDS_AHEAD) {
+            S::prefetch(medium, later);
+        }
+        let sound = S::read_pair(medium, entry, key, value);
         if !self.tree.stripes.check(self.page.version) {
             self.state = State::Seek;
             return Ok(false);
@@ -340,6 +347,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         }
         if self.descending {
             page.entries[..page.count].reverse();
+        }
+        if !S::PLAIN {
+            let first = &page.entries[..page.count.min(RECORDS_AHEAD)];
+            first.iter().for_each(|entry| S::prefetch(medium, entry));
         }
         page.leaf = leaf;
         page.version = version;

@@ -92,6 +92,19 @@ pub trait Schema: Send + Sync + 'static {
     fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Self::KeyBuf) -> bool;
     /// Copies the value out; false if there is none (a race, or damage).
     fn read_value<M: Medium>(medium: &M, entry: &Entry<Self::Tail>, out: &mut Self::ValueBuf) -> bool;
+    /// Copies key and value out; false if one of them is not there (a race, or damage).
+    #[inline(always)]
+    fn read_pair<M: Medium>(
+        medium: &M,
+        entry: &Entry<Self::Tail>,
+        key: &mut Self::KeyBuf,
+        value: &mut Self::ValueBuf,
+    ) -> bool {
+        Self::read_key(medium, entry.key, key) && Self::read_value(medium, entry, value)
+    }
+    /// Has the processor bring in what an entry points to.
+    #[inline(always)]
+    fn prefetch<M: Medium>(_medium: &M, _entry: &Entry<Self::Tail>) {}
     /// Makes a leaf entry, writing what it points to.
     ///
     /// # Errors
@@ -379,6 +392,16 @@ macro_rules! byte_strings {
         }
         fn read_value<M: Medium>(medium: &M, entry: &Entry, out: &mut Vec<u8>) -> bool {
             record::read(medium, entry.payload, None, out)
+        }
+        fn read_pair<M: Medium>(medium: &M, entry: &Entry, key: &mut Vec<u8>, value: &mut Vec<u8>) -> bool {
+            if entry.key[$pointer] == entry.payload {
+                return record::read(medium, entry.payload, Some(key), value);
+            }
+            Self::read_key(medium, entry.key, key) && Self::read_value(medium, entry, value)
+        }
+        #[inline]
+        fn prefetch<M: Medium>(medium: &M, entry: &Entry) {
+            record::prefetch(medium, entry.payload);
         }
         fn plain(_probe: Self::Probe<'_>) -> u64 {
             0
