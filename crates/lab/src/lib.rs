@@ -18,6 +18,7 @@ pub mod keys;
 pub mod registry;
 pub mod reopen;
 pub mod scratch;
+pub mod syncs;
 pub mod trees;
 
 use tree::roster::{About, TREES};

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use crate::{Contender, Kind, Options, Promise, Result, Session, refused};
+use crate::{Contender, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
 
 const NAME: &str = "fjall";
 
@@ -43,6 +43,13 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
 impl Contender for Fjall {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle(self)))
+    }
+
+    fn settle(&self) -> Result<()> {
+        while self.database.outstanding_flushes() + self.database.active_compactions() > 0 {
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        Ok(())
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -11,6 +11,7 @@
 //! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store can do that.
 //! * P4: what fits into memory is cached, and nothing is compressed: the others compete at their best, with their own defaults
 //!   for the rest.
+//! * P5: what a write leaves to a background thread is waited for in [`Contender::settle`], outside the measured time.
 #![deny(unsafe_code)]
 
 use std::path::Path;
@@ -92,6 +93,14 @@ pub trait Contender: Send + Sync {
     /// # Errors
     /// What the store may say.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
+    /// Waits until nothing goes on in the background, which would be measured as another store's. A store without threads of its
+    /// own has nothing to wait for.
+    ///
+    /// # Errors
+    /// What the store may say.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
     /// Closes the store.
     ///
     /// # Errors
@@ -126,3 +135,7 @@ pub const KINDS: &[Kind] = &[
     #[cfg(feature = "fjall")]
     fjall::KIND,
 ];
+
+/// How long a settling store is left alone before it is asked again.
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+const SETTLE_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);

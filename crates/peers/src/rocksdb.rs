@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use crate::{Contender, Error, Kind, Options, Promise, Result, Session, refused};
+use crate::{Contender, Error, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
 
 const NAME: &str = "rocksdb";
 
@@ -38,6 +38,14 @@ fn setting(promise: Promise) -> &'static str {
         Promise::Power => "sync = true; block cache for all, Bloom filters, no compression",
     }
 }
+
+/// What is above zero while the library has work for its background threads.
+const BACKGROUND: [&CStr; 4] = [
+    c"rocksdb.mem-table-flush-pending",
+    c"rocksdb.compaction-pending",
+    c"rocksdb.num-running-flushes",
+    c"rocksdb.num-running-compactions",
+];
 
 /// The library's types, known by pointer only.
 mod opaque {
@@ -117,6 +125,8 @@ unsafe extern "C" {
     fn rocksdb_iter_value(iterator: *const Iterator, bytes: *mut usize) -> *const u8;
     fn rocksdb_iter_get_error(iterator: *const Iterator, error: *mut Text);
     fn rocksdb_iter_destroy(iterator: *mut Iterator);
+
+    fn rocksdb_property_int(db: *mut Db, name: *const c_char, value: *mut u64) -> c_int;
 
     fn rocksdb_free(memory: *mut c_void);
 }
@@ -209,9 +219,26 @@ impl Drop for Rocks {
     }
 }
 
+impl Rocks {
+    /// A number that the library tells of itself; 0 if it does not know the name.
+    fn number(&self, name: &CStr) -> u64 {
+        let mut value = 0;
+        // SAFETY: R1, R2; the name ends with a zero byte.
+        let refused = unsafe { rocksdb_property_int(self.db, name.as_ptr(), &raw mut value) };
+        if refused == 0 { value } else { 0 }
+    }
+}
+
 impl Contender for Rocks {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle { rocks: self, batch: rocksdb_writebatch_create() }))
+    }
+
+    fn settle(&self) -> Result<()> {
+        while BACKGROUND.iter().map(|name| self.number(name)).sum::<u64>() > 0 {
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        Ok(())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
