@@ -1,4 +1,6 @@
 //! Bristlecone as a contender of `bench store`: its public API and nothing else.
+//!
+//! Everything that a batch is, is in [`commit`] and [`BATCH`].
 
 use std::ops::Bound;
 use std::path::Path;
@@ -11,6 +13,9 @@ pub const NAME: &str = "bristlecone";
 
 /// Bristlecone.
 pub const KIND: Kind = Kind { name: NAME, setting, open };
+
+/// What is less about a batch than about the others'.
+pub const BATCH: &str = "bristlecone's batch is put_many: its pairs share commits and are durable when it returns, but each is atomic by itself";
 
 fn setting(promise: Promise) -> &'static str {
     match promise {
@@ -44,7 +49,7 @@ impl Contender for Ours {
 
 struct Handle<'a>(&'a Store);
 
-/// Stores many pairs in one commit.
+/// Stores many pairs in one call.
 fn commit(store: &Store, pairs: &[(&[u8], &[u8])]) -> bristlecone::Result<()> {
     store.put_many(pairs).map(drop)
 }

@@ -101,6 +101,8 @@ pub struct Report {
     pub columns: Vec<Column>,
     /// The stores, Bristlecone first.
     pub rows: Vec<Row>,
+    /// How Bristlecone's batch differs from the others'.
+    pub batch_note: &'static str,
     /// The other stores are not in this build.
     pub others_missing: bool,
 }
@@ -112,7 +114,8 @@ impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         writeln!(
             f,
-            "{} keys of 20 bytes, values of {}, {} durability on {}; median of {} rounds, the stores in turn",
+            "{} keys of 20 bytes, values of {}, {} durability on {}; median of {} rounds (slowest and fastest: --json), \
+             the stores in turn",
             thousands(self.keys as f64),
             self.value_bytes,
             self.durability,
@@ -135,6 +138,7 @@ impl Display for Report {
         for row in &self.rows {
             writeln!(f, "{}: {}", row.name, row.setting)?;
         }
+        writeln!(f, "{}", self.batch_note)?;
         writeln!(
             f,
             "\nEvery answer was right; at the end every store was opened again and held the same {} pairs.",
