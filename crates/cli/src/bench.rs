@@ -1,10 +1,11 @@
-//! `bench`: times of operations beside the memory's own floor.
+//! `bench`: times of operations beside the memory's own floor, and beside other stores.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::lab::scratch::Instructions;
-use ::lab::{Engine, engine, reopen, trees};
+use ::lab::{Engine, engine, reopen, stores, trees};
+use peers::Promise;
 
 use crate::common::{show, with_spinner};
 use crate::failure::Result;
@@ -24,6 +25,62 @@ enum What {
     /// Time to open a store that was not closed, at growing numbers of keys.
     #[command(after_help = "Example:\n  bristlecone bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
+    /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb and fjall in the same run with the same durability, and
+    /// the syncs of each write, counted.
+    #[command(after_help = "\
+The other stores are in builds with `--features peers`; RocksDB is the system's (Debian: librocksdb-dev).
+
+Durability process: an acknowledged write survives kill -9. Durability power: it was synced before it was acknowledged.
+Every answer is checked, and at the end every store is opened again and compared.
+
+Examples:
+  cargo run --release --features peers -- bench store
+  bristlecone bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
+    Store(Store),
+}
+
+/// `--durability` of `bench store`.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Durability {
+    /// Survives the death of the process.
+    Process,
+    /// Survives the machine's losing power.
+    Power,
+}
+
+#[derive(clap::Args)]
+struct Store {
+    /// Keys that each store is loaded with.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: u64,
+    /// Single puts of a column; 0 for a twentieth of the keys, at most 100,000, and for 500 at power durability.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
+    operations: u64,
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Numbers of threads, separated by commas: each column is measured with each of them.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8], value_parser = clap::value_parser!(u64).range(1..=256))]
+    writers: Vec<u64>,
+    /// Puts of a batch, which is one atomic commit.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    batch: u64,
+    /// Directory for the files.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// What an acknowledged write survives.
+    #[arg(long, value_enum, default_value_t = Durability::Process)]
+    durability: Durability,
+    /// The stores to measure beside Bristlecone, separated by commas, of lmdb, rocksdb, redb and fjall; all that were built if
+    /// left out.
+    #[arg(long, value_delimiter = ',', value_name = "STORES")]
+    only: Option<Vec<String>>,
+    /// Seed of keys and order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -97,6 +154,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: trees.seed,
             };
             show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)?;
+        }
+        What::Store(store) => {
+            let options = stores::Options {
+                keys: store.keys,
+                operations: store.operations,
+                rounds: store.rounds as usize,
+                writers: store.writers.iter().map(|threads| *threads as usize).collect(),
+                batch: store.batch as usize,
+                backing: store.backing.clone(),
+                promise: match store.durability {
+                    Durability::Process => Promise::Process,
+                    Durability::Power => Promise::Power,
+                },
+                only: store.only.clone(),
+                seed: store.seed,
+            };
+            show(with_spinner(|progress| stores::run(&options, progress))?, store.json)?;
         }
         What::Reopen(sizes) => {
             let options = reopen::Options {

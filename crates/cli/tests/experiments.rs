@@ -1,4 +1,4 @@
-//! `lab run`, `lab registry` and `bench trees --engines` as scripts see them. No time is judged here.
+//! `lab run`, `lab registry`, `bench trees --engines` and `bench store` as scripts see them. No time is judged here.
 
 mod common;
 
@@ -101,4 +101,37 @@ fn any_engine_is_benched_with_nodes_that_it_has() {
         "trad-4k power 4096",
     ];
     assert_eq!(names(&report["rows"], "name"), expected.map(str::to_owned).into());
+}
+
+#[test]
+fn stores_are_measured_in_every_column_and_their_syncs_counted() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small(
+        "bench store --writers 1,2 --operations 20 --batch 10 --durability power --only bristlecone",
+        backing.path(),
+    );
+    assert_eq!(report["columns"].as_array().unwrap().len(), 5 * 2);
+    assert_eq!(names(&report["rows"], "name"), ["bristlecone".to_owned()].into());
+    let syncs = report["rows"][0]["syncs"].as_array().unwrap();
+    assert_eq!(names(&report["rows"][0]["syncs"], "label").len(), 4);
+    assert!(syncs.iter().all(|line| line["commits"].as_u64().unwrap() > 0), "{syncs:?}");
+    assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn a_store_bench_that_cannot_run_says_what_to_do() {
+    let backing = tempfile::tempdir().unwrap();
+    let missing = backing.path().join("missing").display().to_string();
+    let here = backing.path().display().to_string();
+    for (arguments, said) in [
+        (["--keys", "10", "--backing", &missing], "--backing"),
+        (["--keys", "4000000000", "--backing", &here], "may need"),
+        (["--backing", &here, "--only", "sqlite"], "lmdb, rocksdb, redb, fjall"),
+    ] {
+        let output = program().args(["bench", "store"]).args(arguments).output().unwrap();
+        assert_eq!(code(&output), 1, "{output:?}");
+        assert!(stderr(&output).contains(said), "{output:?}");
+    }
+    let output = program().args(["bench", "store", "--durability", "none"]).output().unwrap();
+    assert_eq!(code(&output), 2, "{output:?}");
 }

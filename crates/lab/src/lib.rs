@@ -7,6 +7,7 @@
 //! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
 //! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
+//! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
@@ -18,6 +19,8 @@ pub mod keys;
 pub mod registry;
 pub mod reopen;
 pub mod scratch;
+pub mod stores;
+pub mod syncs;
 pub mod trees;
 
 use tree::roster::{About, TREES};
@@ -55,6 +58,60 @@ pub enum Error {
     /// Values of a size that no tree has.
     #[error("values of {0} bytes: give a multiple of 8 up to 120")]
     ValueBytes(u64),
+    /// A store refused.
+    #[error(transparent)]
+    Store(#[from] peers::Error),
+    /// A backing that is none.
+    #[error("there is no directory {0}: make it, or name another with --backing")]
+    NoDirectory(std::path::PathBuf),
+    /// A backing that is too small.
+    #[error(
+        "{path} has {free} MiB free, and this run may need {needed}: measure fewer stores (--only), --keys, --operations or \
+         --rounds, or name another directory with --backing"
+    )]
+    Room {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// MiB free.
+        free: u64,
+        /// MiB that may be needed.
+        needed: u64,
+    },
+    /// A backing that became full.
+    #[error(
+        "the file system of {path} is full ({source}): make room, measure fewer --keys, or name another with --backing"
+    )]
+    Full {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// What failed.
+        source: Box<Error>,
+    },
+    /// No such store is known.
+    #[error("no store `{name}` to measure beside ours; there are {known}")]
+    UnknownStore {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A store that this build does not have.
+    #[error(
+        "{name} is not in this build: `cargo run --release --features peers -- bench store` has it (RocksDB is the system's: \
+         apt-get install librocksdb-dev)"
+    )]
+    NotBuilt {
+        /// What was asked for.
+        name: String,
+    },
+    /// Syncs that passed uncounted.
+    #[error("cannot count the syncs of {store}: {source}")]
+    Uncounted {
+        /// Which.
+        store: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A contender gave a wrong answer: its times mean nothing.
     #[error("{who} answered wrongly: {what}")]
     Wrong {

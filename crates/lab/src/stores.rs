@@ -1,0 +1,514 @@
+//! `bench store`: Bristlecone beside LMDB, RocksDB, redb and fjall, in one run, with one durability.
+//!
+//! Keys are random strings of 20 bytes, values have 100. Every store is loaded with the same pairs in the same order; then every
+//! round does every column on every store, one after the other, beginning with another store each time, so that what neighbours
+//! do to the machine meets all of them. Medians of the rounds are reported. In the next pass, on stores of their own, the columns that write
+//! are done once more and their syncs counted ([`crate::syncs`]): counting costs time.
+//!
+//! * S1: a store that answers wrongly ends the run: gets, scans and ranges are judged while they are measured, and at the end every store
+//!   is opened again and every byte of it compared.
+//! * S2: the keys of a column that writes are new ones, the same for every store; the stores grow through the rounds alike.
+//! * S3: background work that a column leaves behind is waited for before the next store's turn, and is not measured.
+//! * S4: nothing is left on the backing, also after an error.
+
+mod ours;
+mod place;
+mod report;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use peers::{Contender, Kind, Promise};
+
+pub use report::{Cell, Column, Report, Row, SyncCell, SyncRow};
+pub use work::{RANGE_PAIRS, VALUE_BYTES};
+
+use crate::keys::Text;
+use crate::syncs::{self, Counter};
+use crate::{Error, median};
+use place::{Place, bytes_below, bytes_free};
+use work::{Held, Work, measure, verify};
+
+/// Single puts of a column at power durability, where each may take as long as a disk does.
+const OPERATIONS_POWER: u64 = 500;
+/// Batches of a column, at least.
+const BATCHES_MIN: u64 = 16;
+/// Look-ups of a column, at most.
+const READS_MAX: u64 = 200_000;
+/// Look-ups for each range that is read.
+const READS_PER_RANGE: u64 = 20;
+/// Keys of the stores whose syncs are counted, at most: how often a commit syncs does not depend on more.
+const COUNTED_KEYS: u64 = 100_000;
+/// Bytes that a store may need at its worst for each byte of a pair: half-full pages, or a log and two generations of tables.
+const ROOM_PER_BYTE: u64 = 4;
+/// Bytes that a store takes whatever it holds: logs, journals.
+const ROOM_EACH: u64 = 128 << 20;
+/// Free bytes below which a file system is taken for full.
+const FULL: u64 = 16 << 20;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keys that each store is loaded with.
+    pub keys: u64,
+    /// Single puts of a column; 0 for a twentieth of the keys, at most 100,000, and for 500 at power durability.
+    pub operations: u64,
+    /// Rounds; medians are reported.
+    pub rounds: usize,
+    /// Threads of a column, each number a column of its own.
+    pub writers: Vec<usize>,
+    /// Puts of a batch.
+    pub batch: usize,
+    /// Directory for the files.
+    pub backing: PathBuf,
+    /// What an acknowledged write survives.
+    pub promise: Promise,
+    /// The stores to measure beside ours; `None` for all that were built.
+    pub only: Option<Vec<String>>,
+    /// Seed of keys and order.
+    pub seed: u64,
+}
+
+/// What a column does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Put,
+    Batch,
+    Get,
+    Scan,
+    Range,
+}
+
+const VERBS: [Verb; 5] = [Verb::Put, Verb::Batch, Verb::Get, Verb::Scan, Verb::Range];
+
+/// The sizes that follow from the options.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    operations: u64,
+    batched: u64,
+    reads: u64,
+    ranges: u64,
+    /// Pairs in a store at the end.
+    pairs_max: u64,
+}
+
+impl Sizes {
+    fn of(options: &Options) -> Self {
+        let operations = match (options.operations, options.promise) {
+            (0, Promise::Process) => (options.keys / 20).clamp(1, 100_000),
+            (0, Promise::Power) => OPERATIONS_POWER,
+            (operations, _) => operations,
+        };
+        let batch = options.batch as u64;
+        let threads = options.writers.iter().copied().max().unwrap_or(1) as u64;
+        // Each thread has as many.
+        let batches = (operations / batch).max(BATCHES_MIN).next_multiple_of(threads);
+        let batched = batches * batch;
+        let reads = (options.keys / 5).clamp(1, READS_MAX);
+        let columns = options.rounds as u64 * options.writers.len() as u64;
+        let pairs_max = options.keys + columns * (operations + batched);
+        Self { operations, batched, reads, ranges: (reads / READS_PER_RANGE).max(1), pairs_max }
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.pairs_max * (size_of::<Text>() + VALUE_BYTES) as u64
+    }
+}
+
+/// A store that is measured.
+struct Entrant {
+    kind: Kind,
+    folder: PathBuf,
+    store: Box<dyn Contender>,
+    /// Column to pairs or ranges a second, a sample each round.
+    samples: BTreeMap<usize, Vec<f64>>,
+}
+
+/// Runs it, telling `progress` what is going on.
+///
+/// # Errors
+/// `NoDirectory`, `Room`, `UnknownStore` and `NotBuilt` before anything is done; `Store`, `Wrong`, `File` or `Full` later.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
+    let kinds = kinds(options.only.as_deref())?;
+    let sizes = Sizes::of(options);
+    let place = Place::take(&options.backing)?;
+    require_room(options, &sizes, kinds.len() as u64)?;
+    let done = measured(options, &kinds, &sizes, &place, progress);
+    done.map_err(|error| match bytes_free(&options.backing) {
+        Ok(free) if free < FULL => Error::Full { path: options.backing.clone(), source: Box::new(error) },
+        _ => error,
+    })
+}
+
+/// Ours, and those of the others that are wanted.
+fn kinds(only: Option<&[String]>) -> Result<Vec<Kind>, Error> {
+    for name in only.unwrap_or_default() {
+        let built = peers::KINDS.iter().any(|kind| kind.name == name) || name == ours::NAME;
+        if !built && peers::NAMES.contains(&name.as_str()) {
+            return Err(Error::NotBuilt { name: name.clone() });
+        }
+        if !built {
+            return Err(Error::UnknownStore { name: name.clone(), known: peers::NAMES.join(", ") });
+        }
+    }
+    let wanted = |kind: &&Kind| only.is_none_or(|only| only.iter().any(|name| name == kind.name));
+    Ok(std::iter::once(ours::KIND).chain(peers::KINDS.iter().filter(wanted).copied()).collect())
+}
+
+fn require_room(options: &Options, sizes: &Sizes, stores: u64) -> Result<(), Error> {
+    let needed = stores * (sizes.bytes_max() * ROOM_PER_BYTE + ROOM_EACH);
+    let free = bytes_free(&options.backing)?;
+    if free < needed {
+        return Err(Error::Room { path: options.backing.clone(), free: free >> 20, needed: needed >> 20 });
+    }
+    Ok(())
+}
+
+fn columns(options: &Options) -> Vec<(Verb, usize)> {
+    VERBS.into_iter().flat_map(|verb| options.writers.iter().map(move |threads| (verb, *threads))).collect()
+}
+
+fn measured(
+    options: &Options,
+    kinds: &[Kind],
+    sizes: &Sizes,
+    place: &Place,
+    progress: &dyn Fn(&str),
+) -> Result<Report, Error> {
+    let mut held = Held::new(options.seed);
+    let loaded = held.fresh(options.keys);
+    let mut entrants = Vec::new();
+    for kind in kinds {
+        progress(&format!("loading {}", kind.name));
+        let folder = place.folder(kind.name)?;
+        let store = load(kind, &folder, options, sizes, &loaded)?;
+        entrants.push(Entrant { kind: *kind, folder, store, samples: BTreeMap::new() });
+    }
+    held.add(loaded);
+    let columns = columns(options);
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    for round in 0..options.rounds {
+        for (number, (verb, threads)) in columns.iter().enumerate() {
+            progress(&format!(
+                "round {} of {}, {}",
+                round + 1,
+                options.rounds,
+                label(*verb, *threads, options)
+            ));
+            let keys = column_keys(*verb, sizes, &held, &mut random);
+            let stores = entrants.len();
+            for entrant in (0..stores).map(|turn| (turn + round + number) % stores) {
+                let Entrant { kind, store, samples, .. } = &mut entrants[entrant];
+                let work = work_of(*verb, &keys, &held, options);
+                samples.entry(number).or_default().push(measure(store.as_ref(), kind.name, work, *threads)?);
+                store.settle()?; // S3
+            }
+            if let Verb::Put | Verb::Batch = verb {
+                held.add(keys);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    let ours: Vec<f64> = (0..columns.len()).map(|column| median_of(&entrants[0], column)).collect();
+    for entrant in &entrants {
+        rows.push(row(entrant, options.promise, &ours));
+    }
+    for (row, entrant) in rows.iter().zip(entrants) {
+        progress(&format!("comparing what {} holds", row.name));
+        verify_reopened(entrant, options, sizes, &held)?;
+    }
+    for (row, kind) in rows.iter_mut().zip(kinds) {
+        progress(&format!("counting the syncs of {}", row.name));
+        let folder = place.folder(&format!("{}-counted", kind.name))?;
+        let counted = syncs::counted(|counter| count(kind, &folder, options, sizes, counter));
+        match counted {
+            Ok(counts) => row.syncs = Some(counts?),
+            Err(reason) => row.syncs_missing = Some(reason.to_string()),
+        }
+    }
+    let about = |(verb, threads): &(Verb, usize)| Column {
+        label: label(*verb, *threads, options),
+        verb: word(*verb),
+        threads: *threads,
+    };
+    Ok(Report {
+        keys: options.keys,
+        value_bytes: VALUE_BYTES,
+        operations: sizes.operations,
+        batched: sizes.batched,
+        batch: options.batch,
+        reads: sizes.reads,
+        ranges: sizes.ranges,
+        rounds: options.rounds,
+        backing: options.backing.clone(),
+        durability: options.promise.to_string(),
+        seed: options.seed,
+        pairs_at_end: held.keys.len() as u64,
+        counted_keys: options.keys.min(COUNTED_KEYS),
+        columns: columns.iter().map(about).collect(),
+        rows,
+        batch_note: ours::BATCH,
+        others_missing: peers::KINDS.is_empty(),
+    })
+}
+
+fn load(
+    kind: &Kind,
+    folder: &Path,
+    options: &Options,
+    sizes: &Sizes,
+    keys: &[Text],
+) -> Result<Box<dyn Contender>, Error> {
+    let store = (kind.open)(folder, &opening(options, sizes))?;
+    measure(store.as_ref(), kind.name, Work::Batch(keys, options.batch), 1)?;
+    store.settle()?;
+    Ok(store)
+}
+
+fn opening(options: &Options, sizes: &Sizes) -> peers::Options {
+    peers::Options { promise: options.promise, bytes_max: sizes.bytes_max() }
+}
+
+fn column_keys(verb: Verb, sizes: &Sizes, held: &Held, random: &mut fastrand::Rng) -> Vec<Text> {
+    match verb {
+        Verb::Put => held.fresh(sizes.operations),
+        Verb::Batch => held.fresh(sizes.batched),
+        Verb::Get => held.some(random, sizes.reads),
+        Verb::Range => held.some(random, sizes.ranges),
+        Verb::Scan => Vec::new(),
+    }
+}
+
+fn work_of<'a>(verb: Verb, keys: &'a [Text], held: &'a Held, options: &Options) -> Work<'a> {
+    match verb {
+        Verb::Put => Work::Put(keys),
+        Verb::Batch => Work::Batch(keys, options.batch),
+        Verb::Get => Work::Get(keys),
+        Verb::Scan => Work::Scan(held),
+        Verb::Range => Work::Range(keys, held),
+    }
+}
+
+fn word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Put => "put",
+        Verb::Batch => "batch",
+        Verb::Get => "get",
+        Verb::Scan => "scan",
+        Verb::Range => "range",
+    }
+}
+
+fn label(verb: Verb, threads: usize, options: &Options) -> String {
+    let what = match verb {
+        Verb::Put => "put".to_owned(),
+        Verb::Batch => format!("batch of {}", options.batch),
+        Verb::Get => "get".to_owned(),
+        Verb::Scan => "scan of all".to_owned(),
+        Verb::Range => format!("range of {RANGE_PAIRS}"),
+    };
+    format!("{what}, {threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
+fn median_of(entrant: &Entrant, column: usize) -> f64 {
+    median(entrant.samples.get(&column).cloned().unwrap_or_default())
+}
+
+fn row(entrant: &Entrant, promise: Promise, ours: &[f64]) -> Row {
+    let cell = |(column, ours): (usize, &f64)| {
+        let samples = entrant.samples.get(&column).map_or(&[][..], Vec::as_slice);
+        let per_second = median_of(entrant, column);
+        Cell {
+            per_second,
+            slowest: samples.iter().copied().fold(f64::INFINITY, f64::min),
+            fastest: samples.iter().copied().fold(0.0, f64::max),
+            ratio: per_second / ours,
+        }
+    };
+    Row {
+        name: entrant.kind.name,
+        setting: (entrant.kind.setting)(promise),
+        cells: ours.iter().enumerate().map(cell).collect(),
+        file_bytes: bytes_below(&entrant.folder),
+        syncs: None,
+        syncs_missing: None,
+    }
+}
+
+/// S1: closes a store, opens it again, and looks at all of it.
+fn verify_reopened(entrant: Entrant, options: &Options, sizes: &Sizes, held: &Held) -> Result<(), Error> {
+    let Entrant { kind, folder, store, .. } = entrant;
+    store.close()?;
+    let store = (kind.open)(&folder, &opening(options, sizes))?;
+    verify(store.as_ref(), kind.name, held)?;
+    store.close()?;
+    // Room for the next pass.
+    std::fs::remove_dir_all(&folder).map_err(|source| Error::File { path: folder, source })
+}
+
+/// The syncs of the columns that write, on a store of its own.
+fn count(
+    kind: &Kind,
+    folder: &Path,
+    options: &Options,
+    sizes: &Sizes,
+    counter: &Counter,
+) -> Result<Vec<SyncRow>, Error> {
+    let uncounted = |source| Error::Uncounted { store: kind.name, source };
+    let mut held = Held::new(options.seed);
+    let loaded = held.fresh(options.keys.min(COUNTED_KEYS));
+    let store = load(kind, folder, options, sizes, &loaded)?;
+    held.add(loaded);
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    let mut rows = Vec::new();
+    for (verb, threads) in columns(options) {
+        let keys = column_keys(verb, sizes, &held, &mut random);
+        let work = work_of(verb, &keys, &held, options);
+        let commits = work.commits() as u64;
+        if commits == 0 {
+            continue;
+        }
+        counter.take().map_err(uncounted)?;
+        measure(store.as_ref(), kind.name, work, threads)?;
+        store.settle()?;
+        let syncs = counter.take().map_err(uncounted)?;
+        let cell = SyncCell { commits, syncs, per_commit: syncs.total() as f64 / commits as f64 };
+        rows.push(SyncRow { label: label(verb, threads, options), cell });
+        held.add(keys);
+    }
+    verify(store.as_ref(), kind.name, &held)?;
+    store.close()?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel calls its memory file system.
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+    fn options(backing: &Path, promise: Promise) -> Options {
+        Options {
+            keys: 3_000,
+            operations: 40,
+            rounds: 2,
+            writers: vec![1, 3],
+            batch: 10,
+            backing: backing.to_owned(),
+            promise,
+            only: None,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn a_small_run_has_every_column_of_every_store_and_leaves_nothing() {
+        for promise in [Promise::Process, Promise::Power] {
+            let backing = tempfile::tempdir().unwrap();
+            let report = run(&options(backing.path(), promise), &|_| {}).unwrap();
+            assert_eq!(report.columns.len(), 10);
+            assert_eq!(report.rows.len(), 1 + peers::KINDS.len());
+            assert_eq!(report.pairs_at_end, 3_000 + 2 * 2 * (40 + 180));
+            for row in &report.rows {
+                assert!(row.cells.iter().all(|cell| cell.per_second > 0.0 && cell.ratio > 0.0), "{row:?}");
+                assert_eq!(row.cells.len(), report.columns.len());
+                let syncs = row.syncs.as_ref().unwrap();
+                let labels: Vec<_> = syncs.iter().map(|row| row.label.as_str()).collect();
+                let expected =
+                    ["put, 1 thread", "put, 3 threads", "batch of 10, 1 thread", "batch of 10, 3 threads"];
+                assert_eq!(labels, expected);
+                assert_eq!(syncs[0].cell.commits, 40);
+                assert_eq!(syncs[2].cell.commits, 18);
+            }
+            assert!(report.to_string().contains("range of 100, 3 threads"));
+            assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn every_store_syncs_each_single_commit_for_power_and_none_for_process() {
+        // Not where temporary files are, which often is a memory file system: that has nothing to sync, and ours knows it.
+        let backing = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let in_memory = rustix::fs::statfs(backing.path()).unwrap().f_type == TMPFS;
+        for (promise, synced) in [(Promise::Process, false), (Promise::Power, true)] {
+            let report = run(&Options { rounds: 1, ..options(backing.path(), promise) }, &|_| {}).unwrap();
+            for row in &report.rows {
+                let synced = synced && !(in_memory && row.name == ours::NAME);
+                let alone = &row.syncs.as_ref().unwrap()[0];
+                assert_eq!(alone.cell.per_commit >= 1.0, synced, "{}: {alone:?}", row.name);
+                assert!(synced || alone.cell.syncs.total() == 0, "{}: {alone:?}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_known_and_what_is_not_built_says_how() {
+        let backing = tempfile::tempdir().unwrap();
+        let with = |name: &str| {
+            let only = Some(vec![name.to_owned()]);
+            run(&Options { only, ..options(backing.path(), Promise::Process) }, &|_| {})
+        };
+        assert!(with("sqlite").unwrap_err().to_string().contains("lmdb, rocksdb, redb, fjall"));
+        match with("redb") {
+            Ok(report) => assert_eq!(report.rows.len(), 2),
+            Err(error) => assert!(error.to_string().contains("--features peers"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn too_little_room_is_said_before_anything_is_done() {
+        let backing = tempfile::tempdir().unwrap();
+        let much = Options { keys: 1 << 50, ..options(backing.path(), Promise::Process) };
+        let error = run(&much, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("--keys"), "{error}");
+        assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
+    }
+
+    /// A store that forgets every seventh put.
+    struct Forgetful<'a>(&'a dyn Contender);
+    struct ForgetfulSession<'a>(Box<dyn peers::Session + 'a>, u32);
+
+    impl Contender for Forgetful<'_> {
+        fn session(&self) -> peers::Result<Box<dyn peers::Session + '_>> {
+            Ok(Box::new(ForgetfulSession(self.0.session()?, 0)))
+        }
+        fn close(self: Box<Self>) -> peers::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl peers::Session for ForgetfulSession<'_> {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> peers::Result<()> {
+            self.1 += 1;
+            if self.1.is_multiple_of(7) { Ok(()) } else { self.0.put(key, value) }
+        }
+        fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> peers::Result<()> {
+            self.0.batch(pairs)
+        }
+        fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> peers::Result<bool> {
+            self.0.get(key, value)
+        }
+        fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> peers::Result<u64> {
+            self.0.scan(from, limit, met)
+        }
+    }
+
+    #[test]
+    fn a_store_that_forgets_a_put_is_found_out_by_gets_scans_and_the_last_look() {
+        let backing = tempfile::tempdir().unwrap();
+        let opening = peers::Options { promise: Promise::Process, bytes_max: 1 << 20 };
+        let store = (ours::KIND.open)(backing.path(), &opening).unwrap();
+        let forgetful = Forgetful(store.as_ref());
+        let mut held = Held::new(1);
+        let keys = held.fresh(100);
+        measure(&forgetful, "forgetful", Work::Put(&keys), 1).unwrap();
+        held.add(keys);
+        let refused = |work: Work<'_>| measure(&forgetful, "forgetful", work, 2).unwrap_err().to_string();
+        assert!(refused(Work::Get(&held.keys)).contains("missing"));
+        assert!(refused(Work::Scan(&held)).contains("86 pairs of 100"));
+        assert!(refused(Work::Range(&held.keys[6..7], &held)).contains("a range from"));
+        assert!(verify(&forgetful, "forgetful", &held).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Bristlecone as a contender of `bench store`: its public API and nothing else.
+//!
+//! Everything that a batch is, is in [`commit`] and [`BATCH`].
+
+use std::ops::Bound;
+use std::path::Path;
+
+use bristlecone::{Durability, Store};
+use peers::{Contender, Kind, Options, Promise, Result, Session, refused};
+
+/// The name of the store that the others are compared with.
+pub const NAME: &str = "bristlecone";
+
+/// Bristlecone.
+pub const KIND: Kind = Kind { name: NAME, setting, open };
+
+/// What is less about a batch than about the others'.
+pub const BATCH: &str = "bristlecone's batch is put_many: its pairs share commits and are durable when it returns, but each is atomic by itself";
+
+fn setting(promise: Promise) -> &'static str {
+    match promise {
+        Promise::Process => "Durability::Process: stores into the mapped file",
+        Promise::Power => {
+            "Durability::Power: a journal with one fdatasync for all that wait; flushes and fences on memory file systems"
+        }
+    }
+}
+
+struct Ours(Store);
+
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+    let durability = match options.promise {
+        Promise::Process => Durability::Process,
+        Promise::Power => Durability::Power,
+    };
+    let options = bristlecone::Options { durability: Some(durability), ..bristlecone::Options::default() };
+    Ok(Box::new(Ours(Store::open(path, options).map_err(refused(NAME, "open its file"))?)))
+}
+
+impl Contender for Ours {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Handle(&self.0)))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.0.close().map_err(refused(NAME, "close"))
+    }
+}
+
+struct Handle<'a>(&'a Store);
+
+/// Stores many pairs in one call.
+fn commit(store: &Store, pairs: &[(&[u8], &[u8])]) -> bristlecone::Result<()> {
+    store.put_many(pairs).map(drop)
+}
+
+impl Session for Handle<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value).map(drop).map_err(refused(NAME, "put"))
+    }
+
+    fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
+        commit(self.0, pairs).map_err(refused(NAME, "commit"))
+    }
+
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.0.get_into(key, value).map_err(refused(NAME, "get"))
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let from = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from.to_vec()) };
+        let mut pairs = self.0.scan((from, Bound::Unbounded));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut count = 0;
+        while count < limit && pairs.next_into(&mut key, &mut value).map_err(refused(NAME, "scan"))? {
+            met(&key, &value);
+            count += 1;
+        }
+        Ok(count)
+    }
+}

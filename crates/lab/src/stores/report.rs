@@ -1,0 +1,258 @@
+//! The tables of `bench store`.
+
+use std::fmt::{Display, Formatter, Result, Write as _};
+use std::path::PathBuf;
+
+use super::{RANGE_PAIRS, ours};
+use crate::syncs::Syncs;
+
+/// A column of the measurement; a line of the table.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Column {
+    /// In words.
+    pub label: String,
+    /// put, batch, get, scan or range.
+    pub verb: &'static str,
+    /// Threads that do it.
+    pub threads: usize,
+}
+
+/// What a store did in a column.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Cell {
+    /// Pairs a second, ranges a second for ranges: median of the rounds.
+    pub per_second: f64,
+    /// Of the slowest round.
+    pub slowest: f64,
+    /// Of the fastest.
+    pub fastest: f64,
+    /// The median by Bristlecone's.
+    pub ratio: f64,
+}
+
+/// Syncs of a column that writes.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct SyncCell {
+    /// Commits, each acknowledged.
+    pub commits: u64,
+    /// Calls, by kind.
+    pub syncs: Syncs,
+    /// All calls by commits.
+    pub per_commit: f64,
+}
+
+/// Syncs of a column that writes, and which one.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct SyncRow {
+    /// The column.
+    pub label: String,
+    /// What was counted.
+    #[serde(flatten)]
+    pub cell: SyncCell,
+}
+
+/// A store.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// Name.
+    pub name: &'static str,
+    /// How it keeps the promise.
+    pub setting: &'static str,
+    /// A cell for each column.
+    pub cells: Vec<Cell>,
+    /// Bytes of its files at the end.
+    pub file_bytes: u64,
+    /// Syncs counted, a row for each column that writes.
+    pub syncs: Option<Vec<SyncRow>>,
+    /// Why they could not be counted.
+    pub syncs_missing: Option<String>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Keys that each store was loaded with.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Single puts of a column.
+    pub operations: u64,
+    /// Puts of a column of batches.
+    pub batched: u64,
+    /// Puts of a batch.
+    pub batch: usize,
+    /// Look-ups of a column.
+    pub reads: u64,
+    /// Ranges of a column.
+    pub ranges: u64,
+    /// Rounds.
+    pub rounds: usize,
+    /// Directory of the files.
+    pub backing: PathBuf,
+    /// What an acknowledged write survived.
+    pub durability: String,
+    /// Seed of keys and order.
+    pub seed: u64,
+    /// Pairs in every store at the end, all compared.
+    pub pairs_at_end: u64,
+    /// Keys of the stores whose syncs were counted.
+    pub counted_keys: u64,
+    /// The columns.
+    pub columns: Vec<Column>,
+    /// The stores, Bristlecone first.
+    pub rows: Vec<Row>,
+    /// How Bristlecone's batch differs from the others'.
+    pub batch_note: &'static str,
+    /// The other stores are not in this build.
+    pub others_missing: bool,
+}
+
+const LABEL_WIDTH: usize = 26;
+const CELL_WIDTH: usize = 22;
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        writeln!(
+            f,
+            "{} keys of 20 bytes, values of {}, {} durability on {}; median of {} rounds (slowest and fastest: --json), \
+             the stores in turn",
+            thousands(self.keys as f64),
+            self.value_bytes,
+            self.durability,
+            self.backing.display(),
+            self.rounds
+        )?;
+        writeln!(
+            f,
+            "a column: {} puts, {} in batches, {} gets, {} ranges; pairs a second, ranges a second for \"range of {RANGE_PAIRS}\"; \
+             x: by {}'s\n",
+            thousands(self.operations as f64),
+            thousands(self.batched as f64),
+            thousands(self.reads as f64),
+            thousands(self.ranges as f64),
+            ours::NAME,
+        )?;
+        self.speeds(f)?;
+        self.syncs(f)?;
+        writeln!(f)?;
+        for row in &self.rows {
+            writeln!(f, "{}: {}", row.name, row.setting)?;
+        }
+        writeln!(f, "{}", self.batch_note)?;
+        writeln!(
+            f,
+            "\nEvery answer was right; at the end every store was opened again and held the same {} pairs.",
+            thousands(self.pairs_at_end as f64)
+        )?;
+        if self.others_missing {
+            writeln!(
+                f,
+                "To measure LMDB, RocksDB, redb and fjall in the same run, build with `--features peers` (RocksDB is the \
+                 system's: apt-get install librocksdb-dev)."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn head(&self, f: &mut Formatter<'_>, what: &str) -> Result {
+        write!(f, "{what:LABEL_WIDTH$}")?;
+        for row in &self.rows {
+            write!(f, "{:>CELL_WIDTH$}", row.name)?;
+        }
+        writeln!(f)
+    }
+
+    fn speeds(&self, f: &mut Formatter<'_>) -> Result {
+        self.head(f, "a second")?;
+        for (number, column) in self.columns.iter().enumerate() {
+            write!(f, "{:LABEL_WIDTH$}", column.label)?;
+            for row in &self.rows {
+                let text = row.cells.get(number).map_or_else(String::new, |cell| match row.name {
+                    ours::NAME => thousands(cell.per_second),
+                    _ => format!("{} {:>6.2}x", thousands(cell.per_second), cell.ratio),
+                });
+                write!(f, "{text:>CELL_WIDTH$}")?;
+            }
+            writeln!(f)?;
+        }
+        write!(f, "{:LABEL_WIDTH$}", "MB of files at the end")?;
+        for row in &self.rows {
+            write!(f, "{:>CELL_WIDTH$}", thousands(row.file_bytes as f64 / 1e6))?;
+        }
+        writeln!(f)
+    }
+
+    fn syncs(&self, f: &mut Formatter<'_>) -> Result {
+        writeln!(
+            f,
+            "\nSyncs a commit, counted in the kernel (a seccomp filter around each store's threads stops and counts fsync, \
+             fdatasync,\nmsync that waits, sync_file_range, syncfs and writes to files opened for synchronous writing), in a pass \
+             of its own\nover {} keys, so that counting costs no measured time:",
+            thousands(self.counted_keys as f64)
+        )?;
+        self.head(f, "syncs a commit")?;
+        let longest = self.rows.iter().filter_map(|row| row.syncs.as_ref()).max_by_key(|syncs| syncs.len());
+        for (number, line) in longest.into_iter().flatten().enumerate() {
+            write!(f, "{:LABEL_WIDTH$}", line.label)?;
+            for row in &self.rows {
+                let found = row.syncs.as_ref().and_then(|syncs| syncs.get(number));
+                let text =
+                    found.map_or_else(|| "-".to_owned(), |found| format!("{:.3}", found.cell.per_commit));
+                write!(f, "{text:>CELL_WIDTH$}")?;
+            }
+            writeln!(f)?;
+        }
+        for row in &self.rows {
+            if let Some(reason) = &row.syncs_missing {
+                writeln!(f, "{}: not counted: {reason}", row.name)?;
+            }
+            let kinds = row.syncs.iter().flatten().fold(String::new(), |mut kinds, line| {
+                let met = line.cell.syncs.named().into_iter().filter(|(_, count)| *count > 0);
+                for (kind, count) in met {
+                    let before = if kinds.is_empty() { "" } else { "; " };
+                    // Writing to a text does not fail.
+                    let _ = write!(
+                        kinds,
+                        "{before}{count} {kind} in {} commits ({})",
+                        line.cell.commits, line.label
+                    );
+                }
+                kinds
+            });
+            if !kinds.is_empty() {
+                writeln!(f, "{}: {kinds}", row.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with its thousands set apart; with decimals if it is small.
+fn thousands(number: f64) -> String {
+    if number < 100.0 && number.fract() != 0.0 {
+        return format!("{number:.1}");
+    }
+    let digits = format!("{number:.0}");
+    let lead = digits.len() % 3;
+    let mut text = digits[..lead].to_owned();
+    for (index, digit) in digits[lead..].chars().enumerate() {
+        if index % 3 == 0 && !text.is_empty() {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let shown = [0.0, 7.0, 12.34, 999.6, 1_000.0, 123_456.0, 1_234_567.8].map(thousands);
+        assert_eq!(shown, ["0", "7", "12.3", "1,000", "1,000", "123,456", "1,234,568"]);
+    }
+}

@@ -1,0 +1,237 @@
+//! What the threads of a column do to a store, and whether its answers are right.
+//!
+//! A value is made of its key, so every answer can be judged without a second copy of the data. Judging is part of the measured
+//! time, a few nanoseconds a pair, the same for every store.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use peers::{Contender, Session};
+
+use crate::keys::{Random as _, Text};
+use crate::{Error, wrong};
+
+/// Bytes of a value.
+pub const VALUE_BYTES: usize = 100;
+/// Pairs of a short range.
+pub const RANGE_PAIRS: u64 = 100;
+
+/// The value that belongs to a key. It begins with the key's first 8 bytes.
+pub fn value_of(key: &Text) -> [u8; VALUE_BYTES] {
+    let word = first_word(key);
+    let mut value = [0; VALUE_BYTES];
+    for (index, bytes) in value.chunks_mut(8).enumerate() {
+        let word = word ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
+    value
+}
+
+fn first_word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// What every store holds at a moment.
+#[derive(Debug)]
+pub struct Held {
+    /// The keys, in the order in which they were stored.
+    pub keys: Vec<Text>,
+    seed: u64,
+    greatest: Text,
+    /// Of the keys' first words: a store that holds as many keys, in order, with this sum, holds the right ones.
+    sum: u64,
+}
+
+impl Held {
+    /// Nothing yet.
+    pub fn new(seed: u64) -> Self {
+        Self { keys: Vec::new(), seed, greatest: [0; 20], sum: 0 }
+    }
+
+    /// So many keys that are not held, always the same ones.
+    pub fn fresh(&self, count: u64) -> Vec<Text> {
+        Text::range(self.seed, self.keys.len() as u64, count)
+    }
+
+    /// Every store holds these too now.
+    pub fn add(&mut self, keys: Vec<Text>) {
+        for key in &keys {
+            self.greatest = self.greatest.max(*key);
+            self.sum = self.sum.wrapping_add(first_word(key));
+        }
+        self.keys.extend(keys);
+    }
+
+    /// So many keys of those that are held.
+    pub fn some(&self, random: &mut fastrand::Rng, count: u64) -> Vec<Text> {
+        (0..count).map(|_| self.keys[random.usize(..self.keys.len())]).collect()
+    }
+}
+
+/// What is done to a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// New keys, each a commit of its own.
+    Put(&'a [Text]),
+    /// New keys, so many a commit.
+    Batch(&'a [Text], usize),
+    /// Look-ups of these keys.
+    Get(&'a [Text]),
+    /// Each thread meets every pair, in order.
+    Scan(&'a Held),
+    /// From each of these keys on, a short range.
+    Range(&'a [Text], &'a Held),
+}
+
+impl<'a> Work<'a> {
+    /// A thread's part.
+    fn part(self, thread: usize, threads: usize) -> Self {
+        let of = |keys: &'a [Text], unit: usize| {
+            let each = (keys.len() / unit).div_ceil(threads) * unit;
+            &keys[(thread * each).min(keys.len())..((thread + 1) * each).min(keys.len())]
+        };
+        match self {
+            Work::Put(keys) => Work::Put(of(keys, 1)),
+            Work::Batch(keys, size) => Work::Batch(of(keys, size), size),
+            Work::Get(keys) => Work::Get(of(keys, 1)),
+            Work::Range(keys, held) => Work::Range(of(keys, 1), held),
+            Work::Scan(_) => self,
+        }
+    }
+
+    /// How much is done, by so many threads: pairs, or ranges.
+    fn amount(self, threads: usize) -> usize {
+        match self {
+            Work::Put(keys) | Work::Batch(keys, _) | Work::Get(keys) | Work::Range(keys, _) => keys.len(),
+            Work::Scan(held) => held.keys.len() * threads,
+        }
+    }
+
+    /// Commits, if it writes.
+    pub fn commits(self) -> usize {
+        match self {
+            Work::Put(keys) => keys.len(),
+            Work::Batch(keys, size) => keys.len().div_ceil(size),
+            Work::Get(_) | Work::Scan(_) | Work::Range(..) => 0,
+        }
+    }
+
+    fn run(self, session: &mut dyn Session, who: &str) -> Result<(), Error> {
+        match self {
+            Work::Put(keys) => keys.iter().try_for_each(|key| Ok(session.put(key, &value_of(key))?)),
+            Work::Batch(keys, size) => keys.chunks(size).try_for_each(|keys| batch(session, keys)),
+            Work::Get(keys) => {
+                let mut value = Vec::new();
+                keys.iter().try_for_each(|key| match session.get(key, &mut value)? {
+                    true if value == value_of(key) => Ok(()),
+                    true => Err(wrong(who, format!("the value of {} is another", text(key)))),
+                    false => Err(wrong(who, format!("{} is missing", text(key)))),
+                })
+            }
+            Work::Scan(held) => scan(session, who, held),
+            Work::Range(keys, held) => keys.iter().try_for_each(|key| range(session, who, key, held)),
+        }
+    }
+}
+
+fn text(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
+fn batch(session: &mut dyn Session, keys: &[Text]) -> Result<(), Error> {
+    let values: Vec<_> = keys.iter().map(value_of).collect();
+    let pairs: Vec<_> =
+        keys.iter().zip(&values).map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+    Ok(session.batch(&pairs)?)
+}
+
+/// What a scan met, kept as cheaply as it can be judged.
+struct Met {
+    first: Option<u64>,
+    last: [u8; 20],
+    sum: u64,
+    /// A pair was out of order, or its value did not begin as its key.
+    faults: u64,
+}
+
+impl Met {
+    fn new() -> Self {
+        Self { first: None, last: [0; 20], sum: 0, faults: 0 }
+    }
+
+    fn pair(&mut self, key: &[u8], value: &[u8]) {
+        let word = first_word(key);
+        let Ok(key) = <[u8; 20]>::try_from(key) else {
+            self.faults += 1;
+            return;
+        };
+        let in_order = self.first.is_none() || self.last < key;
+        self.faults += u64::from(!in_order || value.len() != VALUE_BYTES || first_word(value) != word);
+        self.first.get_or_insert(word);
+        self.last = key;
+        self.sum = self.sum.wrapping_add(word);
+    }
+}
+
+fn scan(session: &mut dyn Session, who: &str, held: &Held) -> Result<(), Error> {
+    let mut met = Met::new();
+    let count = session.scan(&[], u64::MAX, &mut |key, value| met.pair(key, value))?;
+    if (count, met.sum, met.faults) == (held.keys.len() as u64, held.sum, 0) {
+        return Ok(());
+    }
+    let (expected, faults) = (held.keys.len(), met.faults);
+    Err(wrong(who, format!("a scan met {count} pairs of {expected}, {faults} of them wrong or out of order")))
+}
+
+fn range(session: &mut dyn Session, who: &str, from: &Text, held: &Held) -> Result<(), Error> {
+    let mut met = Met::new();
+    let count = session.scan(from, RANGE_PAIRS, &mut |key, value| met.pair(key, value))?;
+    let whole = count == RANGE_PAIRS || count < RANGE_PAIRS && met.last == held.greatest;
+    if whole && met.first == Some(first_word(from)) && met.faults == 0 {
+        return Ok(());
+    }
+    let faults = met.faults;
+    Err(wrong(who, format!("a range from {} met {count} pairs, {faults} of them wrong", text(from))))
+}
+
+/// Does the work with so many threads. Pairs, or ranges, a second: from the first thread's first call to the last one's last.
+///
+/// # Errors
+/// What the store says; `Wrong` for a wrong answer.
+pub fn measure(store: &dyn Contender, who: &str, work: Work<'_>, threads: usize) -> Result<f64, Error> {
+    let barrier = Barrier::new(threads);
+    let one = |thread: usize| {
+        let session = store.session();
+        // Every thread comes here, those too that are going to fail: the others wait for it.
+        barrier.wait();
+        let start = Instant::now();
+        work.part(thread, threads).run(session?.as_mut(), who)?;
+        Ok::<_, Error>((start, Instant::now()))
+    };
+    let times = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || one(thread))).collect();
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|times| times.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
+    });
+    let times = times.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let start = times.iter().map(|(start, _)| *start).min();
+    let end = times.iter().map(|(_, end)| *end).max();
+    let elapsed = start.zip(end).map_or(f64::NAN, |(start, end)| (end - start).as_secs_f64());
+    Ok(work.amount(threads) as f64 / elapsed.max(1e-9))
+}
+
+/// Looks at every pair that a store holds, every byte of it.
+///
+/// # Errors
+/// What the store says; `Wrong` if it does not hold just what it should.
+pub fn verify(store: &dyn Contender, who: &str, held: &Held) -> Result<(), Error> {
+    let mut session = store.session()?;
+    let mut other = 0;
+    session.scan(&[], u64::MAX, &mut |key, value| {
+        other += u64::from(!key.try_into().is_ok_and(|key: Text| value_of(&key) == value));
+    })?;
+    if other > 0 {
+        return Err(wrong(who, format!("{other} values are others at the end")));
+    }
+    scan(session.as_mut(), who, held)
+}

@@ -1,0 +1,38 @@
+//! Finds the system's RocksDB, which is linked and not compiled: that would take longer than everything else together.
+
+use std::path::PathBuf;
+use std::{env, process};
+
+/// Where distributions keep it, if `ROCKSDB_LIB_DIR` does not say.
+const FOLDERS: [&str; 7] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/riscv64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib64",
+    "/usr/local/lib",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    if env::var_os("CARGO_FEATURE_ROCKSDB").is_none() {
+        return;
+    }
+    let folders: Vec<PathBuf> = match env::var_os("ROCKSDB_LIB_DIR") {
+        Some(folder) => vec![folder.into()],
+        None => FOLDERS.iter().map(PathBuf::from).collect(),
+    };
+    let Some(folder) = folders.iter().find(|folder| folder.join("librocksdb.so").exists()) else {
+        let looked: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        println!(
+            "cargo::error=librocksdb.so is in none of {}: install it (Debian: apt-get install librocksdb-dev), or name its \
+             folder in ROCKSDB_LIB_DIR",
+            looked.join(", ")
+        );
+        process::exit(1);
+    };
+    println!("cargo::rustc-link-search=native={}", folder.display());
+    println!("cargo::rustc-link-lib=dylib=rocksdb");
+}

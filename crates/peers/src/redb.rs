@@ -1,0 +1,143 @@
+//! redb: a copy-on-write B+-tree in a file with a cache of its own, one writer at a time.
+//!
+//! Power durability: its default, `Durability::Immediate`, which syncs in each commit. Process durability: the same commits over a
+//! file whose syncs do nothing. `Durability::None` would be cheaper and is no answer: such a commit stays in the process's memory
+//! until the next `Immediate` one, and `kill -9` takes it away. An `Immediate` commit writes everything to the file, where the
+//! kernel has it; only the wait for the disk is left out.
+//!
+//! A get is a read transaction of its own: an older one would not see what was committed since (P3).
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use redb::backends::FileBackend;
+use redb::{Database, Durability, ReadableDatabase, StorageBackend, TableDefinition};
+
+use crate::{Contender, Kind, Options, Promise, Result, Session, refused};
+
+const NAME: &str = "redb";
+const PAIRS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pairs");
+const FILE_NAME: &str = "redb";
+
+pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
+
+/// Room in the cache for each byte of a pair.
+const CACHE_BYTES_PER_BYTE: u64 = 4;
+const CACHE_BYTES_MIN: u64 = 1 << 30;
+
+fn setting(promise: Promise) -> &'static str {
+    match promise {
+        Promise::Process => {
+            "Durability::Immediate over a file whose syncs do nothing: commits of Durability::None are lost by kill -9"
+        }
+        Promise::Power => "its default, Durability::Immediate",
+    }
+}
+
+/// A file that leaves syncing to the kernel.
+#[derive(Debug)]
+struct Unsynced(FileBackend);
+
+impl StorageBackend for Unsynced {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.close()
+    }
+}
+
+struct Redb {
+    database: Database,
+}
+
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+    let path = path.join(FILE_NAME);
+    let mut open = OpenOptions::new();
+    let file = open.read(true).write(true).create(true).truncate(false).open(path);
+    let backend = FileBackend::new(file.map_err(refused(NAME, "make its file"))?)
+        .map_err(refused(NAME, "use its file"))?;
+    let mut builder = Database::builder();
+    builder.set_cache_size((options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN) as usize);
+    let database = match options.promise {
+        Promise::Process => builder.create_with_backend(Unsynced(backend)),
+        Promise::Power => builder.create_with_backend(backend),
+    };
+    let database = database.map_err(refused(NAME, "open its file"))?;
+    let redb = Redb { database };
+    // A read finds no table before a write has made it.
+    redb.session()?.batch(&[])?;
+    Ok(Box::new(redb))
+}
+
+impl Contender for Redb {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Handle(&self.database)))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.database.close().map_err(refused(NAME, "close"))
+    }
+}
+
+struct Handle<'a>(&'a Database);
+
+impl Session for Handle<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch(&[(key, value)])
+    }
+
+    fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut transaction = self.0.begin_write().map_err(refused(NAME, "begin a transaction"))?;
+        transaction.set_durability(Durability::Immediate).map_err(refused(NAME, "keep its promise"))?;
+        {
+            let mut table = transaction.open_table(PAIRS).map_err(refused(NAME, "open its table"))?;
+            for (key, value) in pairs {
+                table.insert(key, value).map_err(refused(NAME, "put"))?;
+            }
+        }
+        transaction.commit().map_err(refused(NAME, "commit"))
+    }
+
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let transaction = self.0.begin_read().map_err(refused(NAME, "begin reading"))?;
+        let table = transaction.open_table(PAIRS).map_err(refused(NAME, "open its table"))?;
+        let found = table.get(key).map_err(refused(NAME, "get"))?;
+        value.clear();
+        if let Some(found) = &found {
+            value.extend_from_slice(found.value());
+        }
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
+        let transaction = self.0.begin_read().map_err(refused(NAME, "begin reading"))?;
+        let table = transaction.open_table(PAIRS).map_err(refused(NAME, "open its table"))?;
+        let mut count = 0;
+        let pairs = table.range(from..).map_err(refused(NAME, "scan"))?;
+        for pair in pairs.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = pair.map_err(refused(NAME, "scan"))?;
+            met(key.value(), value.value());
+            count += 1;
+        }
+        Ok(count)
+    }
+}
