@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Bound;
+use std::path::Path;
 
+use pmem::copy::Progress;
 use tree::{Write, WriteOptions};
 
+use crate::backup::Backup;
 use crate::error::Result;
 
 /// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
@@ -230,6 +233,8 @@ pub struct Stats {
     pub recovery_us: u64,
     /// "new", "clean" or "recovered": how the store was found.
     pub opened: String,
+    /// It was opened to be read only.
+    pub read_only: bool,
     /// The journal, if the store has one.
     pub journal: Option<JournalStats>,
 }
@@ -303,6 +308,8 @@ where
     fn check(&self) -> Result<CheckReport>;
     /// Sizes and counts.
     fn stats(&self) -> Stats;
+    /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
+    fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.

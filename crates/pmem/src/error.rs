@@ -42,6 +42,17 @@ pub enum Error {
         /// The region's file.
         path: PathBuf,
     },
+    /// Another process writes to the store faster than this one can read it.
+    #[error(
+        "{path} is written to faster than it can be read as of one moment: try again when less is written, or ask the process          that has it open for a backup (`SAVE` of a server)"
+    )]
+    Busy {
+        /// The region's file.
+        path: PathBuf,
+    },
+    /// A write to a store that was opened for reading.
+    #[error("the store was opened read-only: open it for writing to change it")]
+    ReadOnly,
     /// The file is not a region.
     #[error(
         "{path} is not a Bristlecone store: {why}; if it was one, run `check --salvage NEW_DIR` to copy every intact \

@@ -14,7 +14,7 @@
 //! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -159,6 +159,33 @@ impl Native {
         for (from, to) in stretches {
             native.map_range(from, to, libc::PROT_READ)?;
         }
+        native.len = AtomicU64::new(len);
+        Ok(native)
+    }
+
+    /// Maps `file` from its byte `origin` (whole pages) on for this process alone: what is stored, and what it grows by, stays in
+    /// memory. Nothing of the file changes, not even its allocated blocks, and it need not be writable. Nobody may write to the
+    /// file meanwhile: a page that was not stored to is the file's.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be inspected or mapped.
+    pub fn map_aside(file: File, path: &Path, origin: u64) -> Result<Self> {
+        let end = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+        let len = end.saturating_sub(origin) & !(PAGE - 1);
+        // Room for what recovery may add: a chunk or two.
+        let mut native = Self::reserve(len + (64 << 20), Durability::Process, path)?;
+        (native.private, native.origin) = (true, origin);
+        native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        native.file = Some(file.try_clone().map_err(|source| io("cannot open", path, source))?);
+        let mut from = origin;
+        while let Some((data, hole)) = next_data(&file, path, from, origin + len)? {
+            let first = (data & !(PAGE - 1)).max(origin) - origin;
+            let last = hole.next_multiple_of(PAGE) - origin;
+            native.map_range(first, last.min(len), libc::PROT_READ | libc::PROT_WRITE)?;
+            from = hole;
+        }
+        // Growing adds memory.
+        native.file = None;
         native.len = AtomicU64::new(len);
         Ok(native)
     }
@@ -554,6 +581,20 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
 }
 
+/// A file in memory without a name: it is gone when it is closed and no longer mapped.
+///
+/// # Errors
+/// `Io` if the system has none.
+pub fn memory_file() -> Result<File> {
+    // SAFETY: a system call that reads a string of ours, which ends with a zero, and touches no other memory.
+    let descriptor = unsafe { libc::memfd_create(c"bristlecone".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io("cannot make", Path::new("a file in memory"), std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is open, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
 /// Takes the file for this process alone, until it is closed.
 ///
 /// # Errors
@@ -579,7 +620,7 @@ pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
 }
 
 /// The first stretch of data (its first byte, the first byte behind it) at or behind `from`, up to `len`.
-fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
+pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
     if from >= len {
         return Ok(None);
     }
