@@ -170,6 +170,10 @@ pub struct Capabilities {
 /// Decides, from a key's present value, what becomes of it.
 pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 
+/// Writes the next pair into its arguments; false at the end.
+pub type NextPair<'n, K> =
+    dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
+
 /// What an update decides to do with a key.
 pub enum Change<'a, V: ?Sized + ToOwned> {
     /// Leave the key as it is.
@@ -310,6 +314,9 @@ where
     fn stats(&self) -> Stats;
     /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
     fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup>;
+    /// Stores the pairs that `next` writes into its arguments until it says false, in key order and above all keys that are
+    /// there, into leaves that become nearly full. Returns how many.
+    fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.

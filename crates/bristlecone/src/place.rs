@@ -89,6 +89,8 @@ impl Place {
                     if !is_at(&file, &path)? {
                         continue; // another process put another file in its place before the lock came to us
                     }
+                    // Beside a store these are what a compaction left that a crash cut short.
+                    Self::new_names().iter().for_each(|name| _ = std::fs::remove_file(dir.join(name)));
                     return Self::judge(path, file, false, options);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -170,6 +172,20 @@ impl Place {
         }
         let (journal, replay) = Journal::open(file, &path, &journal_path, max_bytes)?;
         Ok((Arc::new(journal).into(), Some(replay)))
+    }
+
+    /// Makes an empty file beside the store in `dir`, locked: what will take the place of the store's. Whoever calls this has
+    /// the store.
+    ///
+    /// # Errors
+    /// `Pmem` if it cannot be made.
+    pub(crate) fn file_beside(dir: &Path) -> Result<(PathBuf, File)> {
+        let path = dir.join(NEW_NAME);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|source| io("cannot make", &path, source))?;
+        lock(&file, &path)?;
+        file.set_len(0).map_err(|source| io("cannot truncate", &path, source))?;
+        Ok((path, file))
     }
 
     /// The same place once more.
@@ -282,10 +298,7 @@ impl Place {
         let rename = |from: &Path, to: &Path| {
             std::fs::rename(from, to).map_err(|source| io("cannot rename to", to, source))
         };
-        let sync_dir = || {
-            let synced = File::open(dir).and_then(|dir| dir.sync_all());
-            synced.map_err(|source| io("cannot sync directory", dir, source))
-        };
+        let sync_dir = || sync_dir(dir);
         let journal = dir.join(JOURNAL_NAME);
         if self.promise.journaled {
             rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
@@ -299,6 +312,12 @@ impl Place {
         // Whoever made the directory may have died before its name was durable.
         sync_parent(dir)
     }
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| io("cannot sync directory", dir, source))
 }
 
 /// True if this is the file at `path`, and not one that was there before.

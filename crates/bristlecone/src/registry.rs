@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pmem::journal::Replay;
 use pmem::region::Identity;
-use pmem::{Journal, Native, Region};
+use pmem::{Durable, Journal, Native, Region};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
@@ -96,6 +96,12 @@ where
         replay: Option<Replay>,
         options: &Options,
     ) -> Result<Arc<dyn Engine<Self>>>;
+
+    /// Makes an empty store in memory of a file that the caller gives a name when it is closed: `options` say of which engine.
+    ///
+    /// # Errors
+    /// As [`Store::open`](crate::Store::open).
+    fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
 }
 
 macro_rules! open {
@@ -110,6 +116,10 @@ macro_rules! open {
                 options: &Options,
             ) -> Result<Arc<dyn Engine<Self>>> {
                 open_over(journal, replay, options, $default, $opener)
+            }
+            fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+                let entry = asked(options, $opener)?.map_or_else(|| find($default), Ok)?;
+                opened(entry, None, Home::Unnamed(memory), options, $opener)
             }
         }
     };
@@ -128,6 +138,12 @@ fn open<K: Kind>(
     if let Some(entry) = asked.filter(|entry| !entry.about.durable)
         && let Some(opener) = opener(&entry)
     {
+        if options.read_only {
+            return Err(Error::Option(format!(
+                "{} keeps nothing: there is nothing to read",
+                entry.about.name
+            )));
+        }
         // Else it would seem that the store in the directory had been emptied.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(

@@ -21,7 +21,7 @@ use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
 
 use crate::backup::{self, Backup, Form};
 use crate::engine::{
-    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, Stats,
+    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, NextPair, Stats,
 };
 use crate::error::{Error, Result};
 use crate::place::{Hold, Place, Promise};
@@ -55,6 +55,8 @@ pub(crate) enum Home {
     Nowhere,
     /// In a file that is still to be made a store.
     New(Place),
+    /// In memory of a file that its caller gives a name when it is a whole store.
+    Unnamed(Durable),
     /// In a store, with what its journal held.
     Found(Place, Durable, Option<Replay>),
     /// In a copy of a store that is to be made a store, with what its journal held.
@@ -69,6 +71,9 @@ struct Keeper {
     journal: Arc<Journal>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// How full leaves are that are written in key order: keys that come later need not split each at once.
+const FILL: f64 = 0.9;
 
 /// How long writes without sync stay uncommitted.
 const IDLE: Duration = Duration::from_millis(500);
@@ -197,6 +202,18 @@ where
                 }
             };
             (tree, found, None, promise, Some(journal), replay, since)
+        }
+        Home::Unnamed(memory) => {
+            let promise = Promise {
+                backing: Backing::Ordinary,
+                durability: Durability::Process,
+                journaled: false,
+                medium: "a file without a name",
+                reason: "it gets one when all of it is durable",
+            };
+            let since = Instant::now();
+            let tree = Tree::<_, S, L, D>::create(memory, &made(promise.durability))?;
+            (tree, Found::New, None, promise, None, None, since)
         }
         Home::New(place) => {
             let (memory, _) = place.memory(options)?;
@@ -419,6 +436,28 @@ where
                 "{} keeps nothing: there is no store to back up",
                 self.about.engine
             ))),
+        }
+    }
+
+    fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64> {
+        // Whole leaves, but where values are long.
+        let (most, bytes_most) = (self.tree.bulk_leaf(FILL) * 32, 16 << 20);
+        let mut appended = 0;
+        loop {
+            let (mut pairs, mut bytes) = (Vec::new(), 0);
+            while pairs.len() < most && bytes < bytes_most {
+                let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+                if !next(&mut key, &mut value)? {
+                    break;
+                }
+                bytes += K::payload_bytes(K::key(&key), K::value(&value));
+                pairs.push((key, value));
+            }
+            if pairs.is_empty() {
+                return Ok(appended);
+            }
+            let borrowed = pairs.iter().map(|(key, value)| (K::key(key), K::value(value)));
+            appended += self.tree.bulk_load(borrowed, FILL)?;
         }
     }
 

@@ -4,6 +4,7 @@
 //! found. A reader of the output that goes away (`scan | head`) is no error.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod check;
 mod common;
@@ -62,6 +63,8 @@ enum Command {
     Lab(lab::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
+    /// Copy a store, closed or served, to another directory as of one moment.
+    Backup(backup::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments),
     };
     match result {
         Ok(code) => code,

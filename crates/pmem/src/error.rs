@@ -37,7 +37,10 @@ pub enum Error {
         max_bytes: u64,
     },
     /// Another process has the region open.
-    #[error("{path} is in use by another process: stop that one first (one process at a time)")]
+    #[error(
+        "{path} is in use by another process: stop that one first (one process writes, and none beside readers), or only read \
+         (`--read-only`)"
+    )]
     Locked {
         /// The region's file.
         path: PathBuf,

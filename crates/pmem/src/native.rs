@@ -124,14 +124,29 @@ impl Native {
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped, `NoSpace` if its holes cannot be filled.
     pub fn map(file: File, path: &Path, max_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::map_from(file, path, 0, max_bytes, durability)
+    }
+
+    /// The same of what lies in `file` from its byte `origin` (whole pages) on.
+    ///
+    /// # Errors
+    /// As [`Native::map`].
+    pub fn map_from(
+        file: File,
+        path: &Path,
+        origin: u64,
+        max_bytes: u64,
+        durability: Durability,
+    ) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let meta = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
-        let mut native = Self::reserve(max_bytes.max(meta.len()), durability, path)?;
         // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
-        let len = meta.len() & !(PAGE - 1);
-        if meta.blocks() * 512 < len {
-            allocate(&file, path, 0, len)?;
+        let len = meta.len().saturating_sub(origin) & !(PAGE - 1);
+        let mut native = Self::reserve(max_bytes.max(len), durability, path)?;
+        if meta.blocks() * 512 < origin + len {
+            allocate(&file, path, 0, origin + len)?;
         }
+        native.origin = origin;
         native.dax = is_dax(&file);
         native.file = Some(file);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -455,7 +470,7 @@ impl Medium for Native {
             return Err(Error::Full { max_bytes: self.max_bytes });
         }
         if let Some(file) = &self.file {
-            allocate(file, &self.path, old, new)?;
+            allocate(file, &self.path, self.origin + old, self.origin + new)?;
             if self.durability != Durability::Process {
                 file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
             }

@@ -210,6 +210,22 @@ pub fn pair(data: File, path: &Path, journal_path: &Path, capacity_bytes: u64) -
     Header::new(random_id()?, half_bytes).make(&files)
 }
 
+/// Makes a file with a region's bytes from [`ORIGIN`] on the data file of the journal at `journal_path`, in place of the one
+/// that it had: it gets its page. The journal holds nothing that is not home, and nobody uses it. Durable when this returns.
+///
+/// # Errors
+/// `Journal` if it does hold something, or is none; `Io`, `NoSpace`.
+pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
+    let data = Box::new(FileStorage::new(data, path));
+    let files = Files::new(data, Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)));
+    let header = Header::read_to_look(&files)?;
+    if read_laps(&files, &header)?.iter().any(|lap| !lap.groups.is_empty()) {
+        return Err(Error::Journal { path: journal_path.to_owned(), why: "still holds writes" });
+    }
+    header.write_data_page(&files)?;
+    files.sync(&files.data)
+}
+
 /// What a sound pair of files holds, for reading: the data file's bytes with every whole group laid over them, in memory.
 /// Neither file is changed, both may be read-only, and nobody may write to them meanwhile.
 ///

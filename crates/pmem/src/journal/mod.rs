@@ -68,7 +68,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::medium::{Fence, Group, LINE, Line, Medium, WORD};
 use crate::native::{PAGE, View, io, lock};
-pub use copy::{ORIGIN, copy_files, pair, view};
+pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 pub use header::is_journaled;
 use header::{DATA_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
