@@ -8,6 +8,7 @@ mod backup;
 mod bench;
 mod check;
 mod common;
+mod compact;
 mod costs;
 mod failure;
 mod get;
@@ -63,6 +64,8 @@ enum Command {
     Lab(lab::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
+    /// Write a store anew, so that its file shrinks.
+    Compact(compact::Arguments),
     /// Copy a store, closed or served, to another directory as of one moment.
     Backup(backup::Arguments),
 }
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Compact(arguments) => compact::run(&arguments),
         Command::Backup(arguments) => backup::run(&arguments),
     };
     match result {
