@@ -62,11 +62,11 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
     let mut client = serve.client();
     let _: () = client.set("before", "1").unwrap();
     std::thread::scope(|scope| {
-        let mut client = serve.client();
+        let mut singer = serve.client();
         let worker = scope.spawn(move || {
             let mut count = 0_i64;
-            while client.incr::<_, _, i64>("count:a", 1).is_ok()
-                && client.incr::<_, _, i64>("count:b", 1).is_ok()
+            while singer.incr::<_, _, i64>("count:a", 1).is_ok()
+                && singer.incr::<_, _, i64>("count:b", 1).is_ok()
             {
                 count += 1;
             }
