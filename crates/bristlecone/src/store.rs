@@ -303,6 +303,8 @@ where
     /// bytes copied, and of how many. The backup has a journal if the store has one; on another kind of file system, if a new
     /// store there would have one.
     ///
+    /// `progress` must not write to the store: that may be what waits for it.
+    ///
     /// `dir` does not exist or is empty. Nothing in it looks like a store until all of it is durable; if anything fails, what was
     /// made is removed, and this store is as it was.
     pub fn backup(&self, dir: impl AsRef<Path>, progress: impl Fn(u64, u64)) -> Result<Backup> {

@@ -38,9 +38,12 @@ fn pairs(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
     store.scan(..).collect::<Result<_, _>>().unwrap()
 }
 
+/// Of each file: its path, bytes, length and blocks, times.
+type Trace = Vec<(String, Vec<u8>, [u64; 2], [i64; 4])>;
+
 /// What must not change of a directory that is only read.
-fn trace(dir: &Path) -> Vec<(String, Vec<u8>, [u64; 2], [i64; 4])> {
-    let mut all: Vec<_> = fs::read_dir(dir)
+fn trace(dir: &Path) -> Trace {
+    let mut all: Trace = fs::read_dir(dir)
         .unwrap()
         .map(|entry| {
             let (entry, meta) = entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();

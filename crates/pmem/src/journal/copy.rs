@@ -102,11 +102,8 @@ pub fn copy_files(
     target: &Target<'_>,
     progress: Progress<'_>,
 ) -> Result<()> {
-    if !shared {
-        return copy_once(data_path, journal_path, target, progress).map(drop);
-    }
     let mut outcome = Ok(false);
-    for _ in 0..TRIES {
+    for _ in 0..if shared { TRIES } else { 1 } {
         // What looks damaged may have been read while it was written; if it still does, it is.
         outcome = copy_once(data_path, journal_path, target, progress);
         match outcome {
