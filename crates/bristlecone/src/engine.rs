@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Bound;
+use std::path::Path;
 
+use pmem::copy::Progress;
 use tree::{Write, WriteOptions};
 
+use crate::backup::Backup;
 use crate::error::Result;
 
 /// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
@@ -170,6 +173,10 @@ pub type Pair<K> = (<K as Kind>::KeyBuf, Option<<K as Kind>::ValueBuf>);
 /// Decides, from a key's present value, what becomes of it.
 pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 
+/// Writes the next pair into its arguments; false at the end.
+pub type NextPair<'n, K> =
+    dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
+
 /// What an update decides to do with a key.
 pub enum Change<'a, V: ?Sized + ToOwned> {
     /// Leave the key as it is.
@@ -233,6 +240,8 @@ pub struct Stats {
     pub recovery_us: u64,
     /// "new", "clean" or "recovered": how the store was found.
     pub opened: String,
+    /// It was opened to be read only.
+    pub read_only: bool,
     /// The journal, if the store has one.
     pub journal: Option<JournalStats>,
 }
@@ -308,6 +317,11 @@ where
     fn check(&self) -> Result<CheckReport>;
     /// Sizes and counts.
     fn stats(&self) -> Stats;
+    /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
+    fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup>;
+    /// Stores the pairs that `next` writes into its arguments until it says false, in key order and above all keys that are
+    /// there, into leaves that become nearly full. Returns how many.
+    fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.

@@ -33,6 +33,28 @@ pub enum Error {
     /// An option out of bounds.
     #[error("{0}")]
     Option(String),
+    /// Another process has the store, and it has no journal.
+    #[error(
+        "{path} is in use by another process, and without a journal it changes in place: nobody else can read it as of one \
+         moment. Stop that process first, or ask it (`get`, `SAVE` and so on of a server)"
+    )]
+    InUse {
+        /// The store's file.
+        path: std::path::PathBuf,
+    },
+    /// The file system is full.
+    #[error(
+        "no room for {what} in {path}, which takes {bytes} bytes: free space there or name another place; the store is as it was, \
+         and what was made of the other is removed"
+    )]
+    NoRoom {
+        /// What was to be made.
+        what: &'static str,
+        /// The directory.
+        path: std::path::PathBuf,
+        /// Bytes it takes.
+        bytes: u64,
+    },
     /// There is no store.
     #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
     Missing {

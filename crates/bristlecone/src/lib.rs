@@ -8,10 +8,14 @@
 //! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
 //! * [`place`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.
+//! * [`mod@backup`]: a store's state as of one moment, made a store of its own.
+//! * [`mod@compact`]: a store written anew in key order, so that its file has what its pairs take.
 //! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.
 //! * [`error`]: what can go wrong, and what to do.
 
+pub mod backup;
 pub mod batch;
+pub mod compact;
 pub mod engine;
 pub mod error;
 pub mod place;
@@ -20,7 +24,9 @@ pub mod salvage;
 pub mod store;
 mod tree_engine;
 
+pub use backup::{Backup, backup};
 pub use batch::Batch;
+pub use compact::{Compacted, compact};
 pub use engine::{
     Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalStats, Kind, Pair, Stats,
     U64,

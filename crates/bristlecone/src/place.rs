@@ -3,16 +3,22 @@
 //! A new store is made under another name and renamed when it is whole, so a file that bears the store's name always has
 //! a superblock. On an ordinary file system it has a journal beside it ([`pmem::journal`]), unless it is made for process
 //! durability; what a store was made with stays.
+//!
+//! Who writes has the file alone. Who only reads ([`Place::look`]) shares it with other readers and keeps writers out; or, where a
+//! writer has it and there is a journal, takes a copy as of one moment into memory. Nothing in the directory changes either way.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use pmem::copy::Target;
 use pmem::journal::{Journal, Replay};
-use pmem::native::{Backing, backing_of, lock};
+use pmem::native::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
+use crate::backup::Form;
 use crate::error::{Error, Result};
 use crate::store::Options;
 
@@ -34,15 +40,30 @@ pub struct Place {
     pub file: File,
     /// The file is fresh, under a temporary name: format it, then call [`Place::finish`].
     pub fresh: bool,
+    /// Who else may have the file.
+    pub hold: Hold,
     /// What it keeps, and how.
     pub promise: Promise,
     /// When it was taken.
     pub since: Instant,
 }
 
+/// Who may do what with a store's files meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nobody else may use them.
+    Alone,
+    /// Others may read them, nobody may write.
+    Readers,
+    /// Another process has them and writes to them. They have a journal.
+    BesideWriter,
+}
+
 /// What a store can keep where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
+    /// What the file lies on.
+    pub backing: Backing,
     /// What acknowledged writes survive.
     pub durability: Durability,
     /// A journal is beside the file.
@@ -65,6 +86,11 @@ impl Place {
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Ok(file) => {
                     lock(&file, &path)?;
+                    if !is_at(&file, &path)? {
+                        continue; // another process put another file in its place before the lock came to us
+                    }
+                    // Beside a store these are what a compaction left that a crash cut short.
+                    Self::new_names().iter().for_each(|name| _ = std::fs::remove_file(dir.join(name)));
                     return Self::judge(path, file, false, options);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -103,6 +129,103 @@ impl Place {
         }
     }
 
+    /// Makes the file of a store that will be a copy of one of this form, under its temporary name.
+    ///
+    /// # Errors
+    /// As [`Place::take`]; `Option` if another process made a store there meanwhile.
+    pub(crate) fn for_copy(dir: &Path, form: Form) -> Result<Self> {
+        let options = Options::default();
+        let mut place = Self::take(dir, &options)?;
+        if !place.fresh {
+            return Err(Error::Option(format!(
+                "{} holds a store by now: name another directory",
+                dir.display()
+            )));
+        }
+        if place.promise.backing == form.backing {
+            place.promise = promise(form.backing, Some(form.journal_bytes.is_some()), &options)?;
+        }
+        Ok(place)
+    }
+
+    /// Temporary names of a store's file and its journal.
+    pub(crate) fn new_names() -> [&'static str; 2] {
+        [NEW_NAME, NEW_JOURNAL_NAME]
+    }
+
+    /// Paths of a fresh store's file and its journal, as long as it has not got its names.
+    pub(crate) fn new_paths(&self) -> (PathBuf, PathBuf) {
+        (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME))
+    }
+
+    /// The memory of a fresh place whose file was made a copy of a region.
+    ///
+    /// # Errors
+    /// As [`Place::memory`].
+    pub(crate) fn memory_of_copy(&self) -> Result<(Durable, Option<Replay>)> {
+        let (path, journal_path) = self.new_paths();
+        let file = self.file.try_clone().map_err(|source| io("cannot open", &path, source))?;
+        let max_bytes = Options::default().max_bytes;
+        if !self.promise.journaled {
+            let native = Native::map(file, &path, max_bytes, self.promise.durability)?;
+            return Ok((native.into(), None));
+        }
+        let (journal, replay) = Journal::open(file, &path, &journal_path, max_bytes)?;
+        Ok((Arc::new(journal).into(), Some(replay)))
+    }
+
+    /// Makes an empty file beside the store in `dir`, locked: what will take the place of the store's. Whoever calls this has
+    /// the store.
+    ///
+    /// # Errors
+    /// `Pmem` if it cannot be made.
+    pub(crate) fn file_beside(dir: &Path) -> Result<(PathBuf, File)> {
+        let path = dir.join(NEW_NAME);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|source| io("cannot make", &path, source))?;
+        lock(&file, &path)?;
+        file.set_len(0).map_err(|source| io("cannot truncate", &path, source))?;
+        Ok((path, file))
+    }
+
+    /// The same place once more.
+    ///
+    /// # Errors
+    /// `Pmem` if the system has no more descriptors.
+    pub(crate) fn again(&self) -> Result<Self> {
+        let file = self.file.try_clone().map_err(|source| io("cannot open", &self.path, source))?;
+        let Self { ref path, fresh, hold, promise, since, .. } = *self;
+        Ok(Self { path: path.clone(), file, fresh, hold, promise, since })
+    }
+
+    /// Finds the store in `dir` for reading alone.
+    ///
+    /// # Errors
+    /// `Missing`; `Pmem` if the file cannot be read, or is in use and has no journal.
+    pub fn look(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE_NAME);
+        loop {
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::Missing { path: dir.to_owned() });
+                }
+                other => other.map_err(|source| io("cannot open", &path, source))?,
+            };
+            let shared = lock_for_reading(&file, &path);
+            if !is_at(&file, &path)? {
+                continue;
+            }
+            let mut place = Self::judge(path, file, false, &Options::default())?;
+            place.hold = match shared {
+                Ok(()) => Hold::Readers,
+                Err(PmemError::Locked { .. }) if place.promise.journaled => Hold::BesideWriter,
+                Err(PmemError::Locked { path }) => return Err(Error::InUse { path }),
+                Err(error) => return Err(error.into()),
+            };
+            return Ok(place);
+        }
+    }
+
     fn judge(path: PathBuf, file: File, fresh: bool, options: &Options) -> Result<Self> {
         let backing = backing_of(&file, &path)?;
         let found = match fresh {
@@ -117,7 +240,7 @@ impl Place {
                 path.display()
             )));
         }
-        Ok(Self { path, file, fresh, promise, since: Instant::now() })
+        Ok(Self { path, file, fresh, hold: Hold::Alone, promise, since: Instant::now() })
     }
 
     /// Maps the file, or opens it with its journal, bringing home what that holds.
@@ -126,6 +249,9 @@ impl Place {
     /// `Option` for a journal out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
     pub fn memory(&self, options: &Options) -> Result<(Durable, Option<Replay>)> {
         let file = self.file.try_clone().map_err(|source| io("cannot open", &self.path, source))?;
+        if self.hold != Hold::Alone {
+            return Ok((self.memory_aside(file)?.into(), None));
+        }
         if !self.promise.journaled {
             let native = Native::map(file, &self.path, options.max_bytes, self.promise.durability)?;
             return Ok((native.into(), None));
@@ -142,9 +268,23 @@ impl Place {
             )));
         }
         let sizes = pmem::journal::Options { capacity_bytes, max_bytes: options.max_bytes };
-        let (new, new_journal) =
-            (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME));
+        let (new, new_journal) = self.new_paths();
         Ok((Arc::new(Journal::create(file, &new, &new_journal, &sizes)?).into(), None))
+    }
+
+    /// Memory that holds what the files hold, and keeps what is stored to itself.
+    fn memory_aside(&self, file: File) -> Result<Native> {
+        let journal_path = self.path.with_file_name(JOURNAL_NAME);
+        Ok(match self.hold {
+            Hold::BesideWriter => {
+                let copy = memory_file()?;
+                let target = Target { file: &copy, path: Path::new("a copy in memory"), origin: 0 };
+                pmem::journal::copy_files(&self.path, &journal_path, true, &target, &|_, _| {})?;
+                Native::map_aside(copy, &self.path, 0)?
+            }
+            _ if self.promise.journaled => pmem::journal::view(file, &self.path, &journal_path)?,
+            _ => Native::map_aside(file, &self.path, 0)?,
+        })
     }
 
     /// Gives a fresh file, now a whole store, its name. Its journal gets its own first: the store is there with the other.
@@ -158,10 +298,7 @@ impl Place {
         let rename = |from: &Path, to: &Path| {
             std::fs::rename(from, to).map_err(|source| io("cannot rename to", to, source))
         };
-        let sync_dir = || {
-            let synced = File::open(dir).and_then(|dir| dir.sync_all());
-            synced.map_err(|source| io("cannot sync directory", dir, source))
-        };
+        let sync_dir = || sync_dir(dir);
         let journal = dir.join(JOURNAL_NAME);
         if self.promise.journaled {
             rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
@@ -174,6 +311,23 @@ impl Place {
         sync_dir()?;
         // Whoever made the directory may have died before its name was durable.
         sync_parent(dir)
+    }
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| io("cannot sync directory", dir, source))
+}
+
+/// True if this is the file at `path`, and not one that was there before.
+fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let own = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok(identity(there) == identity(own)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(io("cannot inspect", path, source)),
     }
 }
 
@@ -272,7 +426,7 @@ fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<P
         (B::Tmpfs, true) => "memory file system, with a journal",
         (B::Ordinary, true) => "ordinary file with a journal",
     };
-    Ok(Promise { durability, journaled, medium, reason })
+    Ok(Promise { backing, durability, journaled, medium, reason })
 }
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {

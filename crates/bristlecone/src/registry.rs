@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use pmem::journal::Replay;
 use pmem::region::Identity;
-use pmem::{Journal, Native, Region};
-use tree::Words;
+use pmem::{Durable, Journal, Native, Region};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
+use tree::{Schema, Words};
 
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
@@ -96,6 +96,12 @@ where
         replay: Option<Replay>,
         options: &Options,
     ) -> Result<Arc<dyn Engine<Self>>>;
+
+    /// Makes an empty store in memory of a file that the caller gives a name when it is closed: `options` say of which engine.
+    ///
+    /// # Errors
+    /// As [`Store::open`](crate::Store::open).
+    fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
 }
 
 macro_rules! open {
@@ -110,6 +116,10 @@ macro_rules! open {
                 options: &Options,
             ) -> Result<Arc<dyn Engine<Self>>> {
                 open_over(journal, replay, options, $default, $opener)
+            }
+            fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+                let entry = asked(options, $opener)?.map_or_else(|| find($default), Ok)?;
+                opened(entry, None, Home::Unnamed(memory), options, $opener)
             }
         }
     };
@@ -128,6 +138,12 @@ fn open<K: Kind>(
     if let Some(entry) = asked.filter(|entry| !entry.about.durable)
         && let Some(opener) = opener(&entry)
     {
+        if options.read_only {
+            return Err(Error::Option(format!(
+                "{} keeps nothing: there is nothing to read",
+                entry.about.name
+            )));
+        }
         // Else it would seem that the store in the directory had been emptied.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(
@@ -138,7 +154,7 @@ fn open<K: Kind>(
         }
         return opener(entry.about, Home::Nowhere, options);
     }
-    let place = Place::take(dir, options)?;
+    let place = if options.read_only { Place::look(dir)? } else { Place::take(dir, options)? };
     if place.fresh {
         let entry = asked.map_or_else(|| find(default), Ok)?;
         return opened(entry, None, Home::New(place), options, opener);
@@ -165,6 +181,27 @@ fn open_over<K: Kind>(
         return Err(Error::Option(format!("{} keeps nothing: it needs no journal", entry.about.name)));
     }
     opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
+}
+
+/// Opens the copy of a region in a fresh place, which recovers it, and closes it cleanly. Returns its number of keys.
+pub(crate) fn close_copy(place: &Place) -> Result<u64> {
+    fn close<K: Kind>(opener: Opener<K>, about: &'static About, home: Home) -> Result<u64>
+    where
+        K::Value: ToOwned,
+    {
+        let engine = opener(about, home, &Options::default())?;
+        engine.close()?;
+        Ok(engine.len().keys)
+    }
+    let (memory, replay) = place.memory_of_copy()?;
+    let (identity, _) = pmem::region::describe(&memory, &place.path)?;
+    let entry = find(&identity.engine)?;
+    let home = Home::Copy(place.again()?, memory, replay);
+    match (entry.fixed, tree::Fixed::payload_words(&identity.kind)) {
+        _ if identity.kind == U64::NAME => close(entry.words, entry.about, home),
+        (Some(fixed), Some(_)) => close(fixed, entry.about, home),
+        _ => close(entry.bytes, entry.about, home),
+    }
 }
 
 /// The engine that was asked for, which has such stores.

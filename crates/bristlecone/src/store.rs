@@ -9,6 +9,7 @@ use pmem::Journal;
 use pmem::journal::Replay;
 use tree::{Write, WriteOptions};
 
+use crate::backup::Backup;
 use crate::batch::Batch;
 use crate::engine::{
     Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Pair, Stats, U64,
@@ -36,6 +37,10 @@ pub struct Options {
     pub max_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
+    /// Only read: nothing in the directory changes, writes are refused, and the state is that of one moment. Several may read so
+    /// at once. While they do, nobody can open the store for writing; beside a process that has it open for writing already it can
+    /// be read if it has a journal, from a copy that is taken into memory when it is opened.
+    pub read_only: bool,
 }
 
 impl Default for Options {
@@ -48,6 +53,7 @@ impl Default for Options {
             journal_bytes: None,
             max_bytes: 1 << 40,
             create: true,
+            read_only: false,
         }
     }
 }
@@ -307,6 +313,22 @@ where
     /// Sizes and counts.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
+    }
+
+    /// Makes a store in `dir` that holds this one as of one moment after the call began: every write acknowledged before is
+    /// there, and if a write that was made meanwhile is, so is every write acknowledged before it began. It is found as after a
+    /// clean close, and may be copied back, or backed up to, where the store should be again.
+    ///
+    /// Readers go on. Writers too, over a journal, until it is full; elsewhere they wait while the file is copied. `progress` is told
+    /// bytes copied, and of how many. The backup has a journal if the store has one; on another kind of file system, if a new
+    /// store there would have one.
+    ///
+    /// `progress` must not write to the store: that may be what waits for it.
+    ///
+    /// `dir` does not exist or is empty. Nothing in it looks like a store until all of it is durable; if anything fails, what was
+    /// made is removed, and this store is as it was.
+    pub fn backup(&self, dir: impl AsRef<Path>, progress: impl Fn(u64, u64)) -> Result<Backup> {
+        self.engine.backup(dir.as_ref(), &progress)
     }
 
     /// Removes every key.

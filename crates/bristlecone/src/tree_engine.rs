@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use pmem::copy::Progress;
 use pmem::journal::Replay;
+use pmem::native::Backing;
 use pmem::{Durability, Durable, Found, Journal, Medium, Native};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
@@ -16,11 +19,13 @@ use tree::roster::{self, About};
 use tree::shape::Tail;
 use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
 
+use crate::backup::{self, Backup, Form};
 use crate::engine::{
-    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, Pair, Stats,
+    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, NextPair, Pair,
+    Stats,
 };
 use crate::error::{Error, Result};
-use crate::place::{Place, Promise};
+use crate::place::{Hold, Place, Promise};
 use crate::store::Options;
 
 /// Most bytes of a region: what a log record's home word can name.
@@ -40,6 +45,8 @@ struct TreeEngine<K, S: Schema, L: Layouts, D: Discipline> {
     tree: Arc<Tree<Durable, S, L, D>>,
     about: Opened,
     keeper: Option<Keeper>,
+    /// Counts keys; ends once the tree is closed.
+    counter: Option<JoinHandle<()>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -49,8 +56,12 @@ pub(crate) enum Home {
     Nowhere,
     /// In a file that is still to be made a store.
     New(Place),
+    /// In memory of a file that its caller gives a name when it is a whole store.
+    Unnamed(Durable),
     /// In a store, with what its journal held.
     Found(Place, Durable, Option<Replay>),
+    /// In a copy of a store that is to be made a store, with what its journal held.
+    Copy(Place, Durable, Option<Replay>),
     /// In a journal over files of the caller's: new ones, or with what it held.
     Given(Arc<Journal>, Option<Replay>),
 }
@@ -61,6 +72,9 @@ struct Keeper {
     journal: Arc<Journal>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// How full leaves are that are written in key order: keys that come later need not split each at once.
+const FILL: f64 = 0.9;
 
 /// How long writes without sync stay uncommitted.
 const IDLE: Duration = Duration::from_millis(500);
@@ -105,10 +119,18 @@ impl Drop for Keeper {
 /// What an engine knows of how it was opened.
 struct Opened {
     engine: &'static str,
+    /// Where it is, if that is a directory.
+    place: Option<Place>,
     promise: Promise,
     opened: &'static str,
     recovery_us: u64,
     replay: Option<Replay>,
+}
+
+impl Opened {
+    fn is_read_only(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.hold != Hold::Alone)
+    }
 }
 
 /// Opens (or makes) a tree as an engine.
@@ -134,7 +156,8 @@ where
             options.max_bytes
         )));
     }
-    let is_new = !matches!(home, Home::Found(..) | Home::Given(_, Some(_)));
+    let is_new = !matches!(home, Home::Found(..) | Home::Copy(..) | Home::Given(_, Some(_)));
+    let is_copy = matches!(home, Home::Copy(..));
     let payload_words = payload_words::<S>(options.value_bytes, is_new)?;
     let made = |durability| {
         let mut made = TreeOptions::new(engine.name, node_lines, durability);
@@ -142,9 +165,10 @@ where
         made.geometry.log_records = roster::log_records::<D>(node_lines);
         made
     };
-    let (tree, found, promise, journal, replay, since) = match home {
+    let (tree, found, place, promise, journal, replay, since) = match home {
         Home::Nowhere => {
             let promise = Promise {
+                backing: Backing::Tmpfs,
                 durability: Durability::Process,
                 journaled: false,
                 medium: "anonymous memory",
@@ -155,6 +179,7 @@ where
             (
                 Tree::<_, S, L, D>::create(medium.into(), &made(promise.durability))?,
                 Found::New,
+                None,
                 promise,
                 None,
                 None,
@@ -163,6 +188,7 @@ where
         }
         Home::Given(journal, replay) => {
             let promise = Promise {
+                backing: Backing::Ordinary,
                 durability: Durability::Power,
                 journaled: true,
                 medium: "a journal over files of the caller's",
@@ -176,27 +202,42 @@ where
                     Tree::<_, S, L, D>::open(memory, name, engine.name, promise.durability, 1024)?
                 }
             };
-            (tree, found, promise, Some(journal), replay, since)
+            (tree, found, None, promise, Some(journal), replay, since)
+        }
+        Home::Unnamed(memory) => {
+            let promise = Promise {
+                backing: Backing::Ordinary,
+                durability: Durability::Process,
+                journaled: false,
+                medium: "a file without a name",
+                reason: "it gets one when all of it is durable",
+            };
+            let since = Instant::now();
+            let tree = Tree::<_, S, L, D>::create(memory, &made(promise.durability))?;
+            (tree, Found::New, None, promise, None, None, since)
         }
         Home::New(place) => {
             let (memory, _) = place.memory(options)?;
             let journal = memory.journal().cloned();
             let tree = Tree::<_, S, L, D>::create(memory, &made(place.promise.durability))?;
             place.finish()?;
-            (tree, Found::New, place.promise, journal, None, place.since)
+            let (promise, since) = (place.promise, place.since);
+            (tree, Found::New, Some(place), promise, journal, None, since)
         }
-        Home::Found(place, memory, replay) => {
+        Home::Found(place, memory, replay) | Home::Copy(place, memory, replay) => {
             let (durability, journal) = (place.promise.durability, memory.journal().cloned());
             let (tree, found) = Tree::<_, S, L, D>::open(memory, &place.path, engine.name, durability, 1024)?;
             if options.value_bytes.is_some() && tree.leaf_shape().payload_words != payload_words {
                 let found = tree.region().identity().kind.clone();
                 return Err(pmem::Error::Mismatch { found, asked: S::kind(payload_words) }.into());
             }
-            (tree, found, place.promise, journal, replay, place.since)
+            let (promise, since) = (place.promise, place.since);
+            (tree, found, Some(place), promise, journal, replay, since)
         }
     };
     let about = Opened {
         engine: engine.name,
+        place,
         promise,
         opened: match found {
             Found::New => "new",
@@ -206,12 +247,15 @@ where
         recovery_us: since.elapsed().as_micros() as u64,
         replay,
     };
-    let tree = Arc::new(tree);
-    if tree.len().1 {
-        count_in_background(&tree);
+    let read_only = about.is_read_only();
+    if read_only {
+        tree.refuse_writes();
     }
+    let tree = Arc::new(tree);
+    // A copy is closed at once, and counted then.
+    let counter = if tree.len().1 && !is_copy { count_in_background(&tree) } else { None };
     let keeper = journal.map(|journal| Keeper::start(journal, Arc::downgrade(&tree)));
-    Ok(Arc::new(TreeEngine { tree, about, keeper, kind: PhantomData }))
+    Ok(Arc::new(TreeEngine { tree, about, keeper, counter, kind: PhantomData }))
 }
 
 /// Words of a payload in a tree of such values, 1 where the store that there is will say.
@@ -244,7 +288,9 @@ pub fn capabilities<L: Layouts, D: Discipline>() -> Capabilities {
 }
 
 /// Counts the keys of a recovered tree beside its users, a little at a time; ends with the tree.
-fn count_in_background<S: Schema, L: Layouts, D: Discipline>(tree: &Arc<Tree<Durable, S, L, D>>) {
+fn count_in_background<S: Schema, L: Layouts, D: Discipline>(
+    tree: &Arc<Tree<Durable, S, L, D>>,
+) -> Option<JoinHandle<()>> {
     let tree = Arc::downgrade(tree);
     let count = move || {
         // A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
@@ -257,7 +303,7 @@ fn count_in_background<S: Schema, L: Layouts, D: Discipline>(tree: &Arc<Tree<Dur
         }
     };
     // Without a thread the keys are counted at close; until then the count stays pending.
-    let _ = std::thread::Builder::new().name("count keys".into()).spawn(count);
+    std::thread::Builder::new().name("count keys".into()).spawn(count).ok()
 }
 
 impl<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline> Engine<K> for TreeEngine<K, S, L, D>
@@ -294,6 +340,9 @@ where
     }
 
     fn commit(&self) -> Result<()> {
+        if self.about.is_read_only() {
+            return Ok(());
+        }
         Ok(self.tree.commit()?)
     }
 
@@ -327,6 +376,9 @@ where
     }
 
     fn sync(&self) -> Result<()> {
+        if self.about.is_read_only() {
+            return Ok(());
+        }
         Ok(self.tree.sync()?)
     }
 
@@ -348,7 +400,7 @@ where
             engine: self.about.engine.into(),
             kind: self.tree.region().identity().kind.clone(),
             medium: self.about.promise.medium.into(),
-            durability: self.tree.durability().to_string(),
+            durability: self.about.promise.durability.to_string(),
             durability_reason: self.about.promise.reason.into(),
             keys,
             keys_pending,
@@ -358,12 +410,59 @@ where
             node_bytes: self.tree.leaf_shape().bytes(),
             recovery_us: self.about.recovery_us,
             opened: self.about.opened.into(),
+            read_only: self.about.is_read_only(),
             journal: self.keeper.as_ref().map(|keeper| JournalStats {
                 bytes: keeper.journal.capacity_bytes(),
                 groups: keeper.journal.newest(),
                 replayed_groups: self.about.replay.map_or(0, |replay| replay.groups),
                 replayed_bytes: self.about.replay.map_or(0, |replay| replay.bytes),
             }),
+        }
+    }
+
+    fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
+        let promise = &self.about.promise;
+        match (&self.keeper, &self.about.place) {
+            (Some(Keeper { journal, .. }), _) => {
+                // What was written without sync before the call is there too.
+                self.tree.commit()?;
+                backup::make(dir, Form::new(promise, journal.capacity_bytes()), progress, &|to, progress| {
+                    Ok(journal.copy_region(to, progress)?)
+                })
+            }
+            // Its memory may differ from the files by what recovery stored, so the files are read once more.
+            (None, Some(place)) if place.hold != Hold::Alone => {
+                backup::backup(place.path.parent().unwrap_or(Path::new(".")), dir, progress)
+            }
+            (None, Some(place)) => backup::make(dir, Form::new(promise, 0), progress, &|to, progress| {
+                self.tree.hold_writers(|| backup::copy_mapped(place, to, progress))?
+            }),
+            (None, None) => Err(Error::Option(format!(
+                "{} keeps nothing: there is no store to back up",
+                self.about.engine
+            ))),
+        }
+    }
+
+    fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64> {
+        // Whole leaves, but where values are long.
+        let (most, bytes_most) = (self.tree.bulk_leaf(FILL) * 32, 16 << 20);
+        let mut appended = 0;
+        loop {
+            let (mut pairs, mut bytes) = (Vec::new(), 0);
+            while pairs.len() < most && bytes < bytes_most {
+                let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+                if !next(&mut key, &mut value)? {
+                    break;
+                }
+                bytes += K::payload_bytes(K::key(&key), K::value(&value));
+                pairs.push((key, value));
+            }
+            if pairs.is_empty() {
+                return Ok(appended);
+            }
+            let borrowed = pairs.iter().map(|(key, value)| (K::key(key), K::value(value)));
+            appended += self.tree.bulk_load(borrowed, FILL)?;
         }
     }
 
@@ -381,6 +480,10 @@ where
 impl<K, S: Schema, L: Layouts, D: Discipline> Drop for TreeEngine<K, S, L, D> {
     fn drop(&mut self) {
         self.tree.close_on_drop();
+        // It holds the tree, and that the files, while it counts.
+        if let Some(counter) = self.counter.take().filter(|_| !std::thread::panicking()) {
+            let _ = counter.join();
+        }
         if let Some(keeper) = self.keeper.as_ref().filter(|_| !std::thread::panicking()) {
             let _ = keeper.journal.checkpoint_all();
         }

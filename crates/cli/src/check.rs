@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::common::{Common, Output, progress_bar};
+use crate::common::{Output, Reading, progress_bar};
 use crate::failure::{DAMAGED, Result};
 
 const EXAMPLES: &str = "\
 Reads the whole store: structure, order, checksums, ownership of every block.
 Exit code 4 if something is wrong.
-Opening the store recovers it, if it was not closed; that writes to it. A copy of the directory can be checked instead.
+Opening the store recovers it, if it was not closed; that writes to it. With --read-only nothing is written.
 
 Examples:
   bristlecone check --dir data --json
+  bristlecone check --dir data --read-only           (also beside a server, if the store has a journal)
   bristlecone check --dir data --salvage rescued     (also for a store that does not open)";
 
 /// Arguments of `check`.
@@ -20,7 +21,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    common: Common,
+    reading: Reading,
     /// Copy every intact record into a new store in this directory, which has no store yet; the damaged one is only read.
     #[arg(long, value_name = "NEW_DIR")]
     salvage: Option<PathBuf>,
@@ -31,12 +32,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(new_dir) = &arguments.salvage {
         return salvage(arguments, new_dir);
     }
-    let store = arguments.common.open()?;
+    let store = arguments.reading.open()?;
     let report = store.check()?;
     store.close()?;
     let sound = report.problems.is_empty();
     let mut output = Output::new();
-    if arguments.common.json {
+    if arguments.reading.common.json {
         output.json(&report)?;
     } else {
         for problem in &report.problems {
@@ -57,13 +58,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
     let bar = progress_bar(1000, "{wide_bar} {percent} % {eta}");
-    let report = bristlecone::salvage(&arguments.common.dir, new_dir, &|share| {
+    let report = bristlecone::salvage(&arguments.reading.common.dir, new_dir, &|share| {
         bar.set_position((share * 1000.0) as u64);
     });
     bar.finish_and_clear();
     let report = report?;
     let mut output = Output::new();
-    if arguments.common.json {
+    if arguments.reading.common.json {
         output.json(&report)?;
     } else {
         let keys = report.from_leaves + report.from_records + report.from_damaged_chunks;

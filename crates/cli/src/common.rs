@@ -34,6 +34,25 @@ impl Common {
     }
 }
 
+/// Options of the commands that only look.
+#[derive(clap::Args)]
+pub struct Reading {
+    #[command(flatten)]
+    pub common: Common,
+    /// Change nothing of the store's files, not even to recover them. Several may read so at once; a store with a journal can be
+    /// read beside the server that has it open, as of one moment (from a copy in memory).
+    #[arg(long)]
+    pub read_only: bool,
+}
+
+impl Reading {
+    /// Opens the store; an error if there is none.
+    pub fn open(&self) -> Result<Store> {
+        let options = Options { create: false, read_only: self.read_only, ..Options::default() };
+        Ok(Store::open(&self.common.dir, options)?)
+    }
+}
+
 /// A progress bar on the error output, if that is a terminal. `total` is 0 as long as it is not known.
 pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);

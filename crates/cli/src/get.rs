@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::Map;
 
-use crate::common::{Common, Output, bytes};
+use crate::common::{Output, Reading, bytes};
 use crate::failure::{NOT_FOUND, Result};
 use crate::text;
 
@@ -28,17 +28,17 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "json")]
     raw: bool,
     #[command(flatten)]
-    common: Common,
+    reading: Reading,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let key = bytes(&arguments.key);
-    let store = arguments.common.open()?;
+    let store = arguments.reading.open()?;
     let value = store.get(key)?;
     store.close()?;
     let mut output = Output::new();
-    if arguments.common.json {
+    if arguments.reading.common.json {
         let mut object = Map::new();
         text::json_field(&mut object, "key", key);
         object.insert("found".to_owned(), value.is_some().into());

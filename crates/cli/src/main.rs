@@ -4,9 +4,11 @@
 //! found. A reader of the output that goes away (`scan | head`) is no error.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod check;
 mod common;
+mod compact;
 mod costs;
 mod failure;
 mod get;
@@ -62,6 +64,10 @@ enum Command {
     Lab(lab::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
+    /// Write a store anew, so that its file shrinks.
+    Compact(compact::Arguments),
+    /// Copy a store, closed or served, to another directory as of one moment.
+    Backup(backup::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +82,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Compact(arguments) => compact::run(&arguments),
+        Command::Backup(arguments) => backup::run(&arguments),
     };
     match result {
         Ok(code) => code,

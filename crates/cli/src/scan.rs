@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::Map;
 
-use crate::common::{Common, Output, bytes};
+use crate::common::{Output, Reading, bytes};
 use crate::failure::Result;
 use crate::text;
 
@@ -45,12 +45,12 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "json")]
     raw: bool,
     #[command(flatten)]
-    common: Common,
+    reading: Reading,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let store = arguments.common.open()?;
+    let store = arguments.reading.open()?;
     let own = |bound: &Option<OsString>| bound.as_ref().map(|key| bytes(key).to_vec());
     let scan = match &arguments.prefix {
         Some(prefix) => store.scan_prefix(bytes(prefix)),
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             break;
         }
         let value = (!arguments.keys_only).then_some(value.as_slice());
-        if arguments.common.json {
+        if arguments.reading.common.json {
             output.json(&object(&key, value))?;
         } else {
             line.clear();

@@ -1,6 +1,7 @@
 //! `serve`: the store in front of the network, until a signal or SHUTDOWN.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bristlecone::{Durability, Options, Stats, Store};
@@ -43,6 +44,10 @@ pub struct Arguments {
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
+    /// Directory in which SAVE and BGSAVE make backups, each in a directory of its own named by LASTSAVE's number; without it they
+    /// are refused.
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
     /// Most connections at a time.
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
@@ -105,8 +110,11 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     let listener = listener.map_err(io(format!("cannot listen on {}", arguments.listen)))?;
     let store = Store::open(&arguments.common.dir, options(arguments))?;
     announce(arguments, &store, &listener)?;
-    let config =
-        server::Config { connections_max: arguments.max_connections.get(), ..server::Config::default() };
+    let config = server::Config {
+        connections_max: arguments.max_connections.get(),
+        backup_dir: arguments.backup_dir.clone(),
+        ..server::Config::default()
+    };
     let signals = async {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bristlecone::{JournalStats, Stats};
 
-use crate::common::{Common, Output};
+use crate::common::{Output, Reading};
 use crate::failure::Result;
 
 /// Arguments of `stats`.
@@ -12,16 +12,16 @@ use crate::failure::Result;
 #[command(after_help = "Example:\n  bristlecone stats --dir data --json")]
 pub struct Arguments {
     #[command(flatten)]
-    common: Common,
+    reading: Reading,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let store = arguments.common.open()?;
+    let store = arguments.reading.open()?;
     let stats = store.stats();
     store.close()?;
     let mut output = Output::new();
-    if arguments.common.json {
+    if arguments.reading.common.json {
         output.json(&stats)?;
     } else {
         for (name, value) in rows(&stats) {

@@ -37,11 +37,25 @@ pub enum Error {
         max_bytes: u64,
     },
     /// Another process has the region open.
-    #[error("{path} is in use by another process: stop that one first (one process at a time)")]
+    #[error(
+        "{path} is in use by another process: stop that one first (one process writes, and none beside readers), or only read \
+         (`--read-only`)"
+    )]
     Locked {
         /// The region's file.
         path: PathBuf,
     },
+    /// Another process writes to the store faster than this one can read it.
+    #[error(
+        "{path} is written to faster than it can be read as of one moment: try again when less is written, or ask the process          that has it open for a backup (`SAVE` of a server)"
+    )]
+    Busy {
+        /// The region's file.
+        path: PathBuf,
+    },
+    /// A write to a store that was opened for reading.
+    #[error("the store was opened read-only: open it for writing to change it")]
+    ReadOnly,
     /// The file is not a region.
     #[error(
         "{path} is not a Bristlecone store: {why}; if it was one, run `check --salvage NEW_DIR` to copy every intact \

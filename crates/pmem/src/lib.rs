@@ -6,6 +6,7 @@
 //! * [`pool`]: a buffer pool in front of any of them.
 //! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
 //! * `counter`: what verbs cost, in total and by what they were for.
+//! * [`copy`]: a region's bytes copied from file to file.
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
 //! * [`alloc`]: size-class chunks with durable bitmaps; an intent ring bounds what recovery has to ask.
 //! * [`durable`]: mapped memory or a journal, as a store is opened.
@@ -22,6 +23,7 @@
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
 pub mod alloc;
+pub mod copy;
 mod counter;
 pub mod durable;
 pub mod error;

@@ -14,7 +14,7 @@
 //! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -124,14 +124,29 @@ impl Native {
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped, `NoSpace` if its holes cannot be filled.
     pub fn map(file: File, path: &Path, max_bytes: u64, durability: Durability) -> Result<Self> {
+        Self::map_from(file, path, 0, max_bytes, durability)
+    }
+
+    /// The same of what lies in `file` from its byte `origin` (whole pages) on.
+    ///
+    /// # Errors
+    /// As [`Native::map`].
+    pub fn map_from(
+        file: File,
+        path: &Path,
+        origin: u64,
+        max_bytes: u64,
+        durability: Durability,
+    ) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let meta = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
-        let mut native = Self::reserve(max_bytes.max(meta.len()), durability, path)?;
         // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
-        let len = meta.len() & !(PAGE - 1);
-        if meta.blocks() * 512 < len {
-            allocate(&file, path, 0, len)?;
+        let len = meta.len().saturating_sub(origin) & !(PAGE - 1);
+        let mut native = Self::reserve(max_bytes.max(len), durability, path)?;
+        if meta.blocks() * 512 < origin + len {
+            allocate(&file, path, 0, origin + len)?;
         }
+        native.origin = origin;
         native.dax = is_dax(&file);
         native.file = Some(file);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -159,6 +174,33 @@ impl Native {
         for (from, to) in stretches {
             native.map_range(from, to, libc::PROT_READ)?;
         }
+        native.len = AtomicU64::new(len);
+        Ok(native)
+    }
+
+    /// Maps `file` from its byte `origin` (whole pages) on for this process alone: what is stored, and what it grows by, stays in
+    /// memory. Nothing of the file changes, not even its allocated blocks, and it need not be writable. Nobody may write to the
+    /// file meanwhile: a page that was not stored to is the file's.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be inspected or mapped.
+    pub fn map_aside(file: File, path: &Path, origin: u64) -> Result<Self> {
+        let end = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+        let len = end.saturating_sub(origin) & !(PAGE - 1);
+        // Room for what recovery may add: a chunk or two.
+        let mut native = Self::reserve(len + (64 << 20), Durability::Process, path)?;
+        (native.private, native.origin) = (true, origin);
+        native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        native.file = Some(file.try_clone().map_err(|source| io("cannot open", path, source))?);
+        let mut from = origin;
+        while let Some((data, hole)) = next_data(&file, path, from, origin + len)? {
+            let first = (data & !(PAGE - 1)).max(origin) - origin;
+            let last = hole.next_multiple_of(PAGE) - origin;
+            native.map_range(first, last.min(len), libc::PROT_READ | libc::PROT_WRITE)?;
+            from = hole;
+        }
+        // Growing adds memory.
+        native.file = None;
         native.len = AtomicU64::new(len);
         Ok(native)
     }
@@ -428,7 +470,7 @@ impl Medium for Native {
             return Err(Error::Full { max_bytes: self.max_bytes });
         }
         if let Some(file) = &self.file {
-            allocate(file, &self.path, old, new)?;
+            allocate(file, &self.path, self.origin + old, self.origin + new)?;
             if self.durability != Durability::Process {
                 file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
             }
@@ -554,6 +596,20 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
 }
 
+/// A file in memory without a name: it is gone when it is closed and no longer mapped.
+///
+/// # Errors
+/// `Io` if the system has none.
+pub fn memory_file() -> Result<File> {
+    // SAFETY: a system call that reads a string of ours, which ends with a zero, and touches no other memory.
+    let descriptor = unsafe { libc::memfd_create(c"bristlecone".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io("cannot make", Path::new("a file in memory"), std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is open, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
 /// Takes the file for this process alone, until it is closed.
 ///
 /// # Errors
@@ -579,7 +635,7 @@ pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
 }
 
 /// The first stretch of data (its first byte, the first byte behind it) at or behind `from`, up to `len`.
-fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
+pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
     if from >= len {
         return Ok(None);
     }

@@ -31,6 +31,7 @@ pub mod resp;
 pub mod session;
 pub mod shared;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[doc(no_inline)]
@@ -50,6 +51,8 @@ pub struct Config {
     pub held_bytes_max: usize,
     /// Most cursors of SCAN that are remembered.
     pub cursors_max: usize,
+    /// Directory in which SAVE and BGSAVE make backups; `None` refuses them.
+    pub backup_dir: Option<PathBuf>,
     /// How long connections may take to end their running command once the server stops.
     pub stop_grace: Duration,
     /// True if a write to this store takes milliseconds (it syncs a file), so that it must not hold up a worker of
@@ -65,6 +68,7 @@ impl Default for Config {
             reply_bytes_max: 512 << 20,
             held_bytes_max: 2 << 30,
             cursors_max: 4096,
+            backup_dir: None,
             stop_grace: Duration::from_secs(10),
             slow_writes: None,
         }

@@ -14,6 +14,7 @@ use bristlecone::{Store, WriteOptions};
 use tokio::sync::watch;
 
 use crate::Config;
+use crate::command::save::Saves;
 use crate::cursor::CursorTable;
 
 /// Takes a lock whose data is consistent after every instruction, so that a panic elsewhere does not matter.
@@ -95,6 +96,8 @@ pub struct Shared {
     pub counters: Counters,
     /// SCAN's cursors.
     pub cursors: Mutex<CursorTable>,
+    /// Backups.
+    pub saves: Arc<Saves>,
     /// True if a commit takes milliseconds.
     pub slow_writes: bool,
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
@@ -113,6 +116,7 @@ impl Shared {
             address,
             started: Instant::now(),
             counters: Counters::default(),
+            saves: Arc::default(),
             cursors: Mutex::new(CursorTable::new(config.cursors_max)),
             slow_writes,
             clients: Mutex::default(),

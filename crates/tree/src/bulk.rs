@@ -41,15 +41,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok(loaded)
     }
 
+    /// Keys of a leaf that [`Tree::bulk_load`] fills so.
+    pub fn bulk_leaf(&self, fill: f64) -> usize {
+        let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
+        // Each byte string takes a block, and the levels above some more.
+        if S::PLAIN { full } else { full.min(INTENTS - BLOCKS_ABOVE) }
+    }
+
     fn load<'a>(&self, pairs: impl IntoIterator<Item = (&'a S::Key, &'a S::Value)>, fill: f64) -> Result<u64>
     where
         S::Key: 'a,
         S::Value: 'a,
     {
         let mut writer = self.enter(0)?;
-        let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
-        // Each byte string takes a block, and the levels above some more.
-        let batch = if S::PLAIN { full } else { full.min(INTENTS - BLOCKS_ABOVE) };
+        let batch = self.bulk_leaf(fill);
         let mut loaded = 0;
         let mut entries: Vec<Placed<S::Tail>> = Vec::with_capacity(batch);
         let mut keys: Vec<&S::Key> = Vec::with_capacity(batch);

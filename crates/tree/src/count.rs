@@ -41,6 +41,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         let mut writer = match self.lock_writer() {
             Err(Error::Closed | Error::Failed) => return Ok(false),
+            // To count is not to write.
+            Err(Error::ReadOnly) => self.writer_side(),
             other => other?,
         };
         if !self.counting.load(Ordering::Acquire) {

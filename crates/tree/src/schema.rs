@@ -256,6 +256,11 @@ impl Fixed {
         let words = (bytes / WORD) as usize;
         (bytes.is_multiple_of(WORD) && (1..=1 + TAIL_MAX).contains(&words)).then_some(words)
     }
+
+    /// Bytes of a value of a kind of that name; `None` if it is not of this schema.
+    pub fn value_bytes(kind: &str) -> Option<u64> {
+        Some(<Self as Schema>::payload_words(kind)? as u64 * WORD)
+    }
 }
 
 impl Schema for Fixed {

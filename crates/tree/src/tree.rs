@@ -80,6 +80,8 @@ pub(crate) const FAILED: u8 = 2;
 pub(crate) const CLOSING: u8 = 3;
 /// A batch failed half-way: whoever leads next takes it back.
 pub(crate) const BROKEN: u8 = 4;
+/// Is for reading alone: what is stored to its memory, recovery's stores, reaches no file.
+const READ_ONLY: u8 = 5;
 
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
@@ -94,7 +96,7 @@ pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// [`OPEN`], [`CLOSING`], [`CLOSED`], [`BROKEN`] or [`FAILED`].
+    /// [`OPEN`], [`CLOSING`], [`CLOSED`], [`BROKEN`], [`FAILED`] or [`READ_ONLY`].
     pub(crate) state: AtomicU8,
     pub(crate) writer: Mutex<Writer<S>>,
     /// Held while the tree is being closed.
@@ -313,8 +315,24 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         match self.state.load(Ordering::Acquire) {
             OPEN => Ok(()),
             CLOSED | CLOSING => Err(Error::Closed),
+            READ_ONLY => Err(Error::ReadOnly),
             _ => Err(Error::Failed),
         }
+    }
+
+    /// Refuses every write from now on, and has nothing to close: for a tree over memory of its own ([`pmem::Native::map_aside`]).
+    pub fn refuse_writes(&self) {
+        self.state.store(READ_ONLY, Ordering::Release);
+    }
+
+    /// Runs `look` while nobody changes or closes the tree; readers go on.
+    ///
+    /// # Errors
+    /// `Closed` or `Failed`: it was not run.
+    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.lock_writer()?;
+        Ok(look())
     }
 
     #[inline(always)]
@@ -420,6 +438,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub fn close(&self) -> Result<()> {
         // Who comes second waits until the first is done.
         let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state.load(Ordering::Acquire) == READ_ONLY {
+            self.state.store(CLOSED, Ordering::Release);
+            return Ok(());
+        }
         while self.count_some(1 << 16)? {}
         let mut writer = match self.lock_writer() {
             Err(Error::Closed) => return Ok(()),

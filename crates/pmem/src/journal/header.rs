@@ -72,6 +72,11 @@ impl Header {
         HALVES_AT + lap % 2 * self.half_bytes
     }
 
+    /// True if nothing was said between the two.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.encode() == other.encode()
+    }
+
     /// Writes both copies durably: `oldest` and what follows are live, the half of the lap before them is free.
     ///
     /// # Errors

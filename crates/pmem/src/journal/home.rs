@@ -89,18 +89,9 @@ impl Lap {
     }
 }
 
-/// Writes the newest content of every line of `laps` (oldest first) to the data file and syncs it. Returns how much that
-/// was, and the pages that were written to.
-///
-/// # Errors
-/// `Io`; the files take no more writes then.
-pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>)> {
-    let mut lines: Vec<(u64, &[u8])> = Vec::new();
-    let mut homed = Homed::default();
-    for lap in laps {
-        homed.groups += lap.groups.len() as u64;
-        lines.extend(lap.lines());
-    }
+/// The newest content of every line of `laps` (oldest first), by ascending address.
+pub(super) fn newest_lines(laps: &[Lap]) -> Vec<(u64, &[u8])> {
+    let mut lines: Vec<(u64, &[u8])> = laps.iter().flat_map(Lap::lines).collect();
     // Stable, so that of each line the newest stands last; that one is kept.
     lines.sort_by_key(|(at, _)| *at);
     let mut newest: Vec<(u64, &[u8])> = Vec::with_capacity(lines.len());
@@ -110,7 +101,18 @@ pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>
             None => newest.push(line),
         }
     }
-    homed.lines = newest.len() as u64;
+    newest
+}
+
+/// Writes the newest content of every line of `laps` (oldest first) to the data file and syncs it. Returns how much that
+/// was, and the pages that were written to.
+///
+/// # Errors
+/// `Io`; the files take no more writes then.
+pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>)> {
+    let newest = newest_lines(laps);
+    let groups = laps.iter().map(|lap| lap.groups.len() as u64).sum();
+    let homed = Homed { groups, lines: newest.len() as u64 };
     let mut pages: Vec<u64> = newest.iter().map(|(at, _)| at / PAGE).collect();
     pages.dedup();
     let mut rest = &newest[..];

@@ -9,6 +9,7 @@
 //! * [`storage`]: the file calls as a trait, and what a failed one leads to.
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
 //! * `image`: the private image and what of it is not home yet. `home`: groups go home. `recover`: opening.
+//! * `copy`: the region as a file of its own, beside whoever stores.
 //!
 //! ```text
 //! stores -> image, lines noted
@@ -50,6 +51,7 @@
 //! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
 //! home: between two checkpoints at most some 57 bytes for each byte of the journal, if every line is in a page of its own.
 
+mod copy;
 mod group;
 mod header;
 mod home;
@@ -66,6 +68,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::medium::{Fence, Group, LINE, Line, Medium, WORD};
 use crate::native::{PAGE, View, io, lock};
+pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 pub use header::is_journaled;
 use header::{DATA_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
@@ -120,6 +123,8 @@ struct Live {
     first: [u64; 2],
     /// Number of the next group.
     next: u64,
+    /// Copies that hold checkpoints off.
+    held_off: u32,
     /// The thread that makes checkpoints is told to end.
     waits_ended: bool,
 }
@@ -233,6 +238,7 @@ impl Journal {
             used: [0; 2],
             first: [header.first; 2],
             next: header.first,
+            held_off: 0,
             waits_ended: false,
         };
         Ok(Self {
@@ -339,7 +345,7 @@ impl Journal {
     /// did not before.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let live = guard(&self.live);
-        let due = (live.lap > live.oldest).then_some(live.oldest);
+        let due = live.is_due().then_some(live.oldest);
         drop(live);
         due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
     }
@@ -366,21 +372,20 @@ impl Journal {
         }
     }
 
-    /// Waits until a half is full or `limit` has passed, and says whether a half is full: what a thread that makes
+    /// Waits until a half is full, and no copy holds checkpoints off, or `limit` has passed, and says whether a half is full: what a thread that makes
     /// checkpoints does between them.
     ///
     /// # Errors
     /// `Failed` as soon as the journal takes no more groups, `Closed` after [`Journal::end_waits`].
     pub fn wait_until_due(&self, limit: Duration) -> Result<bool> {
         let live = guard(&self.live);
-        let idle =
-            |live: &mut Live| live.lap == live.oldest && !live.waits_ended && self.files.check().is_ok();
+        let idle = |live: &mut Live| !live.is_due() && !live.waits_ended && self.files.check().is_ok();
         let waited = self.turned.wait_timeout_while(live, limit, idle);
         let live = waited.unwrap_or_else(PoisonError::into_inner).0;
         if live.waits_ended {
             return Err(Error::Closed);
         }
-        self.files.check().map(|()| live.lap > live.oldest)
+        self.files.check().map(|()| live.is_due())
     }
 
     /// Nobody waits for a full half any more.
@@ -462,6 +467,11 @@ impl Journal {
 }
 
 impl Live {
+    /// The writer has left a half that can go home.
+    fn is_due(&self) -> bool {
+        self.lap > self.oldest && self.held_off == 0
+    }
+
     /// The writer leaves its half for the other one, which is free.
     fn turn(&mut self) {
         self.lap += 1;

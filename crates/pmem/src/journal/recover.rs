@@ -57,11 +57,30 @@ pub struct Replay {
 /// that was acknowledged; `NoSpace` if holes of the files cannot be filled; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
+    let laps = read_laps(files, &header)?;
     let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);
+    let next = header.first + laps.iter().map(|lap| lap.groups.len() as u64).sum::<u64>();
+    let bytes = laps.iter().map(|lap| lap.end as u64).sum();
+    // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
+    files.data.fill_holes()?;
+    files.journal.fill_holes()?;
+    make_newest_durable(files, &header, &laps)?;
+    header.write_data_page(files)?;
+    // Syncs the page and the length too, with or without a line to write (R3).
+    let (homed, _) = write_home(files, &laps)?;
+    header.advance(files, header.oldest + 2, next)?;
+    Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+}
+
+/// Both live laps with their whole groups, judged. Nothing is changed.
+///
+/// # Errors
+/// `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad that was acknowledged; `Io`.
+pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
     let mut next = header.first;
     let mut laps: Vec<Lap> = Vec::new();
     for number in [header.oldest, header.oldest + 1] {
-        let lap = Lap::read(files, &header, number, header.half_bytes, next)?;
+        let lap = Lap::read(files, header, number, header.half_bytes, next)?;
         next += lap.groups.len() as u64;
         if let Some(begun) = lap.begun_behind(header.salt(number), next) {
             // A younger lap that begins with another group than the next: the bad one is in the older lap.
@@ -74,23 +93,16 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
         }
         laps.push(lap);
     }
-    let groups = || laps.iter().flat_map(|lap| &lap.groups);
-    if let Some((_, longest)) = groups().max_by_key(|(_, group)| group.region_bytes)
+    // The length now: whoever writes beside this made the file longer before a group said so.
+    let region_bytes = files.data.len()?.saturating_sub(DATA_AT) & !(PAGE - 1);
+    let groups = laps.iter().flat_map(|lap| &lap.groups);
+    if let Some((_, longest)) = groups.max_by_key(|(_, group)| group.region_bytes)
         && longest.region_bytes > region_bytes
     {
         let (path, found) = (files.data.path().to_owned(), region_bytes + DATA_AT);
         return Err(Error::Truncated { path, found, expected: longest.region_bytes + DATA_AT });
     }
-    let bytes = laps.iter().map(|lap| lap.end as u64).sum();
-    // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
-    files.data.fill_holes()?;
-    files.journal.fill_holes()?;
-    make_newest_durable(files, &header, &laps)?;
-    header.write_data_page(files)?;
-    // Syncs the page and the length too, with or without a line to write (R3).
-    let (homed, _) = write_home(files, &laps)?;
-    header.advance(files, header.oldest + 2, next)?;
-    Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+    Ok(laps)
 }
 
 /// What a pair of files holds, for reading what is left of it: the data file's bytes with every whole group laid over them, in

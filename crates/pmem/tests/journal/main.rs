@@ -2,9 +2,10 @@
 //!
 //! They run on [`crash::Machine`]. `life`: random programs and what may be found after a crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
 //! `beside`: two of them with a second thread. `files`: real
-//! files, with a checkpoint thread and readers. `memory`: what is given up.
+//! files, with a checkpoint thread and readers. `memory`: what is given up. `copy`: copies and views of a pair.
 
 mod beside;
+mod copy;
 mod damage;
 mod faults;
 mod files;

@@ -1,7 +1,7 @@
 //! The commands: a table of name, arity, flags and handler, one file for each family.
 //!
 //! * [`strings`]: GET, SET and their kin, and the counters. * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
-//! * [`connection`]: PING, HELLO, CLIENT … * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN … * [`introspect`]: COMMAND.
+//! * [`connection`]: PING, HELLO, CLIENT … * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN … * [`save`]: SAVE, BGSAVE, LASTSAVE. * [`introspect`]: COMMAND.
 //!
 //! Invariants
 //! * I1: a handler writes exactly one reply, or returns an error, upon which what it wrote is taken back ([`run`]).
@@ -16,6 +16,7 @@ pub mod connection;
 pub mod introspect;
 pub mod keys;
 pub mod numbers;
+pub mod save;
 pub mod server;
 pub mod strings;
 
@@ -191,6 +192,7 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         numbers::COMMANDS,
         keys::COMMANDS,
         connection::COMMANDS,
+        save::COMMANDS,
         server::COMMANDS,
         introspect::COMMANDS,
     ];

@@ -194,13 +194,16 @@ fn resident_bytes() -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-fn persistence_fields(_: &Shared) -> Vec<(&'static str, String)> {
+fn persistence_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let saves = &shared.saves;
+    let newest = saves.newest().to_string();
     // Every acknowledged write is durable, so nothing is ever waiting to be saved.
     let fields = [
         ("loading", "0"),
         ("rdb_changes_since_last_save", "0"),
-        ("rdb_bgsave_in_progress", "0"),
-        ("rdb_last_bgsave_status", "ok"),
+        ("rdb_bgsave_in_progress", if saves.is_running() { "1" } else { "0" }),
+        ("rdb_last_save_time", newest.as_str()),
+        ("rdb_last_bgsave_status", if saves.has_failed() { "err" } else { "ok" }),
         ("aof_enabled", "0"),
     ];
     fields.map(|(name, value)| (name, value.to_owned())).to_vec()

@@ -1,0 +1,234 @@
+//! Compaction: the same pairs in a smaller file, and the store or the new one at every moment.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+
+use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::registry::{self, Open};
+use bristlecone::{
+    Durability, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact,
+};
+use tempfile::TempDir;
+
+const NEW: &str = "store.bristlecone.new";
+
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn options(engine: &str, journaled: bool) -> Options {
+    let durability = (!journaled).then_some(Durability::Process);
+    let journal_bytes = journaled.then_some(4 << 20);
+    Options {
+        engine: Some(engine.into()),
+        journal_bytes,
+        durability,
+        max_bytes: 1 << 32,
+        ..Options::default()
+    }
+}
+
+fn existing() -> Options {
+    Options { create: false, ..Options::default() }
+}
+
+fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)>
+where
+    K::Value: ToOwned,
+{
+    store.scan(..).collect::<Result<_, _>>().unwrap()
+}
+
+fn shrinks<K: Open>(
+    options: Options,
+    keys: u64,
+    put: impl Fn(&StoreOf<K>, u64),
+    delete: impl Fn(&StoreOf<K>, u64),
+) where
+    K::Value: ToOwned,
+    K::ValueBuf: PartialEq,
+{
+    let dir = scratch();
+    let said = format!("{options:?}");
+    let store = StoreOf::<K>::open(dir.path(), options.clone()).unwrap();
+    (0..keys).for_each(|n| put(&store, n));
+    (0..keys).filter(|n| n % 10 != 0).for_each(|n| delete(&store, n));
+    let before = pairs(&store);
+    let about = store.stats();
+    drop(store);
+    let done = compact(dir.path(), &|done, total| assert!(done <= total)).unwrap();
+    assert_eq!(done.keys, before.len() as u64, "{said}");
+    assert_eq!(done.bytes, fs::metadata(dir.path().join(FILE_NAME)).unwrap().len());
+    assert!(!dir.path().join(NEW).exists());
+    let store = StoreOf::<K>::open(dir.path(), existing()).unwrap();
+    let stats = store.stats();
+    assert_eq!(
+        (stats.opened.as_str(), stats.keys, stats.keys_pending),
+        ("clean", done.keys, false),
+        "{said}"
+    );
+    assert_eq!(
+        (&stats.engine, &stats.kind, stats.node_bytes),
+        (&about.engine, &about.kind, about.node_bytes)
+    );
+    assert_eq!(stats.journal.map(|j| j.bytes), about.journal.map(|j| j.bytes), "{said}");
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new(), "{said}");
+    // A chunk of 256 KiB for each kind and size of block may be begun and not full.
+    assert!(done.bytes < done.bytes_before, "{said}: {done:?}");
+    assert!(done.bytes < report.live_bytes * 13 / 10 + (8 << 18), "{said}: {done:?}, {report:?}");
+    assert!(pairs(&store) == before, "{said}");
+    (0..keys).filter(|n| n % 7 == 0).for_each(|n| put(&store, n));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new(), "{said}");
+    drop(store);
+    let again = compact(dir.path(), &|_, _| {}).unwrap();
+    assert_eq!(
+        again.bytes_before,
+        fs::metadata(dir.path().join(FILE_NAME)).unwrap().len().max(again.bytes_before)
+    );
+    assert!(StoreOf::<K>::open(dir.path(), existing()).unwrap().check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_take() {
+    let quick = WriteOptions { sync: false };
+    for engine in registry::names().filter(|name| registry::find(name).unwrap().about.durable) {
+        for journaled in [false, true] {
+            shrinks(
+                options(engine, journaled),
+                16_000,
+                |store: &Store, n| {
+                    let value = vec![n as u8; 300 + n as usize % 60];
+                    store.with(quick).put(format!("key {n}").as_bytes(), &value).unwrap();
+                },
+                |store, n| _ = store.with(quick).delete(format!("key {n}").as_bytes()).unwrap(),
+            );
+            shrinks(
+                options(engine, journaled),
+                60_000,
+                |store: &StoreU64, n| _ = store.with(quick).put(&(n ^ 0x5555), &n).unwrap(),
+                |store, n| _ = store.with(quick).delete(&(n ^ 0x5555)).unwrap(),
+            );
+            if registry::find(engine).unwrap().capabilities.fixed_values {
+                let options = Options { value_bytes: Some(120), ..options(engine, journaled) };
+                shrinks::<Fixed>(
+                    options,
+                    12_000,
+                    |store: &StoreFixed, n| _ = store.with(quick).put(&n, &[n as u8; 120]).unwrap(),
+                    |store, n| _ = store.with(quick).delete(&n).unwrap(),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn values_of_any_length_and_a_store_without_keys_are_compacted() {
+    for journaled in [false, true] {
+        let dir = scratch();
+        let store = Store::open(dir.path(), options("wbtree", journaled)).unwrap();
+        let long = if journaled { 400_000 } else { 40_000_000 };
+        (0..3_u8).for_each(|n| _ = store.put(&[n + 1], &vec![n; long]).unwrap());
+        store.put(b"empty", b"").unwrap();
+        store.close().unwrap();
+        drop(store);
+        assert_eq!(compact(dir.path(), &|_, _| {}).unwrap().keys, 4);
+        let store = Store::open(dir.path(), existing()).unwrap();
+        (0..3_u8).for_each(|n| assert!(store.get(&[n + 1]).unwrap() == Some(vec![n; long])));
+        assert_eq!(store.get(b"empty").unwrap().unwrap(), b"");
+        store.clear().unwrap();
+        drop(store);
+        let done = compact(dir.path(), &|_, _| {}).unwrap();
+        assert!(done.keys == 0 && done.bytes < 2 << 20, "{done:?}");
+        let store = Store::open(dir.path(), existing()).unwrap();
+        assert_eq!(store.first().unwrap(), None);
+        store.put(b"k", b"v").unwrap();
+        assert!(store.check().unwrap().problems.is_empty());
+    }
+}
+
+/// All files of a directory.
+fn state(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    names.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn a_crash_at_any_moment_leaves_the_store_or_the_new_one() {
+    for journaled in [false, true] {
+        let dir = scratch();
+        let store = Store::open(dir.path(), options("wbtree", journaled)).unwrap();
+        let quick = store.with(WriteOptions { sync: false });
+        (0..5000_u32).for_each(|n| _ = quick.put(&n.to_be_bytes(), &[n as u8; 200]).unwrap());
+        (0..5000_u32).step_by(2).for_each(|n| _ = quick.delete(&n.to_be_bytes()).unwrap());
+        let expected = pairs(&store);
+        drop((store, quick));
+        let closed = state(dir.path());
+        let states = Mutex::new(vec![closed.clone()]);
+        compact(dir.path(), &|_, _| states.lock().unwrap().push(state(dir.path()))).unwrap();
+        let mut states = states.into_inner().unwrap();
+        assert!(states.len() > 3 && states.iter().any(|state| state.iter().any(|(name, _)| name == NEW)));
+        let after = state(dir.path());
+        states.push(after.clone());
+        // Just before the commit point: all is whole, and the new file has not got its name.
+        let new = after.iter().find(|(name, _)| name == FILE_NAME).unwrap().1.clone();
+        let mut last = closed;
+        last.push((NEW.into(), new));
+        states.push(last);
+        for state in states {
+            let crashed = scratch();
+            state.iter().for_each(|(name, content)| fs::write(crashed.path().join(name), content).unwrap());
+            let store = Store::open(crashed.path(), existing()).unwrap();
+            assert!(pairs(&store) == expected);
+            assert!(store.check().unwrap().problems.is_empty());
+            assert!(!crashed.path().join(NEW).exists(), "what was left over is removed");
+            drop(store);
+            compact(crashed.path(), &|_, _| {}).unwrap();
+            assert!(pairs(&Store::open(crashed.path(), existing()).unwrap()) == expected);
+        }
+    }
+}
+
+#[test]
+fn a_store_that_a_crash_left_is_recovered_first() {
+    for journaled in [false, true] {
+        let (dir, crashed) = (scratch(), scratch());
+        let store = Store::open(dir.path(), options("wbtree", journaled)).unwrap();
+        (0..500_u32).for_each(|n| _ = store.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap());
+        // As a crash leaves the files.
+        state(dir.path())
+            .iter()
+            .for_each(|(name, content)| fs::write(crashed.path().join(name), content).unwrap());
+        assert_eq!(compact(crashed.path(), &|_, _| {}).unwrap().keys, 500);
+        assert!(pairs(&Store::open(crashed.path(), existing()).unwrap()) == pairs(&store));
+    }
+}
+
+#[test]
+fn a_store_in_use_a_damaged_one_and_none_are_refused_and_left_alone() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options("wbtree", true)).unwrap();
+    (0..100_u32).for_each(|n| _ = store.put(&n.to_be_bytes(), b"a value that can be found").unwrap());
+    let error = compact(dir.path(), &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("in use by another process"), "{error}");
+    assert_eq!(store.put(b"k", b"v").ok(), Some(false));
+    drop(store);
+    let reader = Store::open(dir.path(), Options { read_only: true, ..Options::default() }).unwrap();
+    let error = compact(dir.path(), &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("in use by another process"), "{error}");
+    drop(reader);
+    // A record whose checksum tells.
+    let path = dir.path().join(FILE_NAME);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(25).position(|window| window == b"a value that can be found").unwrap();
+    bytes[at] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let error = compact(dir.path(), &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("corrupt record"), "{error}");
+    assert!(!dir.path().join(NEW).exists() && dir.path().join(JOURNAL_NAME).exists());
+    assert_eq!(Store::open(dir.path(), existing()).unwrap().len().keys, 101);
+    let error = compact(&dir.path().join("none"), &|_, _| {}).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+}

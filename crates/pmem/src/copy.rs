@@ -1,0 +1,100 @@
+//! Copies of a region's file: what backups are made of.
+//!
+//! Stretches of data are copied by the system's own call, so a file system that can share blocks between files shares them, and
+//! holes stay holes. Nothing here is durable before the target is synced, and nothing looks like a region before somebody
+//! says so: both are the caller's.
+//!
+//! Invariant: the source is only read.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::native::{io as failed, next_data};
+
+/// Where a copy of a region's bytes goes: a file that nobody else uses, from its byte `origin` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Open for reading and writing.
+    pub file: &'a File,
+    /// Its name in errors.
+    pub path: &'a Path,
+    /// Offset of the region's first byte.
+    pub origin: u64,
+}
+
+/// Is told how many bytes were copied, and of how many.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
+
+/// Bytes between two reports of progress.
+const STEP: u64 = 16 << 20;
+
+/// Copies `bytes` bytes of a file from `from_at` on; the target's file ends behind them. Nobody else may seek in either file
+/// meanwhile, and what is written to the source meanwhile may be there or not, byte by byte.
+///
+/// # Errors
+/// `NoSpace` if the target's file system is full; `Io`.
+pub fn copy_file(
+    from: &File,
+    from_path: &Path,
+    from_at: u64,
+    bytes: u64,
+    target: &Target<'_>,
+    progress: Progress<'_>,
+) -> Result<()> {
+    target.resize(bytes)?;
+    let end = from_at + bytes;
+    let mut at = from_at;
+    while let Some((data, hole)) = next_data(from, from_path, at, end)? {
+        at = data.max(at);
+        while at < hole {
+            let count = STEP.min(hole - at);
+            let (mut source, mut sink) = (from, target.file);
+            let seek = source.seek(SeekFrom::Start(at));
+            seek.map_err(|source| failed("cannot read", from_path, source))?;
+            let copied = sink
+                .seek(SeekFrom::Start(target.origin + at - from_at))
+                .and_then(|_| io::copy(&mut source.take(count), &mut sink));
+            let copied = copied.map_err(|source| target.refused(source, bytes))?;
+            if copied != count {
+                let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(failed("cannot read", from_path, source));
+            }
+            at += count;
+            progress(at - from_at, bytes);
+        }
+    }
+    progress(bytes, bytes);
+    Ok(())
+}
+
+impl Target<'_> {
+    /// Makes room for a region of so many bytes: what is behind the file's end becomes a hole.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub(crate) fn resize(&self, bytes: u64) -> Result<()> {
+        self.file.set_len(self.origin + bytes).map_err(|source| self.refused(source, bytes))
+    }
+
+    /// Writes bytes of the region.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let written = std::os::unix::fs::FileExt::write_all_at(self.file, bytes, self.origin + at);
+        written.map_err(|source| self.refused(source, bytes.len() as u64))
+    }
+
+    /// The error of a call on the target that was refused.
+    fn refused(&self, source: io::Error, bytes: u64) -> Error {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match source.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => {
+                Error::NoSpace { path: self.path.to_owned(), bytes }
+            }
+            _ => failed("cannot copy to", self.path, source),
+        }
+    }
+}
