@@ -189,10 +189,7 @@ impl Salvager<'_> {
         let medium = self.region.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.each_block(|this, class, block| {
-            let is_record =
-                class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value);
-            // The record of a batch that was running has no key.
-            if is_record && !key.is_empty() {
+            if class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value) {
                 this.report.from_records += this.stored(put(&key, &value), true)?;
             }
             Ok(())

@@ -248,7 +248,6 @@ fn measured(
         counted_keys: options.keys.min(COUNTED_KEYS),
         columns: columns.iter().map(about).collect(),
         rows,
-        batch_note: ours::BATCH,
         others_missing: peers::KINDS.is_empty(),
     })
 }

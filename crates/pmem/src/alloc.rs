@@ -50,12 +50,19 @@ pub enum Kind {
     Record,
     /// Separator keys that inner entries point to.
     Separator,
-    /// Parts of a large value, owned by a record.
+    /// Parts of a large value, owned by a record or a batch.
     Piece,
+    /// A batch that is being carried out, written down as a record.
+    Batch,
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::Leaf, Kind::Inner, Kind::Record, Kind::Separator, Kind::Piece];
+    const ALL: [Kind; 6] = [Kind::Leaf, Kind::Inner, Kind::Record, Kind::Separator, Kind::Piece, Kind::Batch];
+
+    /// True for what may have pieces.
+    pub fn has_pieces(self) -> bool {
+        matches!(self, Kind::Record | Kind::Batch)
+    }
 
     /// True for nodes of an index.
     pub fn is_node(self) -> bool {
@@ -346,7 +353,11 @@ impl Allocator {
     ) -> Result<u64> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let class = Class::fitting(kind, bytes, chunk_bytes)?;
-        let chunk_at = self.chunk_with_room(region, log, class)?;
+        let (class, chunk_at) = match self.chunk_with_room(region, log, class) {
+            Ok(at) => (class, at),
+            // A larger block does as well where there is no room for a chunk of this class.
+            Err(error) => self.larger_with_room(class).ok_or(error)?,
+        };
         let chunk = self.chunks.get_mut(&chunk_at).expect("chunk_with_room looked at it");
         let index = chunk.take();
         if chunk.free == 0 {
@@ -522,25 +533,23 @@ impl Allocator {
         self.chunks.insert(at, Chunk { class, free, taken, hint: 0, listed });
     }
 
+    /// The next larger class of the same kind that has a chunk with room, but of nodes, which have one size.
+    fn larger_with_room(&self, class: Class) -> Option<(Class, u64)> {
+        let larger = |other: &Class| {
+            !class.kind.is_node() && other.kind == class.kind && other.block_bytes > class.block_bytes
+        };
+        let with_room = self.roomy.iter().filter(|(class, _)| larger(class));
+        let with_room = with_room.filter_map(|(class, chunks)| Some((*class, *chunks.last()?)));
+        with_room.min_by_key(|(class, _)| class.block_bytes)
+    }
+
     fn chunk_with_room<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, class: Class) -> Result<u64> {
         if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
             return Ok(*chunk);
         }
-        let geometry = region.geometry();
         for _ in 0..SEARCH_CHUNKS {
-            if self.unseen_end <= geometry.heap_at() {
+            if !self.look_further(region, log) {
                 break;
-            }
-            self.unseen_end -= geometry.chunk_bytes;
-            let at = self.unseen_end;
-            match region.medium().word(at) {
-                0 => self.free_chunks.push(at),
-                word => {
-                    // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
-                    let Some(found) = Class::of(word, geometry.chunk_bytes) else { continue };
-                    self.look_at(region, at, found);
-                    self.reclaim(region, log, at, found);
-                }
             }
             if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
                 return Ok(*chunk);
@@ -552,6 +561,27 @@ impl Allocator {
         let at = self.free_chunks.pop().expect("there is one, or the region just grew");
         self.open_chunk(region, log, at, class);
         Ok(at)
+    }
+
+    /// Looks at one more of the chunks that have not been looked at since open; false if there is none.
+    fn look_further<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> bool {
+        let geometry = region.geometry();
+        if self.unseen_end <= geometry.heap_at() {
+            return false;
+        }
+        self.unseen_end -= geometry.chunk_bytes;
+        let at = self.unseen_end;
+        match region.medium().word(at) {
+            0 => self.free_chunks.push(at),
+            word => {
+                // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
+                if let Some(found) = Class::of(word, geometry.chunk_bytes) {
+                    self.look_at(region, at, found);
+                    self.reclaim(region, log, at, found);
+                }
+            }
+        }
+        true
     }
 
     /// Frees a chunk, looked at for the first time, in which nothing is allocated: an operation that a crash cut short
@@ -589,6 +619,7 @@ impl Allocator {
     pub fn prepare<M: Medium>(
         &mut self,
         region: &Region<M>,
+        log: &mut Log,
         needs: impl IntoIterator<Item = (Kind, u64, u64)>,
     ) -> Result<()> {
         let chunk_bytes = region.geometry().chunk_bytes;
@@ -596,10 +627,29 @@ impl Allocator {
         for (kind, bytes, blocks) in needs {
             *wanted.entry(Class::fitting(kind, bytes, chunk_bytes)?).or_default() += blocks;
         }
+        // What is there already, then new room, then what is there and would take long to find.
+        for looked in 0_u64.. {
+            let lacking = self.lacking(&wanted, chunk_bytes);
+            if lacking == 0 {
+                break;
+            }
+            if looked < SEARCH_CHUNKS && self.look_further(region, log) {
+                continue;
+            }
+            match self.grow(region, lacking) {
+                Err(error) if !self.look_further(region, log) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Chunks that are lacking for so many blocks of each class.
+    fn lacking(&self, wanted: &HashMap<Class, u64>, chunk_bytes: u64) -> u64 {
         let mut chunks = 0;
         for (class, blocks) in wanted {
-            let mut lacking = blocks;
-            for chunk in self.roomy.get(&class).into_iter().flatten().rev() {
+            let mut lacking = *blocks;
+            for chunk in self.roomy.get(class).into_iter().flatten().rev() {
                 lacking = lacking.saturating_sub(self.chunks[chunk].free);
                 if lacking == 0 {
                     break;
@@ -607,10 +657,7 @@ impl Allocator {
             }
             chunks += lacking.div_ceil(class.blocks(chunk_bytes));
         }
-        match chunks.saturating_sub(self.free_chunks.len() as u64) {
-            0 => Ok(()),
-            lacking => self.grow(region, lacking),
-        }
+        chunks.saturating_sub(self.free_chunks.len() as u64)
     }
 
     /// Gives a free chunk a class (A3). The new word 0 becomes durable with the operation's first fence.

@@ -162,6 +162,15 @@ pub enum Error {
         /// What fits.
         limit: usize,
     },
+    /// A batch failed behind its commit point.
+    #[error(
+        "a batch could not be finished: {why}; the store takes no more writes, and finishes the batch when it is opened again \
+         (make room first if that was lacking)"
+    )]
+    Unfinished {
+        /// What came between.
+        why: String,
+    },
     /// A bulk load met a key that is not above all before it.
     #[error(
         "keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not"

@@ -95,13 +95,13 @@ impl Head {
     }
 }
 
-/// Blocks that a record takes: kind, bytes of each, how many.
-pub fn needs(key_bytes: u64, value_bytes: u64, chunk_bytes: u64) -> [(Kind, u64, u64); 2] {
+/// Blocks that a record of this kind takes: kind, bytes of each, how many.
+pub fn needs(kind: Kind, key_bytes: u64, value_bytes: u64, chunk_bytes: u64) -> [(Kind, u64, u64); 2] {
     let (piece_bytes, pieces) = pieces_of(value_bytes, chunk_bytes);
     let head = HEAD + pieces * WORD + key_bytes.next_multiple_of(WORD) + (value_bytes - pieces * piece_bytes);
     // Of no pieces the size matters not.
     let piece = if pieces == 0 { HEAD } else { PIECE_HEAD + piece_bytes };
-    [(Kind::Record, head, 1), (Kind::Piece, piece, pieces)]
+    [(kind, head, 1), (Kind::Piece, piece, pieces)]
 }
 
 /// Bytes of a piece in chunks of this size, and how many pieces a value has. Up to two pieces' worth stays whole.

@@ -26,7 +26,7 @@ use crate::native::Durability;
 use crate::pool::Access;
 
 /// Format version written by this program.
-pub const FORMAT_VERSION: u64 = 2;
+pub const FORMAT_VERSION: u64 = 3;
 /// Most cache lines of a node.
 const NODE_LINES_MAX: u64 = 64;
 
@@ -204,8 +204,8 @@ impl<M: Medium> Region<M> {
         }
         read_checked(&medium, ROOT_AT, "root")?;
         read_checked(&medium, LAP_AT, "log lap")?;
-        if medium.word(BATCH_AT) != 0 {
-            read_checked(&medium, BATCH_AT, "batch")?;
+        if medium.word(BATCH_AT) != 0 && read_checked(&medium, BATCH_AT, "batch")? != 0 && superblock.clean {
+            return Err(Error::Corrupt { what: "batch of a store that was closed", at: BATCH_AT });
         }
         let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
         let (geometry, identity) = (superblock.geometry, superblock.identity.clone());

@@ -24,13 +24,13 @@
 //! * If it fails all the same behind its commit point, the tree takes no more writes and readers see what was before it: over
 //!   groups it is taken back, else the next open finishes it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{Error, LINE, Medium, Region, Result, record};
 
-use crate::before::{Before, Pair};
+use crate::before::Pair;
 use crate::discipline::Discipline;
 use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
@@ -70,7 +70,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `TooLarge` if no group or record can hold it, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
-    /// What is met behind that ends the tree's writes (`Failed` from then on).
+    /// `Unfinished` if it failed behind its commit point: the tree takes no more writes, readers see what was before it, and the
+    /// next open finishes it. Over groups it is taken back instead, as by a failed commit, and the error is what was met.
     pub fn batch(&self, writes: Vec<Pair<S>>, expected: &[Pair<S>], how: WriteOptions) -> Result<bool> {
         for value in writes.iter().filter_map(|(_, value)| value.as_ref()) {
             S::check_value(S::borrow_value(value), self.leaf.payload_words)?;
@@ -94,6 +95,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 self.leave(writer, how)?;
                 return Ok(false);
             }
+            // What readers are given in place of the batch has to be durable.
+            if let Some(pending) = &self.pending
+                && writes.iter().any(|(key, _)| pending.wait_for_key(S::hash(S::borrow(key))).is_some())
+            {
+                let ticket = pending.ticket();
+                drop(writer);
+                self.settle(pending, ticket)?;
+                continue;
+            }
             let (before, extent) = dispatch!(self, V => self.survey::<V>(&writes))?;
             if self.has_room_for(&extent)? {
                 break (writer, before, extent);
@@ -112,19 +122,25 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 Some(bytes) => Some(self.write_down(&mut writer, bytes)?),
                 None => None,
             };
-            self.batches.begin(Before::new(before));
+            self.batches.begin(before);
+            let unfinished =
+                Unfinished { state: &self.state, then: if self.pending.is_some() { BROKEN } else { FAILED } };
             if let Err(error) = self.carry_out(&mut writer, &writes, record) {
+                drop(unfinished);
                 let Some(pending) = &self.pending else {
-                    self.state.store(FAILED, Ordering::Release);
-                    return Err(error);
+                    return Err(if record.is_some() {
+                        Error::Unfinished { why: error.to_string() }
+                    } else {
+                        error
+                    });
                 };
-                self.state.store(BROKEN, Ordering::Release);
                 let ticket = pending.ticket();
                 drop(writer);
                 // A leader, this one or another, takes it back; a group before it may still be on its way.
                 let _ = self.settle(pending, ticket);
                 return Err(error);
             }
+            std::mem::forget(unfinished);
             self.batches.end();
         }
         self.leave(writer, how)?;
@@ -192,7 +208,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 extent.key_bytes = extent.key_bytes.max(key_bytes);
                 let of = |value: &Option<S::ValueBuf>| {
                     let value = value.as_ref().filter(|_| !S::PLAIN)?;
-                    Some(record::needs(key_bytes, bytes_of::<S>(value), chunk_bytes))
+                    Some(record::needs(Kind::Record, key_bytes, bytes_of::<S>(value), chunk_bytes))
                 };
                 if let Some([head, pieces]) = of(value) {
                     extent.record_lines += head.1 / LINE + 2 + pieces.2 * (pieces.1 / LINE + 2);
@@ -219,24 +235,28 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let node_bytes = self.leaf.bytes();
         let levels = self.link(self.root())?.level as u64;
-        let leaves = extent.turns.min(extent.inserts) + NODES_MORE;
-        let inner = leaves * 2 + levels;
+        let splits = extent.turns.min(extent.inserts);
+        let copies = if D::COPIES_LEAVES { NODES_MORE } else { 0 };
+        let inner = if splits > 0 { splits * 2 + levels + NODES_MORE } else { 0 };
         let separators = if S::PLAIN { 0 } else { inner };
-        let nodes = [(Kind::Leaf, node_bytes, leaves), (Kind::Inner, node_bytes, inner)];
-        let separators = (Kind::Separator, record::needs(extent.key_bytes, 0, chunk_bytes)[0].1, separators);
-        let down = record::needs(0, written_down, chunk_bytes);
+        let nodes = [(Kind::Leaf, node_bytes, splits + copies), (Kind::Inner, node_bytes, inner)];
+        let separator = record::needs(Kind::Separator, extent.key_bytes, 0, chunk_bytes)[0].1;
+        let separators = (Kind::Separator, separator, separators);
+        let down = record::needs(Kind::Batch, 0, written_down, chunk_bytes);
+        let down = down.into_iter().filter(|_| written_down > 0);
         let records = writes.iter().filter(|_| !S::PLAIN).filter_map(|(key, value)| {
             let key_bytes = S::key_bytes(S::borrow(key)).as_ref().len() as u64;
-            Some(record::needs(key_bytes, bytes_of::<S>(value.as_ref()?), chunk_bytes))
+            Some(record::needs(Kind::Record, key_bytes, bytes_of::<S>(value.as_ref()?), chunk_bytes))
         });
         let needs = nodes.into_iter().chain([separators]).chain(down).chain(records.flatten());
-        writer.allocator.prepare(&self.region, needs.filter(|(.., blocks)| *blocks > 0))
+        let needs = needs.filter(|(.., blocks)| *blocks > 0);
+        writer.allocator.prepare(&self.region, &mut writer.log, needs)
     }
 
     /// Writes a batch down and names it: its commit point. Returns its record.
     fn write_down(&self, writer: &mut Writer<S>, bytes: &[u8]) -> Result<u64> {
         let side = &mut *writer;
-        let at = record::write(&self.region, &mut side.allocator, &mut side.log, Kind::Record, &[], bytes)
+        let at = record::write(&self.region, &mut side.allocator, &mut side.log, Kind::Batch, &[], bytes)
             .map_err(|error| self.give_up(writer, error))?;
         name::<M>(writer.edit(0), at);
         self.change(writer, 1)?;
@@ -267,7 +287,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let writes = writes.ok_or(Error::Corrupt { what: "record of a batch", at })?;
         let mut writer = self.lock_writer()?;
         let (_, extent) = dispatch!(self, V => self.survey::<V>(&writes))?;
-        self.prepare_batch(&mut writer, &writes, &extent, 0)?;
+        // Without room for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
+        match self.prepare_batch(&mut writer, &writes, &extent, 0) {
+            Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
+            other => other?,
+        }
         self.carry_out(&mut writer, &writes, Some(at))?;
         // Of a tree that is recovered a second recovery stores nothing.
         writer.log.settle(self.region.medium());
@@ -278,6 +302,18 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn lines_of_turn(&self, key_bytes: u64) -> u64 {
         let levels = Link::read(self.region.medium(), self.root()).map_or(0, |link| link.level) as u64;
         crate::group::nodes_of_operation(levels) * (self.region.identity().node_lines + key_bytes / LINE + 4)
+    }
+}
+
+/// Ends a tree's writes when it is dropped: with an error, or a panic, in the midst of a batch.
+struct Unfinished<'a> {
+    state: &'a AtomicU8,
+    then: u8,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.state.store(self.then, Ordering::Release);
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! While a batch is carried out operation by operation, the values that its keys had before stand here; gets beside it answer
 //! from them, so all of it is seen at once, at its end. A scan that began before that end goes on without the batch, however
-//! long it takes: batches stand in a chain in the order in which they ended, and a scan holds the newest one that had ended
-//! when it began. What no scan can ask for any more is dropped; so a scan that stands still costs memory, and hinders no writer.
+//! long it takes: what batches replaced hangs between the moments before and behind them, in a chain, and a scan holds the moment
+//! of its begin. What no scan can ask for any more is dropped; so a scan that stands still costs memory, and hinders no writer.
 //!
 //! Invariants:
 //! * B1: a batch is chained to the newest ended one before it changes anything, with every key that it will change; whoever sees
 //!   a change of it, between two looks at a node, sees it in the chain. It is the newest ended one when all is changed.
 //! * B2: one batch runs at a time: its writer has the lock.
 //!
-//! A scan takes hold of a batch with one atomic count, when it is placed; gets write nothing.
+//! A scan takes hold of a moment with one atomic count, when it is placed; gets write nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,56 +24,72 @@ use crate::schema::Schema;
 /// A key and its value; none if it is absent, or is to be.
 pub type Pair<S> = (<S as Schema>::KeyBuf, Option<<S as Schema>::ValueBuf>);
 
-/// A batch in the chain.
+/// A moment between two batches.
 #[derive(Debug)]
-pub(crate) struct Before<S: Schema> {
-    /// Its keys, ascending, as they were before.
-    pairs: Vec<Pair<S>>,
-    next: OnceLock<Arc<Before<S>>>,
+pub(crate) struct Moment<S: Schema> {
+    next: OnceLock<Replaced<S>>,
 }
 
-impl<S: Schema> Before<S> {
-    /// What a batch of ascending keys will change.
-    pub(crate) fn new(pairs: Vec<Pair<S>>) -> Arc<Self> {
-        Arc::new(Self { pairs, next: OnceLock::new() })
+/// What the batch behind a moment replaced.
+#[derive(Debug)]
+struct Replaced<S: Schema> {
+    /// Its keys, ascending, as they were before.
+    pairs: Vec<Pair<S>>,
+    /// The moment behind it.
+    then: Arc<Moment<S>>,
+}
+
+impl<S: Schema> Moment<S> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { next: OnceLock::new() })
     }
 }
 
-impl<S: Schema> Drop for Before<S> {
+impl<S: Schema> Drop for Moment<S> {
     /// One after the other: a scan may have held a chain of thousands.
     fn drop(&mut self) {
         let mut next = self.next.take();
-        while let Some(batch) = next {
-            next = Arc::into_inner(batch).and_then(|mut batch| batch.next.take());
+        while let Some(replaced) = next {
+            next = Arc::into_inner(replaced.then).and_then(|mut moment| moment.next.take());
         }
+    }
+}
+
+impl<S: Schema> Replaced<S> {
+    /// What a key was, if it is one of the batch's.
+    fn of(&self, key: &S::Key) -> Option<Option<&S::ValueBuf>> {
+        let probe = S::probe(key);
+        let at = self.pairs.binary_search_by(|(key, _)| S::order_probe(probe, S::borrow(key)).reverse());
+        Some(self.pairs[at.ok()?].1.as_ref())
     }
 }
 
 /// The batches of a tree.
 pub(crate) struct Batches<S: Schema> {
-    newest: ArcSwap<Before<S>>,
+    /// The moment behind the newest batch that ended.
+    newest: ArcSwap<Moment<S>>,
     running: AtomicBool,
 }
 
 impl<S: Schema> Default for Batches<S> {
     fn default() -> Self {
-        Self { newest: ArcSwap::new(Before::new(Vec::new())), running: AtomicBool::new(false) }
+        Self { newest: ArcSwap::new(Moment::new()), running: AtomicBool::new(false) }
     }
 }
 
 impl<S: Schema> Batches<S> {
-    /// A batch is about to change its first key (B1).
-    pub(crate) fn begin(&self, before: Arc<Before<S>>) {
-        let chained = self.newest.load().next.set(before);
+    /// A batch is about to change its first key (B1); its keys, ascending, as they are.
+    pub(crate) fn begin(&self, pairs: Vec<Pair<S>>) {
+        let chained = self.newest.load().next.set(Replaced { pairs, then: Moment::new() });
         debug_assert!(chained.is_ok(), "two batches at once");
         self.running.store(true, Ordering::Release);
     }
 
     /// The running batch has changed its last key.
     pub(crate) fn end(&self) {
-        let ended = self.newest.load().next.get().cloned();
-        if let Some(ended) = ended {
-            self.newest.store(ended);
+        let then = self.newest.load().next.get().map(|replaced| Arc::clone(&replaced.then));
+        if let Some(then) = then {
+            self.newest.store(then);
         }
         self.running.store(false, Ordering::Release);
     }
@@ -88,27 +104,44 @@ impl<S: Schema> Batches<S> {
     #[cold]
     pub(crate) fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
         let newest = self.newest.load();
-        let pairs = &newest.next.get()?.pairs;
-        let probe = S::probe(key);
-        let at = pairs.binary_search_by(|(key, _)| S::order_probe(probe, S::borrow(key)).reverse()).ok()?;
-        let old = pairs[at].1.as_ref();
+        let old = newest.next.get()?.of(key)?;
         if let (Some(value), Some(old)) = (value, old) {
             value.clone_from(old);
         }
         Some(old.is_some())
     }
 
+    /// The moment behind the newest batch that ended.
+    pub(crate) fn now(&self) -> Arc<Moment<S>> {
+        self.newest.load_full()
+    }
+
+    /// Turns what was found of keys since a moment into what was there at it, as far as batches go.
+    pub(crate) fn as_of(moment: &Moment<S>, keys: &[&S::Key], found: &mut [Option<S::ValueBuf>]) {
+        let Some(first) = moment.next.get() else { return };
+        for (key, found) in keys.iter().zip(found) {
+            let mut replaced = Some(first);
+            while let Some(batch) = replaced {
+                if let Some(old) = batch.of(key) {
+                    *found = old.cloned();
+                    break;
+                }
+                replaced = batch.then.next.get();
+            }
+        }
+    }
+
     /// What a scan from `from` on sees.
     pub(crate) fn view(&self, from: Bound<S::KeyBuf>) -> View<S> {
-        View { at: self.newest.load_full(), behind: from, hidden: BTreeMap::new(), ahead: None, ended: false }
+        View { at: self.now(), behind: from, hidden: BTreeMap::new(), ahead: None, ended: false }
     }
 }
 
 /// A scan's sight of the tree: without the batches that ended after its begin.
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
-    /// The newest batch that is seen, or whose keys are among the hidden.
-    at: Arc<Before<S>>,
+    /// Behind the newest batch that is seen, or whose keys are among the hidden.
+    at: Arc<Moment<S>>,
     /// Everything given out is behind this.
     behind: Bound<S::KeyBuf>,
     /// Keys before the scan that later batches changed, as the oldest of these found them.
@@ -147,8 +180,8 @@ impl<S: Schema> View<S> {
 
     #[cold]
     fn take_note(&mut self, descending: bool) {
-        while let Some(batch) = self.at.next.get().cloned() {
-            for (key, value) in &batch.pairs {
+        while let Some(then) = self.at.next.get().map(|replaced| Arc::clone(&replaced.then)) {
+            for (key, value) in self.at.next.get().into_iter().flat_map(|replaced| &replaced.pairs) {
                 let is_ahead = match (&self.behind, descending) {
                     (Bound::Unbounded, _) => true,
                     (Bound::Included(behind), false) => key >= behind,
@@ -160,7 +193,7 @@ impl<S: Schema> View<S> {
                     self.hidden.insert(key.clone(), value.clone());
                 }
             }
-            self.at = batch;
+            self.at = then;
         }
     }
 
@@ -210,7 +243,7 @@ mod tests {
     use crate::Words;
 
     fn run(batches: &Batches<Words>, pairs: &[(u64, Option<u64>)]) {
-        batches.begin(Before::new(pairs.to_vec()));
+        batches.begin(pairs.to_vec());
         batches.end();
     }
 
@@ -238,7 +271,8 @@ mod tests {
     #[test]
     fn a_get_beside_a_batch_sees_what_was_before_and_behind_it_nothing_of_that() {
         let batches = Batches::<Words>::default();
-        batches.begin(Before::new(vec![(3, Some(30)), (5, None)]));
+        let now = batches.now();
+        batches.begin(vec![(3, Some(30)), (5, None)]);
         let mut value = 0;
         assert!(batches.is_running());
         assert_eq!((batches.before(&3, Some(&mut value)), value), (Some(true), 30));
@@ -246,6 +280,11 @@ mod tests {
         batches.end();
         assert!(!batches.is_running());
         assert_eq!(batches.before(&3, None), None);
+        // Many keys at once are as they were at their first look; the oldest batch behind that knows.
+        run(&batches, &[(3, Some(33)), (4, Some(40))]);
+        let mut found = [Some(1), Some(2), Some(3), Some(6)];
+        Batches::<Words>::as_of(&now, &[&3, &4, &5, &6], &mut found);
+        assert_eq!(found, [Some(30), Some(40), None, Some(6)]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         // A batch that failed half-way, to be finished when the tree is opened again.
         if let Ok(batch @ 1..) = self.region.batch() {
-            walk.owned.push((batch, Kind::Record));
+            walk.owned.push((batch, Kind::Batch));
             walk.owned
                 .extend(record::pieces(&self.region, batch).into_iter().map(|piece| (piece, Kind::Piece)));
         }

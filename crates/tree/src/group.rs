@@ -44,8 +44,6 @@ pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
 const NODES_OF_LEVEL: u64 = 3;
 /// Levels that an operation may add, or take nodes for before it knows that there is no need.
 const LEVELS_MORE: u64 = 2;
-/// Longest key of a byte string.
-const KEY_BYTES_MAX: u64 = 65_535;
 /// Lines besides nodes, log and chunk heads: the intents, the superblock's.
 const LINES_MORE: u64 = 48;
 /// Chunks that an operation may open or return.
@@ -99,11 +97,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         has_lines(group, lines)
     }
 
-    /// True if the running group, if there is one, has room for a merge that could as well be left.
+    /// True if the running group, if there is one, has room for a merge that could as well be left. What a batch has reserved is
+    /// for its own turns: it leaves them.
     pub(crate) fn has_room_to_merge(&self) -> bool {
         let Some(group) = self.region.medium().group() else { return true };
         let once = self.lines_of_log() + CHUNKS * self.lines_of_head() + LINES_MORE;
-        matches!(has_lines(group, self.lines_of_turn(KEY_BYTES_MAX) + once), Ok(true))
+        // A merge makes no separator.
+        !self.batches.is_running() && matches!(has_lines(group, self.lines_of_turn(0) + once), Ok(true))
     }
 
     /// A log's lines, and what of earlier groups a pool may have to write back with them.

@@ -11,6 +11,7 @@ use pmem::region::INTENTS;
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
+use crate::before::Batches;
 use crate::discipline::Discipline;
 use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
@@ -73,24 +74,17 @@ fn is_crowded(error: &Error) -> bool {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// Copies the values of many keys, in their order; `None` for an absent one.
+    /// Copies the values of many keys, in their order; `None` for an absent one. Of each atomic batch all is seen or nothing.
     ///
     /// # Errors
     /// As [`Tree::get`].
     pub fn get_many(&self, keys: &[&S::Key]) -> Result<Vec<Option<S::ValueBuf>>> {
         let mut values = Vec::with_capacity(keys.len());
+        let now = self.batches.now();
         for keys in keys.chunks(LANES) {
             dispatch!(self, V => self.get_wave::<V>(keys, &mut values))?;
-            if self.batches.is_running() {
-                let first = values.len() - keys.len();
-                for (key, found) in keys.iter().zip(&mut values[first..]) {
-                    let mut value = S::ValueBuf::default();
-                    if let Some(was_there) = self.batches.before(key, Some(&mut value)) {
-                        *found = was_there.then_some(value);
-                    }
-                }
-            }
         }
+        Batches::as_of(&now, keys, &mut values);
         Ok(values)
     }
 

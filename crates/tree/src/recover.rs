@@ -20,7 +20,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             &self.region,
             |class, at| Ok(self.root().0 != 0 && self.owns(class, at)),
             |class, at| {
-                if class.kind == Kind::Record { record::pieces(&self.region, at) } else { Vec::new() }
+                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
             },
         )
     }
@@ -30,7 +30,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
             Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),
-            Kind::Record if self.region.batch().is_ok_and(|batch| batch == at) => true,
+            Kind::Batch => self.region.batch().is_ok_and(|batch| batch == at),
             Kind::Record | Kind::Separator => {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
@@ -43,7 +43,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     fn owns_piece(&self, at: u64) -> bool {
         let record = self.region.medium().word(at);
-        let class = alloc::class_of(&self.region, record).filter(|class| class.kind == Kind::Record);
+        let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
         class.is_some_and(|class| {
             record::pieces(&self.region, record).contains(&at) && self.owns(class, record)
         })

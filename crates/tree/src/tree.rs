@@ -261,7 +261,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             tree.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
         }
         // Nobody else has the tree yet.
-        tree.finish_batch()?;
+        if found == Found::InUse {
+            tree.finish_batch()?;
+        }
         tree.region.medium().commit_beside(|| Some(()))?;
         Ok(tree)
     }

@@ -106,8 +106,8 @@ pub enum Act {
     Bulk(u16),
     /// Writes of so many keys at once, so many numbers apart, from `key` on: two puts, a delete, and so on.
     Many(u16, u32),
-    /// The same as one batch: all of it or nothing.
-    Batch(u16, u32),
+    /// The same as one batch, all of it or nothing, with values of this number and the next ones.
+    Batch(u16, u32, u32),
     /// A put that the region is too small for.
     Refused(u32),
     /// Close and open again.
@@ -240,10 +240,13 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
     (0..u32::from(count)).map(move |i| first + i * BULK_STEP)
 }
 
+/// The first value's number of [`Act::Many`].
+const VALUE: u32 = 0x2A0;
+
 /// Keys of [`Act::Many`] and [`Act::Batch`], with what is put under them; `None` deletes.
-fn many(op: &Op, count: u16, step: u32) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
+fn many(op: &Op, count: u16, step: u32, value: u32) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     let first = op.key;
-    (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(0x2A0 + i)))
+    (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(value + i)))
 }
 
 impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
@@ -298,7 +301,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             }
             Act::Many(count, step) => {
                 let pairs: Vec<_> =
-                    many(op, count, step).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+                    many(op, count, step, VALUE).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
                 let writes: Vec<Write<'_, S::Key, S::Value>> = pairs
                     .iter()
                     .map(|(key, value)| match value {
@@ -308,8 +311,9 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                     .collect();
                 tree.write_many(&writes, WriteOptions::default()).map(drop)
             }
-            Act::Batch(count, step) => {
-                let writes = many(op, count, step).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+            Act::Batch(count, step, value) => {
+                let writes =
+                    many(op, count, step, value).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
                 // The condition holds; of one that does not, nothing comes.
                 let absent = [(S::key(u32::MAX / 2), None)];
                 match tree.batch(writes, &absent, WriteOptions::default()) {
@@ -341,8 +345,13 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
             Act::Bulk(count) => {
                 model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
-            Act::Many(count, step) | Act::Batch(count, step) => {
-                for (key, value) in many(op, count, step) {
+            Act::Many(..) | Act::Batch(..) => {
+                let (count, step, value) = match op.act {
+                    Act::Batch(count, step, value) => (count, step, value),
+                    Act::Many(count, step) => (count, step, VALUE),
+                    _ => unreachable!("one of the two"),
+                };
+                for (key, value) in many(op, count, step, value) {
                     let key = S::key(key).bytes();
                     match value {
                         Some(value) => _ = model.insert(key, bytes(value)),

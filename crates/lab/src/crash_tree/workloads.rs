@@ -243,7 +243,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
     /// Batches: of a few keys in one leaf and in several, with updates, deletes and splits; crash upon crash in them, so that
     /// what finishes a batch is cut short too.
     pub fn batches(&self, seed: u64) -> Work<S, L, D> {
-        let batch = |count, step, key| self.op(Act::Batch(count, step), key);
+        let batch = |count, step, key| self.op(Act::Batch(count, step, bytes(42)), key);
         let mut ops = vec![
             batch(3, 3 * BULK_STEP, BULK_STEP + 1),
             batch(4, BULK_STEP, BULK_STEP),
@@ -255,6 +255,12 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         ops.push(batch(6, BULK_STEP, BULK_STEP * 2));
         let mut work = whole(self.sizes, self.bulk(3, 3.min(self.entries)), ops.clone());
         work.steps.extend(interrupted(seed, 2, ops));
+        if !S::PLAIN {
+            // So long that it is written down in pieces.
+            let long = |key| self.op(Act::Batch(3, BULK_STEP, bytes(500)), key);
+            work.steps.extend(interrupted(seed, 2, [long(BULK_STEP), long(BULK_STEP * 2)]));
+            work.steps.push(Step::Run(long(BULK_STEP + 7)));
+        }
         work
     }
 

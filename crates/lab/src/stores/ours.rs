@@ -1,6 +1,4 @@
 //! Bristlecone as a contender of `bench store`: its public API and nothing else.
-//!
-//! Everything that a batch is, is in [`commit`] and [`BATCH`].
 
 use std::ops::Bound;
 use std::path::Path;
@@ -13,9 +11,6 @@ pub const NAME: &str = "bristlecone";
 
 /// Bristlecone.
 pub const KIND: Kind = Kind { name: NAME, setting, open };
-
-/// What is less about a batch than about the others'.
-pub const BATCH: &str = "bristlecone's batch is put_many: its pairs share commits and are durable when it returns, but each is atomic by itself";
 
 fn setting(promise: Promise) -> &'static str {
     match promise {
@@ -49,18 +44,15 @@ impl Contender for Ours {
 
 struct Handle<'a>(&'a Store);
 
-/// Stores many pairs in one call.
-fn commit(store: &Store, pairs: &[(&[u8], &[u8])]) -> bristlecone::Result<()> {
-    store.put_many(pairs).map(drop)
-}
-
 impl Session for Handle<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.0.put(key, value).map(drop).map_err(refused(NAME, "put"))
     }
 
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
-        commit(self.0, pairs).map_err(refused(NAME, "commit"))
+        let mut batch = self.0.batch();
+        pairs.iter().for_each(|(key, value)| _ = batch.put(key, value));
+        batch.commit().map(drop).map_err(refused(NAME, "commit"))
     }
 
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

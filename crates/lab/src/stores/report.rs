@@ -101,8 +101,6 @@ pub struct Report {
     pub columns: Vec<Column>,
     /// The stores, Bristlecone first.
     pub rows: Vec<Row>,
-    /// How Bristlecone's batch differs from the others'.
-    pub batch_note: &'static str,
     /// The other stores are not in this build.
     pub others_missing: bool,
 }
@@ -138,7 +136,6 @@ impl Display for Report {
         for row in &self.rows {
             writeln!(f, "{}: {}", row.name, row.setting)?;
         }
-        writeln!(f, "{}", self.batch_note)?;
         writeln!(
             f,
             "\nEvery answer was right; at the end every store was opened again and held the same {} pairs.",

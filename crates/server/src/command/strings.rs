@@ -180,9 +180,14 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
-    let keys = call.rest(1);
-    call.reply.array(keys.len());
-    keys.iter().try_for_each(|key| call.reply_value(key))
+    // At once: of an MSET all is seen or nothing.
+    let keys: Vec<&[u8]> = call.rest(1).iter().map(AsRef::as_ref).collect();
+    let values = call.shared.store.get_many(&keys)?;
+    call.reply.array(values.len());
+    values.iter().try_for_each(|value| {
+        call.count_lookup(value.is_some());
+        call.reply_option(value.as_deref())
+    })
 }
 
 fn mset(call: &mut Call<'_>) -> Result<(), CommandError> {
