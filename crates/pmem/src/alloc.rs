@@ -27,131 +27,19 @@
 //! | first | intents; some of: flipped bits | bit set to what the index says |
 //! | last | intents, bits, publish | nothing to do |
 
+mod class;
 mod ring;
 
 use std::collections::HashMap;
 
+pub use class::{Class, Kind};
 use ring::Ring;
 pub use ring::recover;
 
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::medium::{Fence, Medium, WORD};
-use crate::region::{Geometry, INTENTS, INTENTS_AT, Region, checked, unchecked};
-
-/// What a chunk's blocks are; recovery asks a different question for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Leaves of an index, aligned to lines.
-    Leaf,
-    /// Inner nodes of an index: apart from the leaves, so that few pages hold them all.
-    Inner,
-    /// Records that a leaf entry points to.
-    Record,
-    /// Separator keys that inner entries point to.
-    Separator,
-    /// Parts of a large value, owned by a record or a batch.
-    Piece,
-    /// A batch that is being carried out, written down as a record.
-    Batch,
-}
-
-impl Kind {
-    const ALL: [Kind; 6] = [Kind::Leaf, Kind::Inner, Kind::Record, Kind::Separator, Kind::Piece, Kind::Batch];
-
-    /// True for what may have pieces.
-    pub fn has_pieces(self) -> bool {
-        matches!(self, Kind::Record | Kind::Batch)
-    }
-
-    /// True for nodes of an index.
-    pub fn is_node(self) -> bool {
-        matches!(self, Kind::Leaf | Kind::Inner)
-    }
-
-    fn code(self) -> u64 {
-        self as u64 + 1
-    }
-
-    fn of(code: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
-    }
-}
-
-/// Blocks are multiples of this.
-const UNIT: u64 = 16;
-const BLOCK_MIN: u64 = 32;
-
-/// A chunk's layout: what its word 0 says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Class {
-    /// What the blocks are.
-    pub kind: Kind,
-    /// Bytes of a block.
-    pub block_bytes: u64,
-}
-
-impl Class {
-    /// Class of the smallest blocks that hold `bytes`, `None` if no chunk does.
-    ///
-    /// Blocks of nodes are exact. Others grow by 16 bytes up to 256, then by an eighth of the power of two below, and
-    /// from a tenth of a chunk on a whole number of blocks fills the chunk.
-    fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
-        let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
-        let room = chunk_bytes - 64;
-        let block_bytes = if kind.is_node() || bytes <= 256 {
-            bytes
-        } else if bytes > room / 10 {
-            let blocks = room / bytes;
-            if blocks == 0 {
-                return None;
-            }
-            (room / blocks) & !(UNIT - 1)
-        } else {
-            bytes.next_multiple_of((1 << bytes.ilog2()) / 8).min((room / 10) & !(UNIT - 1))
-        };
-        let class = Self { kind, block_bytes };
-        (class.blocks(chunk_bytes) > 0).then_some(class)
-    }
-
-    /// As [`Class::holding`]; `TooLarge` if no chunk holds such a block.
-    fn fitting(kind: Kind, bytes: u64, chunk_bytes: u64) -> Result<Self> {
-        Self::holding(kind, bytes, chunk_bytes)
-            .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })
-    }
-
-    fn align(self) -> u64 {
-        match self.kind {
-            // A node of a power of two bytes never crosses a page.
-            kind if kind.is_node() => (1 << self.block_bytes.trailing_zeros()).clamp(64, 4096),
-            _ => UNIT,
-        }
-    }
-
-    fn first(self, blocks: u64) -> u64 {
-        (WORD + blocks.div_ceil(64) * WORD).next_multiple_of(self.align())
-    }
-
-    /// Blocks in a chunk.
-    pub fn blocks(self, chunk_bytes: u64) -> u64 {
-        let mut blocks = chunk_bytes / self.block_bytes;
-        while blocks > 0 && self.first(blocks) + blocks * self.block_bytes > chunk_bytes {
-            blocks -= 1;
-        }
-        blocks
-    }
-
-    fn word(self) -> u64 {
-        checked(self.kind.code() | (self.block_bytes / UNIT) << 8)
-    }
-
-    fn of(word: u64, chunk_bytes: u64) -> Option<Self> {
-        let value = unchecked(word)?;
-        let class = Self { kind: Kind::of(value & 0xFF)?, block_bytes: (value >> 8) * UNIT };
-        (class.block_bytes >= BLOCK_MIN && class.block_bytes < chunk_bytes && class.blocks(chunk_bytes) > 0)
-            .then_some(class)
-    }
-}
+use crate::region::{Geometry, INTENTS, INTENTS_AT, Region};
 
 /// Where a block's bit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
