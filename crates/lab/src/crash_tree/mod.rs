@@ -34,7 +34,7 @@ pub struct Engine(&'static About);
 const FLOORS: &[(&str, u64)] = &[
     ("wbtree", 1_380_000),
     ("wbtree-keyptr", 740_000),
-    ("wbtree-bmp", 1_400_000),
+    ("wbtree-bmp", 2_760_000),
     ("wbtree-slot", 1_460_000),
     ("wbtree-line", 1_900_000),
     ("btree-log", 1_800_000),
