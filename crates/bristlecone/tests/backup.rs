@@ -1,5 +1,7 @@
 //! Backups, taken while others write: what is in them, what they are found as, and what is left when they come to nothing.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +12,14 @@ use std::time::Duration;
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
 use bristlecone::{
-    Durability, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, backup,
+    Durability, Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, backup,
 };
+use common::{existing, pairs};
 use tempfile::TempDir;
 
 /// A directory in memory, where there is one, and one on a disk.
 fn scratch(memory: bool) -> TempDir {
-    let shared = Path::new("/dev/shm");
-    if memory && shared.is_dir() {
-        tempfile::tempdir_in(shared).unwrap()
-    } else {
-        tempfile::tempdir().unwrap()
-    }
+    if memory { common::scratch() } else { tempfile::tempdir().unwrap() }
 }
 
 /// What can be below an index.
@@ -32,26 +30,7 @@ enum Under {
 }
 
 fn options(engine: &str, under: Under) -> Options {
-    let journal_bytes = (under == Under::Journal).then_some(4 << 20);
-    let durability = (under == Under::Mapped).then_some(Durability::Process);
-    Options {
-        engine: Some(engine.into()),
-        journal_bytes,
-        durability,
-        max_bytes: 1 << 32,
-        ..Options::default()
-    }
-}
-
-fn existing() -> Options {
-    Options { create: false, ..Options::default() }
-}
-
-fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)>
-where
-    K::Value: ToOwned,
-{
-    store.scan(..).collect::<Result<_, _>>().unwrap()
+    common::options(engine, under == Under::Journal)
 }
 
 /// Makes a store with some history, backs it up while it is open, and looks at both.

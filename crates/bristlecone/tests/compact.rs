@@ -1,45 +1,17 @@
 //! Compaction: the same pairs in a smaller file, and the store or the new one at every moment.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
-use bristlecone::{
-    Durability, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact,
-};
-use tempfile::TempDir;
+use bristlecone::{Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact};
+use common::{existing, options, pairs, scratch};
 
 const NEW: &str = "store.bristlecone.new";
-
-fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
-fn options(engine: &str, journaled: bool) -> Options {
-    let durability = (!journaled).then_some(Durability::Process);
-    let journal_bytes = journaled.then_some(4 << 20);
-    Options {
-        engine: Some(engine.into()),
-        journal_bytes,
-        durability,
-        max_bytes: 1 << 32,
-        ..Options::default()
-    }
-}
-
-fn existing() -> Options {
-    Options { create: false, ..Options::default() }
-}
-
-fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)>
-where
-    K::Value: ToOwned,
-{
-    store.scan(..).collect::<Result<_, _>>().unwrap()
-}
 
 fn shrinks<K: Open>(
     options: Options,

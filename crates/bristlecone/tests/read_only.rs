@@ -1,41 +1,18 @@
 //! Stores opened for reading alone: what they show, what they refuse, and that nothing of the files changes.
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
-use bristlecone::{Change, Durability, Error, Options, Store, StoreU64, TREES, Write, WriteOptions, backup};
-use tempfile::TempDir;
-
-fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
-fn options(engine: &str, journaled: bool) -> Options {
-    let durability = (!journaled).then_some(Durability::Process);
-    let journal_bytes = journaled.then_some(4 << 20);
-    Options {
-        engine: Some(engine.into()),
-        journal_bytes,
-        durability,
-        max_bytes: 1 << 32,
-        ..Options::default()
-    }
-}
+use bristlecone::{Change, Error, Options, Store, StoreU64, TREES, Write, WriteOptions, backup};
+use common::{existing, options, pairs, scratch};
 
 fn read_only() -> Options {
     Options { read_only: true, ..Options::default() }
-}
-
-fn existing() -> Options {
-    Options { create: false, ..Options::default() }
-}
-
-fn pairs(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
-    store.scan(..).collect::<Result<_, _>>().unwrap()
 }
 
 /// Of each file: its path, bytes, length and blocks, times.

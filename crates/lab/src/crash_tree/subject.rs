@@ -243,8 +243,13 @@ fn bulk_keys(op: &Op, count: u16) -> impl Iterator<Item = u32> + use<> {
 /// The first value's number of [`Act::Many`].
 const VALUE: u32 = 0x2A0;
 
-/// Keys of [`Act::Many`] and [`Act::Batch`], with what is put under them; `None` deletes.
-fn many(op: &Op, count: u16, step: u32, value: u32) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
+/// Keys of an [`Act::Many`] or [`Act::Batch`], with what is put under them; `None` deletes.
+fn many(op: &Op) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
+    let (count, step, value) = match op.act {
+        Act::Many(count, step) => (count, step, VALUE),
+        Act::Batch(count, step, value) => (count, step, value),
+        _ => (0, 0, 0),
+    };
     let first = op.key;
     (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(value + i)))
 }
@@ -299,9 +304,8 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                 let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
                 tree.bulk_load(pairs, 1.0).map(drop)
             }
-            Act::Many(count, step) => {
-                let pairs: Vec<_> =
-                    many(op, count, step, VALUE).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+            Act::Many(..) => {
+                let pairs: Vec<_> = many(op).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
                 let writes: Vec<Write<'_, S::Key, S::Value>> = pairs
                     .iter()
                     .map(|(key, value)| match value {
@@ -311,9 +315,8 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                     .collect();
                 tree.write_many(&writes, WriteOptions::default()).map(drop)
             }
-            Act::Batch(count, step, value) => {
-                let writes =
-                    many(op, count, step, value).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+            Act::Batch(..) => {
+                let writes = many(op).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
                 // The condition holds; of one that does not, nothing comes.
                 let absent = [(S::key(u32::MAX / 2), None)];
                 match tree.batch(writes, &absent, WriteOptions::default()) {
@@ -346,12 +349,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
                 model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
             }
             Act::Many(..) | Act::Batch(..) => {
-                let (count, step, value) = match op.act {
-                    Act::Batch(count, step, value) => (count, step, value),
-                    Act::Many(count, step) => (count, step, VALUE),
-                    _ => unreachable!("one of the two"),
-                };
-                for (key, value) in many(op, count, step, value) {
+                for (key, value) in many(op) {
                     let key = S::key(key).bytes();
                     match value {
                         Some(value) => _ = model.insert(key, bytes(value)),

@@ -1,7 +1,7 @@
 //! Copies of a pair's region while groups are committed and go home: from inside, and from files that somebody else has open.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,14 +47,20 @@ fn judge(copy: &Path, origin: u64) -> u64 {
     number
 }
 
-/// Commits groups and makes checkpoints until told to end, while `copies` runs.
-fn beside(copies: impl FnOnce(&Journal, &Path, &Path, &AtomicU64) + Send) {
+/// A new journal of small halves, with room for the words.
+fn made() -> (tempfile::TempDir, PathBuf, PathBuf, Journal) {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = (folder.path().join("store"), folder.path().join("store.journal"));
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     let sizes = Options { capacity_bytes: 64 << 10, max_bytes: 1 << 30 };
     let journal = Journal::create(file, &path, &journal_path, &sizes).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
+    (folder, path, journal_path, journal)
+}
+
+/// Commits groups and makes checkpoints until told to end, while `copies` runs.
+fn beside(copies: impl FnOnce(&Journal, &Path, &Path, &AtomicU64) + Send) {
+    let (_folder, path, journal_path, journal) = made();
     let (ends, newest) = (AtomicBool::new(false), AtomicU64::new(0));
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
@@ -168,12 +174,7 @@ fn a_copy_and_a_journal_of_its_own_are_a_pair_and_nobody_elses() {
 
 #[test]
 fn a_view_has_the_groups_that_are_not_home_and_keeps_what_is_stored_to_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, journal_path) = (folder.path().join("store"), folder.path().join("store.journal"));
-    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    let sizes = Options { capacity_bytes: 64 << 10, max_bytes: 1 << 30 };
-    let journal = Journal::create(file, &path, &journal_path, &sizes).unwrap();
-    journal.grow(PAGES * PAGE).unwrap();
+    let (_folder, path, journal_path, journal) = made();
     for number in 1..=9 {
         stores(number).into_iter().for_each(|word| journal.copy(word * 8, number));
         journal.commit().unwrap();

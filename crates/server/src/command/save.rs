@@ -11,18 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::Store;
 
-use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
+use super::server::command;
+use super::{Call, Command, CommandError, Flags, is};
 use crate::shared::{Shared, unix_time};
-
-const fn command(
-    name: &'static str,
-    arity: i64,
-    flags: Flags,
-    summary: &'static str,
-    handler: Handler,
-) -> Command {
-    Command { name, arity, flags, keys: NO_KEYS, group: "server", summary, handler }
-}
 
 /// The family's commands.
 pub const COMMANDS: &[Command] = &[

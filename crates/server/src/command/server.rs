@@ -10,7 +10,8 @@ use crate::shared::{Shared, unix_time};
 
 const GROUP: &str = "server";
 
-const fn command(
+/// A command of this group that names no keys.
+pub(super) const fn command(
     name: &'static str,
     arity: i64,
     flags: Flags,

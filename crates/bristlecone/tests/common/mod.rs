@@ -1,0 +1,37 @@
+//! What the tests of whole stores have in common.
+#![allow(dead_code)] // not every test uses all of it
+
+use std::path::Path;
+
+use bristlecone::{Durability, Kind, Options, StoreOf};
+use tempfile::TempDir;
+
+/// In memory, where a sync costs nothing.
+pub fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// For a new store of an engine, over a small journal or mapped.
+pub fn options(engine: &str, journaled: bool) -> Options {
+    Options {
+        engine: Some(engine.into()),
+        journal_bytes: journaled.then_some(4 << 20),
+        durability: (!journaled).then_some(Durability::Process),
+        max_bytes: 1 << 32,
+        ..Options::default()
+    }
+}
+
+/// For a store that is there.
+pub fn existing() -> Options {
+    Options { create: false, ..Options::default() }
+}
+
+/// All that a store holds.
+pub fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)>
+where
+    K::Value: ToOwned,
+{
+    store.scan(..).collect::<Result<_, _>>().unwrap()
+}
