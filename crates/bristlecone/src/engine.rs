@@ -301,8 +301,8 @@ where
     fn is_quiet(&self) -> bool;
     /// Lets the processor bring in what reads of these keys will touch.
     fn prefetch(&self, keys: &[&K::Key]);
-    /// Copies the values of many keys, in their order; `None` for an absent one.
-    fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>>;
+    /// Gives the values of many keys, in their order, as of one moment; `None` for an absent one. Ends when `give` returns false.
+    fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()>;
     /// Carries out many writes; says of each whether its key was there.
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
     /// Puts and removes several keys in one step, if all of `expected` are as they say; false if not.

@@ -181,8 +181,22 @@ where
     /// The values of many keys, in their order; `None` for an absent one. The look-ups overlap, which takes a fraction of the time
     /// of as many calls of [`StoreOf::get`] when the index is larger than the processor's cache.
     pub fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        self.get_each(keys, |value| {
+            values.push(value);
+            true
+        })?;
+        Ok(values)
+    }
+
+    /// As [`StoreOf::get_many`], one value after the other, until `give` returns false: for values that together would be too much.
+    pub fn get_each(
+        &self,
+        keys: &[&K::Key],
+        mut give: impl FnMut(Option<K::ValueBuf>) -> bool,
+    ) -> Result<()> {
         keys.iter().try_for_each(|key| K::validate(key, None))?;
-        self.engine.get_many(keys)
+        self.engine.get_each(keys, &mut give)
     }
 
     /// Lets the processor bring in what reads of these keys will touch: for those who know the keys and want the values one by one.

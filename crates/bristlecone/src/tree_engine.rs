@@ -354,8 +354,8 @@ where
         self.tree.prefetch(keys);
     }
 
-    fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
-        Ok(self.tree.get_many(keys)?)
+    fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
+        Ok(self.tree.get_each(keys, give)?)
     }
 
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {

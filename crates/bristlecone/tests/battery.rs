@@ -1,11 +1,14 @@
 //! The shared battery: every engine of the registry, for both kinds of keys, through the public API alone. A new engine is
 //! picked up by its line in the registry.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write};
+use common::scratch;
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
@@ -71,12 +74,6 @@ fn options(engine: &str) -> Options {
 /// Engines whose stores can have values of one length.
 fn fixed() -> impl Iterator<Item = &'static str> {
     registry::names().filter(|name| registry::find(name).unwrap().capabilities.fixed_values)
-}
-
-/// In memory, where a sync costs nothing.
-fn scratch() -> tempfile::TempDir {
-    let memory = std::path::Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
 /// Below the index.
@@ -261,6 +258,14 @@ fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
         let found = store.get_many(&refs).unwrap();
         let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
         assert!(found == wanted, "{engine}, {under:?}, step {step}");
+        // Who has enough is given no more.
+        let (mut given, wants) = (0, random.usize(1..40));
+        let give = |_| {
+            given += 1;
+            given < wants
+        };
+        store.get_each(&refs, give).unwrap();
+        assert_eq!(given, wants.min(refs.len()), "{engine}, {under:?}, step {step}");
     }
     assert_equals(&store, &model);
     let keys: Vec<_> = model.keys().cloned().collect();

@@ -39,6 +39,12 @@ fn strings_are_set_read_and_removed() {
         let _: () = client.mset(&[("a", "1"), ("b", "2")]).unwrap();
         let values: Vec<Option<String>> = client.mget(&["a", "absent", "b"]).unwrap();
         assert_eq!(values, [Some("1".to_owned()), None, Some("2".to_owned())]);
+        // All of it or nothing.
+        assert!(!client.mset_nx::<_, _, bool>(&[("c", "3"), ("b", "4")]).unwrap());
+        let values: Vec<Option<String>> = client.mget(&["b", "c"]).unwrap();
+        assert_eq!(values, [Some("2".to_owned()), None]);
+        assert!(client.mset_nx::<_, _, bool>(&[("c", "3"), ("d", "4")]).unwrap());
+        assert_eq!(client.del::<_, usize>(&["c", "d"]).unwrap(), 2);
         assert_eq!(client.exists::<_, usize>(&["a", "a", "absent"]).unwrap(), 2);
         assert_eq!(client.del::<_, usize>(&["a", "b", "absent"]).unwrap(), 2);
         assert_eq!(client.unlink::<_, usize>("a").unwrap(), 0);

@@ -43,6 +43,19 @@ impl<S: Schema> Moment<S> {
     fn new() -> Arc<Self> {
         Arc::new(Self { next: OnceLock::new() })
     }
+
+    /// What a key was at this moment, if a batch behind it replaced that: what the oldest of them found.
+    #[inline]
+    pub(crate) fn replaced(&self, key: &S::Key) -> Option<Option<&S::ValueBuf>> {
+        let mut next = self.next.get();
+        while let Some(batch) = next {
+            if let Some(old) = batch.of(key) {
+                return Some(old);
+            }
+            next = batch.then.next.get();
+        }
+        None
+    }
 }
 
 impl<S: Schema> Drop for Moment<S> {
@@ -114,21 +127,6 @@ impl<S: Schema> Batches<S> {
     /// The moment behind the newest batch that ended.
     pub(crate) fn now(&self) -> Arc<Moment<S>> {
         self.newest.load_full()
-    }
-
-    /// Turns what was found of keys since a moment into what was there at it, as far as batches go.
-    pub(crate) fn as_of(moment: &Moment<S>, keys: &[&S::Key], found: &mut [Option<S::ValueBuf>]) {
-        let Some(first) = moment.next.get() else { return };
-        for (key, found) in keys.iter().zip(found) {
-            let mut replaced = Some(first);
-            while let Some(batch) = replaced {
-                if let Some(old) = batch.of(key) {
-                    *found = old.cloned();
-                    break;
-                }
-                replaced = batch.then.next.get();
-            }
-        }
     }
 
     /// What a scan from `from` on sees.
@@ -282,9 +280,8 @@ mod tests {
         assert_eq!(batches.before(&3, None), None);
         // Many keys at once are as they were at their first look; the oldest batch behind that knows.
         run(&batches, &[(3, Some(33)), (4, Some(40))]);
-        let mut found = [Some(1), Some(2), Some(3), Some(6)];
-        Batches::<Words>::as_of(&now, &[&3, &4, &5, &6], &mut found);
-        assert_eq!(found, [Some(30), Some(40), None, Some(6)]);
+        let replaced = [3, 4, 5, 6].map(|key| now.replaced(&key).map(Option::<&u64>::copied));
+        assert_eq!(replaced, [Some(Some(30)), Some(Some(40)), Some(None), None]);
     }
 
     #[test]

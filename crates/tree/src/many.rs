@@ -11,7 +11,7 @@ use pmem::region::INTENTS;
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
-use crate::before::Batches;
+use crate::before::Moment;
 use crate::discipline::Discipline;
 use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
@@ -80,12 +80,29 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// As [`Tree::get`].
     pub fn get_many(&self, keys: &[&S::Key]) -> Result<Vec<Option<S::ValueBuf>>> {
         let mut values = Vec::with_capacity(keys.len());
+        self.get_each(keys, &mut |value| {
+            values.push(value);
+            true
+        })?;
+        Ok(values)
+    }
+
+    /// As [`Tree::get_many`], one value after the other, until `give` returns false: for values that together would be too much.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn get_each(
+        &self,
+        keys: &[&S::Key],
+        give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
+    ) -> Result<()> {
         let now = self.batches.now();
         for keys in keys.chunks(LANES) {
-            dispatch!(self, V => self.get_wave::<V>(keys, &mut values))?;
+            if !dispatch!(self, V => self.get_wave::<V>(keys, &now, give))? {
+                break;
+            }
         }
-        Batches::as_of(&now, keys, &mut values);
-        Ok(values)
+        Ok(())
     }
 
     /// Lets the processor bring in what reads of these keys will touch, as far as their leaves.
@@ -134,9 +151,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         (lanes, lost)
     }
 
-    /// Values of up to [`LANES`] keys. Who loses his way beside a writer starts again alone.
+    /// Values of up to [`LANES`] keys as of a moment; false if no more are wanted. Who loses his way beside a writer starts again
+    /// alone.
     #[inline(always)]
-    fn get_wave<V: Search>(&self, keys: &[&S::Key], values: &mut Vec<Option<S::ValueBuf>>) -> Result<()> {
+    fn get_wave<V: Search>(
+        &self,
+        keys: &[&S::Key],
+        now: &Moment<S>,
+        give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
+    ) -> Result<bool> {
         let leaf = &self.leaf_for::<V>();
         let (lanes, lost) = self.descend_together::<V>(keys);
         for (i, key) in keys.iter().enumerate() {
@@ -146,15 +169,23 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 let pending = self.pending.as_ref();
                 pending.is_none_or(|pending| pending.wait_for_node(node.0).is_none())
             };
-            values.push(match found {
+            let found = match found {
                 Some(value) if self.stripes.check(version) && durable() => value,
                 _ => {
                     let mut value = S::ValueBuf::default();
                     self.get(key, Some(&mut value))?.then_some(value)
                 }
-            });
+            };
+            // Behind the second look: a batch that shows in what was read is in the chain by now.
+            let found = match now.replaced(key) {
+                None => found,
+                Some(old) => old.cloned(),
+            };
+            if !give(found) {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What a leaf says of a key; `None` if it makes no sense (a race, or damage: who asks alone will be told).

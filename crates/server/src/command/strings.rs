@@ -180,14 +180,17 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
-    // At once: of an MSET all is seen or nothing.
-    let keys: Vec<&[u8]> = call.rest(1).iter().map(AsRef::as_ref).collect();
-    let values = call.shared.store.get_many(&keys)?;
-    call.reply.array(values.len());
-    values.iter().try_for_each(|value| {
+    // As of one moment, so of an MSET all is seen or nothing; one by one, so a reply that gets too long ends it.
+    let (keys, store): (Vec<&[u8]>, _) =
+        (call.rest(1).iter().map(AsRef::as_ref).collect(), call.shared.store.clone());
+    call.reply.array(keys.len());
+    let mut outcome = Ok(());
+    store.get_each(&keys, |value| {
         call.count_lookup(value.is_some());
-        call.reply_option(value.as_deref())
-    })
+        outcome = call.reply_option(value.as_deref());
+        outcome.is_ok()
+    })?;
+    outcome
 }
 
 fn mset(call: &mut Call<'_>) -> Result<(), CommandError> {
