@@ -47,7 +47,8 @@ pub enum Error {
     },
     /// Another process writes to the store faster than this one can read it.
     #[error(
-        "{path} is written to faster than it can be read as of one moment: try again when less is written, or ask the process          that has it open for a backup (`SAVE` of a server)"
+        "{path} is written to faster than it can be read as of one moment: try again when less is written, or ask the process \
+         that has it open for a backup (`SAVE` of a server)"
     )]
     Busy {
         /// The region's file.

@@ -187,8 +187,8 @@ impl Native {
     pub fn map_aside(file: File, path: &Path, origin: u64) -> Result<Self> {
         let end = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
         let len = end.saturating_sub(origin) & !(PAGE - 1);
-        // Room for what recovery may add: a chunk or two.
-        let mut native = Self::reserve(len + (64 << 20), Durability::Process, path)?;
+        // Addresses for what recovery may add: a chunk or two, or what a batch of the largest size needs to be finished.
+        let mut native = Self::reserve(len + (4 << 30), Durability::Process, path)?;
         (native.private, native.origin) = (true, origin);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
         native.file = Some(file.try_clone().map_err(|source| io("cannot open", path, source))?);

@@ -372,8 +372,8 @@ impl Journal {
         }
     }
 
-    /// Waits until a half is full, and no copy holds checkpoints off, or `limit` has passed, and says whether a half is full: what a thread that makes
-    /// checkpoints does between them.
+    /// Waits until a half is full, and no copy holds checkpoints off, or `limit` has passed, and says whether a half is full:
+    /// what a thread that makes checkpoints does between them.
     ///
     /// # Errors
     /// `Failed` as soon as the journal takes no more groups, `Closed` after [`Journal::end_waits`].
