@@ -4,7 +4,9 @@
 //! A writer changes the index under its lock and notes the nodes and the key that it changed with the number of the running
 //! group, its *ticket*; then it lets go of the lock and waits until that group is durable. The first who waits commits: the
 //! *leader*. The others sleep; when it is done those whose group became durable go, and one of the rest leads the next. So
-//! whatever was written while one sync ran goes to the disk with the next one, and writers wait for nobody in memory.
+//! whatever was written while one sync ran goes to the disk with the next one, and writers wait for nobody in memory. Those who
+//! were released come back in a moment, mostly: so a leader *gathers*, for a small part of a sync's time, until as many wait as
+//! did before. Else two halves of the writers would take turns, each waiting for the other's sync.
 //!
 //! A reader takes no part in this. After its second look ([`crate::stripe`]) it asks whether the leaf that it read was changed
 //! by a group that is not durable; if so, whether its key was (a scan: for the leaf alone). Only then does it wait, as a
@@ -21,6 +23,9 @@
 //!
 //! Notes are two small tables. That of nodes has the newest ticket for each hash of a node. That of keys has, for each hash, the
 //! newest ticket and a tag of the key; of two keys that are not durable and fall together, only that there are several.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
@@ -42,11 +47,32 @@ pub struct Pending {
     failed: AtomicBool,
     nodes: Box<[AtomicU64]>,
     keys: Box<[AtomicU64]>,
-    /// Somebody leads.
-    led: Mutex<bool>,
+    lead: Mutex<Lead>,
     /// A leader is done.
     done: Condvar,
+    /// As many wait as the leader gathers for.
+    gathered: Condvar,
 }
+
+/// Who leads, and who waits.
+#[derive(Debug, Default)]
+struct Lead {
+    /// Somebody leads.
+    led: bool,
+    /// Those who wait for a group, the leader among them.
+    waiting: u32,
+    /// How many waited when the last leader was done: for its group, and for the next.
+    before: u32,
+    /// How long its commit took.
+    took: Duration,
+}
+
+/// The part of a commit's time that a leader gathers for at most.
+const GATHER_PART: u32 = 4;
+/// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
+const GATHER_MIN: Duration = Duration::from_micros(80);
+/// A commit that took very long is not what the next one will take.
+const GATHER_MAX: Duration = Duration::from_millis(2);
 
 impl Default for Pending {
     fn default() -> Self {
@@ -58,8 +84,9 @@ impl Default for Pending {
             failed: AtomicBool::new(false),
             nodes: table(),
             keys: table(),
-            led: Mutex::new(false),
+            lead: Mutex::default(),
             done: Condvar::new(),
+            gathered: Condvar::new(),
         }
     }
 }
@@ -126,54 +153,83 @@ impl Pending {
         (ticket > self.durable() && (tag == tag_of(hash) || tag == SEVERAL)).then_some(ticket)
     }
 
-    /// Waits until a group is durable. If nobody leads, `lead` does: it commits all that was changed and returns the ticket of
+    /// Waits until a group is durable. If nobody leads, the caller does: `commit` commits all that was changed and returns the ticket of
     /// the group that it closed, or takes back what is not durable and returns why.
     ///
     /// # Errors
-    /// What `lead` says to the leader, `Failed` to the others. The group and all that follow are taken back then.
-    pub fn settle(&self, ticket: u64, lead: impl FnOnce() -> Result<u64>) -> Result<()> {
-        let mut led = guard(&self.led);
-        loop {
+    /// What `commit` says to the leader, `Failed` to the others. The group and all that follow are taken back then.
+    pub fn settle(&self, ticket: u64, commit: impl FnOnce() -> Result<u64>) -> Result<()> {
+        if self.durable() >= ticket {
+            return Ok(());
+        }
+        let mut lead = guard(&self.lead);
+        lead.waiting += 1;
+        if lead.waiting >= lead.before {
+            self.gathered.notify_one();
+        }
+        let outcome = loop {
             if self.durable() >= ticket {
-                return Ok(());
+                break Ok(());
             }
             if self.has_failed() {
-                return Err(Error::Failed);
+                break Err(Error::Failed);
             }
-            if !*led {
-                break;
+            if !lead.led {
+                lead.led = true;
+                drop(self.gather(lead));
+                let mut lead_ends = LeadEnds { pending: self, since: Instant::now(), durable: None };
+                lead_ends.durable = Some(commit()?);
+                return Ok(());
             }
-            led = self.done.wait(led).unwrap_or_else(std::sync::PoisonError::into_inner);
+            lead = self.done.wait(lead).unwrap_or_else(PoisonError::into_inner);
+        };
+        lead.waiting -= 1;
+        outcome
+    }
+
+    /// Leader: waits a little, until as many wait as did when the last one was done.
+    #[cfg(not(all(test, loom)))]
+    fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
+        if lead.took < GATHER_MIN || lead.waiting >= lead.before {
+            return lead;
         }
-        *led = true;
-        drop(led);
-        let mut lead_ends = LeadEnds { pending: self, durable: None };
-        lead_ends.durable = Some(lead()?);
-        Ok(())
+        let limit = (lead.took / GATHER_PART).min(GATHER_MAX);
+        let too_few = |lead: &mut Lead| lead.waiting < lead.before;
+        self.gathered.wait_timeout_while(lead, limit, too_few).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// In a model no time passes.
+    #[cfg(all(test, loom))]
+    fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
+        lead
     }
 }
 
 /// Tells the others how it went when it is dropped, however the leader left.
 struct LeadEnds<'a> {
     pending: &'a Pending,
+    since: Instant,
     durable: Option<u64>,
 }
 
 impl Drop for LeadEnds<'_> {
     fn drop(&mut self) {
-        let mut led = guard(&self.pending.led);
-        *led = false;
+        let mut lead = guard(&self.pending.lead);
+        lead.led = false;
+        lead.before = lead.waiting;
+        lead.waiting -= 1;
+        lead.took = self.since.elapsed();
         match self.durable {
             Some(newest) => self.pending.durable.store(newest, Ordering::Release),
             None => self.pending.failed.store(true, Ordering::Release),
         }
-        drop(led);
+        drop(lead);
         self.pending.done.notify_all();
     }
 }
 
-fn guard(mutex: &Mutex<bool>) -> MutexGuard<'_, bool> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn guard(mutex: &Mutex<Lead>) -> MutexGuard<'_, Lead> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn tag_mask() -> u64 {

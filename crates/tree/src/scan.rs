@@ -22,7 +22,7 @@ use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
 /// Records asked for before they are read: what the processor has buffers for, of some lines each.
-const RECORDS_AHEAD: usize = 8;
+const RECORDS_AHEAD: usize = 12;
 
 /// A position in key order. It holds no lock.
 pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {

@@ -83,6 +83,15 @@ pub const CAPACITY: u64 = 64 << 20;
 /// Largest journal in bytes: a half's groups are held in memory while they go home.
 pub const CAPACITY_MAX: u64 = 1 << 30;
 
+/// A data file that is smaller than this gets what it needs.
+const GROWTH_EXACT: u64 = 1 << 20;
+/// A growth of a larger one doubles it, but adds no more than so many bytes,
+const GROWTH_DOUBLES: u64 = 16 << 20;
+/// or this part of it,
+const GROWTH_PART: u64 = 16;
+/// and never more than these.
+const GROWTH_MAX: u64 = 256 << 20;
+
 /// Sizes of a new pair of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -394,6 +403,25 @@ impl Journal {
         self.turned.notify_all();
     }
 
+    /// Gives the data file so many bytes, durably. Each time it gets longer costs a sync: so it gets more at once than the region
+    /// asks for, unless the disk is nearly full.
+    fn make_file_long(&self, bytes: u64) -> Result<()> {
+        let found = self.files.data.len()?;
+        if found >= bytes {
+            return Ok(()); // since a growth before, or since recovery: durable either way
+        }
+        let more = match bytes {
+            ..GROWTH_EXACT => 0,
+            _ => (bytes / GROWTH_PART).max(bytes.min(GROWTH_DOUBLES)).min(GROWTH_MAX).next_multiple_of(PAGE),
+        };
+        let ahead = (bytes + more).min(DATA_AT + self.image.max_bytes).max(bytes);
+        match self.files.data.allocate(found, ahead) {
+            Err(Error::NoSpace { .. }) => self.files.data.allocate(found, bytes)?,
+            outcome => outcome?,
+        }
+        self.files.sync(&self.files.data).map_err(|error| self.fail(error))
+    }
+
     /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
     fn fail(&self, error: Error) -> Error {
         let error = self.files.poison(error);
@@ -518,7 +546,8 @@ impl Medium for Journal {
         self.image.memory.len()
     }
 
-    /// The new length is durable at once; that it takes a turn at syncing the data file may make it wait for a checkpoint.
+    /// The file's new length, if it needs one, is durable at once: its turn at syncing the data file may make this wait for a
+    /// checkpoint.
     fn grow(&self, bytes: u64) -> Result<()> {
         self.files.check()?;
         let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
@@ -528,11 +557,7 @@ impl Medium for Journal {
         if new > self.image.max_bytes {
             return Err(Error::Full { max_bytes: self.image.max_bytes });
         }
-        let found = self.files.data.len()?;
-        if found < DATA_AT + new {
-            self.files.data.allocate(found, DATA_AT + new)?;
-        }
-        self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
+        self.make_file_long(DATA_AT + new)?;
         self.image.extend(&self.files, new)
     }
 

@@ -9,6 +9,7 @@ mod copy;
 mod damage;
 mod faults;
 mod files;
+mod growth;
 mod life;
 mod memory;
 mod power;
