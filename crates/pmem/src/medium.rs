@@ -70,6 +70,9 @@ pub struct Group {
 /// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics
 /// (native memory: faults), which is why everything read from a region is validated before it is written through.
 pub trait Medium: Send + Sync + 'static {
+    /// [`Medium::lines`] may answer. A medium that observes reads does not, and code for vectors is not compiled for it.
+    const SHOWS_LINES: bool = true;
+
     /// The line that holds byte `at`.
     fn line(&self, at: u64) -> &Line;
 
@@ -134,7 +137,7 @@ pub trait Medium: Send + Sync + 'static {
     /// Takes back what was stored and not made durable, where that goes by groups. See [`crate::journal::Journal::roll_back`].
     fn roll_back(&self) {}
 
-    /// A run of lines for vector loads, if this medium allows them (a medium that observes reads does not).
+    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]).
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
 
     /// Reads the word at the 8-byte aligned offset `at`.

@@ -151,6 +151,8 @@ impl Observed {
 }
 
 impl Medium for Observed {
+    const SHOWS_LINES: bool = false;
+
     #[inline]
     fn line(&self, at: u64) -> &Line {
         self.observer.read(at & !(LINE - 1));

@@ -111,7 +111,7 @@ impl<const LINES: usize> Search for Vector<LINES> {
 
 /// Runs an operation with the search that suits processor, medium and size of nodes: `dispatch!(tree, V => body)`.
 ///
-/// The body is compiled again for each that the tree's types (`S` and `D` where it stands) may come to, the vector ones with the processor's features, so that all of it is inlined.
+/// The body is compiled again for each that the tree's types (`M`, `S` and `D` where it stands) may come to, the vector ones with the processor's features, so that all of it is inlined.
 macro_rules! dispatch {
     ($tree:expr, $search:ident => $body:expr) => {{
         macro_rules! vector {
@@ -132,11 +132,13 @@ macro_rules! dispatch {
         }
         match $tree.wide {
             #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Sixteen if const { S::PLAIN && D::SPECIALISED } => vector!(16),
+            crate::tree::Wide::Sixteen if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED } => {
+                vector!(16)
+            }
             #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Eight if const { S::PLAIN && D::SPECIALISED } => vector!(8),
+            crate::tree::Wide::Eight if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED } => vector!(8),
             #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Any if const { S::PLAIN } => vector!(0),
+            crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => vector!(0),
             _ => {
                 type $search = crate::search::Scalar;
                 // Once, not wherever the operation is called from.

@@ -208,7 +208,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if leaf.capacity < ENTRIES_MIN || inner.capacity < ENTRIES_MIN {
             return Err(Error::Nodes { lines });
         }
-        let vector = S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
+        let vector =
+            M::SHOWS_LINES && S::PLAIN && pmem::simd::available() && region.medium().lines(0, 1).is_some();
         let wide = match lines {
             _ if !vector || lines > LINES_MAX as u64 => Wide::No,
             _ if !S::Tail::EMPTY => Wide::No,

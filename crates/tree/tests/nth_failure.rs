@@ -62,6 +62,8 @@ struct Failing {
 }
 
 impl Medium for Failing {
+    const SHOWS_LINES: bool = false;
+
     fn line(&self, at: u64) -> &Line {
         self.below.line(at)
     }
