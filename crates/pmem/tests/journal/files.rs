@@ -126,21 +126,20 @@ fn a_roll_back_takes_the_last_line_back_first() {
     let (path, journal_path) = files(folder.path());
     let journal = create(&path, &journal_path, &options()).unwrap();
     journal.grow(PAGES * PAGE).unwrap();
-    let (behind, done) = (200 * 64, AtomicBool::new(false));
-    let seen = std::thread::scope(|scope| {
+    let (behind, done, seen) = (200 * 64, AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let mut seen = 0;
             while !done.load(Ordering::Acquire) {
                 let (before, word, after) = (journal.word(behind), journal.word(0), journal.word(behind));
                 if before == after && before > 0 {
                     assert_eq!(word, before, "the older line went back first");
-                    seen += 1;
+                    seen.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            seen
         });
         let _ends = Ends(&done);
-        for value in 1..=20_000 {
+        // On a busy machine the reader may get its first turn late.
+        for value in (1..).take_while(|value| *value <= 20_000 || seen.load(Ordering::Relaxed) == 0) {
             // The lines between make the roll-back long. No value is stored twice, so what is the same was there throughout.
             for at in (0..=behind).step_by(64) {
                 journal.publish(at, value);
@@ -151,10 +150,9 @@ fn a_roll_back_takes_the_last_line_back_first() {
             }
         }
         done.store(true, Ordering::Release);
-        reader.join().unwrap()
+        reader.join().unwrap();
     });
-    println!("{seen} looks at both");
-    assert!(seen > 0);
+    println!("{} looks at both", seen.into_inner());
 }
 
 #[test]
