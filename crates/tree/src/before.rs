@@ -140,7 +140,7 @@ impl<S: Schema> Batches<S> {
 pub(crate) struct View<S: Schema> {
     /// Behind the newest batch that is seen, or whose keys are among the hidden.
     at: Arc<Moment<S>>,
-    /// Everything given out is behind this.
+    /// Everything given out is behind this. While the tree's own pairs are what is seen, the cursor knows that.
     behind: Bound<S::KeyBuf>,
     /// Keys before the scan that later batches changed, as the oldest of these found them.
     hidden: BTreeMap<S::KeyBuf, Option<S::ValueBuf>>,
@@ -158,19 +158,22 @@ impl<S: Schema> View<S> {
     }
 
     /// Everything up to this key was given out.
-    #[inline(always)]
-    pub(crate) fn pass(&mut self, key: &S::KeyBuf) {
+    fn pass(&mut self, key: &S::KeyBuf) {
         match &mut self.behind {
             Bound::Excluded(behind) => behind.clone_from(key),
             behind => *behind = Bound::Excluded(key.clone()),
         }
     }
 
-    /// Takes note of batches that began meanwhile; true if there are any. To be asked behind the second look at what was read.
+    /// Takes note of batches that began meanwhile; true if there are any. To be asked behind the second look at what was read,
+    /// with what the tree was read up to before.
     #[inline(always)]
-    pub(crate) fn takes_note(&mut self, descending: bool) -> bool {
+    pub(crate) fn takes_note(&mut self, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
         if self.at.next.get().is_none() {
             return false;
+        }
+        if self.is_plain() {
+            self.behind = from.clone();
         }
         self.take_note(descending);
         true
@@ -253,10 +256,15 @@ mod tests {
         }
         let mut rest = tree.into_iter();
         let mut seen = Vec::new();
+        let mut from = view.behind;
         loop {
             while view.wants_more() {
-                view.meet(rest.next());
-                view.takes_note(descending);
+                let pair = rest.next();
+                view.takes_note(&from, descending);
+                if let Some((key, _)) = pair {
+                    from = Bound::Excluded(key);
+                }
+                view.meet(pair);
             }
             match view.take(descending) {
                 Some(pair) => seen.push(pair),
@@ -311,7 +319,8 @@ mod tests {
         assert_eq!(scan(up, &[], false), [(6, 60)]);
         assert_eq!(scan(down, &[], true), [(2, 20)]);
         let mut view = batches.view(Bound::Unbounded);
-        view.pass(&5);
+        assert!(!view.takes_note(&Bound::Unbounded, false));
+        view.behind = Bound::Excluded(5);
         run(&batches, &[(2, Some(20)), (5, Some(50)), (7, Some(70))]);
         assert_eq!(scan(view, &[], false), [(7, 70)]);
     }

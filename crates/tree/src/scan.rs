@@ -21,8 +21,8 @@ use crate::search::{Search, Target, dispatch};
 use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
-/// Records asked for before they are read: what the processor has buffers for, of some lines each.
-const RECORDS_AHEAD: usize = 12;
+/// Records asked for before they are read, most of a leaf's at once: measured faster than one by one, also across leaves.
+const RECORDS_AHEAD: usize = 24;
 
 /// A position in key order. It holds no lock.
 pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
@@ -109,12 +109,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             return self.next_seen(key, value);
         }
         let more = self.next_held(key, value)?;
-        if self.view.takes_note(self.descending) {
+        let noted = self.view.takes_note(&self.from, self.descending);
+        if more {
+            self.advance(key);
+        }
+        if noted {
             self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
             return self.next_seen(key, value);
-        }
-        if more {
-            self.view.pass(key);
         }
         Ok(more)
     }
@@ -126,7 +127,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             while self.view.wants_more() {
                 let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
                 let more = self.next_held(&mut held, &mut of_it)?;
-                self.view.takes_note(self.descending);
+                self.view.takes_note(&self.from, self.descending);
+                if more {
+                    self.advance(&held);
+                }
                 self.view.meet(more.then_some((held, of_it)));
             }
             if let Some(pair) = self.view.take(self.descending) {
@@ -139,7 +143,16 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         }
     }
 
-    /// The next pair that the tree holds.
+    /// The tree was read up to this key.
+    #[inline(always)]
+    fn advance(&mut self, key: &S::KeyBuf) {
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
+    }
+
+    /// The next pair that the tree holds. Then the caller has to [`TreeCursor::advance`].
     #[inline(always)]
     fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let tree = self.tree;
@@ -219,10 +232,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             return Err(Error::Corrupt { what: "record", at: entry.payload });
         }
         self.page.given += 1;
-        match &mut self.from {
-            Bound::Excluded(from) => from.clone_from(key),
-            from => *from = Bound::Excluded(key.clone()),
-        }
         Ok(true)
     }
 
@@ -237,11 +246,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
                 }
             }
             return Ok(());
-        }
-        if S::PLAIN && self.page.count > 0 {
-            let mut last = S::KeyBuf::default();
-            S::read_key(self.tree.region.medium(), self.page.entries[self.page.count - 1].key, &mut last);
-            self.from = Bound::Excluded(last);
         }
         let next = self.page.next_leaf;
         if next.0 == 0 {
