@@ -37,13 +37,19 @@ pub use wear::{Levelling, Wear, Write};
 #[derive(Debug)]
 pub struct Pcm {
     on: AtomicBool,
+    /// Flushes and fences are carried out.
+    durable: bool,
     sim: Mutex<Sim>,
 }
 
 impl Pcm {
-    /// A hierarchy over `memory`, switched off: nothing is charged until [`Pcm::begin`].
-    pub fn new(memory: Arc<Memory>, config: Config) -> Arc<Self> {
-        Arc::new(Self { on: AtomicBool::new(false), sim: Mutex::new(Sim::new(memory, config)) })
+    /// A hierarchy over `memory`, switched off: nothing is charged until [`Pcm::begin`]. Where nothing has to be `durable`,
+    /// flushes and fences are left out.
+    ///
+    /// # Panics
+    /// If the configuration does not pass [`Config::check`].
+    pub fn new(memory: Arc<Memory>, config: Config, durable: bool) -> Arc<Self> {
+        Arc::new(Self { on: AtomicBool::new(false), durable, sim: Mutex::new(Sim::new(memory, config)) })
     }
 
     /// From here on everything is charged. The device holds what the memory holds, the caches are empty and all counts zero.
@@ -92,8 +98,9 @@ impl Observer for Pcm {
         let mut sim = self.sim();
         match event {
             Event::Store { at, .. } => sim.store(at / LINE),
-            Event::Flush { line, .. } => sim.flush(line / LINE),
-            Event::Fence { .. } => sim.fence(),
+            Event::Flush { line, .. } if self.durable => sim.flush(line / LINE),
+            Event::Fence { .. } if self.durable => sim.fence(),
+            Event::Flush { .. } | Event::Fence { .. } => {}
         }
     }
 }

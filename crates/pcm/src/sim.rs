@@ -117,7 +117,6 @@ pub struct Sim {
     fills_until: u64,
     device: Device,
     wear: Wear,
-    mark: u32,
     totals: Totals,
     now: u64,
 }
@@ -141,7 +140,6 @@ impl Sim {
             fills_until: 0,
             device: Device::new(&config),
             wear: Wear::new(lines, Levelling::None),
-            mark: 0,
             totals: Totals::default(),
             now: 0,
             memory,
@@ -159,11 +157,6 @@ impl Sim {
         self.wear.begin(true);
     }
 
-    /// Writes from now on are of this operation.
-    pub fn mark(&mut self, mark: u32) {
-        self.mark = mark;
-    }
-
     /// Begins anew: the device holds what the memory holds, caches are empty, counts and wear zero.
     pub fn begin(&mut self) {
         for (at, word) in self.image.iter_mut().enumerate().take((self.memory.len() / 8) as usize) {
@@ -175,7 +168,7 @@ impl Sim {
         self.fills.clear();
         self.device = Device::new(&self.config);
         self.wear.begin(self.wear.trace().is_some());
-        (self.mark, self.now, self.fills_until, self.totals) = (0, 0, 0, Totals::default());
+        (self.now, self.fills_until, self.totals) = (0, 0, Totals::default());
     }
 
     /// What was charged since [`Sim::begin`].
@@ -191,6 +184,11 @@ impl Sim {
     /// Writes by line.
     pub fn wear(&self) -> &Wear {
         &self.wear
+    }
+
+    /// The clock.
+    pub fn now(&self) -> u64 {
+        self.now
     }
 
     /// Seconds on the clock.
@@ -369,7 +367,7 @@ impl Sim {
         self.queue(line, words, flushed);
         self.totals.bits_written += bits;
         self.totals.write_pj += bits as f64 * self.config.write_bit_pj;
-        if let Some(moved) = self.wear.note(self.mark, line) {
+        if let Some(moved) = self.wear.note(self.now, line) {
             // The device moves a line by itself. Half of its bits differ from those of the line that was there, about.
             self.totals.read_pj += BITS_PER_LINE as f64 * self.config.read_bit_pj;
             self.totals.bits_written += BITS_PER_LINE / 2;

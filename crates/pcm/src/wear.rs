@@ -17,10 +17,10 @@ pub enum Levelling {
 /// A write of a line, for those who want to see where and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The mark that stood when it was written ([`crate::Sim::mark`]): the number of an operation, say.
-    pub mark: u32,
+    /// The clock when it went into the queue.
+    pub cycles: u64,
     /// The line's number, as the index knows it.
-    pub line: u32,
+    pub line: u64,
 }
 
 /// Writes of every line since the beginning.
@@ -62,9 +62,9 @@ impl Wear {
     }
 
     /// Notes a write. If the gap moves, it returns the line that was moved for it: that one is read and written too.
-    pub(crate) fn note(&mut self, mark: u32, line: u64) -> Option<u64> {
+    pub(crate) fn note(&mut self, cycles: u64, line: u64) -> Option<u64> {
         if let Some(trace) = &mut self.trace {
-            trace.push(Write { mark, line: line as u32 });
+            trace.push(Write { cycles, line });
         }
         let place = self.place(line) as usize;
         self.writes[place] = self.writes[place].saturating_add(1);
@@ -157,14 +157,14 @@ mod tests {
     fn writes_are_counted_by_line_and_the_worst_come_first() {
         let mut wear = Wear::new(8, Levelling::None);
         wear.begin(true);
-        for (mark, line) in [(1, 3), (1, 5), (2, 3), (3, 3), (3, 7), (4, 5), (4, 3)] {
-            assert_eq!(wear.note(mark, line), None);
+        for (cycles, line) in [(1, 3), (1, 5), (2, 3), (3, 3), (3, 7), (4, 5), (4, 3)] {
+            assert_eq!(wear.note(cycles, line), None);
         }
         assert_eq!(wear.by_line(), [0, 0, 0, 4, 0, 2, 0, 1]);
         assert_eq!(wear.hottest(2), [(3, 4), (5, 2)]);
         assert_eq!(wear.histogram(), [1, 1, 1]);
         assert_eq!((wear.most(), wear.total(), wear.moves()), (4, 7, 0));
-        assert_eq!(wear.trace().map(|trace| trace[2]), Some(Write { mark: 2, line: 3 }));
+        assert_eq!(wear.trace().map(|trace| trace[2]), Some(Write { cycles: 2, line: 3 }));
         // 4 writes in 2 seconds: 1e8 of them take 5e7 seconds.
         let (as_it_is, alike) = wear.years(1e8, 2.0);
         assert!((as_it_is - 5e7 / 31_557_600.0).abs() < 1e-9);

@@ -162,7 +162,7 @@ fn levelling_costs_a_write_now_and_then() {
 fn what_a_medium_is_charged_depends_on_its_calls_alone() {
     let run = |before: u64| -> Totals {
         let memory = memory(1 << 14);
-        let pcm = Pcm::new(Arc::clone(&memory), Config::pcm());
+        let pcm = Pcm::new(Arc::clone(&memory), Config::pcm(), true);
         let medium = Observed::new(memory, pcm.clone());
         (0..before).for_each(|word| medium.copy(word * 8, 0));
         assert_eq!(pcm.totals(), Totals::default(), "switched off");
