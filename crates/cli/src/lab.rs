@@ -1,10 +1,11 @@
 //! `lab`: experiments that prove or judge, beside `bench` that measures.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::lab::crash_tree::{self, Engine};
 use ::lab::experiment::{self, Experiment};
+use ::lab::heat;
 use ::lab::registry;
 
 use crate::common::{progress_bar, show};
@@ -40,14 +41,26 @@ Examples:
   bristlecone lab costs --check
   bristlecone lab costs --by-category --scale 0.001")]
     Costs(Costs),
-    /// Measure a figure of a paper again, and judge what the paper says of it.
+    /// Measure or simulate a figure of a paper again, and judge what the paper says of it.
     #[command(after_help = "\
 Without a name the experiments are listed. A claim that does not hold is a result, not an error.
+Simulated experiments take --memory and --set, and no --rounds or --backing: the same seed gives the same cycles anywhere.
 
 Examples:
   bristlecone lab run
-  bristlecone lab run wb-fig13 --keys 1000000")]
+  bristlecone lab run wb-fig13 --keys 1000000
+  bristlecone lab run wb-fig4 wb-fig11 wb-fig12 --scale 0.05
+  bristlecone lab run wb-fig11 --memory sttram --set ranks=8")]
     Run(Run),
+    /// Insert keys into a tree on simulated memory, and show where and when it writes, what wears out, and after how long.
+    #[command(after_help = "\
+Stores are words that the index stores; writes are lines that the device writes, behind the caches.
+
+Examples:
+  bristlecone lab heat --tree wbtree --keys 1000
+  bristlecone lab heat --tree btree --keys 100000 --svg heat.svg
+  bristlecone lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
+    Heat(Heat),
     /// List every engine, its parts, and the lines of code that it takes.
     #[command(after_help = "Example:\n  bristlecone lab registry --json")]
     Registry(Registry),
@@ -55,15 +68,15 @@ Examples:
 
 #[derive(clap::Args)]
 struct Run {
-    /// Name of the experiment.
+    /// Names of the experiments.
     #[arg(value_parser = experiment::find)]
-    name: Option<&'static Experiment>,
-    /// Keys in each tree.
-    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(100..=1 << 32))]
-    keys: u64,
-    /// Operations of a batch; at most a twentieth of the keys are done.
-    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    operations: u64,
+    names: Vec<&'static Experiment>,
+    /// Keys in each tree [default: 10 million; simulated: 20 million].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..=1 << 32))]
+    keys: Option<u64>,
+    /// Operations of a batch; at most a twentieth of the keys are done [default: 500,000; simulated: 100,000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    operations: Option<u64>,
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
@@ -79,6 +92,62 @@ struct Run {
     /// Seed of keys and order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    memory: Memory,
+    /// Draw what is simulated into this directory, each figure as a file of its name, which must not be there.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// Print JSON, a line for each experiment.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The simulated hierarchy.
+#[derive(clap::Args)]
+struct Memory {
+    /// Simulated memory: pcm (the paper's Table 4), sttram or nvdimm.
+    #[arg(long, default_value = "pcm", value_parser = |name: &str| ::pcm::Config::preset(name))]
+    memory: ::pcm::Config,
+    /// Change a figure of it, as read-cycles=300; several are separated by commas. A name that there is not lists them.
+    #[arg(long, value_name = "FIGURE=NUMBER", value_delimiter = ',')]
+    set: Vec<String>,
+}
+
+impl Memory {
+    fn config(&self) -> Result<::pcm::Config> {
+        let mut config = self.memory;
+        for assignment in &self.set {
+            config.set(assignment).map_err(|why| crate::failure::Failure::Usage(format!("--set: {why}")))?;
+        }
+        Ok(config)
+    }
+}
+
+#[derive(clap::Args)]
+struct Heat {
+    /// Which tree of 64-bit keys.
+    #[arg(long, value_parser = ::lab::engine)]
+    tree: ::lab::Engine,
+    /// Keys to insert.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: u64,
+    /// Insert each key above the one before, not spread over all.
+    #[arg(long)]
+    ascending: bool,
+    /// Cache lines of a node.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
+    node_lines: u64,
+    #[command(flatten)]
+    memory: Memory,
+    /// Level wear by start-gap: a line moves on after so many writes.
+    #[arg(long, value_name = "WRITES", value_parser = clap::value_parser!(u64).range(1..))]
+    start_gap: Option<u64>,
+    /// Seed of the keys.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw it into this file, which must not be there.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -125,6 +194,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         What::Crash(crash) => run_crash(crash),
         What::Costs(costs) => costs::run(costs),
         What::Run(run) => run_experiment(run),
+        What::Heat(heat) => run_heat(heat),
         What::Registry(listed) => {
             show(registry::report()?, listed.json)?;
             Ok(ExitCode::SUCCESS)
@@ -133,28 +203,74 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn run_experiment(run: &Run) -> Result<ExitCode> {
-    let Some(experiment) = run.name else {
+    if run.names.is_empty() {
         show(experiment::report::List::default(), run.json)?;
         return Ok(ExitCode::SUCCESS);
-    };
-    let options = experiment::Options {
-        keys: run.keys,
-        operations: run.operations,
-        rounds: run.rounds as usize,
-        node_lines: run.node_lines.clone(),
-        backing: run.backing.clone(),
-        scale: run.scale,
-        seed: run.seed,
-    };
-    let bar = progress_bar(0, "{elapsed_precise} {bar:20} {pos}/{len} {wide_msg}");
-    let report = (experiment.run)(experiment, &options, &|step| {
-        bar.set_length(step.total);
-        bar.set_position(step.done);
-        bar.set_message(step.what);
-    });
-    bar.finish_and_clear();
-    show(report?, run.json)?;
+    }
+    let memory = run.memory.config()?;
+    for experiment in &run.names {
+        let options = experiment::Options {
+            keys: run.keys.unwrap_or(experiment.sizes.0),
+            operations: run.operations.unwrap_or(experiment.sizes.1),
+            rounds: run.rounds as usize,
+            node_lines: run.node_lines.clone(),
+            backing: run.backing.clone(),
+            scale: run.scale,
+            seed: run.seed,
+            memory,
+        };
+        let bar = progress_bar(0, "{elapsed_precise} {bar:20} {pos}/{len} {wide_msg}");
+        let outcome = (experiment.run)(experiment, &options, &|step| {
+            bar.set_length(step.total);
+            bar.set_position(step.done);
+            bar.set_message(step.what);
+        });
+        bar.finish_and_clear();
+        let outcome = outcome?;
+        if let (Some(folder), Some(svg)) = (&run.svg, outcome.svg()) {
+            save_picture(&folder.join(experiment.name).with_extension("svg"), svg)?;
+        }
+        show(outcome, run.json)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_heat(of: &Heat) -> Result<ExitCode> {
+    if !of.tree.allows(of.node_lines) {
+        let (least, most) = of.tree.lines;
+        let why =
+            format!("--node-lines {}: nodes of {} have {least} to {most} lines", of.node_lines, of.tree.name);
+        return Err(crate::failure::Failure::Usage(why));
+    }
+    let options = heat::Options {
+        engine: of.tree,
+        keys: of.keys,
+        order: if of.ascending { heat::Order::Ascending } else { heat::Order::Random },
+        node_lines: of.node_lines,
+        memory: of.memory.config()?,
+        levelling: of
+            .start_gap
+            .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
+        seed: of.seed,
+    };
+    let bar = progress_bar(of.keys, "{elapsed_precise} {bar:20} {pos}/{len} keys");
+    let heat = heat::run(&options, &|done| bar.set_position(done));
+    bar.finish_and_clear();
+    let heat = heat?;
+    if let Some(path) = &of.svg {
+        save_picture(path, heat.svg())?;
+    }
+    show(heat, of.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a picture into a new file.
+fn save_picture(path: &Path, svg: std::result::Result<String, String>) -> Result<()> {
+    let written = svg.map_err(std::io::Error::other).and_then(|svg| {
+        let mut file = std::fs::File::create_new(path)?;
+        std::io::Write::write_all(&mut file, svg.as_bytes())
+    });
+    written.map_err(|source| crate::failure::Failure::Io(format!("cannot write {}", path.display()), source))
 }
 
 fn run_crash(crash: &Crash) -> Result<ExitCode> {

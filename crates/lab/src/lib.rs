@@ -15,6 +15,7 @@ pub mod costs;
 pub mod crash_tree;
 pub mod experiment;
 pub mod floor;
+pub mod heat;
 pub mod keys;
 pub mod registry;
 pub mod reopen;

@@ -59,6 +59,10 @@ pub trait Observer: Send + Sync + 'static {
     fn read(&self, line: u64) {
         let _ = line;
     }
+    /// A line (byte offset) is asked for ahead.
+    fn prefetch(&self, line: u64) {
+        let _ = line;
+    }
     /// A store, flush or fence is about to be carried out.
     fn event(&self, event: Event);
     /// A store is about to be carried out over the word `old`. Told as any other event unless the observer asks for more.
@@ -178,7 +182,9 @@ impl Medium for Observed {
         self.observer.event(Event::Fence { why, site: Location::caller() });
     }
 
-    fn prefetch(&self, _at: u64, _bytes: u64) {}
+    fn prefetch(&self, at: u64, bytes: u64) {
+        lines_of(at, bytes).for_each(|line| self.observer.prefetch(line));
+    }
 
     fn len(&self) -> u64 {
         self.memory.len()

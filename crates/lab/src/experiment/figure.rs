@@ -16,7 +16,7 @@ use tree::roster::About;
 
 use super::claims::Claim;
 use super::counts::{self, Costs};
-use super::{Batch, Experiment, Form, Options, Progress, Report, Row, Step};
+use super::{Batch, Experiment, Form, Options, Outcome, Progress, Report, Row, Step};
 use crate::contender::{Contender, Making, of_pointers, of_prefixes, of_words};
 use crate::keys::{Random, Text};
 use crate::scratch::{self, Instructions};
@@ -82,7 +82,8 @@ pub struct Plan<K> {
 }
 
 impl<K: Sample> Plan<K> {
-    fn new(keys: u64, operations: u64, seed: u64) -> Self {
+    /// So many random keys, and batches of so many of them.
+    pub fn new(keys: u64, operations: u64, seed: u64) -> Self {
         let mut keys = K::range(seed, 0, keys);
         keys.sort_unstable();
         Self { keys, operations: operations as usize, seed }
@@ -101,7 +102,7 @@ impl<K: Sample> Plan<K> {
     }
 
     /// What a tree holds that was loaded full, after a round.
-    fn after_100(&self, draw: &Draw<K>) -> Vec<K> {
+    pub fn after_100(&self, draw: &Draw<K>) -> Vec<K> {
         let mut keys = [self.keys.as_slice(), &draw.fresh].concat();
         keys.sort(); // two runs, one of them sorted
         keys
@@ -198,7 +199,7 @@ pub fn run<K: Sample>(
     claims: fn(&[Row]) -> Vec<Claim>,
     options: &Options,
     progress: &Progress<'_>,
-) -> Result<Report, Error> {
+) -> Result<Outcome, Error> {
     let (keys, operations) = options.scaled();
     let group = trees_at_once(keys * K::BYTES);
     let counted = keys.min(KEYS_COUNTED_MAX);
@@ -225,7 +226,7 @@ pub fn run<K: Sample>(
             }
         }
     }
-    Ok(Report {
+    Ok(Outcome::Measured(Report {
         experiment: experiment.name,
         about: experiment.about,
         keys,
@@ -246,7 +247,7 @@ pub fn run<K: Sample>(
             })
             .collect(),
         rows,
-    })
+    }))
 }
 
 impl<K: Sample> Run<'_, K> {
@@ -331,7 +332,9 @@ impl<K: Sample> Run<'_, K> {
     }
 }
 
-fn verify<K>(tree: &mut dyn Contender<K>, keys: &[K]) -> Result<(), Error> {
+/// # Errors
+/// `Wrong` if a tree does not hold just these keys with their values.
+pub fn verify<K>(tree: &mut dyn Contender<K>, keys: &[K]) -> Result<(), Error> {
     match tree.fault(keys)? {
         None => Ok(()),
         Some(fault) => Err(wrong(tree.name(), fault)),

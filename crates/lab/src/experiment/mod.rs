@@ -2,8 +2,10 @@
 //!
 //! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times beside the volatile tree of the same round.
 //! * [`counts`]: words, flushes, fences and lines read by the same operations: what explains the times.
+//! * [`simulated`]: the same batches on simulated memory: cycles, energy and wear. [`writes`]: single writes there.
+//! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
-//! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 13 and 14.
+//! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims for people.
 //!
 //! An experiment is an entry of [`EXPERIMENTS`]. What other hardware would contradict is printed as it was measured; a claim
@@ -11,9 +13,12 @@
 
 pub mod claims;
 pub mod counts;
+mod draw;
 pub mod figure;
 pub mod report;
+pub mod simulated;
 pub mod wb_tree;
+pub mod writes;
 
 use std::path::PathBuf;
 
@@ -30,20 +35,69 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line for people.
     pub about: &'static str,
+    /// Keys in each tree, and operations of a batch, where nobody says otherwise.
+    pub sizes: (u64, u64),
     /// Runs it.
-    pub run: fn(&'static Experiment, &Options, &Progress<'_>) -> Result<Report, Error>,
+    pub run: fn(&'static Experiment, &Options, &Progress<'_>) -> Result<Outcome, Error>,
 }
+
+/// What came of an experiment.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// Times.
+    Measured(Report),
+    /// Cycles of trees.
+    Simulated(simulated::Report),
+    /// Cycles of writes.
+    Writes(writes::Report),
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Outcome::Measured(report) => report.fmt(f),
+            Outcome::Simulated(report) => report.fmt(f),
+            Outcome::Writes(report) => report.fmt(f),
+        }
+    }
+}
+
+/// A fifth of the paper's keys, and all of its operations.
+const MEASURED: (u64, u64) = (10_000_000, 500_000);
+/// The paper's.
+const SIMULATED: (u64, u64) = (20_000_000, 100_000);
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
+        name: "wb-fig4",
+        about: "wB+-Tree paper, section 2.4: writes flushed and fenced, on simulated memory",
+        sizes: SIMULATED,
+        run: writes::figure_4,
+    },
+    Experiment {
+        name: "wb-fig11",
+        about: "wB+-Tree paper, section 5.2: nine trees of 64-bit keys on simulated phase-change memory",
+        sizes: SIMULATED,
+        run: wb_tree::figure_11,
+    },
+    Experiment {
+        name: "wb-fig12",
+        about: "wB+-Tree paper, section 5.2: wear, energy, flushes and fences of inserts",
+        sizes: SIMULATED,
+        run: wb_tree::figure_12,
+    },
+    Experiment {
         name: "wb-fig13",
         about: "wB+-Tree paper, section 5.3: ten trees of 64-bit keys",
+        sizes: MEASURED,
         run: wb_tree::figure_13,
     },
     Experiment {
         name: "wb-fig14",
         about: "wB+-Tree paper, section 5.4: seven trees of 20-byte string keys, and inline prefixes",
+        sizes: MEASURED,
         run: wb_tree::figure_14,
     },
 ];
@@ -75,6 +129,8 @@ pub struct Options {
     pub scale: f64,
     /// Seed of keys and order.
     pub seed: u64,
+    /// The hierarchy of simulated experiments.
+    pub memory: pcm::Config,
 }
 
 impl Options {

@@ -1,15 +1,17 @@
-//! The wB+-Tree paper's measurements on a real machine: figures 13 and 14 with the claims of its sections 5.3 and 5.4.
+//! The wB+-Tree paper's trees: simulated, figures 11 and 12 with the claims of its section 5.2, and measured, figures 13 and 14
+//! with those of sections 5.3 and 5.4.
 //!
 //! The paper loads 50 million keys, more than its caches many times over, and does half a million operations a batch. Of its
 //! string trees those with a counter in unsorted leaves are left out, as there; inline prefixes are ours.
 
 use tree::discipline::Discipline;
 use tree::layout::Layout;
-use tree::{Bitmap, Shadow, UndoRedo, Volatile, WriteAhead, WriteAtomic};
+use tree::{Bitmap, Shadow, Sorted, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 
 use super::claims::{Claim, Factor, Said, judge};
 use super::figure::{self, Subject};
-use super::{Batch, Experiment, Form, Options, Progress, Report, Row};
+use super::simulated::{self, Charged};
+use super::{Batch, Experiment, Form, Options, Outcome, Progress, Row};
 use crate::Error;
 use crate::keys::Text;
 
@@ -44,6 +46,19 @@ const FIGURE_13: &[Subject] = &[
     integer("wbtree-slot", SMALL),
 ];
 
+const FIGURE_11: &[Subject] = &[
+    integer("btree", ANY),
+    integer("btree-log", ANY),
+    integer("unsorted-log", ANY),
+    integer("ubmp-log", ANY),
+    integer("btree-shadow", ANY),
+    integer("unsorted-shadow", ANY),
+    integer("ubmp-shadow", ANY),
+    integer("wbtree", LARGE),
+    integer("wbtree-bmp", LARGE),
+    integer("wbtree-slot", SMALL),
+];
+
 const FIGURE_14: &[Subject] = &[
     pointer("btree", ANY),
     pointer("btree-log", ANY),
@@ -58,6 +73,43 @@ const FIGURE_14: &[Subject] = &[
     subject("wbtree-slot", "wbtree-slot", Form::Prefix, SMALL),
 ];
 
+/// Figure 11.
+///
+/// # Errors
+/// As [`simulated::run`].
+pub fn figure_11(
+    of: &'static Experiment,
+    options: &Options,
+    progress: &Progress<'_>,
+) -> Result<Outcome, Error> {
+    let claims = |rows: &[Charged]| claims_11(&rows_of(rows));
+    let batches = &Batch::ALL;
+    simulated::run(
+        of,
+        &simulated::Figure { subjects: FIGURE_11, batches, node_lines: None, claims },
+        options,
+        progress,
+    )
+}
+
+/// Figure 12: figure 11's inserts into leaves that are 70 % full, in nodes of 8 lines.
+///
+/// # Errors
+/// As [`simulated::run`].
+pub fn figure_12(
+    of: &'static Experiment,
+    options: &Options,
+    progress: &Progress<'_>,
+) -> Result<Outcome, Error> {
+    let figure = simulated::Figure {
+        subjects: FIGURE_11,
+        batches: &[Batch::Insert70],
+        node_lines: Some(&[8]),
+        claims: claims_12,
+    };
+    simulated::run(of, &figure, options, progress)
+}
+
 /// Figure 13.
 ///
 /// # Errors
@@ -66,7 +118,7 @@ pub fn figure_13(
     of: &'static Experiment,
     options: &Options,
     progress: &Progress<'_>,
-) -> Result<Report, Error> {
+) -> Result<Outcome, Error> {
     figure::run::<u64>(of, FIGURE_13, claims_13, options, progress)
 }
 
@@ -78,7 +130,7 @@ pub fn figure_14(
     of: &'static Experiment,
     options: &Options,
     progress: &Progress<'_>,
-) -> Result<Report, Error> {
+) -> Result<Outcome, Error> {
     figure::run::<Text>(of, FIGURE_14, claims_14, options, progress)
 }
 
@@ -130,6 +182,102 @@ fn best<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
 fn slowest<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let beats = |row: &Row| rows.iter().any(|other| same_experiment(other, row) && other.ratio > row.ratio);
     rows.iter().filter(|row| !beats(row)).copied().collect()
+}
+
+fn rows_of(charged: &[Charged]) -> Vec<Row> {
+    charged.iter().map(|charged| charged.row.clone()).collect()
+}
+
+/// The claims of section 5.2 on figure 11.
+pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
+    let updates = |kind: fn(&Row) -> bool| choose(rows, &Batch::UPDATES, kind);
+    let searches = |kind: fn(&Row) -> bool| choose(rows, &[Batch::Search70], kind);
+    let (older, wb, volatile) = (updates(is_older), updates(is_wb), updates(is_volatile));
+    let searched = searches(is_volatile);
+    let is_log = |row: &Row| row.discipline == UndoRedo::NAME;
+    [
+        judge(
+            &said("searches: slot arrays cost at most 4 % over btree", None, Some(1.04), 2),
+            &pairs(&searches(is_wb_with_slots), &searched),
+        ),
+        judge(
+            &said("searches: bitmap leaves cost at most 16 % over btree", None, Some(1.16), 2),
+            &pairs(&searches(|row| row.leaf == <Bitmap>::NAME), &searched),
+        ),
+        judge(
+            &said("inserts, deletes: logging makes btree 6.6 to 13.7 times slower", Some(6.6), Some(13.7), 1),
+            &pairs(&updates(|row| row.discipline == UndoRedo::NAME && row.leaf == <Sorted>::NAME), &volatile),
+        ),
+        judge(
+            &said(
+                "inserts, deletes: with unsorted leaves logging is 2.7 to 12.6 times slower than btree",
+                Some(2.7),
+                Some(12.6),
+                1,
+            ),
+            &pairs(
+                &choose(rows, &Batch::UPDATES, |row| is_log(row) && row.leaf != <Sorted>::NAME),
+                &volatile,
+            ),
+        ),
+        judge(
+            &said("inserts, deletes: shadowing is 2.1 to 7.8 times slower than btree", Some(2.1), Some(7.8), 1),
+            &pairs(&updates(|row| row.discipline == Shadow::NAME), &volatile),
+        ),
+        judge(
+            &said(
+                "inserts, deletes: wB+-Trees are 4.2 to 27.1 times faster than the slowest older persistent tree",
+                Some(4.2),
+                Some(27.1),
+                1,
+            ),
+            &pairs(&slowest(&older), &wb),
+        ),
+        judge(
+            &said(
+                "inserts, deletes: the best wB+-Tree is 1.5 to 2.4 times faster than the best older persistent tree",
+                Some(1.5),
+                Some(2.4),
+                1,
+            ),
+            &pairs(&best(&older), &best(&wb)),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What section 5.3 says of figure 12's bars, the durable trees': those of times have the shape of those of the bits written,
+/// where memory is slow to write, and of those of the flushes where it is not. Shapes are compared by correlation.
+pub fn claims_12(rows: &[Charged]) -> Vec<Claim> {
+    let durable: Vec<_> = rows.iter().filter(|charged| !is_volatile(&charged.row)).collect();
+    let of = |bar: fn(&Charged) -> f64| -> Vec<f64> { durable.iter().map(|charged| bar(charged)).collect() };
+    let cycles = of(|charged| charged.device.cycles);
+    let bits = correlation(&cycles, &of(|charged| charged.device.bits_new));
+    let flushes = correlation(&cycles, &of(|charged| charged.row.costs.flushes));
+    let (Some(bits), Some(flushes)) = (bits, flushes) else { return Vec::new() };
+    let instructions = durable[0].row.instructions;
+    vec![Claim {
+        text: "inserts: times have the shape of the bits written rather than that of the flushes",
+        instructions,
+        paper: (None, None),
+        ours: (flushes.min(bits), flushes.max(bits)),
+        decimals: 2,
+        holds: bits > flushes,
+        reason: format!("correlation of cycles with bits {bits:.3}, with flushes {flushes:.3}"),
+    }]
+}
+
+/// Pearson's, of two series of equal length; `None` if one does not vary.
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        a.iter().zip(b).map(|(a, b)| of(a - mean_a, b - mean_b)).sum()
+    };
+    let (both, of_a, of_b) = (sum(&|a, b| a * b), sum(&|a, _| a * a), sum(&|_, b| b * b));
+    (of_a > 0.0 && of_b > 0.0).then(|| both / (of_a * of_b).sqrt())
 }
 
 /// The claims of section 5.3. The limits on searches are section 5.2's, of which 5.3 says: similar; the buffer pool's is
@@ -329,9 +477,71 @@ mod tests {
         }
     }
 
+    /// As the simulations of section 5.2 have it.
+    fn as_simulated(subject: &Subject, batch: Batch) -> f64 {
+        let about = subject.about();
+        match (batch, about.discipline) {
+            (Batch::Search70, _) => as_in_the_paper(subject, batch),
+            (_, discipline) if discipline == Volatile::NAME => 1.0,
+            (_, discipline) if discipline == UndoRedo::NAME && about.leaf == <Sorted>::NAME => 8.0,
+            (_, discipline) if discipline == UndoRedo::NAME => 3.5,
+            (_, discipline) if discipline == Shadow::NAME => 4.0,
+            _ => 1.7,
+        }
+    }
+
+    #[test]
+    fn each_claim_of_figure_11_holds_as_in_the_paper_and_falls_with_its_rows() {
+        for lines in [2, 4, 8] {
+            let claims = claims_11(&rows(FIGURE_11, lines, as_simulated));
+            assert_eq!(claims.len(), 7, "{lines} lines");
+            assert!(claims.iter().all(|claim| claim.holds), "{claims:#?}");
+        }
+        let cases: [(&str, Batch, f64, &[usize]); 6] = [
+            ("wbtree", Batch::Search70, 1.1, &[0]),
+            ("unsorted-shadow", Batch::Search70, 1.1, &[]),
+            ("wbtree-bmp", Batch::Search70, 1.1, &[1]),
+            ("btree-log", Batch::Delete70, 2.0, &[2]),
+            ("ubmp-log", Batch::Insert100, 0.7, &[3, 6]),
+            ("btree-shadow", Batch::Insert70, 2.0, &[4]),
+        ];
+        for (tree, batch, times, falling) in cases {
+            let other = |subject: &Subject, of: Batch| {
+                as_simulated(subject, of) * if (subject.name, of) == (tree, batch) { times } else { 1.0 }
+            };
+            let claims = claims_11(&rows(FIGURE_11, 8, other));
+            let fallen: Vec<_> = (0..claims.len()).filter(|i| !claims[*i].holds).collect();
+            assert_eq!(fallen, falling, "{tree}: {claims:#?}");
+        }
+    }
+
+    #[test]
+    fn times_follow_bits_or_flushes() {
+        let charged = |by_bits: bool| -> Vec<Charged> {
+            let mut rows: Vec<_> = rows(FIGURE_11, 8, |_, _| 1.0)
+                .into_iter()
+                .filter(|row| row.batch == Batch::Insert70)
+                .map(|row| Charged { row, device: simulated::Device::default() })
+                .collect();
+            for (i, charged) in rows.iter_mut().enumerate() {
+                charged.device.bits_new = (i * 7 % 10) as f64;
+                charged.row.costs.flushes = (i * 3 % 10) as f64;
+                let followed = if by_bits { charged.device.bits_new } else { charged.row.costs.flushes };
+                charged.device.cycles = 100.0 + 3.0 * followed;
+            }
+            rows
+        };
+        assert!(claims_12(&charged(true))[0].holds);
+        let other = &claims_12(&charged(false))[0];
+        assert!(!other.holds && other.reason.ends_with("with flushes 1.000"), "{other:?}");
+        assert_eq!(claims_12(&[]), []);
+        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[4.0, 4.0, 4.0]), None);
+        assert!((correlation(&[1.0, 2.0, 3.0], &[6.0, 4.0, 2.0]).unwrap() + 1.0).abs() < 1e-12);
+    }
+
     #[test]
     fn subjects_are_trees_of_the_roster_and_the_first_is_volatile() {
-        for figure in [FIGURE_13, FIGURE_14] {
+        for figure in [FIGURE_11, FIGURE_13, FIGURE_14] {
             assert!(!figure[0].about().durable && figure[1..].iter().all(|subject| subject.about().durable));
         }
     }

@@ -1,0 +1,249 @@
+//! Sequential and random writes, flushed and fenced or not, on simulated memory [wB+ §2.4, figure 4].
+//!
+//! Ten times as many lines as the last level of the cache holds; a word is written in each. Sequential writes take line after
+//! line; random ones follow a list through all lines, so that each has to be read before the next is known.
+
+use std::fmt::{Display, Formatter};
+use std::sync::Arc;
+
+use pcm::{Config, Sim};
+use pmem::observed::Memory;
+use pmem::{LINE, WORD};
+
+use super::claims::Claim;
+use super::{Experiment, Options, Outcome, Progress, Step};
+use crate::Error;
+use crate::scratch::Instructions;
+
+/// Flushed lines between two fences, at most.
+pub(super) const FENCE_EVERY_MAX: u64 = 16;
+/// Lines, as a multiple of those of the last level.
+const TIMES_CACHE: u64 = 10;
+/// A change of less than this is called none.
+const NEGLIGIBLE: f64 = 0.1;
+
+/// What happens to each line that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// It is flushed.
+    Flush,
+    /// It is flushed, and behind so many of them is a fence.
+    FenceEvery(u64),
+}
+
+impl After {
+    fn all() -> impl Iterator<Item = Self> {
+        [Self::Nothing, Self::Flush].into_iter().chain((1..=FENCE_EVERY_MAX).map(Self::FenceEvery))
+    }
+}
+
+impl Display for After {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            After::Nothing => f.pad("written"),
+            After::Flush => f.pad("flushed"),
+            After::FenceEvery(lines) => f.pad(&format!("fence each {lines}")),
+        }
+    }
+}
+
+/// Cycles a line.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Point {
+    /// What happened to it.
+    pub after: After,
+    /// Line after line.
+    pub sequential: f64,
+    /// Along a list.
+    pub random: f64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Which.
+    pub experiment: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Lines written.
+    pub lines: u64,
+    /// Seed of the list.
+    pub seed: u64,
+    /// The hierarchy's figures.
+    pub memory: Vec<(&'static str, f64)>,
+    /// Cycles a line.
+    pub points: Vec<Point>,
+    /// What the paper says, judged.
+    pub claims: Vec<Claim>,
+}
+
+/// Figure 4. `scale` changes the number of lines.
+///
+/// # Errors
+/// None.
+pub fn figure_4(
+    of: &'static Experiment,
+    options: &Options,
+    progress: &Progress<'_>,
+) -> Result<Outcome, Error> {
+    let config = &options.memory;
+    let lines = ((config.l3.bytes / LINE * TIMES_CACHE) as f64 * options.scale).max(1000.0) as u64;
+    let mut order: Vec<u64> = (0..lines).collect();
+    fastrand::Rng::with_seed(options.seed).shuffle(&mut order);
+    let total = After::all().count() as u64;
+    let points: Vec<_> = After::all()
+        .zip(0..)
+        .map(|(after, done)| {
+            progress(Step { done, total, what: after.to_string() });
+            let sequential = cycles(config, lines, 0..lines, false, after);
+            Point { after, sequential, random: cycles(config, lines, order.iter().copied(), true, after) }
+        })
+        .collect();
+    let claims = claims(&points);
+    Ok(Outcome::Writes(Report {
+        experiment: of.name,
+        about: of.about,
+        lines,
+        seed: options.seed,
+        memory: config.figures(),
+        points,
+        claims,
+    }))
+}
+
+/// Cycles a line of writing all lines in this order.
+fn cycles(config: &Config, lines: u64, order: impl Iterator<Item = u64>, linked: bool, after: After) -> f64 {
+    let memory = Memory::new(lines * LINE, lines * LINE);
+    let mut sim = Sim::new(Arc::clone(&memory), *config);
+    sim.begin();
+    for (line, number) in order.zip(1..) {
+        if linked {
+            sim.load(line);
+        }
+        sim.store(line);
+        memory.poke(line * LINE + WORD, number);
+        if after != After::Nothing {
+            sim.flush(line);
+        }
+        if let After::FenceEvery(flushed) = after
+            && number % flushed == 0
+        {
+            sim.fence();
+        }
+    }
+    sim.totals().cycles as f64 / lines as f64
+}
+
+/// What section 2.4 says of the figure's shape; it gives no numbers.
+fn claims(points: &[Point]) -> Vec<Claim> {
+    let [written, flushed] = [After::Nothing, After::Flush].map(|after| {
+        let found = points.iter().find(|point| point.after == after);
+        *found.expect("every point was taken")
+    });
+    let fenced: Vec<_> = points.iter().filter(|point| matches!(point.after, After::FenceEvery(_))).collect();
+    let change = |of: fn(&Point) -> f64| of(&flushed) / of(&written);
+    let (sequential, random) = (change(|point| point.sequential), change(|point| point.random));
+    let by_fence = |of: fn(&Point) -> f64| of(fenced[0]) / of(&flushed);
+    let fences = [by_fence(|point| point.sequential), by_fence(|point| point.random)];
+    let rises = |of: fn(&Point) -> f64| fenced.windows(2).map(move |two| of(two[1]) / of(two[0]));
+    let rises: Vec<f64> = rises(|point| point.sequential).chain(rises(|point| point.random)).collect();
+    let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = |of: &[f64]| of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let claim = |text, paper: (Option<f64>, Option<f64>), ours: (f64, f64), reason: String| Claim {
+        text,
+        instructions: Instructions::Paper,
+        paper,
+        ours,
+        decimals: 2,
+        holds: paper.0.is_none_or(|bound| ours.0 >= bound) && paper.1.is_none_or(|bound| ours.1 <= bound),
+        reason,
+    };
+    let cycles = |point: &Point| format!("{:.0} and {:.0} cycles", point.sequential, point.random);
+    vec![
+        claim(
+            "random writes are slower than sequential ones",
+            (Some(1.0 + NEGLIGIBLE), None),
+            (written.random / written.sequential, written.random / written.sequential),
+            format!("sequential and random: {}; a list is read before it is written", cycles(&written)),
+        ),
+        claim(
+            "flushes significantly slow down sequential writes",
+            (Some(1.0 + NEGLIGIBLE), None),
+            (sequential, sequential),
+            format!(
+                "{:.0} to {:.0} cycles: a flush waits for its line",
+                written.sequential, flushed.sequential
+            ),
+        ),
+        claim(
+            "flushes have negligible impact on random writes",
+            (Some(1.0 - NEGLIGIBLE), Some(1.0 + NEGLIGIBLE)),
+            (random, random),
+            format!("{:.0} to {:.0} cycles: the line was read anyway", written.random, flushed.random),
+        ),
+        claim(
+            "a fence behind every flush incurs significant overhead for both",
+            (Some(1.0 + NEGLIGIBLE), None),
+            (least(&fences), most(&fences)),
+            format!("{} become {}: a fence waits for a write", cycles(&flushed), cycles(fenced[0])),
+        ),
+        claim(
+            "the overhead falls as more lines are flushed between two fences",
+            (None, Some(1.0)),
+            (least(&rises), most(&rises)),
+            format!("each step from a fence each line to one each {FENCE_EVERY_MAX}"),
+        ),
+    ]
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{}: {}", self.experiment, self.about)?;
+        writeln!(f, "{} lines, cycles a line, simulated; seed {}", self.lines, self.seed)?;
+        writeln!(f, "\n{:16}{:>12}{:>12}", "", "sequential", "random")?;
+        for point in &self.points {
+            writeln!(f, "{:16}{:>12.1}{:>12.1}", point.after, point.sequential, point.random)?;
+        }
+        writeln!(f, "\nclaims")?;
+        self.claims.iter().try_for_each(|claim| writeln!(f, "{claim}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(of: impl Fn(After) -> (f64, f64)) -> Vec<Point> {
+        let point = |after| {
+            let (sequential, random) = of(after);
+            Point { after, sequential, random }
+        };
+        After::all().map(point).collect()
+    }
+
+    fn as_in_the_paper(after: After) -> (f64, f64) {
+        match after {
+            After::Nothing => (50.0, 300.0),
+            After::Flush => (200.0, 305.0),
+            After::FenceEvery(lines) => (200.0 + 400.0 / lines as f64, 310.0 + 400.0 / lines as f64),
+        }
+    }
+
+    #[test]
+    fn the_paper_s_shape_holds_and_each_claim_falls_with_its_points() {
+        let all = claims(&points(as_in_the_paper));
+        assert!(all.len() == 5 && all.iter().all(|claim| claim.holds), "{all:#?}");
+        let other = |changed: After, to: (f64, f64)| {
+            let points = points(|after| if after == changed { to } else { as_in_the_paper(after) });
+            let judged = claims(&points);
+            (0..5).filter(|claim| !judged[*claim].holds).collect::<Vec<_>>()
+        };
+        assert_eq!(other(After::Nothing, (300.0, 305.0)), [0, 1]);
+        assert_eq!(other(After::Flush, (200.0, 400.0)), [2]);
+        assert_eq!(other(After::FenceEvery(1), (205.0, 720.0)), [3, 4]);
+        assert_eq!(other(After::FenceEvery(7), (200.0, 900.0)), [4]);
+    }
+}

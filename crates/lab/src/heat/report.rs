@@ -1,0 +1,242 @@
+//! What came of it, for people and scripts.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
+
+use pcm::{Levelling, Sim, Write};
+
+use super::{BINS, HOTTEST, Options, Order, Places};
+
+/// What a line of memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// A leaf.
+    Leaf,
+    /// An inner node.
+    Inner,
+    /// Byte strings.
+    Record,
+    /// The log, and the word that settles it.
+    Log,
+    /// Bitmaps, intents.
+    Allocator,
+    /// The line of the root's word.
+    Root,
+    /// What the region is.
+    Superblock,
+}
+
+/// A node.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Node {
+    /// Its first byte.
+    pub at: u64,
+    /// A leaf or an inner node.
+    pub part: Part,
+    /// The clock at its first store.
+    pub made_cycles: u64,
+    /// Words stored into it.
+    pub stores: u64,
+    /// Lines of it that the device wrote.
+    pub writes: u64,
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Bin {
+    /// Words stored into nodes.
+    pub stores: u64,
+    /// Lines that the device wrote, of nodes and all else.
+    pub writes: u64,
+    /// Nodes stored to for the first time.
+    pub nodes_made: u64,
+}
+
+/// A line and its writes.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Hot {
+    /// Its number. With wear levelling, that of its cells.
+    pub line: u64,
+    /// What it is for; nothing where levelling moves lines.
+    pub part: Option<Part>,
+    /// How often the device wrote it.
+    pub writes: u32,
+}
+
+/// Words stored and lines written of a part.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Tally {
+    /// Words stored.
+    pub stores: u64,
+    /// Lines written.
+    pub writes: u64,
+}
+
+/// Where and when a tree wrote.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Heat {
+    /// The tree.
+    pub engine: &'static str,
+    /// Keys inserted.
+    pub keys: u64,
+    /// Their order.
+    pub order: Order,
+    /// Cache lines of a node.
+    pub node_lines: u64,
+    /// Seed of the keys.
+    pub seed: u64,
+    /// The hierarchy's figures.
+    pub memory: Vec<(&'static str, f64)>,
+    /// The clock at the end.
+    pub cycles: u64,
+    /// Cycles of a bin.
+    pub bin_cycles: u64,
+    /// Every node that there is at the end, in the order of their first stores.
+    pub nodes: Vec<Node>,
+    /// The time.
+    pub bins: Vec<Bin>,
+    /// Stores and writes by what they were for.
+    pub parts: BTreeMap<Part, Tally>,
+    /// The lines with the most writes.
+    pub hottest: Vec<Hot>,
+    /// Lines written once, two or three times, four to seven times, and so on.
+    pub histogram: Vec<u64>,
+    /// Lines that levelling moved.
+    pub moves: u64,
+    /// Years until the first cell fails, if it goes on like this. Nothing if it never does.
+    pub years: Option<f64>,
+    /// The same, if all lines of the memory were written alike.
+    pub years_alike: Option<f64>,
+}
+
+impl Heat {
+    pub(super) fn new(options: &Options, sim: &Sim, stores: &[Write], places: &Places) -> Self {
+        let wear = sim.wear();
+        let bin_cycles = (sim.now() / BINS).max(1);
+        let mut bins = vec![Bin::default(); (sim.now() / bin_cycles + 1) as usize];
+        let mut parts: BTreeMap<Part, Tally> = BTreeMap::new();
+        let mut nodes: BTreeMap<u64, Node> = BTreeMap::new();
+        for store in stores {
+            let part = places.part(store.line);
+            parts.entry(part).or_default().stores += 1;
+            let Some(at) = places.node(store.line) else { continue };
+            let bin = &mut bins[(store.cycles / bin_cycles) as usize];
+            bin.stores += 1;
+            let node = nodes.entry(at).or_insert_with(|| {
+                bin.nodes_made += 1;
+                Node { at, part, made_cycles: store.cycles, stores: 0, writes: 0 }
+            });
+            node.stores += 1;
+        }
+        for write in wear.trace().unwrap_or_default() {
+            bins[(write.cycles / bin_cycles) as usize].writes += 1;
+            parts.entry(places.part(write.line)).or_default().writes += 1;
+            if let Some(node) = places.node(write.line).and_then(|at| nodes.get_mut(&at)) {
+                node.writes += 1;
+            }
+        }
+        let mut nodes: Vec<_> = nodes.into_values().collect();
+        nodes.sort_by_key(|node| (node.made_cycles, node.at));
+        let levelled = options.levelling != Levelling::None;
+        let hot = |(line, writes)| Hot { line, part: (!levelled).then(|| places.part(line)), writes };
+        let (years, years_alike) = wear.years(sim.config().endurance, sim.seconds());
+        let finite = |years: f64| years.is_finite().then_some(years);
+        Self {
+            engine: options.engine.name,
+            keys: options.keys,
+            order: options.order,
+            node_lines: options.node_lines,
+            seed: options.seed,
+            memory: sim.config().figures(),
+            cycles: sim.now(),
+            bin_cycles,
+            nodes,
+            bins,
+            parts,
+            hottest: wear.hottest(HOTTEST).into_iter().map(hot).collect(),
+            histogram: wear.histogram(),
+            moves: wear.moves(),
+            years: finite(years),
+            years_alike: finite(years_alike),
+        }
+    }
+
+    /// Sums of neighbours: at most `cells` of them, and how many nodes each stands for.
+    pub(super) fn cells(&self, cells: usize) -> (usize, Vec<f64>) {
+        let each = self.nodes.len().div_ceil(cells).max(1);
+        let mean =
+            |nodes: &[Node]| nodes.iter().map(|node| node.stores as f64).sum::<f64>() / nodes.len() as f64;
+        (each, self.nodes.chunks(each).map(mean).collect())
+    }
+}
+
+/// Nodes of a line of the terminal, and lines of nodes at most.
+const COLUMNS: usize = 80;
+const ROWS: usize = 20;
+const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
+const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+fn shade<const N: usize>(of: &[char; N], value: f64, most: f64) -> char {
+    let place = if most > 0.0 { (value / most * (N - 1) as f64).ceil() } else { 0.0 };
+    of[(place as usize).min(N - 1)]
+}
+
+impl Display for Heat {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let order = if self.order == Order::Random { "random" } else { "ascending" };
+        writeln!(
+            f,
+            "{}: {} {order} keys, nodes of {} lines; {} cycles, {} nodes; seed {}\n",
+            self.engine,
+            self.keys,
+            self.node_lines,
+            self.cycles,
+            self.nodes.len(),
+            self.seed
+        )?;
+        let (each, cells) = self.cells(COLUMNS * ROWS);
+        let most = cells.iter().copied().fold(0.0, f64::max);
+        let of = if each == 1 { "a node".to_owned() } else { format!("{each} nodes, their mean") };
+        writeln!(f, "stores by node, in the order in which they were made; a sign is {of}, █ is {most:.0}")?;
+        for row in cells.chunks(COLUMNS) {
+            writeln!(f, "  {}", row.iter().map(|cell| shade(&SHADES, *cell, most)).collect::<String>())?;
+        }
+        let bins = |name: &str, of: fn(&Bin) -> u64| {
+            let most = self.bins.iter().map(of).max().unwrap_or(0);
+            let line: String =
+                self.bins.iter().map(|bin| shade(&LEVELS, of(bin) as f64, most as f64)).collect();
+            format!("  {line} {name}, █ is {most}")
+        };
+        writeln!(f, "\ntime, {} cycles a sign", self.bin_cycles)?;
+        writeln!(f, "{}", bins("words stored into nodes", |bin| bin.stores))?;
+        writeln!(f, "{}", bins("lines written", |bin| bin.writes))?;
+        writeln!(f, "{}", bins("nodes made", |bin| bin.nodes_made))?;
+        writeln!(f, "\n{:12}{:>12}{:>12}", "", "stores", "writes")?;
+        for (part, tally) in &self.parts {
+            writeln!(f, "{:12}{:>12}{:>12}", format!("{part:?}").to_lowercase(), tally.stores, tally.writes)?;
+        }
+        writeln!(f, "\nlines by how often they were written")?;
+        for (i, lines) in self.histogram.iter().enumerate() {
+            let (from, to) = (1_u64 << i, (2_u64 << i) - 1);
+            let range = if from == to { from.to_string() } else { format!("{from} to {to}") };
+            writeln!(f, "  {range:>16}{lines:>12}")?;
+        }
+        writeln!(f, "\nhottest lines")?;
+        for hot in &self.hottest {
+            let part = hot.part.map(|part| format!("{part:?}").to_lowercase()).unwrap_or_default();
+            writeln!(f, "  {:>16}{:>12}  {part}", hot.line, hot.writes)?;
+        }
+        if self.moves > 0 {
+            writeln!(f, "\nlevelling moved {} lines", self.moves)?;
+        }
+        match (self.years, self.years_alike) {
+            (Some(years), Some(alike)) => write!(
+                f,
+                "\nif it goes on like this the first cell fails after {years:.3} years; with the same writes on all \
+                 lines of this memory alike, after {alike:.1}"
+            ),
+            _ => write!(f, "\nnothing wears out"),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The figures of a hierarchy. Each is an option; the presets are [wB+ Table 4] and two other memories.
+
+/// A level of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Bytes of lines.
+    pub bytes: u64,
+    /// Lines of a set.
+    pub ways: u64,
+    /// Cycles until a line that is found here can be used.
+    pub cycles: u64,
+}
+
+/// A processor, its caches and the memory below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// First level of the cache.
+    pub l1: Level,
+    /// Second level.
+    pub l2: Level,
+    /// Third level; it holds all lines of the others.
+    pub l3: Level,
+    /// Pages of 4 KiB whose translation is at hand.
+    pub tlb_entries: u64,
+    /// Cycles to find the translation of another page. The paper does not say; its page tables are taken to be in L3.
+    pub tlb_miss_cycles: u64,
+    /// Lines on their way from memory at once, for prefetches and stores.
+    pub fills: u64,
+    /// Lines on their way to memory at once.
+    pub queue: u64,
+    /// Banks that work side by side; neighbouring lines are in different ones.
+    pub ranks: u64,
+    /// Cycles to read a line from a rank.
+    pub read_cycles: u64,
+    /// Cycles to write a line to a rank, whatever is new in it.
+    pub write_line_cycles: u64,
+    /// Cycles more for each word of 8 bytes that is new.
+    pub write_word_cycles: u64,
+    /// Cycles that a word read takes beside its load: it is compared, or moved.
+    pub compute_cycles: u64,
+    /// Cycles to issue a store, a prefetch or a flush.
+    pub issue_cycles: u64,
+    /// A flushed line stays in the cache (`clwb`); else it leaves (`clflush`), as in the paper.
+    pub flush_keeps: bool,
+    /// Picojoules to read a bit of a line.
+    pub read_bit_pj: f64,
+    /// Picojoules to write a bit that is new.
+    pub write_bit_pj: f64,
+    /// Cycles of a nanosecond.
+    pub ghz: f64,
+    /// Writes that a cell survives.
+    pub endurance: f64,
+}
+
+/// The memories by name: name, what it is, its figures.
+pub const PRESETS: [(&str, &str, fn() -> Config); 3] = [
+    ("pcm", "phase-change memory of the wB+-Tree paper's Table 4", Config::pcm),
+    ("sttram", "spin-transfer-torque memory: reads as DRAM's, lines written in 50 ns", Config::sttram),
+    ("nvdimm", "DRAM behind a battery: reads and writes of a line alike", Config::nvdimm),
+];
+
+impl Config {
+    /// Phase-change memory [wB+ Table 4] under a core of 3 GHz; a cell survives 1e8 writes, as is said of such memory.
+    pub fn pcm() -> Self {
+        Self {
+            l1: Level { bytes: 32 << 10, ways: 8, cycles: 4 },
+            l2: Level { bytes: 256 << 10, ways: 8, cycles: 11 },
+            l3: Level { bytes: 8 << 20, ways: 16, cycles: 39 },
+            tlb_entries: 64,
+            tlb_miss_cycles: 39,
+            fills: 16,
+            queue: 32,
+            ranks: 4,
+            read_cycles: 230,
+            write_line_cycles: 0,
+            write_word_cycles: 450,
+            compute_cycles: 1,
+            issue_cycles: 1,
+            flush_keeps: false,
+            read_bit_pj: 2.0,
+            write_bit_pj: 16.0,
+            ghz: 3.0,
+            endurance: 1e8,
+        }
+    }
+
+    /// Spin-transfer-torque memory: a line is read in 50 ns and written in 50 ns, a cell survives 1e15 writes.
+    pub fn sttram() -> Self {
+        Self {
+            read_cycles: 150,
+            write_line_cycles: 150,
+            write_word_cycles: 0,
+            read_bit_pj: 1.0,
+            write_bit_pj: 2.5,
+            endurance: 1e15,
+            ..Self::pcm()
+        }
+    }
+
+    /// DRAM with a battery: 50 ns either way; nothing wears out.
+    pub fn nvdimm() -> Self {
+        Self {
+            read_cycles: 150,
+            write_line_cycles: 150,
+            write_word_cycles: 0,
+            read_bit_pj: 1.0,
+            write_bit_pj: 1.0,
+            endurance: f64::INFINITY,
+            ..Self::pcm()
+        }
+    }
+
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// In words, with the names there are.
+    pub fn preset(name: &str) -> Result<Self, String> {
+        let names: Vec<_> = PRESETS.iter().map(|(name, ..)| *name).collect();
+        let found = PRESETS.iter().find(|(preset, ..)| *preset == name);
+        found
+            .map(|(.., make)| make())
+            .ok_or_else(|| format!("no memory `{name}`; there are {}", names.join(", ")))
+    }
+
+    /// Every figure by its name, as [`Config::set`] takes it.
+    pub fn figures(&self) -> Vec<(&'static str, f64)> {
+        let mut figures = Vec::new();
+        for name in NAMES {
+            figures.extend(self.clone().place(name).map(|place| (*name, place.get())));
+        }
+        figures
+    }
+
+    /// Changes a figure: `read-cycles=300`.
+    ///
+    /// # Errors
+    /// In words: no such figure, no number, or one that no hierarchy has.
+    pub fn set(&mut self, assignment: &str) -> Result<(), String> {
+        let (name, value) = assignment.split_once('=').ok_or_else(|| {
+            format!("`{assignment}` is not of the form NAME=NUMBER; the names are {}", NAMES.join(", "))
+        })?;
+        let number: f64 = value.trim().parse().map_err(|_| format!("{name}: `{value}` is not a number"))?;
+        let mut changed = *self;
+        let place = changed.place(name.trim());
+        let place = place.ok_or_else(|| format!("no figure `{name}`; there are {}", NAMES.join(", ")))?;
+        place.set(number).map_err(|why| format!("{name}: {why}"))?;
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// # Errors
+    /// In words, if no hierarchy has such figures.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, level) in [("l1", self.l1), ("l2", self.l2), ("l3", self.l3)] {
+            if level.ways == 0 || level.bytes == 0 || !level.bytes.is_multiple_of(level.ways * pmem::LINE) {
+                return Err(format!(
+                    "{name}: its bytes are not a whole number of sets of {} lines",
+                    level.ways
+                ));
+            }
+        }
+        if self.l1.bytes > self.l2.bytes || self.l2.bytes > self.l3.bytes {
+            return Err("a level of the cache is larger than the next one, which holds its lines too".into());
+        }
+        if [self.tlb_entries, self.fills, self.queue, self.ranks].contains(&0) {
+            return Err("there is at least one TLB entry, fill, queue entry and rank".into());
+        }
+        let positive = |figure: f64| figure.is_finite() && figure >= 0.0;
+        if !positive(self.read_bit_pj)
+            || !positive(self.write_bit_pj)
+            || !(self.ghz > 0.0 && self.ghz.is_finite())
+        {
+            return Err("energies and clock are positive numbers".into());
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, name: &str) -> Option<Figure<'_>> {
+        Some(match name {
+            "l1-bytes" => Figure::Whole(&mut self.l1.bytes),
+            "l1-ways" => Figure::Whole(&mut self.l1.ways),
+            "l1-cycles" => Figure::Whole(&mut self.l1.cycles),
+            "l2-bytes" => Figure::Whole(&mut self.l2.bytes),
+            "l2-ways" => Figure::Whole(&mut self.l2.ways),
+            "l2-cycles" => Figure::Whole(&mut self.l2.cycles),
+            "l3-bytes" => Figure::Whole(&mut self.l3.bytes),
+            "l3-ways" => Figure::Whole(&mut self.l3.ways),
+            "l3-cycles" => Figure::Whole(&mut self.l3.cycles),
+            "tlb-entries" => Figure::Whole(&mut self.tlb_entries),
+            "tlb-miss-cycles" => Figure::Whole(&mut self.tlb_miss_cycles),
+            "fills" => Figure::Whole(&mut self.fills),
+            "queue" => Figure::Whole(&mut self.queue),
+            "ranks" => Figure::Whole(&mut self.ranks),
+            "read-cycles" => Figure::Whole(&mut self.read_cycles),
+            "write-line-cycles" => Figure::Whole(&mut self.write_line_cycles),
+            "write-word-cycles" => Figure::Whole(&mut self.write_word_cycles),
+            "compute-cycles" => Figure::Whole(&mut self.compute_cycles),
+            "issue-cycles" => Figure::Whole(&mut self.issue_cycles),
+            "flush-keeps" => Figure::Switch(&mut self.flush_keeps),
+            "read-bit-pj" => Figure::Real(&mut self.read_bit_pj),
+            "write-bit-pj" => Figure::Real(&mut self.write_bit_pj),
+            "ghz" => Figure::Real(&mut self.ghz),
+            "endurance" => Figure::Real(&mut self.endurance),
+            _ => return None,
+        })
+    }
+}
+
+const NAMES: &[&str] = &[
+    "l1-bytes",
+    "l1-ways",
+    "l1-cycles",
+    "l2-bytes",
+    "l2-ways",
+    "l2-cycles",
+    "l3-bytes",
+    "l3-ways",
+    "l3-cycles",
+    "tlb-entries",
+    "tlb-miss-cycles",
+    "fills",
+    "queue",
+    "ranks",
+    "read-cycles",
+    "write-line-cycles",
+    "write-word-cycles",
+    "compute-cycles",
+    "issue-cycles",
+    "flush-keeps",
+    "read-bit-pj",
+    "write-bit-pj",
+    "ghz",
+    "endurance",
+];
+
+enum Figure<'a> {
+    Whole(&'a mut u64),
+    Switch(&'a mut bool),
+    Real(&'a mut f64),
+}
+
+/// Larger than any figure needs to be, small enough that no sum of them overflows.
+const WHOLE_MAX: f64 = (1_u64 << 40) as f64;
+
+impl Figure<'_> {
+    fn get(&self) -> f64 {
+        match self {
+            Figure::Whole(figure) => **figure as f64,
+            Figure::Switch(figure) => f64::from(u8::from(**figure)),
+            Figure::Real(figure) => **figure,
+        }
+    }
+
+    fn set(self, number: f64) -> Result<(), String> {
+        match self {
+            Figure::Whole(figure) if number.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(&number) => {
+                *figure = number as u64;
+            }
+            Figure::Whole(_) => return Err(format!("{number} is not a whole number from 0 to 2^40")),
+            Figure::Switch(figure) if number == 0.0 || number == 1.0 => *figure = number == 1.0,
+            Figure::Switch(_) => return Err(format!("{number} is neither 0 nor 1")),
+            Figure::Real(figure) if number >= 0.0 => *figure = number,
+            Figure::Real(_) => return Err(format!("{number} is not a positive number")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_can_be_read_and_set_by_its_name() {
+        for (name, _, make) in PRESETS {
+            assert_eq!(Config::preset(name).unwrap(), make());
+            make().check().unwrap();
+            let figures = make().figures();
+            assert_eq!(figures.len(), NAMES.len());
+            for (figure, value) in figures {
+                let mut config = make();
+                config.set(&format!("{figure}={value}")).unwrap_or_else(|why| panic!("{name}: {why}"));
+                assert_eq!(config, make(), "{figure}");
+            }
+        }
+        let mut config = Config::pcm();
+        config.set("read-cycles = 300").unwrap();
+        assert_eq!(config, Config { read_cycles: 300, ..Config::pcm() });
+        assert!(Config::preset("flash").unwrap_err().contains("sttram"));
+    }
+
+    #[test]
+    fn what_no_hierarchy_has_is_refused_and_changes_nothing() {
+        let wrong = [
+            "read-cycles",
+            "read-cycles=fast",
+            "read-cycles=-1",
+            "read-cycles=1.5",
+            "read-cycles=1e300",
+            "read-cycles=NaN",
+            "reed-cycles=1",
+            "ranks=0",
+            "l1-ways=0",
+            "l1-bytes=1000",
+            "l1-bytes=16777216",
+            "flush-keeps=2",
+            "ghz=0",
+            "write-bit-pj=inf",
+        ];
+        for assignment in wrong {
+            let mut config = Config::pcm();
+            assert!(config.set(assignment).is_err(), "{assignment}");
+            assert_eq!(config, Config::pcm());
+        }
+    }
+}

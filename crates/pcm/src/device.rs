@@ -1,0 +1,161 @@
+//! The memory below the caches: ranks that work side by side, and the queue of lines that wait to be written.
+//!
+//! A rank does one thing at a time. A read waits for what the rank is doing, and goes before the writes that wait. A write waits
+//! in the queue until its rank is free, and leaves the queue when it is done; when the queue is full, who wants to write waits.
+
+use std::collections::VecDeque;
+
+use crate::config::Config;
+
+/// A line that waits to be written.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    since: u64,
+    cycles: u64,
+    /// A fence waits for it.
+    flushed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    /// When it is done with what it is doing.
+    busy_until: u64,
+    /// That is a write.
+    writes: bool,
+    /// When the newest write that a fence waits for, of those that began, is done.
+    flushed_until: u64,
+    queue: VecDeque<Queued>,
+}
+
+impl Rank {
+    /// Lets it do what it does by itself until `now`.
+    fn advance(&mut self, now: u64) {
+        while let Some(next) = self.queue.front() {
+            let begin = self.busy_until.max(next.since);
+            if begin >= now {
+                break;
+            }
+            self.begin(begin);
+        }
+    }
+
+    fn begin(&mut self, begin: u64) {
+        let Some(next) = self.queue.pop_front() else { return };
+        self.busy_until = begin + next.cycles;
+        self.writes = true;
+        if next.flushed {
+            self.flushed_until = self.busy_until;
+        }
+    }
+
+    /// Lines of the queue that are its.
+    fn queued(&self, now: u64) -> u64 {
+        self.queue.len() as u64 + u64::from(self.writes && self.busy_until > now)
+    }
+}
+
+/// All ranks. Calls come with a clock that does not go back.
+#[derive(Debug)]
+pub(crate) struct Device {
+    ranks: Box<[Rank]>,
+    capacity: u64,
+    read_cycles: u64,
+}
+
+impl Device {
+    /// Idle ranks.
+    pub fn new(config: &Config) -> Self {
+        let ranks = (0..config.ranks).map(|_| Rank::default()).collect();
+        Self { ranks, capacity: config.queue, read_cycles: config.read_cycles }
+    }
+
+    fn rank(&mut self, line: u64) -> &mut Rank {
+        let count = self.ranks.len() as u64;
+        &mut self.ranks[(line % count) as usize]
+    }
+
+    /// When a line that is asked for now is there.
+    pub fn read(&mut self, line: u64, now: u64) -> u64 {
+        let cycles = self.read_cycles;
+        let rank = self.rank(line);
+        rank.advance(now);
+        rank.busy_until = rank.busy_until.max(now) + cycles;
+        rank.writes = false;
+        rank.busy_until
+    }
+
+    /// Takes a line to be written, in so many cycles; returns when there was room for it.
+    pub fn write(&mut self, line: u64, cycles: u64, flushed: bool, now: u64) -> u64 {
+        let mut now = now;
+        loop {
+            self.ranks.iter_mut().for_each(|rank| rank.advance(now));
+            if self.ranks.iter().map(|rank| rank.queued(now)).sum::<u64>() < self.capacity {
+                break;
+            }
+            // The ranks that have lines in the queue get on; one of them is the first to be done with what it is doing.
+            let busy = self.ranks.iter().filter(|rank| rank.queued(now) > 0);
+            now = busy.map(|rank| rank.busy_until).min().map_or(now, |done| done.max(now + 1));
+        }
+        self.rank(line).queue.push_back(Queued { since: now, cycles, flushed });
+        now
+    }
+
+    /// When every flushed line is written that was taken before now.
+    pub fn flushed(&mut self, now: u64) -> u64 {
+        let mut done = now;
+        for rank in &mut self.ranks {
+            rank.advance(now);
+            while rank.queue.iter().any(|write| write.flushed) {
+                let begin = rank.queue.front().map_or(0, |next| rank.busy_until.max(next.since));
+                rank.begin(begin);
+            }
+            done = done.max(rank.flushed_until);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(ranks: u64, queue: u64) -> Device {
+        Device::new(&Config { ranks, queue, read_cycles: 100, ..Config::pcm() })
+    }
+
+    #[test]
+    fn reads_of_different_ranks_overlap_and_of_one_do_not() {
+        let mut device = device(2, 8);
+        assert_eq!([device.read(0, 10), device.read(1, 11), device.read(2, 12)], [110, 111, 210]);
+    }
+
+    #[test]
+    fn a_read_goes_before_the_writes_that_wait_and_waits_for_the_one_that_runs() {
+        let mut device = device(1, 8);
+        device.write(0, 1000, true, 0);
+        device.write(1, 1000, true, 0);
+        // At 500 the first write runs until 1000, then the read, then the second write.
+        assert_eq!(device.read(2, 500), 1100);
+        assert_eq!(device.flushed(500), 2100);
+        assert_eq!(device.flushed(3000), 3000);
+    }
+
+    #[test]
+    fn a_full_queue_makes_its_user_wait_for_the_first_line_to_be_done() {
+        let mut device = device(2, 2);
+        assert_eq!((device.write(0, 300, false, 0), device.write(1, 200, false, 0)), (0, 0));
+        assert_eq!(device.write(1, 200, false, 50), 200, "rank 1 is done first");
+        assert_eq!(device.write(0, 300, false, 210), 300);
+        // Nobody waits for lines that were not flushed.
+        assert_eq!(device.flushed(310), 310);
+    }
+
+    #[test]
+    fn a_fence_waits_for_unflushed_lines_only_where_they_are_in_the_way() {
+        let mut device = device(2, 8);
+        device.write(0, 300, false, 0);
+        device.write(2, 300, true, 0);
+        device.write(1, 5000, false, 0);
+        assert_eq!(device.flushed(10), 600);
+    }
+}
