@@ -86,12 +86,13 @@ impl History {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The history as it was at a moment: what was called later is not in it, what returned later has not returned.
-    pub fn until(&self, moment: u64) -> Self {
+    /// The history as it was at a moment: what was called later is not in it, what returned later has not returned. Nor, as far
+    /// as a crash is concerned, has what promised nothing when it returned: `promises` says what did.
+    pub fn until(&self, moment: u64, promises: impl Fn(&Operation) -> bool) -> Self {
         let mut operations = self.operations();
         operations.retain(|operation| operation.called < moment);
         for operation in &mut operations {
-            if operation.returned.is_some_and(|returned| returned >= moment) {
+            if operation.returned.is_some_and(|returned| returned >= moment) || !promises(operation) {
                 (operation.returned, operation.found) = (None, Found::Untold);
             }
         }
@@ -341,12 +342,23 @@ mod tests {
         history.note(1, history.now(), Some(Found::Value(None)), None);
         assert_eq!(history.judge(|_| None).unwrap(), Weight { operations: 3, overlapping: 0 });
         for (found, is_right) in [(Some(5), true), (None, true), (Some(6), false)] {
-            let cut = history.until(moment);
+            let cut = history.until(moment, |_| true);
             assert_eq!(cut.operations().len(), 2);
             cut.found_after(1, found);
             assert_eq!(cut.judge(|_| None).is_ok(), is_right, "{found:?}");
         }
-        let cut = history.until(u64::MAX);
+        // A put that promises nothing may be lost, unless somebody saw it.
+        for (reads, is_right) in [(false, true), (true, false)] {
+            let history = History::default();
+            history.note(1, history.now(), Some(Found::There(false)), Some(Some(5)));
+            if reads {
+                history.note(1, history.now(), Some(Found::Value(Some(5))), None);
+            }
+            let cut = history.until(u64::MAX >> 1, |operation| operation.writes.is_none());
+            cut.found_after(1, None);
+            assert_eq!(cut.judge(|_| None).is_ok(), is_right);
+        }
+        let cut = history.until(u64::MAX >> 1, |_| true);
         cut.found_after(1, Some(5));
         assert!(cut.judge(|_| None).unwrap_err().contains("found 5"));
     }

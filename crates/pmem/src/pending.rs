@@ -22,11 +22,18 @@
 //! Notes are two small tables. That of nodes has the newest ticket for each hash of a node. That of keys has, for each hash, the
 //! newest ticket and a tag of the key; of two keys that are not durable and fall together, only that there are several.
 
+use crate::canary::{Canary, sings};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
-/// Entries of each table (32 KiB). A model needs to tell two apart, no more.
-const ENTRIES: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
+/// Entries of each table (32 KiB). A model needs to tell two apart, a schedule some, no more.
+const ENTRIES: usize = if cfg!(all(test, loom)) {
+    2
+} else if cfg!(shuttle) {
+    16
+} else {
+    4096
+};
 const TAG_BITS: u32 = 16;
 /// The tag of several keys; no key has it.
 const SEVERAL: u64 = 0;
@@ -116,7 +123,7 @@ impl Pending {
     #[inline]
     pub fn wait_for_node(&self, node: u64) -> Option<u64> {
         let ticket = self.nodes[place(node)].load(Ordering::Relaxed);
-        (ticket > self.durable()).then_some(ticket)
+        (ticket > self.durable() && !sings(Canary::Notes)).then_some(ticket)
     }
 
     /// The ticket to wait for, if what was read of the key of this hash may not be durable.

@@ -9,10 +9,10 @@
 //! readers see what is durable, and the volatile sides of log and allocator, which know better, are never used again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use pmem::pending::Pending;
+use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, LINE, Medium, Result};
 
 use crate::batch::Extent;
