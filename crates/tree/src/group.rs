@@ -242,7 +242,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// The writer's side, whatever state the tree is in.
     pub(crate) fn writer_side(&self) -> MutexGuard<'_, Writer<S>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stripes.take_over();
+        writer
     }
 
     /// `Failed` if what is read can no longer be told from what was taken back.
