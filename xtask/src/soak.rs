@@ -48,6 +48,10 @@ fn campaigns(seed: u64) -> Vec<Step> {
             .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 350,000 schedules.
         crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 22,000 histories.
+        Step::new("cargo test --package bristlecone --test histories")
+            .with("BRISTLECONE_ROUNDS", "50")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 50,000 cuts.
         Step::new("cargo test --package bristlecone --test power")
             .with("BRISTLECONE_ROUNDS", "82")

@@ -123,6 +123,9 @@ impl History {
     }
 }
 
+/// Operations of a history that cannot be explained that are shown, those that cannot be placed among them.
+const TOLD: usize = 40;
+
 /// Judges the operations of one key, which held `start` in the beginning.
 ///
 /// # Errors
@@ -149,9 +152,13 @@ pub fn judge(start: Value, mut operations: Vec<Operation>) -> Result<Weight, Str
     let best = search.best;
     let mut text =
         format!("no order explains key {}, which held {start:?}; * cannot be placed:", operations[0].key);
-    for (i, operation) in operations.iter().enumerate() {
-        let mark = if best[i / 64] >> (i % 64) & 1 == 0 { '*' } else { ' ' };
-        text.push_str(&format!("\n {mark}{operation}"));
+    let is_placed = |i: usize| best[i / 64] >> (i % 64) & 1 != 0;
+    let from = (0..count).position(|i| !is_placed(i)).unwrap_or(0).saturating_sub(TOLD / 2);
+    for (i, operation) in operations.iter().enumerate().skip(from).take(TOLD) {
+        text.push_str(&format!("\n {}{operation}", if is_placed(i) { ' ' } else { '*' }));
+    }
+    if count > TOLD {
+        text.push_str(&format!("\n  (of {count} operations)"));
     }
     Err(text)
 }

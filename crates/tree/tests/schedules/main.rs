@@ -152,7 +152,8 @@ fn fill<M: Medium, S: Sample, L: Layouts, D: Discipline>(tree: &Tree<M, S, L, D>
     Ok(())
 }
 
-/// Two threads that write and two that read. Who writes may be `told` that a call failed.
+/// Two threads that write and two that read. Who writes may be `told` that a call failed, or that the tree was closed: sometimes a
+/// fifth thread does that.
 fn beside<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     tree: &Arc<Tree<M, S, L, D>>,
     history: &Arc<History>,
@@ -172,7 +173,16 @@ fn beside<M: Medium, S: Sample, L: Layouts, D: Discipline>(
             if told { Ok(()) } else { outcome }
         })
     });
-    let threads: Vec<_> = threads.collect();
+    let mut threads: Vec<_> = threads.collect();
+    if told && random.u8(..6) == 0 {
+        let tree = tree.clone();
+        // Whoever comes too late is told; nobody waits for good.
+        threads.push(shuttle::thread::spawn(move || {
+            (0..50).for_each(|_| shuttle::thread::yield_now());
+            let _ = tree.close();
+            Ok(())
+        }));
+    }
     // All of them end before the first that went wrong is looked at.
     let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()))
