@@ -79,12 +79,15 @@ pub struct Worker<'a, M: Medium, S: Schema, L, D: Discipline> {
 
 type Outcome = Result<(), String>;
 
+/// What an operation that was refused begins to tell with.
+pub const FAILED: &str = "an operation failed";
+
 fn key<S: Sample>(n: u64) -> S::KeyBuf {
     S::KeyBuf::key(n)
 }
 
 fn text(error: &Error) -> String {
-    format!("an operation failed: {error}")
+    format!("{FAILED}: {error}")
 }
 
 impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
