@@ -1,6 +1,6 @@
 //! Parts of the protocols between threads that are left out on purpose, so that it can be seen whether the schedules notice.
 //!
-//! Only under `cfg(shuttle)` does anything ever [`sing`]; elsewhere the question is a constant, and costs nothing.
+//! Only under `cfg(shuttle)` can any of them be made to sing; elsewhere the question is a constant, and costs nothing.
 
 /// A part that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
