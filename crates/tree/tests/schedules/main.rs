@@ -56,6 +56,8 @@ struct Tally {
     overlapping: u64,
     cuts: u64,
     failures: u64,
+    /// Halves of a journal that were taken home beside the others.
+    homes: u64,
 }
 
 impl Tally {
@@ -65,6 +67,7 @@ impl Tally {
         self.overlapping += other.overlapping;
         self.cuts += other.cuts;
         self.failures += other.failures;
+        self.homes += other.homes;
     }
 }
 
@@ -267,7 +270,7 @@ fn promises(operation: &Operation) -> bool {
 }
 
 /// Sizes of a journal that goes home once in a while.
-const SIZES: Sizes = Sizes { capacity_bytes: 128 << 10, max_bytes: 1 << 20 };
+const SIZES: Sizes = Sizes { capacity_bytes: 64 << 10, max_bytes: 1 << 20 };
 
 /// One execution of a tree over a journal. In one of four a call to the disk fails.
 fn execute_journaled<S: Sample, L: Layouts, D: Discipline>(lines: u64, how: How) -> Verdict {
@@ -277,14 +280,18 @@ fn execute_journaled<S: Sample, L: Layouts, D: Discipline>(lines: u64, how: How)
     let cuts = Cuts::new(&machine, &points, &history, random.u64(..));
     let [data, journal] = [Which::Data, Which::Journal].map(|which| cuts.file(which));
     let journal = Journal::create_on(data, journal, [1, 2], &SIZES).map_err(|error| error.to_string())?;
-    let medium = Scheduled { medium: Durable::from(Arc::new(journal)), points: points.clone() };
+    let journal = Arc::new(journal);
+    let medium = Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
     let options = TreeOptions {
         geometry: Geometry::tiny(),
         stripes: 16,
         ..TreeOptions::new(ENGINE, lines, Durability::Power)
     };
     let tree = Tree::<_, S, L, D>::create(medium, &options).map_err(|error| error.to_string())?;
-    fill(&tree).map_err(|error| error.to_string())?;
+    // Once or several times, so that a half of the journal is nearly full when the others begin, or has just been left.
+    for _ in 0..random.u64(1..8) {
+        fill(&tree).map_err(|error| error.to_string())?;
+    }
     let tree = Arc::new(tree);
     points.switch(true);
     cuts.allow(CUTS);
@@ -292,12 +299,24 @@ fn execute_journaled<S: Sample, L: Layouts, D: Discipline>(lines: u64, how: How)
     if random.u8(..4) == 0 {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
     }
+    // Beside the others, or else whoever finds no room does it.
+    let keeper = random.bool().then(|| {
+        shuttle::thread::spawn(move || {
+            let mut homes = 0;
+            for _ in 0..20 {
+                homes += u64::from(matches!(journal.checkpoint(), Ok(Some(_))));
+                shuttle::thread::yield_now();
+            }
+            homes
+        })
+    });
     let outcome = beside(&tree, &history, &mut random, true, true);
+    let homes = keeper.map_or(0, |keeper| keeper.join().unwrap());
     points.switch(false);
     outcome?;
     let values = contents(&tree);
     let has_failed = machine.faults() > 0;
-    let mut tally = Tally { executions: 1, failures: u64::from(has_failed), ..Tally::default() };
+    let mut tally = Tally { executions: 1, failures: u64::from(has_failed), homes, ..Tally::default() };
     if how.live && !(has_failed && D::POOLED) {
         // What did not wait and was taken back never happened.
         let live = history.until(history.now(), |operation| !has_failed || promises(operation));
@@ -358,7 +377,10 @@ fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
         total.add(campaign(name, 800, *execution));
     }
     println!("all: {total:?}");
-    assert!(total.cuts >= total.executions && total.failures > 0, "too little was cut short: {total:?}");
+    assert!(
+        total.cuts >= total.executions && total.failures > 0 && total.homes > 0,
+        "too little was cut short: {total:?}"
+    );
 }
 
 #[test]

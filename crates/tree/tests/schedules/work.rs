@@ -142,10 +142,26 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
                 history.note(n, called, done.as_ref().ok().map(|()| found), Some(Some(value)));
                 done
             }
+            7 if self.random.bool() => self.session(n, value),
             7 => self.write_many(n, value),
             _ => self.batch(value, how),
         }
         .map_err(|error| text(&error))
+    }
+
+    /// A put and a delete of one key with the writer's lock held, where it is held.
+    fn session(&mut self, n: u64, value: u64) -> Result<(), Error> {
+        let history = self.history;
+        let (key, bytes) = (key::<S>(n), S::ValueBuf::value(value));
+        let mut session = self.tree.session()?;
+        let called = history.now();
+        let done = session.put(S::borrow(&key), S::borrow_value(&bytes));
+        history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
+        done?;
+        let called = history.now();
+        let done = session.delete(S::borrow(&key));
+        history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
+        done.map(drop)
     }
 
     /// A put, a delete and a put of different keys at once.
