@@ -46,6 +46,12 @@ fn campaigns(seed: u64) -> Vec<Step> {
     let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 200,000 schedules.
+        crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 22,000 histories.
+        Step::new("cargo test --package bristlecone --test histories")
+            .with("BRISTLECONE_ROUNDS", "50")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 50,000 cuts.
         Step::new("cargo test --package bristlecone --test power")
             .with("BRISTLECONE_ROUNDS", "82")

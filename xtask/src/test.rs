@@ -15,6 +15,7 @@ pub fn run() -> Outcome {
         Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
         Step::new("cargo test --workspace").with("BRISTLECONE_PY", target().join("py").display().to_string()),
         models(2),
+        schedules(),
     ];
     steps.iter().try_for_each(Step::run)?;
     println!("\n== all checks passed");
@@ -28,4 +29,18 @@ pub fn models(preemptions: u32) -> Step {
     let line =
         format!("cargo test --package bristlecone-pmem --lib --target-dir {} model::", folder.display());
     Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())
+}
+
+/// Random schedules of whole operations on trees. Built apart, as the models are; hardly optimised, because they are run for
+/// less time than it takes to build them.
+pub fn schedules() -> Step {
+    let folder = target().join("shuttle");
+    let line = format!(
+        "cargo test --package bristlecone-tree --test schedules --target-dir {} -- --nocapture",
+        folder.display()
+    );
+    Step::new(&line)
+        .with("RUSTFLAGS", "--cfg shuttle")
+        .with("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .with("CARGO_PROFILE_DEV_DEBUG", "0")
 }

@@ -4,13 +4,16 @@
 //!
 //! `BRISTLECONE_ROUNDS` sets how many lives each engine has in the campaign of cuts (1), `BRISTLECONE_SEED` moves the seeds.
 
+#[path = "common/history.rs"]
+mod history;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::journal::{Journal, Options as Sizes};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
-use crash::{Fault, Machine, Survivors, Which};
+use crash::{Fault, History, Machine, Operation, Survivors, Which};
 
 const MAX_BYTES: u64 = 64 << 20;
 const SIZES: Sizes = Sizes { capacity_bytes: 512 << 10, max_bytes: MAX_BYTES };
@@ -439,4 +442,62 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
     }
     println!("{cuts} cuts, {acknowledged_groups} groups, values read up to a sum of {reads}");
     assert!(reads > 0);
+}
+
+/// Writers and readers of the same keys, and a cut: what is there after it is explained by an order in which everything that
+/// returned before it happened, reads too. Tells how many operations there were.
+fn a_history_that_is_cut_short<K: Sample + history::Numbered>(
+    engine: &'static str,
+    seed: u64,
+    lies: Option<Which>,
+    promises: fn(&Operation) -> bool,
+) -> Result<u64, String>
+where
+    K::ValueBuf: PartialEq,
+{
+    let machine = Machine::new(seed);
+    let mut life = Life::<K>::new(engine);
+    let store = life.make(&machine).unwrap();
+    let start = history::values(&store);
+    machine.make_slow();
+    machine.lie_about_syncs_of(lies);
+    machine.cut_at(machine.changes() + 5 + seed % 60);
+    let told = History::default();
+    let how = history::Use { writers: 3, steps: 200, meets: 0, hurries: true };
+    history::beside(&store, &told, seed, 1, how);
+    assert!(machine.is_off(), "{engine}, seed {seed}: it came to an end before the cut");
+    drop(store);
+    let end = told.now();
+    for survivors in SURVIVORS {
+        let what = |why| format!("{engine} of {}, seed {seed}, {survivors:?}: {why}", K::NAME);
+        let store =
+            Life::<K>::open(&machine.after_power_cut(survivors)).map_err(|error| what(error.to_string()))?;
+        history::judge(&told.until(end, promises), &start, &history::values(&store)).map_err(what)?;
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+    Ok(told.operations().len() as u64)
+}
+
+#[test]
+fn what_is_there_after_a_cut_is_explained_by_what_was_told_before_it() {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let mut operations = 0;
+    for (round, engine) in (0..rounds).flat_map(|_| durable_engines()).enumerate() {
+        let seed = seed + round as u64 * 7;
+        let outcomes = [
+            a_history_that_is_cut_short::<Bytes>(engine, seed, None, history::promises),
+            a_history_that_is_cut_short::<U64>(engine, seed + 3, None, history::promises),
+        ];
+        operations +=
+            outcomes.map(|outcome| outcome.unwrap_or_else(|why| panic!("{why}"))).iter().sum::<u64>();
+    }
+    println!("{operations} operations in histories that were cut short");
+    // The judge is no rubber stamp.
+    let caught = |lies, promises| {
+        let cut = |seed| a_history_that_is_cut_short::<U64>(registry::DEFAULT, seed, lies, promises);
+        (0..40).map(cut).find_map(Result::err).expect("forty histories without a loss")
+    };
+    let line = |why: String| why.lines().next().unwrap_or_default().to_owned();
+    println!("a write that does not wait passes for one that does: {}", line(caught(None, |_| true)));
+    println!("the journal's syncs do nothing: {}", line(caught(Some(Which::Journal), history::promises)));
 }

@@ -6,7 +6,8 @@ use common::{code, program, stderr, succeed};
 use serde_json::Value;
 
 fn json(arguments: &str) -> Vec<Value> {
-    let output = program().args(arguments.split_whitespace()).arg("--json").output().expect("the program runs");
+    let output =
+        program().args(arguments.split_whitespace()).arg("--json").output().expect("the program runs");
     succeed(&output).lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
@@ -16,7 +17,9 @@ fn number(of: &Value, field: &str) -> f64 {
 
 #[test]
 fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
-    let run = || json("lab run wb-fig4 wb-fig11 wb-fig12 --keys 4000 --operations 200 --scale 0.5 --node-lines 2,8");
+    let run = || {
+        json("lab run wb-fig4 wb-fig11 wb-fig12 --keys 4000 --operations 200 --scale 0.5 --node-lines 2,8")
+    };
     let reports = run();
     assert_eq!(reports, run());
     let [writes, trees, inserts] = &reports[..] else { panic!("three reports: {reports:?}") };
@@ -26,7 +29,10 @@ fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
     assert_eq!(rows.len(), (8 + 9) * 5);
     for row in rows {
         let (update, volatile) = (row["batch"] != "search70", row["tree"] == "btree");
-        assert!(number(row, "cycles") > 0.0 && number(row, "ratio") > 0.0 && number(row, "pj") > 0.0, "{row}");
+        assert!(
+            number(row, "cycles") > 0.0 && number(row, "ratio") > 0.0 && number(row, "pj") > 0.0,
+            "{row}"
+        );
         assert_eq!(number(row, "flushes") > 0.0, update, "{row}");
         if !update {
             assert!(number(row, "bits_new") < 1.0, "a search writes: {row}");
@@ -67,7 +73,8 @@ fn heat_shows_where_and_when_a_tree_writes() {
     let nodes = reports[0]["nodes"].as_array().unwrap();
     // 1,000 keys in leaves of at most 30 entries, and their inner nodes.
     assert!((34..120).contains(&nodes.len()), "{} nodes", nodes.len());
-    let sum = |of: &Value, field: &str| of.as_array().unwrap().iter().map(|one| number(one, field)).sum::<f64>();
+    let sum =
+        |of: &Value, field: &str| of.as_array().unwrap().iter().map(|one| number(one, field)).sum::<f64>();
     let bins = &reports[0]["bins"];
     assert_eq!(sum(&reports[0]["nodes"], "stores"), sum(bins, "stores"));
     assert_eq!(sum(bins, "nodes_made"), nodes.len() as f64);
@@ -76,7 +83,11 @@ fn heat_shows_where_and_when_a_tree_writes() {
     assert!(number(&parts["leaf"], "stores") > 1000.0 && number(&parts["leaf"], "writes") >= 1000.0);
     assert!(number(&reports[0], "years") < number(&reports[0], "years_alike"));
     let drawn = std::fs::read_to_string(&svg).unwrap();
-    assert!(drawn.starts_with("<svg") && drawn.matches("<rect").count() > nodes.len(), "{} bytes", drawn.len());
+    assert!(
+        drawn.starts_with("<svg") && drawn.matches("<rect").count() > nodes.len(),
+        "{} bytes",
+        drawn.len()
+    );
     let again = program().args(["lab", "heat", "--tree", "wbtree", "--svg", &svg]).output().unwrap();
     assert_eq!(code(&again), 1);
     assert!(stderr(&again).contains("cannot write"), "{again:?}");

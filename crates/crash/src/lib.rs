@@ -14,6 +14,7 @@
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
 //! * [`report`]: what was explored and what was found.
+//! * [`history`]: for threads beside each other: can what they were told, and what is there after a crash, be explained?
 //! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
 //!
 //! Invariants of the room:
@@ -73,6 +74,7 @@
 #![forbid(unsafe_code)]
 
 pub mod explore;
+pub mod history;
 pub mod judge;
 pub mod line;
 pub mod machine;
@@ -86,6 +88,7 @@ pub mod subject;
 pub mod tape;
 
 pub use explore::{Options, explore, explore_all, explore_mutant};
+pub use history::{Found, History, Operation};
 pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;

@@ -15,7 +15,8 @@
 //! * [`record`]: checksummed key and value bytes in blocks.
 //! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
 //! * [`stripe`]: volatile version stripes: readers look twice instead of locking.
-//! * `sync`: atomics and waiting, the processor's or a model checker's.
+//! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: what schedules leave out to see that they would
+//!   notice.
 //!
 //! Invariants of the room:
 //! * I1: nobody writes a durable byte except through a `Medium` verb.
@@ -23,6 +24,7 @@
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
 pub mod alloc;
+pub mod canary;
 pub mod copy;
 mod counter;
 pub mod durable;
@@ -38,7 +40,7 @@ pub mod record;
 pub mod region;
 pub mod simd;
 pub mod stripe;
-mod sync;
+pub mod sync;
 
 pub use durable::Durable;
 pub use error::{Error, Result};

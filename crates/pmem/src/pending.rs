@@ -27,11 +27,18 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use crate::canary::{Canary, sings};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
-/// Entries of each table (32 KiB). A model needs to tell two apart, no more.
-const ENTRIES: usize = if cfg!(all(test, loom)) { 2 } else { 4096 };
+/// Entries of each table (32 KiB). A model needs to tell two apart, a schedule some, no more.
+const ENTRIES: usize = if cfg!(all(test, loom)) {
+    2
+} else if cfg!(shuttle) {
+    16
+} else {
+    4096
+};
 const TAG_BITS: u32 = 16;
 /// The tag of several keys; no key has it.
 const SEVERAL: u64 = 0;
@@ -68,10 +75,13 @@ struct Lead {
 }
 
 /// The part of a commit's time that a leader gathers for at most.
+#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_PART: u32 = 4;
 /// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
+#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MIN: Duration = Duration::from_micros(80);
 /// A commit that took very long is not what the next one will take.
+#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 impl Default for Pending {
@@ -143,7 +153,7 @@ impl Pending {
     #[inline]
     pub fn wait_for_node(&self, node: u64) -> Option<u64> {
         let ticket = self.nodes[place(node)].load(Ordering::Relaxed);
-        (ticket > self.durable()).then_some(ticket)
+        (ticket > self.durable() && !sings(Canary::Notes)).then_some(ticket)
     }
 
     /// The ticket to wait for, if what was read of the key of this hash may not be durable.
@@ -188,7 +198,7 @@ impl Pending {
     }
 
     /// Leader: waits a little, until as many wait as did when the last one was done.
-    #[cfg(not(all(test, loom)))]
+    #[cfg(not(any(all(test, loom), shuttle)))]
     fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
         if lead.took < GATHER_MIN || lead.waiting >= lead.before {
             return lead;
@@ -198,8 +208,8 @@ impl Pending {
         self.gathered.wait_timeout_while(lead, limit, too_few).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// In a model no time passes.
-    #[cfg(all(test, loom))]
+    /// In models and schedules no time passes.
+    #[cfg(any(all(test, loom), shuttle))]
     fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
         lead
     }

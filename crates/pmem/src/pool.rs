@@ -15,11 +15,12 @@
 //! * P5: lines go home one at a time, so that a sync beside the writer never puts an older word over a newer one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use crate::error::Result;
 use crate::medium::{Fence, Group, LINE, Line, Medium, WORD, lines_of};
 use crate::native::prefetch;
+use crate::sync::unmodelled::Mutex;
 
 /// How an index reaches a medium: directly, or through a pool.
 pub trait Access<M: Medium>: Medium {

@@ -18,12 +18,12 @@
 //! Commit point of a superblock change: the checksum word of the copy with the higher sequence number.
 
 use std::path::Path;
-use std::sync::Mutex;
 
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Medium, WORD};
 use crate::native::Durability;
 use crate::pool::Access;
+use crate::sync::unmodelled::Mutex;
 
 /// Format version written by this program.
 pub const FORMAT_VERSION: u64 = 3;

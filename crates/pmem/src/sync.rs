@@ -1,19 +1,33 @@
-//! Atomics and waiting for the protocols between threads: loom's in the models, the processor's everywhere else.
+//! Atomics, locks and waiting for the protocols between threads. Everything else imports them from here, this room and those
+//! above it, so that one door decides whose they are:
 //!
-//! A model is a test module under `cfg(loom)`; `cargo xtask test` runs it, with this door turned.
+//! * the processor's, in every build that is shipped;
+//! * loom's in the models: test modules of this room under `cfg(loom)`, every order of a small protocol's loads and stores;
+//! * shuttle's in the schedules: whole operations of a tree under `cfg(shuttle)`, many random orders of their steps.
+//!
+//! `cargo xtask test` runs both, with this door turned.
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
-#[cfg(all(test, loom))]
-pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-pub(crate) use std::sync::atomic::Ordering;
-#[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-#[cfg(not(all(test, loom)))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+use loom::sync as side;
+#[cfg(shuttle)]
+use shuttle::sync as side;
+#[cfg(not(any(all(test, loom), shuttle)))]
+use std::sync as side;
+
+pub use side::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
+pub use side::{Condvar, Mutex, MutexGuard};
+pub use std::sync::atomic::Ordering;
+
+/// Locks of parts that no model has, with what loom's cannot do.
+pub(crate) mod unmodelled {
+    #[cfg(shuttle)]
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    #[cfg(not(shuttle))]
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+}
 
 /// Waits a little. Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), shuttle)))]
 pub(crate) fn pause(spins: u32) {
     if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
@@ -22,4 +36,10 @@ pub(crate) fn pause(spins: u32) {
 #[cfg(all(test, loom))]
 pub(crate) fn pause(_spins: u32) {
     loom::thread::yield_now();
+}
+
+/// Lets the other threads of the schedule run.
+#[cfg(shuttle)]
+pub(crate) fn pause(_spins: u32) {
+    shuttle::thread::yield_now();
 }

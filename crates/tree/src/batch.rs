@@ -24,10 +24,9 @@
 //! * If it fails all the same behind its commit point, the tree takes no more writes and readers see what was before it: over
 //!   groups it is taken back, else the next open finishes it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
 use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
+use pmem::sync::{AtomicU8, Ordering};
 use pmem::{Error, LINE, Medium, Region, Result, record};
 
 use crate::before::Pair;

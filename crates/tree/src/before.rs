@@ -14,10 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use pmem::canary::{Canary, sings};
+use pmem::sync::{AtomicBool, Ordering};
 
 use crate::schema::Schema;
 
@@ -110,7 +111,7 @@ impl<S: Schema> Batches<S> {
     /// True while a batch runs. To be asked behind the second look at what was read.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
-        self.running.load(Ordering::Acquire)
+        self.running.load(Ordering::Acquire) && !sings(Canary::Batches)
     }
 
     /// What a key was before the running batch, if it is one of that: whether it was there, and its value.

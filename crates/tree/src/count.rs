@@ -4,8 +4,8 @@
 //! only for keys that the count has passed; the others it will meet itself.
 
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
 
+use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;

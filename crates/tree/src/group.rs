@@ -9,10 +9,10 @@
 //! readers see what is durable, and the volatile sides of log and allocator, which know better, are never used again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use pmem::pending::Pending;
+use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, LINE, Medium, Result};
 
 use crate::batch::Extent;
@@ -242,7 +242,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// The writer's side, whatever state the tree is in.
     pub(crate) fn writer_side(&self) -> MutexGuard<'_, Writer<S>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stripes.take_over();
+        writer
     }
 
     /// `Failed` if what is read can no longer be told from what was taken back.

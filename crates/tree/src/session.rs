@@ -4,8 +4,7 @@
 //! search of the next. Whoever has many changes to make holds the lock over them; each change is still durable by itself
 //! when its call returns. Where durability goes by groups the lock is not held between changes: a commit needs it.
 
-use std::sync::MutexGuard;
-
+use pmem::sync::MutexGuard;
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;

@@ -6,14 +6,14 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
 use pmem::pending::Pending;
 use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
+use pmem::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
 
 use crate::before::Batches;

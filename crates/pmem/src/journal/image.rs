@@ -18,13 +18,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
 use crate::error::Result;
 use crate::journal::header::DATA_AT;
 use crate::journal::storage::Files;
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Durability, Native, PAGE};
+use crate::sync::unmodelled::{Mutex, MutexGuard};
 
 /// Pages whose state is allocated together, with the first store to one of them: 64 MiB of the region, 256 KiB of state.
 const STRETCH: u64 = 1 << 14;

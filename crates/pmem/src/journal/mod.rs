@@ -61,13 +61,14 @@ pub mod storage;
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::{Ordering, compiler_fence};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::medium::{Fence, Group, LINE, Line, Medium, WORD};
 use crate::native::{PAGE, View, io, lock};
+use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 pub use header::is_journaled;
 use header::{DATA_AT, Header, REGION_MAX};

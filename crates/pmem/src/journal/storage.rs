@@ -11,11 +11,12 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::native::{allocate, io};
+use crate::sync::unmodelled::Mutex;
 
 /// One file. Offsets and lengths are in bytes.
 pub trait Storage: Debug + Send + Sync + 'static {

@@ -1,0 +1,70 @@
+//! Histories of real threads, through the public API: engines of every kind, mapped and over a journal, with a few hot keys.
+//! What everybody was told has to be explained by one operation after the other, key by key, with batches as one.
+//!
+//! Real threads meet few orders, but those that compilers and processors make. The orders of steps are gone through by the
+//! schedules of `bristlecone-tree`.
+//!
+//! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
+
+mod common;
+#[path = "common/history.rs"]
+mod history;
+
+use bristlecone::StoreOf;
+use bristlecone::{Bytes, U64};
+use common::{options, scratch};
+use crash::History;
+use history::{Numbered, Use, beside, judge, values};
+
+/// Engines with a layout or a discipline that those before them have not, mapped.
+const MAPPED: [&str; 8] =
+    ["wbtree", "wbtree-bmp", "wbtree-slot", "btree-log", "ubmp-shadow", "wb-4k", "buffer-pool", "btree"];
+/// Over a journal.
+const JOURNALED: [&str; 3] = ["wbtree", "unsorted-shadow", "buffer-pool"];
+/// Operations of a thread.
+const STEPS: u64 = 90;
+/// Histories of an engine and a kind.
+const HISTORIES: u64 = 20;
+
+fn number_from(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
+        Err(_) => default,
+    }
+}
+
+/// Histories of one store, one after the other: their number, operations, and how many of these overlap another of their key.
+fn histories<K: Numbered>(engine: &'static str, journaled: bool) -> [u64; 3] {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let dir = scratch();
+    let lines = bristlecone::registry::find(engine).unwrap().about.lines.0;
+    let options = bristlecone::Options { node_lines: Some(lines), ..options(engine, journaled) };
+    let store = StoreOf::<K>::open(dir.path(), options).unwrap();
+    let how = Use { writers: 2, steps: STEPS, meets: 3, hurries: journaled };
+    let mut total = [0; 3];
+    for round in 0..HISTORIES * rounds {
+        let (start, history) = (values(&store), History::default());
+        beside(&store, &history, seed << 20 | round, 1 + round * 12 * STEPS, how);
+        let weight = judge(&history, &start, &values(&store)).unwrap_or_else(|why| {
+            panic!("{engine} of {}, journal: {journaled}, seed {seed}: {why}", K::NAME)
+        });
+        total = [total[0] + 1, total[1] + weight.operations, total[2] + weight.overlapping];
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    total
+}
+
+#[test]
+fn what_threads_are_told_can_be_explained() {
+    let mut total = [0; 3];
+    for (engine, journaled) in
+        MAPPED.map(|engine| (engine, false)).into_iter().chain(JOURNALED.map(|engine| (engine, true)))
+    {
+        let own = [histories::<Bytes>(engine, journaled), histories::<U64>(engine, journaled)];
+        let own: [u64; 3] = std::array::from_fn(|i| own[0][i] + own[1][i]);
+        println!("{engine}, journal: {journaled}: {own:?}");
+        total = std::array::from_fn(|i| total[i] + own[i]);
+    }
+    println!("histories, operations, of these overlapping: {total:?}");
+    assert!(total[0] >= 400 && total[2] > 0, "{total:?}");
+}

@@ -1,0 +1,413 @@
+//! Histories: what threads did beside each other, and whether one operation after the other would have done the same.
+//!
+//! Each operation is written down with the moments of its call and its return. A history of a key is *linearizable* if its
+//! operations can be put in an order in which every one finds what the one before it left, and which has no operation before
+//! one that had returned when it was called. That is a property of each key alone (Herlihy and Wing 1990), so keys are judged
+//! one by one, by an exact search with a memory of where it was (Wing and Gong 1993, Lowe 2017).
+//!
+//! An operation that did not return, because the power went or a call failed, may be anywhere after its call, or nowhere. So
+//! what a store holds after a crash is judged as one more read behind everything ([`History::until`], [`History::found_after`]):
+//! whatever returned before is there, what did not may be.
+//!
+//! Invariants:
+//! * H1: if an operation returned before another was called, its stamp of return is less than the other's of call.
+//! * H2: values are unique: no two writes of a history write the same one, so a read says which write it saw.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What a key holds; `None` if it is absent.
+pub type Value = Option<u64>;
+
+/// What an operation told of what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Untold,
+    /// Whether the key was there.
+    There(bool),
+    /// The value.
+    Value(Value),
+}
+
+/// One operation on one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Which key.
+    pub key: u64,
+    /// When it was called.
+    pub called: u64,
+    /// When it returned, if it did.
+    pub returned: Option<u64>,
+    /// What it told.
+    pub found: Found,
+    /// What it writes, if it does.
+    pub writes: Option<Value>,
+}
+
+/// What threads write down.
+#[derive(Debug, Default)]
+pub struct History {
+    clock: AtomicU64,
+    operations: Mutex<Vec<Operation>>,
+}
+
+/// How much was judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Operations.
+    pub operations: u64,
+    /// Of these, those that another operation of their key overlaps.
+    pub overlapping: u64,
+}
+
+impl History {
+    /// The next moment (H1).
+    pub fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// An operation returned now; or, without `found`, did not and never will.
+    pub fn note(&self, key: u64, called: u64, found: Option<Found>, writes: Option<Value>) {
+        let returned = found.map(|_| self.now());
+        let found = found.unwrap_or(Found::Untold);
+        self.add(Operation { key, called, returned, found, writes });
+    }
+
+    /// Writes down an operation with moments of this history.
+    pub fn add(&self, operation: Operation) {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation);
+    }
+
+    /// Everything written down so far.
+    pub fn operations(&self) -> Vec<Operation> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The history as it was at a moment: what was called later is not in it, what returned later has not returned. Nor, as far
+    /// as a crash is concerned, has what promised nothing when it returned: `promises` says what did.
+    pub fn until(&self, moment: u64, promises: impl Fn(&Operation) -> bool) -> Self {
+        let mut operations = self.operations();
+        operations.retain(|operation| operation.called < moment);
+        for operation in &mut operations {
+            if operation.returned.is_some_and(|returned| returned >= moment) || !promises(operation) {
+                (operation.returned, operation.found) = (None, Found::Untold);
+            }
+        }
+        Self { clock: AtomicU64::new(moment), operations: Mutex::new(operations) }
+    }
+
+    /// A store that was opened after a crash holds this under a key.
+    pub fn found_after(&self, key: u64, value: Value) {
+        self.note(key, self.now(), Some(Found::Value(value)), None);
+    }
+
+    /// Judges every key; `start` tells what it held in the beginning.
+    ///
+    /// # Errors
+    /// The first key whose history cannot be explained, with that history.
+    pub fn judge(&self, start: impl Fn(u64) -> Value) -> Result<Weight, String> {
+        let mut keys: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
+        for operation in self.operations() {
+            keys.entry(operation.key).or_default().push(operation);
+        }
+        let mut weight = Weight::default();
+        for (key, operations) in keys {
+            let own = judge(start(key), operations)?;
+            weight.operations += own.operations;
+            weight.overlapping += own.overlapping;
+        }
+        Ok(weight)
+    }
+}
+
+/// Operations of a history that cannot be explained that are shown, those that cannot be placed among them.
+const TOLD: usize = 40;
+
+/// Judges the operations of one key, which held `start` in the beginning.
+///
+/// # Errors
+/// There is no order that explains them: the history, in words.
+pub fn judge(start: Value, mut operations: Vec<Operation>) -> Result<Weight, String> {
+    // Who did not return told nothing, so one that did not write either can be left out.
+    operations.retain(|operation| operation.returned.is_some() || operation.writes.is_some());
+    operations.sort_by_key(|operation| operation.called);
+    let count = operations.len();
+    let mut search = Search {
+        operations: &operations,
+        seen: HashSet::new(),
+        taken: vec![0; count.div_ceil(64)],
+        best: Vec::new(),
+    };
+    if search.run(start, 0, 0) {
+        let overlaps = |a: &Operation, b: &Operation| a.called < b.end() && b.called < a.end();
+        let overlapping = operations
+            .iter()
+            .enumerate()
+            .filter(|(i, a)| operations.iter().enumerate().any(|(j, b)| *i != j && overlaps(a, b)));
+        return Ok(Weight { operations: count as u64, overlapping: overlapping.count() as u64 });
+    }
+    let best = search.best;
+    let mut text =
+        format!("no order explains key {}, which held {start:?}; * cannot be placed:", operations[0].key);
+    let is_placed = |i: usize| best[i / 64] >> (i % 64) & 1 != 0;
+    let from = (0..count).position(|i| !is_placed(i)).unwrap_or(0).saturating_sub(TOLD / 2);
+    for (i, operation) in operations.iter().enumerate().skip(from).take(TOLD) {
+        text.push_str(&format!("\n {}{operation}", if is_placed(i) { ' ' } else { '*' }));
+    }
+    if count > TOLD {
+        text.push_str(&format!("\n  (of {count} operations)"));
+    }
+    Err(text)
+}
+
+struct Search<'a> {
+    /// By call.
+    operations: &'a [Operation],
+    /// Operations placed, with what they left: no way led on from there.
+    seen: HashSet<(Vec<u64>, Value)>,
+    /// A bit for each operation that is placed.
+    taken: Vec<u64>,
+    /// The most that could be placed.
+    best: Vec<u64>,
+}
+
+impl Search<'_> {
+    /// True if what is not placed yet can be placed behind what is. The first `first` operations are placed, and `placed` in all.
+    fn run(&mut self, state: Value, mut first: usize, placed: usize) -> bool {
+        let operations = self.operations;
+        while first < operations.len() && self.is_taken(first) {
+            first += 1;
+        }
+        let rest =
+            |search: &Self| (first..operations.len()).filter(|i| !search.is_taken(*i)).collect::<Vec<_>>();
+        let left = rest(self);
+        // Whatever was called after this comes after the one that returned then.
+        let Some(until) = left.iter().filter_map(|i| operations[*i].returned).min() else { return true };
+        if self.best.is_empty() || placed > ones(&self.best) {
+            self.best.clone_from(&self.taken);
+        }
+        if !self.seen.insert((self.taken.clone(), state)) {
+            return false;
+        }
+        let fits = left.into_iter().filter(|i| operations[*i].called < until && operations[*i].fits(state));
+        let mut fits: Vec<usize> = fits.collect();
+        // A read that fits can as well be placed at once: it is in nobody's way.
+        if let Some(read) = fits.iter().find(|i| operations[**i].writes.is_none()) {
+            fits = vec![*read];
+        }
+        for i in fits {
+            self.taken[i / 64] |= 1 << (i % 64);
+            if self.run(operations[i].writes.unwrap_or(state), first, placed + 1) {
+                return true;
+            }
+            self.taken[i / 64] &= !(1 << (i % 64));
+        }
+        false
+    }
+
+    fn is_taken(&self, i: usize) -> bool {
+        self.taken[i / 64] >> (i % 64) & 1 != 0
+    }
+}
+
+fn ones(bits: &[u64]) -> usize {
+    bits.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+impl Operation {
+    fn fits(&self, state: Value) -> bool {
+        match self.found {
+            Found::Untold => true,
+            Found::There(there) => there == state.is_some(),
+            Found::Value(value) => value == state,
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.returned.unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to ", self.called)?;
+        match self.returned {
+            Some(returned) => write!(f, "{returned}: ")?,
+            None => write!(f, "never: ")?,
+        }
+        match self.writes {
+            None => write!(f, "read")?,
+            Some(None) => write!(f, "delete")?,
+            Some(Some(value)) => write!(f, "put {value}")?,
+        }
+        match self.found {
+            Found::Untold => Ok(()),
+            Found::There(true) => write!(f, ", was there"),
+            Found::There(false) => write!(f, ", was not there"),
+            Found::Value(None) => write!(f, ", found nothing"),
+            Found::Value(Some(value)) => write!(f, ", found {value}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(called: u64, returned: u64, found: Found, writes: Option<Value>) -> Operation {
+        Operation { key: 1, called, returned: Some(returned), found, writes }
+    }
+    fn put(called: u64, returned: u64, value: u64, was_there: bool) -> Operation {
+        operation(called, returned, Found::There(was_there), Some(Some(value)))
+    }
+    fn delete(called: u64, returned: u64, was_there: bool) -> Operation {
+        operation(called, returned, Found::There(was_there), Some(None))
+    }
+    fn read(called: u64, returned: u64, value: impl Into<Value>) -> Operation {
+        operation(called, returned, Found::Value(value.into()), None)
+    }
+    fn cut(operation: Operation) -> Operation {
+        Operation { returned: None, found: Found::Untold, ..operation }
+    }
+
+    #[track_caller]
+    fn is_explained(operations: &[Operation]) {
+        judge(None, operations.to_vec()).unwrap();
+    }
+    #[track_caller]
+    fn is_refused(operations: &[Operation]) {
+        judge(None, operations.to_vec()).unwrap_err();
+    }
+
+    #[test]
+    fn what_one_after_the_other_would_have_done_is_explained() {
+        is_explained(&[]);
+        is_explained(&[put(0, 1, 5, false), read(2, 3, 5), delete(4, 5, true), read(6, 7, None)]);
+        // A read beside a put sees either, and of two reads beside it the first the old and the second the new.
+        is_explained(&[put(0, 9, 5, false), read(1, 2, None), read(3, 4, 5), read(5, 6, 5)]);
+        // Of two deletes beside each other one finds the key.
+        is_explained(&[put(0, 1, 5, false), delete(2, 6, false), delete(3, 5, true)]);
+    }
+
+    #[test]
+    fn a_stale_read_is_refused() {
+        is_refused(&[put(0, 1, 5, false), read(2, 3, None)]);
+        is_refused(&[put(0, 1, 5, false), put(2, 3, 6, true), read(4, 5, 5)]);
+    }
+
+    #[test]
+    fn a_read_that_goes_back_is_refused() {
+        is_refused(&[put(0, 9, 5, false), read(1, 2, 5), read(3, 4, None)]);
+    }
+
+    #[test]
+    fn a_value_that_nobody_wrote_and_one_from_the_future_are_refused() {
+        is_refused(&[put(0, 1, 5, false), read(2, 3, 6)]);
+        is_refused(&[read(0, 1, 5), put(2, 3, 5, false)]);
+    }
+
+    #[test]
+    fn a_lost_update_is_refused() {
+        let add = |called, returned, found: u64| {
+            operation(called, returned, Found::Value(Some(found)), Some(Some(found + 1)))
+        };
+        is_explained(&[put(0, 1, 5, false), add(2, 5, 5), add(3, 6, 6)]);
+        is_refused(&[put(0, 1, 5, false), add(2, 5, 5), add(3, 6, 5)]);
+    }
+
+    #[test]
+    fn wrong_words_about_what_was_there_are_refused() {
+        is_refused(&[put(0, 1, 5, true)]);
+        is_refused(&[put(0, 1, 5, false), put(2, 3, 6, false)]);
+        is_refused(&[put(0, 1, 5, false), delete(2, 6, true), delete(3, 5, true)]);
+    }
+
+    #[test]
+    fn what_did_not_return_is_there_or_not_and_once_seen_it_stays() {
+        let pending = cut(put(2, 9, 6, true));
+        let before = put(0, 1, 5, false);
+        for value in [5, 6] {
+            is_explained(&[before, pending, read(10, 11, value)]);
+        }
+        is_explained(&[before, pending, read(3, 4, 5), read(5, 6, 6), read(10, 11, 6)]);
+        is_refused(&[before, pending, read(3, 4, 6), read(10, 11, 5)]);
+        is_refused(&[before, pending, read(10, 11, None)]);
+        // It cannot have happened before it was called.
+        is_refused(&[read(0, 1, 6), pending]);
+    }
+
+    #[test]
+    fn a_history_at_a_moment_forgets_what_came_later() {
+        let history = History::default();
+        history.note(1, history.now(), Some(Found::There(false)), Some(Some(5)));
+        let called = history.now();
+        let moment = history.now();
+        history.note(1, called, Some(Found::There(true)), Some(None));
+        history.note(1, history.now(), Some(Found::Value(None)), None);
+        assert_eq!(history.judge(|_| None).unwrap(), Weight { operations: 3, overlapping: 0 });
+        for (found, is_right) in [(Some(5), true), (None, true), (Some(6), false)] {
+            let cut = history.until(moment, |_| true);
+            assert_eq!(cut.operations().len(), 2);
+            cut.found_after(1, found);
+            assert_eq!(cut.judge(|_| None).is_ok(), is_right, "{found:?}");
+        }
+        // A put that promises nothing may be lost, unless somebody saw it.
+        for (reads, is_right) in [(false, true), (true, false)] {
+            let history = History::default();
+            history.note(1, history.now(), Some(Found::There(false)), Some(Some(5)));
+            if reads {
+                history.note(1, history.now(), Some(Found::Value(Some(5))), None);
+            }
+            let cut = history.until(u64::MAX >> 1, |operation| operation.writes.is_none());
+            cut.found_after(1, None);
+            assert_eq!(cut.judge(|_| None).is_ok(), is_right);
+        }
+        let cut = history.until(u64::MAX >> 1, |_| true);
+        cut.found_after(1, Some(5));
+        assert!(cut.judge(|_| None).unwrap_err().contains("found 5"));
+    }
+
+    /// Every order of every choice of operations that did not return.
+    fn by_force(state: Value, left: &[Operation]) -> bool {
+        if left.iter().all(|operation| operation.returned.is_none()) {
+            return true;
+        }
+        (0..left.len()).any(|i| {
+            let first = left[i];
+            let mut others = left.to_vec();
+            others.remove(i);
+            others.iter().all(|other| first.called < other.end())
+                && first.fits(state)
+                && by_force(first.writes.unwrap_or(state), &others)
+        })
+    }
+
+    #[test]
+    fn the_search_says_what_trying_every_order_says() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut explained = 0;
+        for _ in 0..20_000 {
+            let mut operations = Vec::new();
+            for value in 0..random.u64(2..7) {
+                let called = random.u64(..10);
+                let returned = called + random.u64(1..6);
+                let seen = Some(random.u64(..7)).filter(|value| *value < 5);
+                let made = match random.u8(..5) {
+                    0 => delete(called, returned, random.bool()),
+                    1 | 2 => put(called, returned, value, random.bool()),
+                    _ => read(called, returned, seen),
+                };
+                // Moments are no two operations' own.
+                let made = Operation { called: 2 * made.called, returned: Some(2 * returned + 1), ..made };
+                operations.push(if random.u8(..6) == 0 { cut(made) } else { made });
+            }
+            let wanted = by_force(None, &operations);
+            explained += u32::from(wanted);
+            assert_eq!(judge(None, operations.clone()).is_ok(), wanted, "{operations:?}");
+        }
+        assert!((1000..19_000).contains(&explained), "{explained}");
+    }
+}

@@ -1,0 +1,108 @@
+//! A simulated disk in schedules: another thread may go on before each call, and at some calls the power is cut on the side:
+//! what it would leave is kept, and the execution goes on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crash::{History, Machine, Survivors, Which};
+use pmem::Result;
+use pmem::journal::storage::Storage;
+
+use crate::medium::Points;
+
+/// What power cuts would have left.
+#[derive(Debug)]
+pub struct Cuts {
+    machine: Machine,
+    points: Arc<Points>,
+    history: Arc<History>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    random: fastrand::Rng,
+    /// The moment of each, and the machine after it.
+    cuts: Vec<(u64, Machine)>,
+    /// Most of them; none is made before there may be some.
+    most: usize,
+}
+
+impl Cuts {
+    /// Of a machine; for a beginning, none.
+    pub fn new(machine: &Machine, points: &Arc<Points>, history: &Arc<History>, seed: u64) -> Arc<Self> {
+        let random = fastrand::Rng::with_seed(seed);
+        Arc::new(Self {
+            machine: machine.clone(),
+            points: points.clone(),
+            history: history.clone(),
+            kept: Mutex::new(Kept { random, cuts: Vec::new(), most: 0 }),
+        })
+    }
+
+    /// From now on the power may be cut so many times.
+    pub fn allow(&self, most: usize) {
+        self.kept.lock().unwrap().most = most;
+    }
+
+    /// The cuts that were made.
+    pub fn take(&self) -> Vec<(u64, Machine)> {
+        std::mem::take(&mut self.kept.lock().unwrap().cuts)
+    }
+
+    /// Perhaps the power is cut here.
+    fn cut(&self) {
+        let kept = &mut *self.kept.lock().unwrap();
+        if kept.cuts.len() < kept.most && kept.random.u8(..6) == 0 {
+            let survivors = match kept.random.u8(..4) {
+                0 | 1 => Survivors::None,
+                2 => Survivors::All,
+                _ => Survivors::Random(kept.random.u64(..)),
+            };
+            kept.cuts.push((self.history.now(), self.machine.after_power_cut(survivors)));
+        }
+    }
+
+    /// One of the files.
+    pub fn file(self: &Arc<Self>, which: Which) -> Box<dyn Storage> {
+        Box::new(File { storage: self.machine.storage(which), cuts: self.clone() })
+    }
+}
+
+/// A file whose calls are told.
+#[derive(Debug)]
+struct File {
+    storage: Box<dyn Storage>,
+    cuts: Arc<Cuts>,
+}
+
+impl File {
+    fn change<T>(&self, call: impl FnOnce(&dyn Storage) -> T) -> T {
+        self.cuts.points.pass();
+        let done = call(&*self.storage);
+        self.cuts.cut();
+        self.cuts.points.pass();
+        done
+    }
+}
+
+impl Storage for File {
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
+        self.storage.read_at(at, bytes)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<usize> {
+        self.change(|storage| storage.write_at(at, bytes))
+    }
+    fn sync(&self) -> Result<()> {
+        self.change(|storage| storage.sync())
+    }
+    fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        self.change(|storage| storage.allocate(from, to))
+    }
+    fn len(&self) -> Result<u64> {
+        self.storage.len()
+    }
+    fn path(&self) -> &Path {
+        self.storage.path()
+    }
+}

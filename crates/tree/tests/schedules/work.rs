@@ -1,0 +1,306 @@
+//! What the threads of a schedule do to a tree, and how it is written down.
+//!
+//! There are few keys, so that operations meet; a node holds a few of them, so that it splits and is joined. Three keys are
+//! written by batches alone, all with one value or none of them: whoever reads them at once must find that.
+
+use std::ops::Bound;
+
+use crash::{Found, History};
+use pmem::{Error, Medium};
+use tree::discipline::Discipline;
+use tree::insert::Decision;
+use tree::layout::Layouts;
+use tree::{Schema, Tree, Write, WriteOptions};
+
+/// Keys are the numbers up to this one.
+pub const KEYS: u64 = 16;
+/// The keys of batches.
+pub const TOGETHER: [u64; 3] = [3, 8, 13];
+/// Values from here on were stored by writes that promised nothing when they returned.
+pub const UNSYNCED: u64 = 1 << 20;
+
+/// Keys or values from small numbers.
+pub trait Numbered: Clone {
+    /// Key number `n`; ascending with `n`.
+    fn key(n: u64) -> Self;
+    /// Value number `n`.
+    fn value(n: u64) -> Self;
+    /// The number of a key or a value; `None` if it was made of several.
+    fn number(&self) -> Option<u64>;
+}
+
+impl Numbered for u64 {
+    fn key(n: u64) -> u64 {
+        n
+    }
+    fn value(n: u64) -> u64 {
+        n
+    }
+    fn number(&self) -> Option<u64> {
+        Some(*self)
+    }
+}
+
+impl Numbered for Vec<u8> {
+    fn key(n: u64) -> Vec<u8> {
+        let mut key = b"a long beginning".to_vec();
+        key.extend(n.to_be_bytes());
+        key
+    }
+    /// The number again and again, so that a torn value is seen, of different lengths, so that blocks are used again.
+    fn value(n: u64) -> Vec<u8> {
+        n.to_be_bytes().repeat(1 + n as usize % 4)
+    }
+    fn number(&self) -> Option<u64> {
+        let words: Vec<[u8; 8]> = self.as_chunks().0.to_vec();
+        let last = *words.last()?;
+        let is_key = self.len() == 24 && self.starts_with(b"a long");
+        (is_key || words.iter().all(|word| *word == last)).then(|| u64::from_be_bytes(last))
+    }
+}
+
+/// Schemas whose keys and values come from numbers.
+pub trait Sample: Schema<KeyBuf: Numbered, ValueBuf: Numbered> {}
+impl<S: Schema<KeyBuf: Numbered, ValueBuf: Numbered>> Sample for S {}
+
+/// A thread that uses a tree.
+pub struct Worker<'a, M: Medium, S: Schema, L, D: Discipline> {
+    /// The tree.
+    pub tree: &'a Tree<M, S, L, D>,
+    /// Where it is written down.
+    pub history: &'a History,
+    /// What decides.
+    pub random: fastrand::Rng,
+    /// The value that is written next. No two threads have the same.
+    pub next: u64,
+    /// Some writes do not wait until they are durable.
+    pub hurries: bool,
+}
+
+type Outcome = Result<(), String>;
+
+/// What an operation that was refused begins to tell with.
+pub const FAILED: &str = "an operation failed";
+
+fn key<S: Sample>(n: u64) -> S::KeyBuf {
+    S::KeyBuf::key(n)
+}
+
+fn text(error: &Error) -> String {
+    format!("{FAILED}: {error}")
+}
+
+impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
+    /// Half of the time one of three keys that meet often.
+    fn any_key(&mut self) -> u64 {
+        loop {
+            let n = if self.random.bool() { self.random.u64(5..8) } else { self.random.u64(1..=KEYS) };
+            if !TOGETHER.contains(&n) {
+                return n;
+            }
+        }
+    }
+
+    /// A value, and whether the write of it waits.
+    fn any_value(&mut self) -> (u64, WriteOptions) {
+        self.next += 1;
+        let sync = !self.hurries || self.random.bool();
+        (self.next + if sync { 0 } else { UNSYNCED }, WriteOptions { sync })
+    }
+
+    /// One change.
+    ///
+    /// # Errors
+    /// It failed; it may have been done all the same.
+    pub fn write(&mut self) -> Outcome {
+        let (tree, history) = (self.tree, self.history);
+        let n = self.any_key();
+        let (value, how) = self.any_value();
+        let bytes = S::ValueBuf::value(value);
+        match self.random.u8(..10) {
+            0..4 => {
+                let called = history.now();
+                let done = tree.put_as(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), how);
+                history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
+                done.map(drop)
+            }
+            4..6 => {
+                let called = history.now();
+                let done = tree.delete(S::borrow(&key::<S>(n)));
+                history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
+                done.map(drop)
+            }
+            6 => {
+                let (mut found, called) = (Found::Untold, history.now());
+                let decide = |old: Option<&S::Value>| {
+                    let old =
+                        old.map(|old| S::value_of(S::value_bytes(old).as_ref()).and_then(|v| v.number()));
+                    found = Found::Value(old.map(|old| old.unwrap_or(u64::MAX)));
+                    Decision::Put(S::borrow_value(&bytes))
+                };
+                let done = tree.update(S::borrow(&key::<S>(n)), decide, how);
+                history.note(n, called, done.as_ref().ok().map(|()| found), Some(Some(value)));
+                done
+            }
+            7 if self.random.bool() => self.session(n, value),
+            7 => self.write_many(n, value),
+            _ => self.batch(value, how),
+        }
+        .map_err(|error| text(&error))
+    }
+
+    /// A put and a delete of one key with the writer's lock held, where it is held.
+    fn session(&mut self, n: u64, value: u64) -> Result<(), Error> {
+        let history = self.history;
+        let (key, bytes) = (key::<S>(n), S::ValueBuf::value(value));
+        let mut session = self.tree.session()?;
+        let called = history.now();
+        let done = session.put(S::borrow(&key), S::borrow_value(&bytes));
+        history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
+        done?;
+        let called = history.now();
+        let done = session.delete(S::borrow(&key));
+        history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
+        done.map(drop)
+    }
+
+    /// A put, a delete and a put of different keys at once.
+    fn write_many(&mut self, n: u64, value: u64) -> Result<(), Error> {
+        let history = self.history;
+        let mut numbers = vec![n];
+        while numbers.len() < 3 {
+            let n = self.any_key();
+            if !numbers.contains(&n) {
+                numbers.push(n);
+            }
+        }
+        self.next += 1;
+        // Always waited for.
+        let values = [Some(value % UNSYNCED), None, Some(self.next)];
+        let keys: Vec<_> = numbers.iter().map(|n| key::<S>(*n)).collect();
+        let bytes = values.map(|value| value.map(S::ValueBuf::value));
+        let writes: Vec<_> = keys
+            .iter()
+            .zip(&bytes)
+            .map(|(key, bytes)| match bytes {
+                Some(bytes) => Write::Put(S::borrow(key), S::borrow_value(bytes)),
+                None => Write::Delete(S::borrow(key)),
+            })
+            .collect();
+        let called = history.now();
+        let done = self.tree.write_many(&writes, WriteOptions::default());
+        for (i, n) in numbers.into_iter().enumerate() {
+            let found = done.as_ref().ok().map(|was| Found::There(was[i]));
+            history.note(n, called, found, Some(values[i]));
+        }
+        done.map(drop)
+    }
+
+    /// The keys of batches and one other, which has to be what it was seen to be a moment ago.
+    fn batch(&mut self, value: u64, how: WriteOptions) -> Result<(), Error> {
+        let (tree, history) = (self.tree, self.history);
+        let n = self.any_key();
+        let together = (self.random.u8(..4) > 0).then_some(value);
+        // Who removes waits: no value says that he did not.
+        let how = if together.is_some() { how } else { WriteOptions::default() };
+        let (mut writes, mut expected, mut old) = (Vec::new(), Vec::new(), None);
+        for n in TOGETHER {
+            writes.push((key::<S>(n), together.map(S::ValueBuf::value)));
+        }
+        if self.random.bool() {
+            let mut bytes = S::ValueBuf::default();
+            let called = history.now();
+            let was = tree.get(S::borrow(&key::<S>(n)), Some(&mut bytes))?;
+            old = Some(was.then(|| bytes.number().unwrap_or(u64::MAX)));
+            history.note(n, called, old.map(Found::Value), None);
+            expected.push((key::<S>(n), was.then_some(bytes)));
+            writes.push((key::<S>(n), Some(S::ValueBuf::value(value))));
+        }
+        let called = history.now();
+        let done = tree.batch(writes, &expected, how);
+        if matches!(done, Ok(false)) {
+            return Ok(());
+        }
+        for n in TOGETHER {
+            history.note(n, called, done.as_ref().ok().map(|_| Found::Untold), Some(together));
+        }
+        if let Some(old) = old {
+            history.note(n, called, done.as_ref().ok().map(|_| Found::Value(old)), Some(Some(value)));
+        }
+        done.map(drop)
+    }
+
+    /// One look: at a key, at many, or at all in either direction.
+    ///
+    /// # Errors
+    /// It failed, or found half of a batch.
+    pub fn read(&mut self) -> Outcome {
+        match self.random.u8(..5) {
+            0..2 => self.get(),
+            2 => self.get_many(),
+            direction => self.scan(direction == 3),
+        }
+    }
+
+    fn get(&mut self) -> Outcome {
+        let n = if self.random.u8(..4) == 0 { self.random.choice(TOGETHER).unwrap() } else { self.any_key() };
+        let mut bytes = S::ValueBuf::default();
+        let called = self.history.now();
+        let was = self.tree.get(S::borrow(&key::<S>(n)), Some(&mut bytes)).map_err(|error| text(&error))?;
+        self.note(n, called, was.then_some(&bytes)).map(drop)
+    }
+
+    fn get_many(&mut self) -> Outcome {
+        let mut numbers: Vec<u64> = (1..=KEYS).collect();
+        self.random.shuffle(&mut numbers);
+        let keys: Vec<_> = numbers.iter().map(|n| key::<S>(*n)).collect();
+        let keys: Vec<_> = keys.iter().map(S::borrow).collect();
+        let called = self.history.now();
+        let values = self.tree.get_many(&keys).map_err(|error| text(&error))?;
+        let mut seen = Vec::new();
+        for (n, value) in numbers.into_iter().zip(&values) {
+            seen.push((n, self.note(n, called, value.as_ref())?));
+        }
+        whole("get_many", |n| seen.iter().find(|(of, _)| *of == n).and_then(|(_, value)| *value))
+    }
+
+    fn scan(&mut self, descending: bool) -> Outcome {
+        let called = self.history.now();
+        let mut cursor = self.tree.cursor();
+        if descending || self.random.bool() {
+            cursor.seek(Bound::Unbounded, descending);
+        }
+        let mut seen: Vec<(u64, Option<u64>)> = Vec::new();
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        while cursor.next(&mut key, &mut value).map_err(|error| text(&error))? {
+            let n = key.number().unwrap_or(u64::MAX);
+            if let Some((last, _)) = seen.last()
+                && (n < *last) != descending | (n == *last)
+            {
+                return Err(format!("a scan gave {n} behind {last}"));
+            }
+            seen.push((n, self.note(n, called, Some(&value))?));
+        }
+        for n in (1..=KEYS).filter(|n| seen.iter().all(|(of, _)| of != n)) {
+            self.note(n, called, None)?;
+        }
+        whole("a scan", |n| seen.iter().find(|(of, _)| *of == n).and_then(|(_, value)| *value))
+    }
+
+    /// Writes down what was read.
+    fn note(&self, n: u64, called: u64, value: Option<&S::ValueBuf>) -> Result<Option<u64>, String> {
+        let torn = || format!("a torn value under {n}: {value:?}");
+        let value = value.map(|value| value.number().ok_or_else(torn)).transpose()?;
+        self.history.note(n, called, Some(Found::Value(value)), None);
+        Ok(value)
+    }
+}
+
+/// The keys of batches have one value, or none of them has one.
+pub fn whole(who: &str, value_of: impl Fn(u64) -> Option<u64>) -> Outcome {
+    let values = TOGETHER.map(&value_of);
+    if values.iter().any(|value| *value != values[0]) {
+        return Err(format!("{who} found half of a batch: {values:?} under {TOGETHER:?}"));
+    }
+    Ok(())
+}
