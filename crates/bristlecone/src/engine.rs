@@ -10,6 +10,7 @@ use tree::{Write, WriteOptions};
 
 use crate::backup::Backup;
 use crate::error::Result;
+use crate::latency::LatencyStats;
 
 /// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
 pub trait Kind: Debug + Copy + Send + Sync + 'static {
@@ -228,12 +229,12 @@ pub struct Stats {
     pub keys: u64,
     /// True while keys are still being counted.
     pub keys_pending: bool,
-    /// Bytes of the region file.
-    pub file_bytes: u64,
-    /// Bytes in blocks in use, as far as the allocator has looked since open.
-    pub live_bytes: u64,
-    /// Chunks that the allocator has not looked at since open.
-    pub chunks_unseen: u64,
+    /// Bytes of the store's file, without its journal's; `None` if it has none in a directory, or that cannot be inspected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes: Option<u64>,
+    /// Bytes of the region, which is what the index is in: the file's, but for a page that a journal is paired by. See
+    /// [`Space`] for what they are used for.
+    pub region_bytes: u64,
     /// Bytes of an index node.
     pub node_bytes: u64,
     /// Microseconds that open spent in recovery.
@@ -243,16 +244,51 @@ pub struct Stats {
     /// It was opened to be read only.
     pub read_only: bool,
     /// The journal, if the store has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStats>,
+    /// How long operations took since the store was opened.
+    pub latency: LatencyStats,
 }
 
-/// Sizes and counts of a store's journal.
+/// What a region's bytes are used for: `live_bytes`, `free_bytes` and `overhead_bytes` are all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Space {
+    /// Bytes in blocks that hold nodes, records and separators: what was asked for, and what a block has more because blocks
+    /// come in sizes. The same that [`CheckReport::live_bytes`] is.
+    pub live_bytes: u64,
+    /// Bytes that the store will use again before its file grows: blocks that hold nothing (for others of their size, until
+    /// their chunk of 256 KiB is empty) and chunks that are empty.
+    pub free_bytes: u64,
+    /// What the format takes: superblock, log, heads and remainders of chunks; and chunks with damaged heads, of which nothing is
+    /// used.
+    pub overhead_bytes: u64,
+}
+
+/// Sizes and counts of a store's journal. Of one that is only read, what its file says; the rest is `None`.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct JournalStats {
     /// Bytes of groups that it has room for: opening after a crash reads this much.
     pub bytes: u64,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// What is known to who has the store open alone.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<JournalActivity>,
+}
+
+/// What a journal holds and did.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct JournalActivity {
     /// Groups of writes that were made durable since the store was made.
     pub groups: u64,
+    /// Of these, since it was opened.
+    pub groups_since_open: u64,
+    /// Syncs of both files that succeeded since it was opened, those of opening (or making) it among them.
+    pub syncs_since_open: u64,
+    /// Halves of the journal that were brought home since it was opened.
+    pub checkpoints_since_open: u64,
+    /// Bytes of groups that are not home: what opening would have to replay after a crash.
+    pub waiting_bytes: u64,
     /// Groups that opening brought home.
     pub replayed_groups: u64,
     /// Bytes of the journal that they took.
@@ -297,6 +333,8 @@ where
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;
     /// Makes what was written without sync as durable as was promised.
     fn commit(&self) -> Result<()>;
+    /// True if a commit is a sync, and not done by the time that a write's fences are.
+    fn commits_with_sync(&self) -> bool;
     /// True if everything was durable a moment ago: a read will hardly have to wait for a commit.
     fn is_quiet(&self) -> bool;
     /// Lets the processor bring in what reads of these keys will touch.
@@ -315,8 +353,10 @@ where
     fn sync(&self) -> Result<()>;
     /// Verifies everything.
     fn check(&self) -> Result<CheckReport>;
-    /// Sizes and counts.
+    /// What it is, sizes and counts; of latencies it knows nothing.
     fn stats(&self) -> Stats;
+    /// What the region's bytes are used for.
+    fn space(&self) -> Space;
     /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
     fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup>;
     /// Stores the pairs that `next` writes into its arguments until it says false, in key order and above all keys that are

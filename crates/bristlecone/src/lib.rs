@@ -18,6 +18,7 @@ pub mod batch;
 pub mod compact;
 pub mod engine;
 pub mod error;
+mod latency;
 pub mod place;
 pub mod registry;
 pub mod salvage;
@@ -28,10 +29,11 @@ pub use backup::{Backup, backup};
 pub use batch::Batch;
 pub use compact::{Compacted, compact};
 pub use engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalStats, Kind, Pair, Stats,
-    U64,
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalActivity, JournalStats,
+    Kind, Pair, Space, Stats, U64,
 };
 pub use error::{Error, Result};
+pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64};

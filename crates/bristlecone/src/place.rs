@@ -19,6 +19,7 @@ use pmem::native::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
 use crate::backup::Form;
+use crate::engine::JournalStats;
 use crate::error::{Error, Result};
 use crate::store::Options;
 
@@ -224,6 +225,19 @@ impl Place {
             };
             return Ok(place);
         }
+    }
+
+    /// Bytes of the store's file, if it can be inspected.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        Some(self.file.metadata().ok()?.len())
+    }
+
+    /// What the file of its journal says, if it has one.
+    pub(crate) fn journal_seen(&self) -> Option<JournalStats> {
+        let path = self.path.with_file_name(JOURNAL_NAME);
+        let bytes = pmem::journal::capacity_of(&path).filter(|_| self.promise.journaled)?;
+        let file_bytes = std::fs::metadata(&path).ok()?.len();
+        Some(JournalStats { bytes, file_bytes, activity: None })
     }
 
     fn judge(path: PathBuf, file: File, fresh: bool, options: &Options) -> Result<Self> {

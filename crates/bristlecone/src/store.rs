@@ -12,9 +12,10 @@ use tree::{Write, WriteOptions};
 use crate::backup::Backup;
 use crate::batch::Batch;
 use crate::engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Pair, Stats, U64,
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Pair, Space, Stats, U64,
 };
 use crate::error::Result;
+use crate::latency::{Latencies, Timed};
 use crate::{Durability, registry};
 
 /// How to open a store. `Options::default()` is the best known setting for what the directory lies on.
@@ -65,6 +66,9 @@ where
 {
     engine: Arc<dyn Engine<K>>,
     how: WriteOptions,
+    /// A commit is a sync, and so is a write that waits for one.
+    has_syncs: bool,
+    latencies: Arc<Latencies>,
 }
 
 /// A store from byte strings to byte strings.
@@ -88,7 +92,7 @@ where
     K::Value: ToOwned,
 {
     fn clone(&self) -> Self {
-        Self { engine: Arc::clone(&self.engine), how: self.how }
+        self.with(self.how)
     }
 }
 
@@ -122,19 +126,24 @@ where
 {
     /// Wraps an engine.
     pub fn from_engine(engine: Arc<dyn Engine<K>>) -> Self {
-        Self { engine, how: WriteOptions::default() }
+        let has_syncs = engine.commits_with_sync();
+        Self { engine, how: WriteOptions::default(), has_syncs, latencies: Arc::default() }
     }
 
     /// The same store, written to in another way: without sync, a write returns before it is durable.
     #[must_use]
     pub fn with(&self, how: WriteOptions) -> Self {
-        Self { engine: Arc::clone(&self.engine), how }
+        let (engine, latencies) = (Arc::clone(&self.engine), Arc::clone(&self.latencies));
+        Self { engine, how, has_syncs: self.has_syncs, latencies }
     }
 
     /// Makes everything written without sync as durable as was promised. Where writes need no sync for that (on persistent
     /// memory, on memory file systems, with process durability), there is nothing to do.
     pub fn commit(&self) -> Result<()> {
-        self.engine.commit()
+        if !self.has_syncs {
+            return self.engine.commit();
+        }
+        self.latencies.each(Timed::Commit, || self.engine.commit())
     }
 
     /// True if everything written was durable a moment ago. If not, a read of a key whose newest write is not durable takes as
@@ -157,25 +166,33 @@ where
     /// Copies the value of `key` into a buffer; false if absent.
     pub fn get_into(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
         K::validate(key, None)?;
-        self.engine.get(key, value)
+        self.latencies.sample(Timed::Get, || self.engine.get(key, value))
     }
 
     /// True if the key is there.
     pub fn contains(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.engine.contains(key)
+        self.latencies.sample(Timed::Get, || self.engine.contains(key))
     }
 
     /// Stores a value; true if one was replaced.
     pub fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
         K::validate(key, Some(value))?;
-        self.engine.put(key, value, self.how)
+        self.timed_write(|| self.engine.put(key, value, self.how))
     }
 
     /// Removes a key; true if it was there.
     pub fn delete(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.engine.delete(key, self.how)
+        self.timed_write(|| self.engine.delete(key, self.how))
+    }
+
+    /// Every write that waits for a sync is timed, of the others some.
+    fn timed_write<T>(&self, write: impl FnOnce() -> T) -> T {
+        match self.has_syncs && self.how.sync {
+            true => self.latencies.each(Timed::Write, write),
+            false => self.latencies.sample(Timed::Write, write),
+        }
     }
 
     /// The values of many keys, in their order; `None` for an absent one. The look-ups overlap, which takes a fraction of the time
@@ -253,7 +270,7 @@ where
             },
             other => other,
         };
-        self.engine.update(key, &mut decide, self.how)?;
+        self.timed_write(|| self.engine.update(key, &mut decide, self.how))?;
         refused.map_or(Ok(()), Err)
     }
 
@@ -279,7 +296,7 @@ where
                 (true, None) => Change::Delete,
             }
         };
-        self.engine.update(key, &mut decide, self.how)?;
+        self.timed_write(|| self.engine.update(key, &mut decide, self.how))?;
         Ok(swapped)
     }
 
@@ -324,9 +341,16 @@ where
         self.engine.check()
     }
 
-    /// Sizes and counts.
+    /// What the store is, its sizes and counts, and how long operations took since it was opened. Takes no look at the region:
+    /// for what is in use of that see [`StoreOf::space`].
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        Stats { latency: self.latencies.stats(), ..self.engine.stats() }
+    }
+
+    /// What the region's bytes are used for. The head of every chunk of 256 KiB is looked at, beside readers and writers; those of a
+    /// file that was just opened are read from its disk.
+    pub fn space(&self) -> Space {
+        self.engine.space()
     }
 
     /// Makes a store in `dir` that holds this one as of one moment after the call began: every write acknowledged before is

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pmem::copy::Progress;
 use pmem::journal::Replay;
 use pmem::native::Backing;
-use pmem::{Durability, Durable, Found, Journal, Medium, Native};
+use pmem::{Durability, Durable, Found, Journal, Medium, Native, alloc};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::Layouts;
@@ -21,10 +21,11 @@ use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
 
 use crate::backup::{self, Backup, Form};
 use crate::engine::{
-    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalStats, Kind, NextPair, Pair,
-    Stats,
+    Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, JournalActivity, JournalStats, Kind,
+    NextPair, Pair, Space, Stats,
 };
 use crate::error::{Error, Result};
+use crate::latency::LatencyStats;
 use crate::place::{Hold, Place, Promise};
 use crate::store::Options;
 
@@ -346,6 +347,10 @@ where
         Ok(self.tree.commit()?)
     }
 
+    fn commits_with_sync(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     fn is_quiet(&self) -> bool {
         self.tree.is_quiet()
     }
@@ -395,7 +400,6 @@ where
 
     fn stats(&self) -> Stats {
         let (keys, keys_pending) = self.tree.len();
-        let (live_bytes, chunks_unseen) = self.tree.live_bytes();
         Stats {
             engine: self.about.engine.into(),
             kind: self.tree.region().identity().kind.clone(),
@@ -404,20 +408,20 @@ where
             durability_reason: self.about.promise.reason.into(),
             keys,
             keys_pending,
-            file_bytes: self.tree.region().medium().len(),
-            live_bytes,
-            chunks_unseen,
+            file_bytes: self.about.place.as_ref().and_then(|place| place.file_bytes()),
+            region_bytes: self.tree.region().medium().len(),
             node_bytes: self.tree.leaf_shape().bytes(),
             recovery_us: self.about.recovery_us,
             opened: self.about.opened.into(),
             read_only: self.about.is_read_only(),
-            journal: self.keeper.as_ref().map(|keeper| JournalStats {
-                bytes: keeper.journal.capacity_bytes(),
-                groups: keeper.journal.newest(),
-                replayed_groups: self.about.replay.map_or(0, |replay| replay.groups),
-                replayed_bytes: self.about.replay.map_or(0, |replay| replay.bytes),
-            }),
+            journal: self.journal_stats(),
+            latency: LatencyStats::default(),
         }
+    }
+
+    fn space(&self) -> Space {
+        let alloc::Usage { live_bytes, free_bytes, overhead_bytes } = alloc::usage(self.tree.region());
+        Space { live_bytes, free_bytes, overhead_bytes }
     }
 
     fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
@@ -474,6 +478,27 @@ where
         self.tree.close()?;
         // The next open has nothing to bring home.
         Ok(self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.journal.checkpoint_all())?)
+    }
+}
+
+impl<K, S: Schema, L: Layouts, D: Discipline> TreeEngine<K, S, L, D> {
+    fn journal_stats(&self) -> Option<JournalStats> {
+        let Some(Keeper { journal, .. }) = &self.keeper else {
+            // Only read, it is not open here.
+            return self.about.place.as_ref().and_then(Place::journal_seen);
+        };
+        let (done, replay) = (journal.activity(), self.about.replay);
+        let activity = JournalActivity {
+            groups: journal.newest(),
+            groups_since_open: done.groups,
+            syncs_since_open: done.syncs,
+            checkpoints_since_open: done.checkpoints,
+            waiting_bytes: done.waiting_bytes,
+            replayed_groups: replay.map_or(0, |replay| replay.groups),
+            replayed_bytes: replay.map_or(0, |replay| replay.bytes),
+        };
+        let (bytes, file_bytes) = (journal.capacity_bytes(), journal.file_bytes());
+        Some(JournalStats { bytes, file_bytes, activity: Some(activity) })
     }
 }
 

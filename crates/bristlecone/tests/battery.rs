@@ -465,7 +465,7 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
             peak = peak.max(live_bytes);
         }
     }
-    let file = store.stats().file_bytes as f64;
+    let file = store.stats().region_bytes as f64;
     assert!(
         file <= 1.25 * peak as f64,
         "{file} bytes of file for a peak of {peak}: {:.3}",
@@ -621,7 +621,7 @@ fn a_batch_after_each_opening_does_not_make_the_file_grow() {
         (0..100_u8).for_each(|n| _ = batch.put(&[n], &[value; 1000]));
         assert!(batch.commit().unwrap());
         store.close().unwrap();
-        store.stats().file_bytes
+        store.stats().region_bytes
     };
     lived(0);
     let settled = lived(1);

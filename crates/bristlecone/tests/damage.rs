@@ -517,7 +517,10 @@ fn a_store_without_its_journal_says_so_and_is_salvaged() {
     assert_eq!(salvaged(copy.path()), 500);
     let opened = Store::open(copy.path(), Options::default()).unwrap();
     let stats = opened.stats();
-    assert_eq!((stats.opened.as_str(), stats.journal.unwrap().replayed_groups >= 500), ("recovered", true));
+    assert_eq!(
+        (stats.opened.as_str(), stats.journal.unwrap().activity.unwrap().replayed_groups >= 500),
+        ("recovered", true)
+    );
     assert_eq!(opened.scan(..).count(), 500);
     drop(opened);
     fs::remove_file(dir.path().join(JOURNAL_NAME)).unwrap();

@@ -196,8 +196,8 @@ where
             store.put(K::key(&key), K::value(&value))?;
             store.close()?;
             let again = Self::open(machine)?;
-            let clean =
-                again.stats().opened == "clean" && again.stats().journal.unwrap().replayed_groups == 0;
+            let clean = again.stats().opened == "clean"
+                && again.stats().journal.unwrap().activity.unwrap().replayed_groups == 0;
             Ok(clean && again.get(K::key(&key))? == Some(value))
         };
         match go_on() {
@@ -423,7 +423,7 @@ fn what_anybody_read_before_the_cut_is_there_after_it() {
             }
         });
         assert!(machine.is_off(), "seed {seed}");
-        acknowledged_groups += store.stats().journal.unwrap().groups;
+        acknowledged_groups += store.stats().journal.unwrap().activity.unwrap().groups;
         drop(store);
         for survivors in SURVIVORS {
             cuts += 1;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::lab::scratch::Instructions;
-use ::lab::{Engine, engine, reopen, stores, trees};
+use ::lab::{Engine, engine, readers, reopen, stores, trees};
 use peers::Promise;
 
 use crate::common::{show, with_spinner};
@@ -37,9 +37,17 @@ Examples:
   cargo run --release --features peers -- bench store
   bristlecone bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
+    /// Look-ups by one reader and by several, alone and beside one writer at full speed, and how they compare.
+    #[command(after_help = "\
+Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
+
+Examples:
+  bristlecone bench readers
+  bristlecone bench readers --keys 1000000 --readers 1,2,4,8 --engine wbtree-line --json")]
+    Readers(Readers),
 }
 
-/// `--durability` of `bench store`.
+/// `--durability` of `bench store` and `bench readers`.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Durability {
     /// Survives the death of the process.
@@ -75,6 +83,37 @@ struct Store {
     /// left out.
     #[arg(long, value_delimiter = ',', value_name = "STORES")]
     only: Option<Vec<String>>,
+    /// Seed of keys and order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Readers {
+    /// Keys in the store.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: u64,
+    /// Engine.
+    #[arg(long, default_value = "wbtree", value_parser = engine)]
+    engine: Engine,
+    /// Numbers of readers, separated by commas; one is measured in any case.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u64).range(1..=256))]
+    readers: Vec<u64>,
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Milliseconds that each case is measured in a round.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    milliseconds: u64,
+    /// What an acknowledged write survives.
+    #[arg(long, value_enum, default_value_t = Durability::Process)]
+    durability: Durability,
+    /// Directory for the files.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
     /// Seed of keys and order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -171,6 +210,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: store.seed,
             };
             show(with_spinner(|progress| stores::run(&options, progress))?, store.json)?;
+        }
+        What::Readers(arguments) => {
+            let options = readers::Options {
+                keys: arguments.keys,
+                engine: arguments.engine,
+                readers: arguments.readers.iter().map(|readers| *readers as usize).collect(),
+                rounds: arguments.rounds as usize,
+                milliseconds: arguments.milliseconds,
+                durability: match arguments.durability {
+                    Durability::Process => bristlecone::Durability::Process,
+                    Durability::Power => bristlecone::Durability::Power,
+                },
+                backing: arguments.backing.clone(),
+                seed: arguments.seed,
+            };
+            show(with_spinner(|progress| readers::run(&options, progress))?, arguments.json)?;
         }
         What::Reopen(sizes) => {
             let options = reopen::Options {

@@ -1,30 +1,49 @@
-//! `stats`: sizes and counts.
+//! `stats`: what a store is, its sizes and counts.
 
 use std::process::ExitCode;
 
-use bristlecone::{JournalStats, Stats};
+use bristlecone::{JournalActivity, JournalStats, LatencyStats, Percentiles, Space, Stats};
 
 use crate::common::{Output, Reading};
 use crate::failure::Result;
 
+const HELP: &str = "\
+What is told \"since it was opened\", and how long operations took, is of the process that has the store open: of a server,
+`redis-cli INFO` tells it.
+
+Example:
+  bristlecone stats --dir data --json";
+
 /// Arguments of `stats`.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  bristlecone stats --dir data --json")]
+#[command(after_help = HELP)]
 pub struct Arguments {
     #[command(flatten)]
     reading: Reading,
 }
 
+/// All that is told, as one object.
+#[derive(serde::Serialize)]
+struct Told {
+    #[serde(flatten)]
+    stats: Stats,
+    #[serde(flatten)]
+    space: Space,
+}
+
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let store = arguments.reading.open()?;
-    let stats = store.stats();
+    let told = Told { stats: store.stats(), space: store.space() };
     store.close()?;
     let mut output = Output::new();
     if arguments.reading.common.json {
-        output.json(&stats)?;
+        output.json(&told)?;
     } else {
-        for (name, value) in rows(&stats) {
+        let mut rows = rows(&told.stats);
+        rows.extend(of_space(&told.space));
+        rows.extend(of_latency(&told.stats.latency));
+        for (name, value) in rows {
             output.line(&format!("{name:<12}{value}"))?;
         }
     }
@@ -32,8 +51,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+type Row = (&'static str, String);
+
 /// A store's statistics as rows for a person.
-pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
+pub fn rows(stats: &Stats) -> Vec<Row> {
     let counting = if stats.keys_pending { " so far (counting)" } else { "" };
     let mut rows = vec![
         ("engine", stats.engine.clone()),
@@ -41,32 +62,56 @@ pub fn rows(stats: &Stats) -> Vec<(&'static str, String)> {
         ("durability", with_reason(&stats.durability, &stats.durability_reason)),
         ("keys", format!("{}{counting}", stats.keys)),
         ("found", format!("{}, ready in {} us", stats.opened, stats.recovery_us)),
-        ("file", format!("{} bytes", stats.file_bytes)),
-        ("in use", in_use(stats)),
-        ("node", format!("{} bytes", stats.node_bytes)),
+        ("node", in_bytes(stats.node_bytes)),
     ];
-    rows.extend(stats.journal.map(|journal| ("journal", of_journal(&journal))));
+    rows.extend(stats.file_bytes.map(|bytes| ("file", in_bytes(bytes))));
+    rows.extend(stats.journal.iter().flat_map(of_journal));
+    rows.push(("region", in_bytes(stats.region_bytes)));
     rows
 }
 
-fn of_journal(journal: &JournalStats) -> String {
-    let JournalStats { bytes, groups, replayed_groups, replayed_bytes } = journal;
-    let replayed = match replayed_groups {
-        0 => String::new(),
-        1 => format!("; 1 group of {replayed_bytes} bytes replayed"),
-        _ => format!("; {replayed_groups} groups of {replayed_bytes} bytes replayed"),
-    };
-    format!("{bytes} bytes, {groups} groups since the store was made{replayed}")
+fn of_journal(journal: &JournalStats) -> Vec<Row> {
+    let JournalStats { bytes, file_bytes, activity } = journal;
+    let mut rows = vec![("journal", format!("{file_bytes} bytes, for {bytes} bytes of groups"))];
+    let Some(activity) = activity else { return rows };
+    let JournalActivity { groups, groups_since_open, syncs_since_open, checkpoints_since_open, .. } =
+        activity;
+    rows.extend([
+        ("groups", format!("{groups} since the store was made, {groups_since_open} since it was opened")),
+        ("syncs", format!("{syncs_since_open} since it was opened")),
+        ("checkpoints", format!("{checkpoints_since_open} since it was opened")),
+        ("waiting", format!("{} bytes of groups that are not home", activity.waiting_bytes)),
+    ]);
+    let bytes = activity.replayed_bytes;
+    match activity.replayed_groups {
+        0 => {}
+        1 => rows.push(("replayed", format!("1 group of {bytes} bytes"))),
+        groups => rows.push(("replayed", format!("{groups} groups of {bytes} bytes"))),
+    }
+    rows
 }
 
-/// The allocator looks at a chunk when it first needs it; until then nobody knows what is in use there.
-fn in_use(stats: &Stats) -> String {
-    let bytes = stats.live_bytes;
-    match stats.chunks_unseen {
-        0 => format!("{bytes} bytes"),
-        1 => format!("at least {bytes} bytes (1 chunk of the file not looked at yet)"),
-        unseen => format!("at least {bytes} bytes ({unseen} chunks of the file not looked at yet)"),
-    }
+fn of_space(space: &Space) -> [Row; 3] {
+    let Space { live_bytes, free_bytes, overhead_bytes } = *space;
+    [
+        ("live", in_bytes(live_bytes)),
+        ("free", format!("{free_bytes} bytes, used again before the file grows")),
+        ("overhead", in_bytes(overhead_bytes)),
+    ]
+}
+
+fn of_latency(latency: &LatencyStats) -> Vec<Row> {
+    let LatencyStats { get, write, commit } = *latency;
+    let all = [("get", get), ("write", write), ("commit", commit)];
+    let row = |(name, times): (_, Option<Percentiles>)| {
+        let Percentiles { timed, p50_ns, p99_ns, p999_ns, max_ns } = times?;
+        Some((name, format!("p50 {p50_ns} ns, p99 {p99_ns}, p99.9 {p999_ns}, max {max_ns} ({timed} timed)")))
+    };
+    all.into_iter().filter_map(row).collect()
+}
+
+fn in_bytes(bytes: u64) -> String {
+    format!("{bytes} bytes")
 }
 
 fn with_reason(durability: &str, reason: &str) -> String {

@@ -92,6 +92,10 @@ fn a_store_that_a_server_has_open_is_read_and_backed_up_beside_it() {
         let stats: serde_json::Value =
             serde_json::from_str(&succeed(&run(store, &["stats", "--read-only", "--json"]))).unwrap();
         assert_eq!((&stats["read_only"], &stats["durability"]), (&true.into(), &"power".into()));
+        // What only the server knows is not there, and no zero stands for it.
+        let journal = stats["journal"].as_object().unwrap();
+        assert_eq!(journal.keys().collect::<Vec<_>>(), ["bytes", "file_bytes"], "{stats}");
+        assert!(stats["live_bytes"].as_u64().unwrap() > 0);
         // Writing is the server's alone, and who tries is told what else can be done.
         for arguments in [["put", "k", "v"].as_slice(), &["get", "before"], &["del", "before"]] {
             let output = run(store, arguments);

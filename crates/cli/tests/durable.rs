@@ -150,7 +150,22 @@ fn stats_and_check_tell_about_the_store() {
     succeed(&load(store, b"a\t1\nb\t2\n", &["tsv"]));
     let stats: serde_json::Value = serde_json::from_str(&succeed(&run(store, &["stats", "--json"]))).unwrap();
     assert_eq!((stats["keys"].as_u64(), stats["opened"].as_str()), (Some(2), Some("clean")));
-    assert!(succeed(&run(store, &["stats"])).contains("keys        2\n"));
+    let table = succeed(&run(store, &["stats"]));
+    assert!(table.contains("keys        2\n"));
+    // Sizes under their names, the same in both forms.
+    let bytes = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("{name} in {stats}"));
+    assert_eq!(
+        bytes("live_bytes") + bytes("free_bytes") + bytes("overhead_bytes"),
+        bytes("region_bytes"),
+        "{stats}"
+    );
+    assert_eq!(bytes("file_bytes"), std::fs::metadata(store.join("store.bristlecone")).unwrap().len());
+    let sizes =
+        [("file", "file_bytes"), ("region", "region_bytes"), ("live", "live_bytes"), ("free", "free_bytes")];
+    for (row, name) in sizes {
+        assert!(table.contains(&format!("{row:<12}{} bytes", bytes(name))), "{row} in {table}");
+    }
+    assert_eq!(stats["latency"], serde_json::json!({}), "nothing was read or written: {stats}");
     let report: serde_json::Value =
         serde_json::from_str(&succeed(&run(store, &["check", "--json"]))).unwrap();
     assert_eq!(report["keys"], 2);

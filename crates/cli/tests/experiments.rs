@@ -119,6 +119,32 @@ fn stores_are_measured_in_every_column_and_their_syncs_counted() {
 }
 
 #[test]
+fn readers_are_measured_alone_and_beside_a_writer_and_compared() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("bench readers --engine wbtree-slot --readers 2,3 --milliseconds 3", backing.path());
+    let rows = report["rows"].as_array().unwrap();
+    let cases: Vec<_> =
+        rows.iter().map(|row| (row["readers"].as_u64().unwrap(), row["beside_writer"] == true)).collect();
+    assert_eq!(cases, [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)]);
+    for row in rows {
+        assert!(row["gets_per_second"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["writes_per_second"].is_number(), row["beside_writer"] == true, "{row}");
+    }
+    let expected = [
+        "2 readers / 1 reader",
+        "3 readers / 1 reader",
+        "2 readers beside a writer / 1 reader beside a writer",
+        "3 readers beside a writer / 1 reader beside a writer",
+        "1 reader beside a writer / 1 reader",
+    ];
+    assert_eq!(names(&report["ratios"], "name"), expected.map(str::to_owned).into());
+    let cores = report["cores"].as_u64().unwrap();
+    let last = rows.last().unwrap();
+    assert_eq!(last["threads_exceed_cores"], 4 > cores, "three readers and the writer: {last}");
+    assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn a_store_bench_that_cannot_run_says_what_to_do() {
     let backing = tempfile::tempdir().unwrap();
     let missing = backing.path().join("missing").display().to_string();

@@ -69,6 +69,8 @@ struct State {
     cut_at: Option<u64>,
     /// This call fails.
     fault_at: Option<(u64, Fault)>,
+    /// Syncs that succeeded.
+    syncs: u64,
     faults: u64,
     /// Of these, writes and syncs that failed.
     fatal: u64,
@@ -100,6 +102,7 @@ impl Machine {
             calls: 0,
             cut_at: None,
             fault_at: None,
+            syncs: 0,
             faults: 0,
             fatal: 0,
             off: false,
@@ -141,6 +144,11 @@ impl Machine {
     /// The same with reads.
     pub fn calls(&self) -> u64 {
         self.state().calls
+    }
+
+    /// Syncs of both files that succeeded, or pretended to.
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
     }
 
     /// Calls that met a fault.
@@ -326,6 +334,7 @@ impl Storage for Handle {
         } else {
             file.sync(|| true);
         }
+        state.syncs += 1;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface; [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
+//! * [`readers`]: `bench readers`: look-ups by several readers, alone and beside a writer.
 //! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
@@ -17,6 +18,7 @@ pub mod experiment;
 pub mod floor;
 pub mod heat;
 pub mod keys;
+pub mod readers;
 pub mod registry;
 pub mod reopen;
 pub mod scratch;
@@ -62,6 +64,9 @@ pub enum Error {
     /// A store refused.
     #[error(transparent)]
     Store(#[from] peers::Error),
+    /// A store of ours refused.
+    #[error(transparent)]
+    Own(#[from] bristlecone::Error),
     /// A backing that is none.
     #[error("there is no directory {0}: make it, or name another with --backing")]
     NoDirectory(std::path::PathBuf),

@@ -12,7 +12,7 @@
 //! * S4: nothing is left on the backing, also after an error.
 
 mod ours;
-mod place;
+pub(crate) mod place;
 mod report;
 mod work;
 

@@ -29,12 +29,14 @@
 
 mod class;
 mod ring;
+mod usage;
 
 use std::collections::HashMap;
 
 pub use class::{Class, Kind};
 use ring::Ring;
 pub use ring::recover;
+pub use usage::{Usage, usage};
 
 use crate::error::{Error, Result};
 use crate::log::Log;

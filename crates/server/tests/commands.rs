@@ -332,6 +332,41 @@ fn an_answer_beyond_its_limit_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
+fn how_long_operations_took_is_told_in_rediss_form_and_syncs_where_there_are_any() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let info = |client: &mut redis::Connection, section: &str| -> String {
+        cmd("INFO").arg(section).query(client).unwrap()
+    };
+    assert_eq!(info(&mut client, "latencystats"), "# Latencystats\r\n", "nothing was done");
+    let _: () = client.set("k", "v").unwrap();
+    assert_eq!(client.get::<_, String>("k").unwrap(), "v");
+    let journaled = server.store.stats().journal.is_some();
+    let told = info(&mut client, "latencystats");
+    for (kind, expected) in [("get", true), ("write", true), ("commit", journaled)] {
+        let name = format!("latency_percentiles_usec_{kind}:");
+        let line = told.lines().find_map(|line| line.strip_prefix(&name));
+        assert_eq!(line.is_some(), expected, "{kind} in {told}");
+        let Some(line) = line else { continue };
+        let fields: Vec<(&str, f64)> = line
+            .split(',')
+            .map(|field| field.split_once('=').unwrap())
+            .map(|(name, value)| (name, value.parse().unwrap()))
+            .collect();
+        assert_eq!(fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["p50", "p99", "p99.9", "max"]);
+        assert!(fields[0].1 > 0.0 && fields.is_sorted_by(|a, b| a.1 <= b.1), "{line}");
+    }
+    let counts = info(&mut client, "stats");
+    let sizes = info(&mut client, "persistence");
+    for field in ["total_groups_committed:", "total_syncs:", "total_checkpoints:"] {
+        assert_eq!(counts.contains(field), journaled, "{field} in {counts}");
+    }
+    for field in ["journal_file_bytes:", "journal_capacity_bytes:", "journal_waiting_bytes:"] {
+        assert_eq!(sizes.contains(field), journaled, "{field} in {sizes}");
+    }
+}
+
+#[test]
 fn the_server_tells_about_itself() {
     let server = TestServer::start();
     both(&server, |client| {
@@ -351,6 +386,13 @@ fn the_server_tells_about_itself() {
         for field in ["redis_version:", "role:master", "db0:keys=1,", "engine:", "# Bristlecone"] {
             assert!(info.contains(field), "{field} in {info}");
         }
+        let field = |name: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.unwrap_or_else(|| panic!("{name} in {info}")).parse::<u64>().unwrap()
+        };
+        let parts = ["store_live_bytes", "store_free_bytes", "store_overhead_bytes"].map(field);
+        assert!(parts[0] > 0 && parts.iter().sum::<u64>() == field("store_region_bytes"), "{info}");
+        assert!(field("store_file_bytes") >= field("store_region_bytes"), "{info}");
         let section: String = cmd("INFO").arg("keyspace").query(client).unwrap();
         assert!(section.starts_with("# Keyspace\r\n") && !section.contains("redis_version"));
         let count: usize = cmd("COMMAND").arg("COUNT").query(client).unwrap();

@@ -20,7 +20,7 @@ pub struct Report {
     pub nodes: u64,
     /// Levels, leaves included.
     pub levels: u64,
-    /// Bytes in allocated blocks.
+    /// Bytes in allocated blocks ([`alloc::Usage::live_bytes`]).
     pub live_bytes: u64,
     /// One sentence for each thing that is wrong, the first hundred of them.
     pub problems: Vec<String>,
@@ -195,6 +195,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let not_allocated = |walk: &mut Walk<S>, (block, kind): (u64, Kind)| {
             walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
         };
+        walk.report.live_bytes = alloc::usage(&self.region).live_bytes;
         // Chunks and their blocks come in ascending order, too.
         for (chunk, class) in alloc::chunks(&self.region) {
             let Ok(class) = class else {
@@ -203,7 +204,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             };
             let Some(class) = class else { continue };
             for block in alloc::blocks_in(&self.region, chunk, class) {
-                walk.report.live_bytes += class.block_bytes;
                 while let Some(other) = owned.next_if(|(other, _)| *other < block) {
                     not_allocated(walk, other);
                 }

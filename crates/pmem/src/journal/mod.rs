@@ -71,7 +71,7 @@ use crate::native::{PAGE, View, io, lock};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 pub use header::is_journaled;
-use header::{DATA_AT, Header, REGION_MAX};
+use header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
 use image::Image;
 pub use recover::{Replay, capacity_of, look};
@@ -120,6 +120,19 @@ pub struct Checkpoint {
     pub pages_dropped: u64,
 }
 
+/// What a journal did since it was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Groups that were made durable.
+    pub groups: u64,
+    /// Syncs of either file that succeeded, those of making or opening the pair among them.
+    pub syncs: u64,
+    /// Halves that went home.
+    pub checkpoints: u64,
+    /// Bytes of groups that are not home: what opening would have to replay now.
+    pub waiting_bytes: u64,
+}
+
 /// The laps, as the writer fills them and checkpoints empty them.
 #[derive(Debug)]
 struct Live {
@@ -137,6 +150,8 @@ struct Live {
     held_off: u32,
     /// The thread that makes checkpoints is told to end.
     waits_ended: bool,
+    /// Laps that went home.
+    checkpoints: u64,
 }
 
 /// What the writer needs for a commit, kept for the next.
@@ -250,6 +265,7 @@ impl Journal {
             next: header.first,
             held_off: 0,
             waits_ended: false,
+            checkpoints: 0,
         };
         Ok(Self {
             files,
@@ -331,6 +347,22 @@ impl Journal {
     /// Bytes of the journal's halves.
     pub fn capacity_bytes(&self) -> u64 {
         2 * self.pair.half_bytes
+    }
+
+    /// Bytes of the journal's file.
+    pub fn file_bytes(&self) -> u64 {
+        HALVES_AT + self.capacity_bytes()
+    }
+
+    /// What it did since it was opened, and what it holds.
+    pub fn activity(&self) -> Activity {
+        let live = guard(&self.live);
+        Activity {
+            groups: live.next - self.pair.first,
+            syncs: self.files.syncs(),
+            checkpoints: live.checkpoints,
+            waiting_bytes: (live.oldest..=live.lap).map(|lap| live.used[(lap % 2) as usize]).sum(),
+        }
     }
 
     /// What reading needs. Not to be used when this is dropped.
@@ -470,7 +502,10 @@ impl Journal {
         drop(live);
         let outcome = self.write_home(&mut header, lap, used, first, behind);
         let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
-        guard(&self.live).oldest = lap + 1;
+        let mut live = guard(&self.live);
+        live.oldest = lap + 1;
+        live.checkpoints += 1;
+        drop(live);
         drop(header);
         let pages_dropped = self.image.give_up(&self.files, lap, pages);
         Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))

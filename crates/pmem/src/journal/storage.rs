@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::native::{allocate, io};
@@ -161,12 +161,15 @@ pub(super) struct Files {
     /// Header copies and two halves of groups.
     pub journal: Disk,
     failed: AtomicBool,
+    /// Syncs of both that succeeded.
+    syncs: AtomicU64,
 }
 
 impl Files {
     pub fn new(data: Box<dyn Storage>, journal: Box<dyn Storage>) -> Self {
         let disk = |storage| Disk { storage, syncing: Mutex::new(()) };
-        Self { data: disk(data), journal: disk(journal), failed: AtomicBool::new(false) }
+        let (data, journal) = (disk(data), disk(journal));
+        Self { data, journal, failed: AtomicBool::new(false), syncs: AtomicU64::new(0) }
     }
 
     /// Refuses if anything failed before.
@@ -200,7 +203,14 @@ impl Files {
         let _turn = disk.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked at inside the turn: whoever failed before has left word by now.
         self.check()?;
-        disk.storage.sync().map_err(|error| self.poison(error))
+        disk.storage.sync().map_err(|error| self.poison(error))?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Syncs of both files that succeeded, since they were opened.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 }
 

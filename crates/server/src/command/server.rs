@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use bristlecone::{JournalStats, LatencyStats, Percentiles, Space};
+
 use super::connection::REDIS_VERSION;
 use super::{Call, Command, CommandError, Flags, Handler, NO_KEYS, is};
 use crate::glob;
@@ -120,13 +122,14 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
 
 type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("Server", server_fields),
     ("Clients", client_fields),
     ("Memory", memory_fields),
     ("Persistence", persistence_fields),
     ("Stats", stats_fields),
     ("Replication", |_| vec![("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]),
+    ("Latencystats", latency_fields),
     ("Cluster", |_| vec![("cluster_enabled", "0".to_owned())]),
     ("Keyspace", keyspace_fields),
     ("Bristlecone", store_fields),
@@ -178,7 +181,12 @@ fn client_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 
 fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let resident = resident_bytes().to_string();
+    let Space { live_bytes, free_bytes, overhead_bytes } = shared.store.space();
     vec![
+        ("store_region_bytes", (live_bytes + free_bytes + overhead_bytes).to_string()),
+        ("store_live_bytes", live_bytes.to_string()),
+        ("store_free_bytes", free_bytes.to_string()),
+        ("store_overhead_bytes", overhead_bytes.to_string()),
         ("used_memory", resident.clone()),
         ("used_memory_rss", resident),
         ("held_by_clients", shared.held_bytes().to_string()),
@@ -207,7 +215,15 @@ fn persistence_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("rdb_last_bgsave_status", if saves.has_failed() { "err" } else { "ok" }),
         ("aof_enabled", "0"),
     ];
-    fields.map(|(name, value)| (name, value.to_owned())).to_vec()
+    let mut fields = fields.map(|(name, value)| (name, value.to_owned())).to_vec();
+    let stats = shared.store.stats();
+    fields.extend(stats.file_bytes.map(|bytes| ("store_file_bytes", bytes.to_string())));
+    if let Some(JournalStats { bytes, file_bytes, activity }) = stats.journal {
+        fields.push(("journal_file_bytes", file_bytes.to_string()));
+        fields.push(("journal_capacity_bytes", bytes.to_string()));
+        fields.extend(activity.map(|known| ("journal_waiting_bytes", known.waiting_bytes.to_string())));
+    }
+    fields
 }
 
 fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
@@ -222,7 +238,37 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("keyspace_hits", &counters.hits),
         ("keyspace_misses", &counters.misses),
     ];
-    fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec()
+    let mut fields =
+        fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec();
+    // These are since the store was opened, whatever CONFIG RESETSTAT sets to zero.
+    if let Some(known) = shared.store.stats().journal.and_then(|journal| journal.activity) {
+        fields.extend([
+            ("total_groups_committed", known.groups_since_open.to_string()),
+            ("total_syncs", known.syncs_since_open.to_string()),
+            ("total_checkpoints", known.checkpoints_since_open.to_string()),
+        ]);
+    }
+    fields
+}
+
+/// In Redis's form, where `get` stands for every look-up of one key, `write` for every change of one, and `commit` for making
+/// durable what the commands of a pipeline changed.
+fn latency_fields(shared: &Shared) -> Vec<(&'static str, String)> {
+    let LatencyStats { get, write, commit } = shared.store.stats().latency;
+    let kinds = [
+        ("latency_percentiles_usec_get", get),
+        ("latency_percentiles_usec_write", write),
+        ("latency_percentiles_usec_commit", commit),
+    ];
+    let field = |(name, times): (_, Option<Percentiles>)| Some((name, percentiles_usec(&times?)));
+    kinds.into_iter().filter_map(field).collect()
+}
+
+fn percentiles_usec(times: &Percentiles) -> String {
+    let usec = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
+    let Percentiles { p50_ns, p99_ns, p999_ns, max_ns, .. } = *times;
+    let [p50, p99, p999, max] = [p50_ns, p99_ns, p999_ns, max_ns].map(usec);
+    format!("p50={p50},p99={p99},p99.9={p999},max={max}")
 }
 
 fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
@@ -241,8 +287,6 @@ fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("durability_reason", stats.durability_reason.replace(['\r', '\n'], " ")),
         ("keys", stats.keys.to_string()),
         ("keys_pending", u8::from(stats.keys_pending).to_string()),
-        ("file_bytes", stats.file_bytes.to_string()),
-        ("live_bytes", stats.live_bytes.to_string()),
         ("node_bytes", stats.node_bytes.to_string()),
         ("recovery_us", stats.recovery_us.to_string()),
         ("opened", stats.opened),

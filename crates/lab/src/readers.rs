@@ -1,0 +1,371 @@
+//! `bench readers`: how look-ups scale with readers, alone and beside one writer at full speed.
+//!
+//! A store of integers through its public API. Every case runs for the same time: so many readers look up random keys, with or
+//! without a thread that writes without a pause. Every round does every case once, beginning with another one each time, so that
+//! what neighbours do to the machine meets all of them; ratios are taken within a round, and their medians are reported.
+//!
+//! Where there are fewer cores than threads, wall-clock ratios tell of the scheduler. So each case also has its look-ups by
+//! second of processor time of its readers: what they lose to each other, and to the writer, and not to a lack of cores.
+//!
+//! * R1: a value is made of its key and the round of its writing, and every look-up is judged while it is measured; a wrong one
+//!   ends the run.
+//! * R2: the writer replaces values of the keys that are looked up, and inserts and deletes others: the store has as many keys
+//!   after a round as before. At the end it is verified whole.
+//! * R3: nothing is left on the backing, also after an error.
+
+mod report;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bristlecone::{Durability, StoreU64};
+use rustix::time::{ClockId, clock_gettime};
+
+pub use report::{Ratio, Report, Row};
+
+use crate::keys::Random as _;
+use crate::stores::place::{Place, bytes_free};
+use crate::{Engine, Error, wrong};
+use report::Sample;
+
+/// Bytes of the backing that a key may need: nodes that are half full, and room to grow.
+const ROOM_PER_KEY: u64 = 64;
+/// Bytes that a store takes whatever it holds.
+const ROOM: u64 = 256 << 20;
+/// Look-ups, or writes, between two looks at the clock's flag.
+const STRETCH: u64 = 64;
+/// Keys that the writer has inserted and not deleted yet, at most.
+const EXTRA_KEYS: usize = 1000;
+/// The bits of a value that say when it was written; the others are its key's.
+const ROUND_BITS: u32 = 16;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keys in the store.
+    pub keys: u64,
+    /// Engine.
+    pub engine: Engine,
+    /// Numbers of readers. One reader, which the others are compared with, is measured in any case.
+    pub readers: Vec<usize>,
+    /// Rounds; medians are reported.
+    pub rounds: usize,
+    /// Milliseconds of a case in a round.
+    pub milliseconds: u64,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// Directory for the files.
+    pub backing: PathBuf,
+    /// Seed of keys and order.
+    pub seed: u64,
+}
+
+/// So many readers, beside a writer or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Case {
+    readers: usize,
+    beside_writer: bool,
+}
+
+impl Case {
+    fn threads(self) -> usize {
+        self.readers + usize::from(self.beside_writer)
+    }
+
+    fn name(self) -> String {
+        let readers = if self.readers == 1 { "1 reader".into() } else { format!("{} readers", self.readers) };
+        if self.beside_writer { format!("{readers} beside a writer") } else { readers }
+    }
+}
+
+/// What one thread did.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    operations: u64,
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+/// Runs it, telling `progress` what is going on.
+///
+/// # Errors
+/// `NoDirectory` and `Room` before anything is done; `Own` if the store refuses, `Wrong` if it answers wrongly, `File`.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
+    let place = Place::take(&options.backing)?;
+    let needed = options.keys * ROOM_PER_KEY + ROOM;
+    let free = bytes_free(&options.backing)?;
+    if options.engine.durable && free < needed {
+        return Err(Error::Room { path: options.backing.clone(), free: free >> 20, needed: needed >> 20 });
+    }
+    let opening = bristlecone::Options {
+        engine: Some(options.engine.name.into()),
+        // A volatile engine promises nothing.
+        durability: options.engine.durable.then_some(options.durability),
+        ..bristlecone::Options::default()
+    };
+    let store = StoreU64::open(place.folder("readers")?, opening)?;
+    load(&store, options, progress)?;
+    let mut readers = options.readers.clone();
+    readers.push(1);
+    readers.sort_unstable();
+    readers.dedup();
+    let both = |readers| [false, true].map(|beside_writer| Case { readers, beside_writer });
+    let cases: Vec<Case> = readers.into_iter().flat_map(both).collect();
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); cases.len()];
+    let load_before = load_average();
+    for round in 0..options.rounds {
+        for turn in 0..cases.len() {
+            let number = (round + turn) % cases.len();
+            let case = cases[number];
+            progress(&format!("round {} of {}, {}", round + 1, options.rounds, case.name()));
+            samples[number].push(measure(&store, options, case, round as u64)?);
+        }
+    }
+    progress("verifying");
+    verify(&store, options)?;
+    let stats = store.stats();
+    let loads = [load_before, load_average()];
+    store.close()?;
+    Ok(Report::new(options, &stats, &cases, &samples, loads))
+}
+
+fn load(store: &StoreU64, options: &Options, progress: &dyn Fn(&str)) -> Result<(), Error> {
+    // Many at a time: over a journal each alone would be a sync.
+    const GROUP: u64 = 1024;
+    for from in (0..options.keys).step_by(GROUP as usize) {
+        if from.is_multiple_of(GROUP * 256) {
+            progress(&format!("loading {from} of {} keys", options.keys));
+        }
+        let keys = u64::range(options.seed, from, GROUP.min(options.keys - from));
+        let pairs: Vec<(u64, u64)> = keys.into_iter().map(|key| (key, value_of(key, 0))).collect();
+        store.put_many(&pairs.iter().map(|(key, value)| (key, value)).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// A key's value, written in this round.
+fn value_of(key: u64, round: u64) -> u64 {
+    let low = (1 << ROUND_BITS) - 1;
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !low) | (round & low)
+}
+
+/// True if the value is one that was ever stored with this key.
+fn belongs(key: u64, value: u64) -> bool {
+    value >> ROUND_BITS == value_of(key, 0) >> ROUND_BITS
+}
+
+/// Runs a case once.
+fn measure(store: &StoreU64, options: &Options, case: Case, round: u64) -> Result<Sample, Error> {
+    let (start, stop) = (Barrier::new(case.threads() + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reader = |number: usize| {
+            let seed = options.seed ^ ((round << 16) + number as u64 + 1) << 8;
+            let (start, stop) = (&start, &stop);
+            scope.spawn(move || read(store, options, seed, start, stop))
+        };
+        let readers: Vec<_> = (0..case.readers).map(reader).collect();
+        let (start, stop) = (&start, &stop);
+        let writer =
+            case.beside_writer.then(|| scope.spawn(move || write(store, options, round, start, stop)));
+        start.wait();
+        std::thread::sleep(Duration::from_millis(options.milliseconds));
+        stop.store(true, Ordering::Relaxed);
+        let mut done = Vec::with_capacity(case.readers);
+        for reader in readers {
+            done.push(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        let written = writer
+            .map(|writer| writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .transpose()?;
+        Ok(Sample::new(&done, written))
+    })
+}
+
+/// Runs `stretch`, which says how much it did, from the start until the end, and at least once.
+fn timed(
+    start: &Barrier,
+    stop: &AtomicBool,
+    mut stretch: impl FnMut() -> Result<u64, Error>,
+) -> Result<Done, Error> {
+    start.wait();
+    let (since, cpu_since) = (Instant::now(), cpu_seconds());
+    let mut operations = 0;
+    loop {
+        operations += stretch()?;
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let (seconds, cpu_seconds) = (since.elapsed().as_secs_f64(), cpu_seconds() - cpu_since);
+    Ok(Done { operations, seconds, cpu_seconds })
+}
+
+fn read(
+    store: &StoreU64,
+    options: &Options,
+    seed: u64,
+    start: &Barrier,
+    stop: &AtomicBool,
+) -> Result<Done, Error> {
+    let (mut random, mut value) = (fastrand::Rng::with_seed(seed), 0);
+    timed(start, stop, || {
+        for _ in 0..STRETCH {
+            let key = u64::numbered(options.seed, random.u64(..options.keys));
+            if !store.get_into(&key, &mut value)? {
+                return Err(wrong(options.engine.name, format!("{key:#x} is missing")));
+            }
+            if !belongs(key, value) {
+                return Err(wrong(options.engine.name, format!("{key:#x} has the value {value:#x}")));
+            }
+        }
+        Ok(STRETCH)
+    })
+}
+
+/// Half of the writes replace values, a quarter insert, a quarter delete what was inserted.
+fn write(
+    store: &StoreU64,
+    options: &Options,
+    round: u64,
+    start: &Barrier,
+    stop: &AtomicBool,
+) -> Result<Done, Error> {
+    let mut random = fastrand::Rng::with_seed(options.seed ^ round);
+    let mut extra = VecDeque::with_capacity(EXTRA_KEYS);
+    let mut next = options.keys;
+    let failed = |key, what: &str| wrong(options.engine.name, format!("{key:#x} {what}"));
+    let done = timed(start, stop, || {
+        let mut writes = STRETCH / 2;
+        for _ in 0..STRETCH / 2 {
+            let key = u64::numbered(options.seed, random.u64(..options.keys));
+            if !store.put(&key, &value_of(key, round + 1))? {
+                return Err(failed(key, "was not there to be replaced"));
+            }
+            if extra.len() < EXTRA_KEYS && random.bool() {
+                let key = u64::numbered(options.seed, next);
+                next += 1;
+                if store.put(&key, &value_of(key, round + 1))? {
+                    return Err(failed(key, "was there before it was inserted"));
+                }
+                extra.push_back(key);
+                writes += 1;
+            } else if let Some(key) = extra.pop_front() {
+                if !store.delete(&key)? {
+                    return Err(failed(key, "was not there to be deleted"));
+                }
+                writes += 1;
+            }
+        }
+        Ok(writes)
+    })?;
+    for key in extra {
+        store.delete(&key)?;
+    }
+    Ok(done)
+}
+
+/// The store is sound and has the keys that it was loaded with.
+fn verify(store: &StoreU64, options: &Options) -> Result<(), Error> {
+    let report = store.check()?;
+    if let Some(problem) = report.problems.into_iter().next() {
+        return Err(wrong(options.engine.name, problem));
+    }
+    if [report.keys, store.len().keys] != [options.keys; 2] {
+        let what = format!("{} keys at the end, {} were loaded", report.keys, options.keys);
+        return Err(wrong(options.engine.name, what));
+    }
+    Ok(())
+}
+
+/// Processor time of this thread.
+fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Threads that ran or wanted to, on average of the last minute, if the system tells.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(backing: &std::path::Path, engine: &str) -> Options {
+        Options {
+            keys: 3000,
+            engine: crate::engine(engine).unwrap(),
+            readers: vec![3, 2],
+            rounds: 2,
+            milliseconds: 5,
+            durability: Durability::Process,
+            backing: backing.to_owned(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn every_case_is_measured_in_every_round_and_nothing_is_left() {
+        let backing = tempfile::tempdir().unwrap();
+        for (engine, durability) in [
+            ("wbtree", Durability::Process),
+            ("btree-log", Durability::Power), // on an ordinary file system over a journal
+            ("btree", Durability::Process),
+        ] {
+            let said = std::cell::RefCell::new(Vec::new());
+            let options = Options { durability, ..options(backing.path(), engine) };
+            let report = run(&options, &|what| said.borrow_mut().push(what.to_owned())).unwrap();
+            let cases: Vec<_> = report.rows.iter().map(|row| (row.readers, row.beside_writer)).collect();
+            assert_eq!(cases, [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)]);
+            for row in &report.rows {
+                assert!(row.gets_per_second > 0.0 && row.gets_per_cpu_second > 0.0, "{row:?}");
+                assert_eq!(row.writes_per_second.is_some(), row.beside_writer, "{row:?}");
+            }
+            for case in ["round 2 of 2, 1 reader", "round 1 of 2, 3 readers beside a writer", "verifying"] {
+                assert!(said.borrow().iter().any(|line| line == case), "{case} in {said:?}");
+            }
+            assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_key_or_a_key_that_is_gone_ends_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), "wbtree");
+        let opening =
+            bristlecone::Options { durability: Some(Durability::Process), ..bristlecone::Options::default() };
+        let store = StoreU64::open(dir.path().join("store"), opening).unwrap();
+        load(&store, &options, &|_| {}).unwrap();
+        let case = Case { readers: 2, beside_writer: true };
+        measure(&store, &options, case, 0).unwrap();
+        verify(&store, &options).unwrap();
+        let keys = u64::range(options.seed, 0, options.keys);
+        // Every second value is a neighbour's.
+        keys.chunks(2).for_each(|pair| _ = store.put(&pair[0], &value_of(pair[1], 0)).unwrap());
+        let alone = Case { readers: 1, beside_writer: false };
+        let error = measure(&store, &options, alone, 0).unwrap_err().to_string();
+        assert!(error.contains("wbtree answered wrongly") && error.contains("has the value"), "{error}");
+        keys.iter().for_each(|key| _ = store.delete(key).unwrap());
+        let error = measure(&store, &options, alone, 0).unwrap_err().to_string();
+        assert!(error.contains("is missing"), "{error}");
+        let error = verify(&store, &options).unwrap_err().to_string();
+        assert!(error.contains("0 keys at the end, 3000 were loaded"), "{error}");
+        // The writer notices too, by having stored what it meant to replace.
+        let (start, stop) = (Barrier::new(1), AtomicBool::new(true));
+        let error = write(&store, &options, 0, &start, &stop).unwrap_err().to_string();
+        assert!(error.contains("was not there to be replaced"), "{error}");
+    }
+
+    #[test]
+    fn values_tell_their_key_whatever_the_round() {
+        let keys = u64::range(1, 0, 10_000);
+        assert!(
+            keys.iter().all(|key| belongs(*key, value_of(*key, 0)) && belongs(*key, value_of(*key, 70_000)))
+        );
+        assert!(!keys.windows(2).any(|pair| belongs(pair[0], value_of(pair[1], 0))));
+    }
+}
