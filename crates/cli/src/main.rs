@@ -61,7 +61,7 @@ enum Command {
     /// Measure operations beside the memory itself.
     Bench(bench::Arguments),
     /// Prove what the trees promise by enumerating crashes.
-    Lab(lab::Arguments),
+    Lab(Box<lab::Arguments>),
     /// Verify a store completely.
     Check(check::Arguments),
     /// Write a store anew, so that its file shrinks.

@@ -52,11 +52,29 @@ pub struct Config {
     pub endurance: f64,
 }
 
-/// The memories by name: name, what it is, its figures.
-pub const PRESETS: [(&str, &str, fn() -> Config); 3] = [
-    ("pcm", "phase-change memory of the wB+-Tree paper's Table 4", Config::pcm),
-    ("sttram", "spin-transfer-torque memory: reads as DRAM's, lines written in 50 ns", Config::sttram),
-    ("nvdimm", "DRAM behind a battery: reads and writes of a line alike", Config::nvdimm),
+/// A memory by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    make: fn() -> Config,
+}
+
+/// The memories that have names.
+pub const PRESETS: [Preset; 3] = [
+    Preset { name: "pcm", about: "phase-change memory of the wB+-Tree paper's Table 4", make: Config::pcm },
+    Preset {
+        name: "sttram",
+        about: "spin-transfer-torque memory: reads as DRAM's, lines written in 50 ns",
+        make: Config::sttram,
+    },
+    Preset {
+        name: "nvdimm",
+        about: "DRAM behind a battery: reads and writes of a line alike",
+        make: Config::nvdimm,
+    },
 ];
 
 impl Config {
@@ -115,11 +133,10 @@ impl Config {
     /// # Errors
     /// In words, with the names there are.
     pub fn preset(name: &str) -> Result<Self, String> {
-        let names: Vec<_> = PRESETS.iter().map(|(name, ..)| *name).collect();
-        let found = PRESETS.iter().find(|(preset, ..)| *preset == name);
-        found
-            .map(|(.., make)| make())
-            .ok_or_else(|| format!("no memory `{name}`; there are {}", names.join(", ")))
+        let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+        let found = PRESETS.iter().find(|preset| preset.name == name);
+        let found = found.ok_or_else(|| format!("no memory `{name}`; there are {}", names.join(", ")))?;
+        Ok((found.make)())
     }
 
     /// Every figure by its name, as [`Config::set`] takes it.
@@ -167,10 +184,8 @@ impl Config {
             return Err("there is at least one TLB entry, fill, queue entry and rank".into());
         }
         let positive = |figure: f64| figure.is_finite() && figure >= 0.0;
-        if !positive(self.read_bit_pj)
-            || !positive(self.write_bit_pj)
-            || !(self.ghz > 0.0 && self.ghz.is_finite())
-        {
+        let energies = positive(self.read_bit_pj) && positive(self.write_bit_pj);
+        if !energies || !positive(self.ghz) || self.ghz == 0.0 {
             return Err("energies and clock are positive numbers".into());
         }
         Ok(())
@@ -273,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_figure_can_be_read_and_set_by_its_name() {
-        for (name, _, make) in PRESETS {
+        for Preset { name, make, .. } in PRESETS {
             assert_eq!(Config::preset(name).unwrap(), make());
             make().check().unwrap();
             let figures = make().figures();

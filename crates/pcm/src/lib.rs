@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pmem::LINE;
 use pmem::observed::{Event, Memory, Observer};
 
-pub use config::{Config, Level, PRESETS};
+pub use config::{Config, Level, PRESETS, Preset};
 pub use sim::{Sim, Totals};
 pub use wear::{Levelling, Wear, Write};
 

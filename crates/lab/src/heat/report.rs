@@ -177,6 +177,16 @@ const ROWS: usize = 20;
 const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Years in words.
+fn span(years: f64) -> String {
+    let days = years * 365.25;
+    match days {
+        365.25.. => format!("{years:.1} years"),
+        1.0.. => format!("{days:.1} days"),
+        _ => format!("{:.1} hours", days * 24.0),
+    }
+}
+
 fn shade<const N: usize>(of: &[char; N], value: f64, most: f64) -> char {
     let place = if most > 0.0 { (value / most * (N - 1) as f64).ceil() } else { 0.0 };
     of[(place as usize).min(N - 1)]
@@ -233,8 +243,10 @@ impl Display for Heat {
         match (self.years, self.years_alike) {
             (Some(years), Some(alike)) => write!(
                 f,
-                "\nif it goes on like this the first cell fails after {years:.3} years; with the same writes on all \
-                 lines of this memory alike, after {alike:.1}"
+                "\nif it goes on like this the first cell fails after {}; with the same writes on all lines of this \
+                 memory alike, after {}",
+                span(years),
+                span(alike)
             ),
             _ => write!(f, "\nnothing wears out"),
         }
