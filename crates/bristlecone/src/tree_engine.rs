@@ -477,7 +477,7 @@ where
     fn close(&self) -> Result<()> {
         self.tree.close()?;
         // The next open has nothing to bring home.
-        Ok(self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.journal.checkpoint_all())?)
+        Ok(self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.journal.close())?)
     }
 }
 
@@ -510,7 +510,7 @@ impl<K, S: Schema, L: Layouts, D: Discipline> Drop for TreeEngine<K, S, L, D> {
             let _ = counter.join();
         }
         if let Some(keeper) = self.keeper.as_ref().filter(|_| !std::thread::panicking()) {
-            let _ = keeper.journal.checkpoint_all();
+            let _ = keeper.journal.close();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The batches of [`figure`](super::figure) on simulated memory: cycles, energy and wear in place of times
+//! The batches of [`figure`] on simulated memory: cycles, energy and wear in place of times
 //! [wB+ §5.2, figures 11 and 12].
 //!
 //! Each tree has a hierarchy of its own. Loading is not charged; a batch begins with empty caches and a device that holds the

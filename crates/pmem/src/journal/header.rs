@@ -4,6 +4,7 @@
 //! data file     0      page: magic, version, id of the pair (2 words), crc32c
 //!               4096   the region's bytes
 //! journal file  0      header copy A: magic, version, id, sequence, bytes of a half, oldest lap, first group, crc32c
+//!               (the top bit of the oldest lap: closed)
 //!               4096   header copy B
 //!               8192   half 0: groups of the laps with even numbers
 //!               8192+h half 1: groups of the laps with odd numbers
@@ -15,6 +16,8 @@
 //! * H1: a header copy is changed only while the other one is whole and durable; both are written, the older one first.
 //! * H2: the salt of a lap follows from the pair's random id and the lap's number, and no lap's number is used again: what an
 //!   earlier lap left in a half is never taken for a group.
+//! * H4: a header that says closed is written when everything is home, durably, and no group is appended under it: opening writes
+//!   another one first. So nobody has to look for groups.
 //! * H3: the data file's page is written last when a pair is made: with it there is a whole journal.
 
 use std::fs::File;
@@ -53,13 +56,18 @@ pub(super) struct Header {
     pub oldest: u64,
     /// Number of the oldest lap's first group: all before it are home.
     pub first: u64,
+    /// There are no groups (H4).
+    pub closed: bool,
     /// Which copy says so.
     newest: usize,
 }
 
+/// In the word of the oldest lap.
+const CLOSED: u64 = 1 << 63;
+
 impl Header {
     pub fn new(id: [u64; 2], half_bytes: u64) -> Self {
-        Self { id, sequence: 1, half_bytes, oldest: 0, first: 1, newest: 0 }
+        Self { id, sequence: 1, half_bytes, oldest: 0, first: 1, closed: false, newest: 0 }
     }
 
     /// Salt of a lap (H2).
@@ -82,7 +90,22 @@ impl Header {
     /// # Errors
     /// `Io` if a copy cannot be written or synced: whether the other half is free is then in doubt.
     pub fn advance(&mut self, files: &Files, oldest: u64, first: u64) -> Result<()> {
-        (self.oldest, self.first) = (oldest, first);
+        (self.oldest, self.first, self.closed) = (oldest, first, false);
+        self.write(files)
+    }
+
+    /// Says, durably, that there are no groups (H4). Everything is home.
+    ///
+    /// # Errors
+    /// `Io`; nothing more is to be written then.
+    pub fn close(&mut self, files: &Files) -> Result<()> {
+        self.closed = true;
+        let written = self.write(files);
+        self.closed = written.is_ok();
+        written
+    }
+
+    fn write(&mut self, files: &Files) -> Result<()> {
         self.sequence += 1;
         let bytes = self.encode();
         for copy in [1 - self.newest, self.newest] {
@@ -167,8 +190,9 @@ impl Header {
             id: [word(bytes, 2), word(bytes, 3)],
             sequence: word(bytes, 4),
             half_bytes: word(bytes, 5),
-            oldest: word(bytes, 6),
+            oldest: word(bytes, 6) & !CLOSED,
             first: word(bytes, 7),
+            closed: word(bytes, 6) & CLOSED != 0,
             newest,
         };
         if id.is_some_and(|id| header.id != id) {
@@ -188,7 +212,8 @@ impl Header {
     }
 
     fn encode(&self) -> [u8; SECTOR as usize] {
-        let Self { id, sequence, half_bytes, oldest, first, newest: _ } = *self;
+        let Self { id, sequence, half_bytes, oldest, first, closed, newest: _ } = *self;
+        let oldest = if closed { oldest | CLOSED } else { oldest };
         sealed(JOURNAL_MAGIC, &[id[0], id[1], sequence, half_bytes, oldest, first])
     }
 }

@@ -399,6 +399,28 @@ impl Journal {
     /// As [`Journal::checkpoint`].
     pub fn checkpoint_all(&self) -> Result<()> {
         let _appending = guard(&self.appending);
+        self.take_all_home()
+    }
+
+    /// Takes every group home for good: no more are taken, and the next open does not look for any. What was stored since the
+    /// last commit is lost. A second call does nothing.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn close(&self) -> Result<()> {
+        let _appending = guard(&self.appending);
+        if guard(&self.header).closed {
+            return Ok(());
+        }
+        self.take_all_home()?;
+        let closed = guard(&self.header).close(&self.files);
+        // Whatever came of it: a group under a header that says closed would not be found.
+        let _ = self.fail(Error::Closed);
+        closed
+    }
+
+    /// With `appending` held.
+    fn take_all_home(&self) -> Result<()> {
         self.files.check()?;
         loop {
             let mut live = guard(&self.live);

@@ -72,11 +72,14 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
 }
 
-/// Both live laps with their whole groups, judged. Nothing is changed.
+/// Both live laps with their whole groups, judged; none of a journal that was closed. Nothing is changed.
 ///
 /// # Errors
 /// `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad that was acknowledged; `Io`.
 pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
+    if header.closed {
+        return Ok(Vec::new());
+    }
     let mut next = header.first;
     let mut laps: Vec<Lap> = Vec::new();
     for number in [header.oldest, header.oldest + 1] {
@@ -121,7 +124,9 @@ pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
     let [data, journal] =
         [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
     let files = Files::new(Box::new(data), Box::new(journal));
-    let Ok(header) = Header::read_to_look(&files) else { return Ok(image) };
+    let Some(header) = Header::read_to_look(&files).ok().filter(|header| !header.closed) else {
+        return Ok(image);
+    };
     let mut next = header.first;
     for number in [header.oldest, header.oldest + 1] {
         let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else { break };

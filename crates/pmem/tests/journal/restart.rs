@@ -1,8 +1,10 @@
 //! The process ends, the machine goes on, and later its power is cut: what the second process found in the page cache was
 //! never on the disk, and what it built on that must be durable on its own.
 
-use crate::life::{End, Oracle, Step, program};
-use crash::{Fault, Machine, Survivors};
+use pmem::{Error, Journal, Medium};
+
+use crate::life::{End, MAX_BYTES, Oracle, Step, program};
+use crash::{Fault, Machine, Survivors, Which};
 
 const SURVIVORS: [Survivors; 5] =
     [Survivors::None, Survivors::All, Survivors::Random(1), Survivors::Random(2), Survivors::Random(3)];
@@ -173,4 +175,91 @@ fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
     }
     println!("several processes: {opened} opened what another left");
     assert!(opened > 1000);
+}
+
+/// A journal that was closed has nothing to be looked for: not even its halves are read. One that was only checkpointed is read.
+#[test]
+fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halves() {
+    for (closed, fault) in [(true, None), (false, None), (true, Some(Fault::Eio))] {
+        let machine = Machine::new(11);
+        let mut oracle = Oracle::new();
+        let journal = oracle.create(&machine).unwrap();
+        journal.grow(1 << 14).unwrap();
+        journal.copy(64, 7);
+        journal.commit().unwrap();
+        journal.checkpoint_all().unwrap();
+        if closed {
+            // The second of the two header copies cannot be synced.
+            if let Some(fault) = fault {
+                machine.fail_at(machine.calls() + 4, fault);
+            }
+            assert_eq!(journal.close().is_err(), fault.is_some());
+            assert_eq!(journal.close().is_err(), fault.is_some(), "a second time");
+            journal.copy(64, 8);
+            assert!(matches!(journal.commit(), Err(Error::Failed)));
+            assert!(matches!(journal.checkpoint_all(), Err(Error::Failed)));
+        }
+        drop(journal);
+        // Damage all over the halves.
+        let mut damaged = machine.content(Which::Journal);
+        damaged[8192..].fill(0xA5);
+        let machine = Machine::with_files(machine.content(Which::Data), damaged);
+        let calls = machine.calls();
+        let (data, files) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+        let (journal, replay) = Journal::open_on(data, files, MAX_BYTES).unwrap();
+        println!("closed {closed}: {} calls to open", machine.calls() - calls);
+        assert_eq!((replay.groups, journal.word(64)), (0, 7));
+        // And from now on it is looked for them.
+        journal.copy(64, 9);
+        journal.commit().unwrap();
+        let machine = machine.after_power_cut(Survivors::None);
+        let (data, files) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+        let (journal, replay) = Journal::open_on(data, files, MAX_BYTES).unwrap();
+        assert_eq!((replay.groups, journal.word(64)), (1, 9));
+    }
+}
+
+/// Closing is cut at every change: what was committed is there, and what is written after the next opening too.
+#[test]
+fn a_power_cut_anywhere_in_closing_and_in_opening_again_loses_nothing() {
+    let mut cuts = 0;
+    for cut in 1.. {
+        let machine = Machine::new(cut);
+        let mut oracle = Oracle::new();
+        let journal = oracle.create(&machine).unwrap();
+        journal.grow(1 << 14).unwrap();
+        journal.copy(64, 7);
+        journal.commit().unwrap();
+        let begun = machine.changes();
+        machine.cut_at(begun + cut);
+        let closed = journal.close();
+        drop(journal);
+        let open = |machine: &Machine| {
+            let (data, files) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+            Journal::open_on(data, files, MAX_BYTES).map(|(journal, _)| journal)
+        };
+        let mut again = 7;
+        if closed.is_ok()
+            && let Ok(journal) = open(&machine)
+        {
+            journal.copy(64, 9);
+            if journal.commit().is_ok() {
+                again = 9;
+            }
+        }
+        if !machine.is_off() {
+            break;
+        }
+        cuts += 1;
+        for survivors in SURVIVORS {
+            let journal = open(&machine.after_power_cut(survivors)).unwrap();
+            let found = journal.word(64);
+            assert!(
+                found == again || found == 9 && closed.is_ok(),
+                "cut {cut} {survivors:?}: {found}, not {again}"
+            );
+        }
+    }
+    println!("{cuts} cuts");
+    assert!(cuts > 12);
 }
