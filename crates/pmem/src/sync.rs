@@ -43,3 +43,14 @@ pub(crate) fn pause(_spins: u32) {
 pub(crate) fn pause(_spins: u32) {
     shuttle::thread::yield_now();
 }
+
+/// Stands before a step on something shared that does not come through this door: a schedule may switch here.
+#[cfg(not(shuttle))]
+#[inline(always)]
+pub fn step() {}
+
+/// Another thread of the schedule may go on.
+#[cfg(shuttle)]
+pub fn step() {
+    AtomicBool::new(false).load(Ordering::SeqCst);
+}

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use pmem::canary::{Canary, sings};
-use pmem::sync::{AtomicBool, Ordering};
+use pmem::sync::{AtomicBool, Ordering, step};
 
 use crate::schema::Schema;
 
@@ -94,6 +94,7 @@ impl<S: Schema> Default for Batches<S> {
 impl<S: Schema> Batches<S> {
     /// A batch is about to change its first key (B1); its keys, ascending, as they are.
     pub(crate) fn begin(&self, pairs: Vec<Pair<S>>) {
+        step();
         let chained = self.newest.load().next.set(Replaced { pairs, then: Moment::new() });
         debug_assert!(chained.is_ok(), "two batches at once");
         self.running.store(true, Ordering::Release);
@@ -103,6 +104,7 @@ impl<S: Schema> Batches<S> {
     pub(crate) fn end(&self) {
         let then = self.newest.load().next.get().map(|replaced| Arc::clone(&replaced.then));
         if let Some(then) = then {
+            step();
             self.newest.store(then);
         }
         self.running.store(false, Ordering::Release);
@@ -117,6 +119,7 @@ impl<S: Schema> Batches<S> {
     /// What a key was before the running batch, if it is one of that: whether it was there, and its value.
     #[cold]
     pub(crate) fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
+        step();
         let newest = self.newest.load();
         let old = newest.next.get()?.of(key)?;
         if let (Some(value), Some(old)) = (value, old) {
@@ -127,6 +130,7 @@ impl<S: Schema> Batches<S> {
 
     /// The moment behind the newest batch that ended.
     pub(crate) fn now(&self) -> Arc<Moment<S>> {
+        step();
         self.newest.load_full()
     }
 

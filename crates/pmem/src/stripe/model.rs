@@ -3,7 +3,7 @@
 //!
 //! * One node of two words, a writer and a reader: torn pairs, and the reader that asks the writer to give way.
 //! * A tree of three blocks, by the rule of descent that trees have: inserts, splits, merges, changes of the root, blocks that
-//!   are used again under a reader who was on his way to them.
+//!   are used again under a reader, or a scan, that was on its way to them.
 //! * Records, which have no stripe: two writers, the second of which writes where the first one's old record was.
 
 use std::sync::Arc;
@@ -241,6 +241,43 @@ fn a_reader_finds_keys_below_a_root_that_gives_way_and_is_used_again() {
     explore_tree(0, contents, |tree| {
         tree.change(&[1, 2, 0], &[(1, 2, TWO)], Some(1));
         tree.change(&[0], &[(0, 0, LEAF), (0, 1, FOREIGN), (0, 2, 0)], None);
+    });
+}
+
+/// Leaves of one entry, linked: word 1 is the entry, word 2 the next leaf. A scan goes on from the first leaf as cursors of trees
+/// do, beside a writer who takes the second leaf out and uses its block again, as a leaf far to the left.
+#[test]
+fn a_scan_follows_no_link_to_a_block_that_is_used_again() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(2));
+    model.check(|| {
+        let tree = Tree::new(1, [UNUSED, [LEAF, ONE, 2], [LEAF, TWO, 0], UNUSED]);
+        let beside = Arc::clone(&tree);
+        // What the scan finds behind the first leaf; nothing if a look failed.
+        let scan = move || -> Option<u64> {
+            let first = beside.stripes.read(beside.address(1));
+            let next = beside.word(1, 2) as usize;
+            if !beside.stripes.check(first) {
+                return None;
+            }
+            if next == 0 {
+                return beside.stripes.check(first).then_some(0);
+            }
+            let second = beside.stripes.read(beside.address(next));
+            if !beside.stripes.check(first) {
+                return None;
+            }
+            let found = beside.word(next, 1);
+            beside.stripes.check(second).then_some(found)
+        };
+        let reader = thread::spawn(move || {
+            if let Some(found) = scan() {
+                assert!([0, TWO].contains(&found), "{found:#x} behind the first leaf");
+            }
+        });
+        tree.change(&[1, 2], &[(1, 2, 0)], None);
+        tree.change(&[2], &[(2, 1, FOREIGN)], None);
+        reader.join().unwrap();
     });
 }
 
