@@ -33,7 +33,7 @@ fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
             number(row, "cycles") > 0.0 && number(row, "ratio") > 0.0 && number(row, "pj") > 0.0,
             "{row}"
         );
-        assert_eq!(number(row, "flushes") > 0.0, update, "{row}");
+        assert_eq!(number(row, "flushes") > 0.0, update && !volatile, "{row}");
         if !update {
             assert!(number(row, "bits_new") < 1.0, "a search writes: {row}");
         } else if !volatile {

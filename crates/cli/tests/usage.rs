@@ -234,7 +234,11 @@ fn serve_starts_with_a_readable_block() {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    let block: Vec<String> = std::iter::from_fn(|| lines.next()?.ok()).take(12).collect();
+    let mut block: Vec<String> = Vec::new();
+    while block.len() < 40 && !block.iter().any(|line| line.contains("listening")) {
+        let Some(Ok(line)) = lines.next() else { break };
+        block.push(line);
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     for name in ["engine", "medium", "durability", "keys", "found", "journal", "listening   127.0.0.1:"] {
