@@ -116,9 +116,8 @@ struct Memory {
 impl Memory {
     fn config(&self) -> Result<::pcm::Config> {
         let mut config = self.memory;
-        for assignment in &self.set {
-            config.set(assignment).map_err(|why| crate::failure::Failure::Usage(format!("--set: {why}")))?;
-        }
+        let set = config.set_all(self.set.iter().map(String::as_str));
+        set.map_err(|why| crate::failure::Failure::Usage(format!("--set: {why}")))?;
         Ok(config)
     }
 }
@@ -129,7 +128,7 @@ struct Heat {
     #[arg(long, value_parser = ::lab::engine)]
     tree: ::lab::Engine,
     /// Keys to insert.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
     keys: u64,
     /// Insert each key above the one before, not spread over all.
     #[arg(long)]
@@ -209,6 +208,11 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
     }
     let memory = run.memory.config()?;
     for experiment in &run.names {
+        if let Some(folder) = &run.svg {
+            check_picture(&picture(folder, experiment))?;
+        }
+    }
+    for experiment in &run.names {
         let options = experiment::Options {
             keys: run.keys.unwrap_or(experiment.sizes.0),
             operations: run.operations.unwrap_or(experiment.sizes.1),
@@ -227,10 +231,11 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
         });
         bar.finish_and_clear();
         let outcome = outcome?;
-        if let (Some(folder), Some(svg)) = (&run.svg, outcome.svg()) {
-            save_picture(&folder.join(experiment.name).with_extension("svg"), svg)?;
-        }
+        let svg = outcome.svg();
         show(outcome, run.json)?;
+        if let (Some(folder), Some(svg)) = (&run.svg, svg) {
+            save_picture(&picture(folder, experiment), svg)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -253,15 +258,34 @@ fn run_heat(of: &Heat) -> Result<ExitCode> {
             .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
         seed: of.seed,
     };
+    of.svg.as_deref().map_or(Ok(()), check_picture)?;
     let bar = progress_bar(of.keys, "{elapsed_precise} {bar:20} {pos}/{len} keys");
     let heat = heat::run(&options, &|done| bar.set_position(done));
     bar.finish_and_clear();
     let heat = heat?;
-    if let Some(path) = &of.svg {
-        save_picture(path, heat.svg())?;
-    }
+    let svg = heat.svg();
     show(heat, of.json)?;
+    if let Some(path) = &of.svg {
+        save_picture(path, svg)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn picture(folder: &Path, experiment: &Experiment) -> PathBuf {
+    folder.join(experiment.name).with_extension("svg")
+}
+
+/// Refuses a picture's file before anything is run for it: it must not be there, but its folder.
+fn check_picture(path: &Path) -> Result<()> {
+    let source = match (
+        path.exists(),
+        path.parent().is_none_or(|folder| folder == Path::new("") || folder.is_dir()),
+    ) {
+        (false, true) => return Ok(()),
+        (true, _) => std::io::Error::from(std::io::ErrorKind::AlreadyExists),
+        (false, false) => std::io::Error::from(std::io::ErrorKind::NotFound),
+    };
+    Err(crate::failure::Failure::Io(format!("cannot write {}", path.display()), source))
 }
 
 /// Writes a picture into a new file.

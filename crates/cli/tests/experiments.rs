@@ -39,7 +39,10 @@ fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_a
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty());
     }
     let output = program().args(["lab", "run", "wb-fig99"]).output().unwrap();
-    assert!(stderr(&output).contains("there are wb-fig4, wb-fig11, wb-fig12, wb-fig13, wb-fig14"), "{output:?}");
+    assert!(
+        stderr(&output).contains("there are wb-fig4, wb-fig11, wb-fig12, wb-fig13, wb-fig14"),
+        "{output:?}"
+    );
 }
 
 #[test]

@@ -18,7 +18,9 @@ fn number(of: &Value, field: &str) -> f64 {
 #[test]
 fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
     let run = || {
-        json("lab run wb-fig4 wb-fig11 wb-fig12 --keys 40000 --operations 2000 --scale 0.05 --node-lines 2,8")
+        json(
+            "lab run wb-fig4 wb-fig11 wb-fig12 --keys 40000 --operations 2000 --scale 0.05 --node-lines 8,2,8 --set l3-bytes=524288",
+        )
     };
     let reports = run();
     assert_eq!(reports, run());

@@ -92,7 +92,7 @@ impl Observer for Watch {
 /// # Errors
 /// `Pmem` if the tree refuses nodes of this size, or outgrows the simulated memory; `Wrong` if it gives a wrong answer.
 pub fn run(options: &Options, progress: &dyn Fn(u64)) -> Result<Heat, Error> {
-    let memory = Memory::new((16 << 20) + options.keys * 1024, 0);
+    let memory = Memory::new((16 << 20) + options.keys * 256, 0);
     let pcm = Pcm::new(Arc::clone(&memory), options.memory, options.engine.durable);
     pcm.sim().level(options.levelling);
     let watch = Arc::new(Watch { pcm: Arc::clone(&pcm), stores: Mutex::default() });

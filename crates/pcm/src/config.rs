@@ -151,19 +151,31 @@ impl Config {
     /// Changes a figure: `read-cycles=300`.
     ///
     /// # Errors
-    /// In words: no such figure, no number, or one that no hierarchy has.
+    /// As [`Config::set_all`].
     pub fn set(&mut self, assignment: &str) -> Result<(), String> {
+        self.set_all([assignment])
+    }
+
+    /// Changes figures, in any order.
+    ///
+    /// # Errors
+    /// In words: no such figure, no number, or figures that no hierarchy has. Nothing is changed then.
+    pub fn set_all<'a>(&mut self, assignments: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        let mut changed = *self;
+        assignments.into_iter().try_for_each(|assignment| changed.assign(assignment))?;
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    fn assign(&mut self, assignment: &str) -> Result<(), String> {
         let (name, value) = assignment.split_once('=').ok_or_else(|| {
             format!("`{assignment}` is not of the form NAME=NUMBER; the names are {}", NAMES.join(", "))
         })?;
         let number: f64 = value.trim().parse().map_err(|_| format!("{name}: `{value}` is not a number"))?;
-        let mut changed = *self;
-        let place = changed.place(name.trim());
+        let place = self.place(name.trim());
         let place = place.ok_or_else(|| format!("no figure `{name}`; there are {}", NAMES.join(", ")))?;
-        place.set(number).map_err(|why| format!("{name}: {why}"))?;
-        changed.check()?;
-        *self = changed;
-        Ok(())
+        place.set(number).map_err(|why| format!("{name}: {why}"))
     }
 
     /// # Errors
@@ -180,13 +192,31 @@ impl Config {
         if self.l1.bytes > self.l2.bytes || self.l2.bytes > self.l3.bytes {
             return Err("a level of the cache is larger than the next one, which holds its lines too".into());
         }
-        if [self.tlb_entries, self.fills, self.queue, self.ranks].contains(&0) {
-            return Err("there is at least one TLB entry, fill, queue entry and rank".into());
+        if self.l3.bytes > CACHE_MAX {
+            return Err("the last level of the cache has more than 1 GiB".into());
+        }
+        let parts = [self.tlb_entries, self.fills, self.queue, self.ranks];
+        if !parts.iter().all(|part| (1..=PARTS_MAX).contains(part)) {
+            return Err(format!("there are 1 to {PARTS_MAX} TLB entries, fills, queue entries and ranks"));
+        }
+        let cycles = [
+            self.l1.cycles,
+            self.l2.cycles,
+            self.l3.cycles,
+            self.tlb_miss_cycles,
+            self.read_cycles,
+            self.write_line_cycles,
+            self.write_word_cycles,
+            self.compute_cycles,
+            self.issue_cycles,
+        ];
+        if cycles.iter().any(|cycles| *cycles > CYCLES_MAX) {
+            return Err(format!("nothing takes more than {CYCLES_MAX} cycles"));
         }
         let positive = |figure: f64| figure.is_finite() && figure >= 0.0;
         let energies = positive(self.read_bit_pj) && positive(self.write_bit_pj);
-        if !energies || !positive(self.ghz) || self.ghz == 0.0 {
-            return Err("energies and clock are positive numbers".into());
+        if !energies || !(0.001..=1000.0).contains(&self.ghz) {
+            return Err("energies are positive numbers, and the clock has from 0.001 to 1000 GHz".into());
         }
         Ok(())
     }
@@ -255,8 +285,14 @@ enum Figure<'a> {
     Real(&'a mut f64),
 }
 
-/// Larger than any figure needs to be, small enough that no sum of them overflows.
+/// Larger than any figure may be.
 const WHOLE_MAX: f64 = (1_u64 << 40) as f64;
+/// Bytes of the last level, at most: its lines are held one by one.
+const CACHE_MAX: u64 = 1 << 30;
+/// Entries and ranks, at most: they are looked through one by one.
+const PARTS_MAX: u64 = 1024;
+/// So small that no clock overflows.
+const CYCLES_MAX: u64 = 1 << 24;
 
 impl Figure<'_> {
     fn get(&self) -> f64 {
@@ -302,6 +338,7 @@ mod tests {
         let mut config = Config::pcm();
         config.set("read-cycles = 300").unwrap();
         assert_eq!(config, Config { read_cycles: 300, ..Config::pcm() });
+        config.set_all(["l2-bytes=16777216", "l3-bytes=33554432"]).unwrap();
         assert!(Config::preset("flash").unwrap_err().contains("sttram"));
     }
 
@@ -321,6 +358,10 @@ mod tests {
             "l1-bytes=16777216",
             "flush-keeps=2",
             "ghz=0",
+            "ghz=5e-324",
+            "ranks=1e9",
+            "l3-bytes=1099511627776",
+            "compute-cycles=1099511627776",
             "write-bit-pj=inf",
         ];
         for assignment in wrong {

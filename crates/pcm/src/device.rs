@@ -20,8 +20,8 @@ struct Queued {
 struct Rank {
     /// When it is done with what it is doing.
     busy_until: u64,
-    /// That is a write.
-    writes: bool,
+    /// When the write that it began last is done.
+    writes_until: u64,
     /// When the newest write that a fence waits for, of those that began, is done.
     flushed_until: u64,
     queue: VecDeque<Queued>,
@@ -42,7 +42,7 @@ impl Rank {
     fn begin(&mut self, begin: u64) {
         let Some(next) = self.queue.pop_front() else { return };
         self.busy_until = begin + next.cycles;
-        self.writes = true;
+        self.writes_until = self.busy_until;
         if next.flushed {
             self.flushed_until = self.busy_until;
         }
@@ -50,7 +50,7 @@ impl Rank {
 
     /// Lines of the queue that are its.
     fn queued(&self, now: u64) -> u64 {
-        self.queue.len() as u64 + u64::from(self.writes && self.busy_until > now)
+        self.queue.len() as u64 + u64::from(self.writes_until > now)
     }
 }
 
@@ -80,7 +80,6 @@ impl Device {
         let rank = self.rank(line);
         rank.advance(now);
         rank.busy_until = rank.busy_until.max(now) + cycles;
-        rank.writes = false;
         rank.busy_until
     }
 
@@ -92,9 +91,11 @@ impl Device {
             if self.ranks.iter().map(|rank| rank.queued(now)).sum::<u64>() < self.capacity {
                 break;
             }
-            // The ranks that have lines in the queue get on; one of them is the first to be done with what it is doing.
+            // The ranks that have lines in the queue get on; one of them is the first to be done with a write, or to begin one.
             let busy = self.ranks.iter().filter(|rank| rank.queued(now) > 0);
-            now = busy.map(|rank| rank.busy_until).min().map_or(now, |done| done.max(now + 1));
+            let next =
+                |rank: &Rank| if rank.writes_until > now { rank.writes_until } else { rank.busy_until };
+            now = busy.map(next).min().map_or(now, |done| done.max(now + 1));
         }
         self.rank(line).queue.push_back(Queued { since: now, cycles, flushed });
         now
@@ -148,6 +149,17 @@ mod tests {
         assert_eq!(device.write(0, 300, false, 210), 300);
         // Nobody waits for lines that were not flushed.
         assert_eq!(device.flushed(310), 310);
+    }
+
+    #[test]
+    fn a_write_that_runs_takes_its_place_in_the_queue_though_a_read_waits_behind_it() {
+        let mut device = device(1, 1);
+        assert_eq!(device.write(0, 1000, false, 0), 0);
+        assert_eq!(device.read(1, 10), 1100);
+        assert_eq!(device.write(2, 1000, false, 10), 1000);
+        // Behind the read, which came first.
+        assert_eq!(device.write(3, 1000, true, 1000), 2100);
+        assert_eq!(device.flushed(2100), 3100);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Totals {
     pub flushes: u64,
     /// Fences.
     pub fences: u64,
-    /// Loads and stores that missed L1, L2, L3: the last are reads from memory, with those of prefetches.
+    /// Loads, stores and prefetches that missed L1, and L2; those that missed L3 are reads from memory.
     pub l1_misses: u64,
     /// See `l1_misses`.
     pub l2_misses: u64,
@@ -220,15 +220,16 @@ impl Sim {
         self.totals.stores += 1;
         self.now += self.config.issue_cycles;
         self.translate(line);
-        if !self.l1.touch(line) {
-            if self.near(line) {
-                self.come_nearer(line);
-            } else {
-                self.free_fill();
-                self.fetch_aside(line, true);
+        let here = self.l1.touch(line) || self.near(line);
+        if here {
+            self.come_nearer(line);
+            // It may still be on its way, for a prefetch.
+            if let Some(fill) = self.fills.iter_mut().find(|fill| fill.line == line) {
+                fill.stored = true;
             }
-        } else if let Some(fill) = self.fills.iter_mut().find(|fill| fill.line == line) {
-            fill.stored = true;
+        } else {
+            self.free_fill();
+            self.fetch_aside(line, true);
         }
         self.dirty[(line / 64) as usize] |= 1 << (line % 64);
     }
@@ -291,15 +292,16 @@ impl Sim {
 
     /// A line of L3 comes into the levels above. Where it displaces another, that one is in the next level anyway (P3).
     fn come_nearer(&mut self, line: u64) {
+        if self.l1.touch(line) {
+            return;
+        }
         if !self.l2.touch(line) {
             self.totals.l2_misses += 1;
             if let Some(victim) = self.l2.insert(line) {
                 self.l1.remove(victim);
             }
         }
-        if !self.l1.touch(line) {
-            self.l1.insert(line);
-        }
+        self.l1.insert(line);
     }
 
     /// Reads a line from memory into all levels; returns when it is there.
@@ -310,6 +312,7 @@ impl Sim {
         if let Some(victim) = self.l3.insert(line) {
             self.l1.remove(victim);
             self.l2.remove(victim);
+            self.fills.retain(|fill| fill.line != victim);
             self.write_back(victim, false);
         }
         self.come_nearer(line);

@@ -72,6 +72,8 @@ struct Lead {
     before: u32,
     /// How long its commit took.
     took: Duration,
+    /// Commits that gather nobody: somebody was waited for in vain.
+    skips: u32,
 }
 
 /// The part of a commit's time that a leader gathers for at most.
@@ -80,6 +82,9 @@ const GATHER_PART: u32 = 4;
 /// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
 #[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MIN: Duration = Duration::from_micros(80);
+/// Commits that gather nobody after one that did so in vain: who released them may be readers, or be gone.
+#[cfg(not(any(all(test, loom), shuttle)))]
+const GATHER_SKIPS: u32 = 3;
 /// A commit that took very long is not what the next one will take.
 #[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MAX: Duration = Duration::from_millis(2);
@@ -203,9 +208,19 @@ impl Pending {
         if lead.took < GATHER_MIN || lead.waiting >= lead.before {
             return lead;
         }
+        let mut lead = lead;
+        if lead.skips > 0 {
+            lead.skips -= 1;
+            return lead;
+        }
         let limit = (lead.took / GATHER_PART).min(GATHER_MAX);
         let too_few = |lead: &mut Lead| lead.waiting < lead.before;
-        self.gathered.wait_timeout_while(lead, limit, too_few).unwrap_or_else(PoisonError::into_inner).0
+        let waited = self.gathered.wait_timeout_while(lead, limit, too_few);
+        let (mut lead, end) = waited.unwrap_or_else(PoisonError::into_inner);
+        if end.timed_out() {
+            lead.skips = GATHER_SKIPS;
+        }
+        lead
     }
 
     /// In models and schedules no time passes.

@@ -28,8 +28,10 @@ const RECORDS_AHEAD: usize = 24;
 pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
     descending: bool,
-    /// Where to descend to when the page is spent or stale; always behind everything given out.
+    /// Where to descend to when the page is stale: what the tree was read up to, and nothing more: batches are noted by it.
     from: Bound<S::KeyBuf>,
+    /// Where to descend to instead: below this separator, the page above it is spent.
+    below: Option<S::KeyBuf>,
     page: Page<S::Tail>,
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
@@ -67,6 +69,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             tree: self,
             descending: false,
             from: Bound::Unbounded,
+            below: None,
             page: Page {
                 leaf: Node(0),
                 version: self.stripes.read(0),
@@ -95,6 +98,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.view = self.tree.batches.view(from.clone());
         self.from = from;
+        self.below = None;
         self.descending = descending;
         self.state = State::Seek;
     }
@@ -241,7 +245,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             match self.low.take() {
                 None => self.state = State::Ended,
                 Some(low) => {
-                    self.from = Bound::Excluded(low);
+                    self.below = Some(low);
                     self.state = State::Seek;
                 }
             }
@@ -276,7 +280,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     fn load_with<V: Search>(&mut self) -> Result<()> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
-        let from = self.from.clone();
+        let from = self.below.take().map_or_else(|| self.from.clone(), Bound::Excluded);
         let probe = match &from {
             Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
             Bound::Unbounded => None,

@@ -118,7 +118,9 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     let (keys, operations) = options.scaled();
     let plan = Plan::<u64>::new(keys, operations, options.seed);
-    let node_lines = figure.node_lines.map_or_else(|| options.node_lines.clone(), <[u64]>::to_vec);
+    let mut node_lines = figure.node_lines.map_or_else(|| options.node_lines.clone(), <[u64]>::to_vec);
+    node_lines.sort_unstable();
+    node_lines.dedup();
     let shown = |lines: u64| {
         let fits = move |subject: &&Subject| {
             (subject.lines.0..=subject.lines.1).contains(&lines) && subject.about().allows(lines)
@@ -133,12 +135,15 @@ pub fn run(
     for &lines in &node_lines {
         let first = rows.len();
         for subject in shown(lines) {
+            let of_tree = rows.len();
             for (fill, batches) in &fills {
                 let what = format!("{}, {lines} lines, {:.0}% full", subject.name, fill * 100.0);
                 progress(Step { done, total, what });
                 done += 1;
                 rows.extend(charge(subject, lines, &plan, &options.memory, *fill, batches)?);
             }
+            // As in tables, which go by it.
+            rows[of_tree..].sort_by_key(|row| row.row.batch);
         }
         let volatile: Vec<_> = rows[first..].iter().take_while(|row| !is_durable(row)).cloned().collect();
         for row in &mut rows[first..] {

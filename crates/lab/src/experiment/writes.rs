@@ -19,6 +19,8 @@ use crate::scratch::Instructions;
 pub(super) const FENCE_EVERY_MAX: u64 = 16;
 /// Lines, as a multiple of those of the last level.
 const TIMES_CACHE: u64 = 10;
+const TIMES_CACHE_MIN: f64 = 2.0;
+const TIMES_CACHE_MAX: f64 = 100.0;
 /// A change of less than this is called none.
 const NEGLIGIBLE: f64 = 0.1;
 
@@ -80,7 +82,7 @@ pub struct Report {
     pub claims: Vec<Claim>,
 }
 
-/// Figure 4. `scale` changes the number of lines.
+/// Figure 4. `scale` changes the number of lines, from twice to a hundred times what the last level holds.
 ///
 /// # Errors
 /// None.
@@ -90,7 +92,9 @@ pub fn figure_4(
     progress: &Progress<'_>,
 ) -> Result<Outcome, Error> {
     let config = &options.memory;
-    let lines = ((config.l3.bytes / LINE * TIMES_CACHE) as f64 * options.scale).max(1000.0) as u64;
+    // Fewer would stay in the cache for good.
+    let times = (TIMES_CACHE as f64 * options.scale).clamp(TIMES_CACHE_MIN, TIMES_CACHE_MAX);
+    let lines = ((config.l3.bytes / LINE) as f64 * times) as u64;
     let mut order: Vec<u64> = (0..lines).collect();
     fastrand::Rng::with_seed(options.seed).shuffle(&mut order);
     let total = After::all().count() as u64;
@@ -137,6 +141,10 @@ fn cycles(config: &Config, lines: u64, order: impl Iterator<Item = u64>, linked:
     sim.totals().cycles as f64 / lines as f64
 }
 
+fn sum(of: &[f64]) -> f64 {
+    of.iter().sum()
+}
+
 /// What section 2.4 says of the figure's shape; it gives no numbers.
 fn claims(points: &[Point]) -> Vec<Claim> {
     let [written, flushed] = [After::Nothing, After::Flush].map(|after| {
@@ -149,16 +157,28 @@ fn claims(points: &[Point]) -> Vec<Claim> {
     let by_fence = |of: fn(&Point) -> f64| of(fenced[0]) / of(&flushed);
     let fences = [by_fence(|point| point.sequential), by_fence(|point| point.random)];
     let rises = |of: fn(&Point) -> f64| fenced.windows(2).map(move |two| of(two[1]) / of(two[0]));
-    let rises: Vec<f64> = rises(|point| point.sequential).chain(rises(|point| point.random)).collect();
-    let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = |of: &[f64]| of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut rises: Vec<f64> = rises(|point| point.sequential).chain(rises(|point| point.random)).collect();
+    // A line that is flat does not fall.
+    if fenced.iter().all(|point| (point.sequential, point.random) == (fenced[0].sequential, fenced[0].random))
+    {
+        rises.push(f64::NAN);
+    }
+    // Not a number if one of them is none.
+    let least = |of: &[f64]| {
+        of.iter().copied().min_by(f64::total_cmp).map_or(f64::NAN, |least| least + 0.0 * sum(of))
+    };
+    let most =
+        |of: &[f64]| of.iter().copied().max_by(f64::total_cmp).map_or(f64::NAN, |most| most + 0.0 * sum(of));
     let claim = |text, paper: (Option<f64>, Option<f64>), ours: (f64, f64), reason: String| Claim {
         text,
         instructions: Instructions::Paper,
         paper,
         ours,
         decimals: 2,
-        holds: paper.0.is_none_or(|bound| ours.0 >= bound) && paper.1.is_none_or(|bound| ours.1 <= bound),
+        holds: ours.0.is_finite()
+            && ours.1.is_finite()
+            && paper.0.is_none_or(|bound| ours.0 >= bound)
+            && paper.1.is_none_or(|bound| ours.1 <= bound),
         reason,
     };
     let cycles = |point: &Point| format!("{:.0} and {:.0} cycles", point.sequential, point.random);
@@ -245,5 +265,8 @@ mod tests {
         assert_eq!(other(After::Flush, (200.0, 400.0)), [2]);
         assert_eq!(other(After::FenceEvery(1), (205.0, 720.0)), [3, 4]);
         assert_eq!(other(After::FenceEvery(7), (200.0, 900.0)), [4]);
+        let flat = claims(&points(|_| (200.0, 900.0)));
+        assert!(!flat[4].holds && !flat[3].holds, "{flat:#?}");
+        assert!(claims(&points(|_| (0.0, 0.0))).iter().all(|claim| !claim.holds));
     }
 }

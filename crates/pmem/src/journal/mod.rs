@@ -62,7 +62,7 @@ pub mod storage;
 use std::fs::File;
 use std::path::Path;
 use std::sync::PoisonError;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -178,6 +178,8 @@ pub struct Journal {
     appending: Mutex<Scratch>,
     /// Held by a checkpoint until the header has changed.
     header: Mutex<Header>,
+    /// Bytes that the data file durably has, at least.
+    durable_bytes: AtomicU64,
     live: Mutex<Live>,
     /// A half is full, or the journal failed.
     turned: Condvar,
@@ -273,6 +275,7 @@ impl Journal {
             pair: header,
             appending: Mutex::default(),
             header: Mutex::new(header),
+            durable_bytes: AtomicU64::new(DATA_AT + region_bytes),
             live: Mutex::new(live),
             turned: Condvar::new(),
         })
@@ -461,20 +464,30 @@ impl Journal {
     /// Gives the data file so many bytes, durably. Each time it gets longer costs a sync: so it gets more at once than the region
     /// asks for, unless the disk is nearly full.
     fn make_file_long(&self, bytes: u64) -> Result<()> {
-        let found = self.files.data.len()?;
-        if found >= bytes {
-            return Ok(()); // since a growth before, or since recovery: durable either way
+        if self.durable_bytes.load(Ordering::Relaxed) >= bytes {
+            return Ok(());
         }
+        // Longer than that is what a growth left that failed half-way.
+        let found = self.files.data.len()?;
         let more = match bytes {
             ..GROWTH_EXACT => 0,
             _ => (bytes / GROWTH_PART).max(bytes.min(GROWTH_DOUBLES)).min(GROWTH_MAX).next_multiple_of(PAGE),
         };
         let ahead = (bytes + more).min(DATA_AT + self.image.max_bytes).max(bytes);
-        match self.files.data.allocate(found, ahead) {
-            Err(Error::NoSpace { .. }) => self.files.data.allocate(found, bytes)?,
-            outcome => outcome?,
-        }
-        self.files.sync(&self.files.data).map_err(|error| self.fail(error))
+        let made = match ahead > found {
+            false => found,
+            true => match self.files.data.allocate(found, ahead) {
+                Err(Error::NoSpace { .. }) if found < bytes => {
+                    self.files.data.allocate(found, bytes)?;
+                    bytes
+                }
+                Err(Error::NoSpace { .. }) => found,
+                outcome => outcome.map(|()| ahead)?,
+            },
+        };
+        self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
+        self.durable_bytes.store(made, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
