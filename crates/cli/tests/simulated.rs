@@ -39,7 +39,8 @@ fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
         if !update {
             assert!(number(row, "bits_new") < 1.0, "a search writes: {row}");
         } else if !volatile {
-            assert!(number(row, "bits_new") > 1.0 && number(row, "fence_cycles") > 0.0, "{row}");
+            // A delete from a bitmap leaf is one bit.
+            assert!(number(row, "bits_new") >= 1.0 && number(row, "fence_cycles") > 0.0, "{row}");
         } else {
             assert!(number(row, "fence_cycles") == 0.0, "nobody waits for a volatile tree's flushes: {row}");
         }
