@@ -280,11 +280,11 @@ fn foreign_missing_and_other_versions_stores_are_told_apart() {
     let error = open(dir.path()).err().unwrap().to_string();
     assert!(error.contains("is not a Bristlecone store"), "{error}");
     let (dir, path) = made();
-    for version in [1, 2, 99] {
+    for version in [1, 2, 3, 99] {
         change_superblock(&path, |words| words[1] = version);
         let error = open(dir.path()).err().unwrap().to_string();
         let told =
-            format!("format version {version}, this program reads version 3: open it with the program");
+            format!("format version {version}, this program reads version 4: open it with the program");
         assert!(error.contains(&told), "{error}");
     }
     let plain = dir.path().join("plain file");

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! word 0   bit 0..16 key length   16..48 value length   48..64 tag
-//! word 1   bit 0..32 crc32c of word 0, key and value    32..48 number of pieces   48..64 a piece's bytes / 8
+//! word 1   bit 0..32 crc32c of word 0, key and value, each padded with zeros to 8 bytes    32..48 number of pieces
+//!          48..64 a piece's bytes / 8
 //! then     the pieces' addresses, 8 bytes each
-//! then     key, padded to 8 bytes, then the value (of a large value: what is left after its pieces)
+//! then     key, padded to 8 bytes, then the value, padded too (of a large value: what is left after its pieces)
 //! ```
 //!
 //! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk: word 0 names the record, then come bytes of the
@@ -18,6 +19,7 @@
 //! * C3: an allocated piece is listed, durably, by the record that it names.
 
 use std::cmp::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::alloc::{Allocator, Kind, class_of};
 use crate::error::Result;
@@ -32,6 +34,12 @@ const HEAD: u64 = 16;
 pub const VALUE_BYTES_MAX: u64 = 256 << 20;
 /// Pieces written between two fences.
 const PIECES_PER_FENCE: usize = 64;
+/// A record that has no more lines is read at once.
+const WHOLE_LINES: usize = 8;
+
+/// The lines that such a record touches.
+#[repr(align(64))]
+struct Whole([[u8; 8]; (WHOLE_LINES + 1) * 8]);
 
 /// What a record's head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +55,7 @@ struct Head {
 impl Head {
     fn new(key: &[u8], value: &[u8], chunk_bytes: u64) -> Self {
         let word = key.len() as u64 | (value.len() as u64) << 16 | TAG << 48;
-        let crc =
-            crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), key), value);
+        let crc = append(append(crc32c::crc32c(&word.to_le_bytes()), key), value);
         let value_bytes = value.len() as u64;
         let (piece_bytes, pieces) = pieces_of(value_bytes, chunk_bytes);
         Self { word, key_bytes: key.len() as u64, value_bytes, crc, pieces, piece_bytes }
@@ -211,15 +218,60 @@ fn copy_bytes<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
     }
 }
 
+/// The checksum of bytes with their padding, behind `crc`.
+fn append(crc: u32, bytes: &[u8]) -> u32 {
+    let padding = bytes.len().next_multiple_of(WORD as usize) - bytes.len();
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, bytes), &[0; WORD as usize][..padding])
+}
+
 /// The checksum of bytes that nobody wants to see, behind `crc`.
 fn checksum<M: Medium>(medium: &M, at: u64, bytes: u64, crc: u32) -> u32 {
     let (mut crc, mut part) = (crc, [0; 128]);
     for from in (0..bytes).step_by(part.len()) {
         let part = &mut part[..(bytes - from).min(128) as usize];
         copy_bytes(medium, at + from, part);
-        crc = crc32c::crc32c_append(crc, part);
+        crc = append(crc, part);
     }
     crc
+}
+
+/// A record without pieces in `WHOLE_LINES` lines, as [`read`]: its words are copied once, and its checksum is that of one run
+/// of them.
+#[inline(always)]
+fn read_whole<M: Medium>(
+    medium: &M,
+    at: u64,
+    head: &Head,
+    key: Option<&mut Vec<u8>>,
+    value: &mut Vec<u8>,
+) -> bool {
+    let (first, words) = ((at / WORD % 8) as usize, head.bytes().div_ceil(WORD) as usize);
+    let mut whole = Whole([[0; 8]; (WHOLE_LINES + 1) * 8]);
+    let lines = if M::SHOWS_LINES { medium.lines(at, (first + words).div_ceil(8)) } else { None };
+    match lines {
+        Some(lines) => {
+            for (to, line) in whole.0.as_chunks_mut::<8>().0.iter_mut().zip(lines) {
+                for (to, word) in to.iter_mut().zip(&line.0) {
+                    *to = word.load(Relaxed).to_le_bytes();
+                }
+            }
+        }
+        None => {
+            for word in 2..words {
+                whole.0[first + word] = medium.word(at + word as u64 * WORD).to_le_bytes();
+            }
+        }
+    }
+    // In the place of the word with the checksum, so that what it is of stands together.
+    whole.0[first + 1] = head.word.to_le_bytes();
+    let bytes = whole.0[first + 1..first + words].as_flattened();
+    let (key_at, tail_at) = ((head.key_at(0) - WORD) as usize, (head.tail_at(0) - WORD) as usize);
+    if let Some(key) = key {
+        key.clear();
+        key.extend_from_slice(&bytes[key_at..][..head.key_bytes as usize]);
+    }
+    value.extend_from_slice(&bytes[tail_at..][..head.value_bytes as usize]);
+    crc32c::crc32c(bytes) == head.crc
 }
 
 /// Has the processor bring in the beginning of a record: all of a small one.
@@ -269,13 +321,16 @@ pub fn read_key<M: Medium>(medium: &M, at: u64, key: &mut Vec<u8>) -> bool {
 pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &mut Vec<u8>) -> bool {
     value.clear();
     let Some(head) = Head::read(medium, at) else { return false };
+    if head.pieces == 0 && head.bytes() <= WHOLE_LINES as u64 * LINE {
+        return read_whole(medium, at, &head, key, value);
+    }
     let crc = crc32c::crc32c(&head.word.to_le_bytes());
     let crc = match key {
         None => checksum(medium, head.key_at(at), head.key_bytes, crc),
         Some(key) => {
             key.clear();
             read_bytes(medium, head.key_at(at), head.key_bytes, key);
-            crc32c::crc32c_append(crc, key)
+            append(crc, key)
         }
     };
     for index in 0..head.pieces {
@@ -286,7 +341,7 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
         read_bytes(medium, piece + PIECE_HEAD, head.piece_bytes, value);
     }
     read_bytes(medium, head.tail_at(at), head.tail_bytes(), value);
-    crc32c::crc32c_append(crc, value) == head.crc
+    append(crc, value) == head.crc
 }
 
 /// Bytes of a value without reading it; `None` if there is no record.

@@ -26,7 +26,7 @@ use crate::pool::Access;
 use crate::sync::unmodelled::Mutex;
 
 /// Format version written by this program.
-pub const FORMAT_VERSION: u64 = 3;
+pub const FORMAT_VERSION: u64 = 4;
 /// Most cache lines of a node.
 const NODE_LINES_MAX: u64 = 64;
 

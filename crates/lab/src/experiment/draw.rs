@@ -61,7 +61,11 @@ fn points<'a>(report: &writes::Report, svg: &'a mut String) -> Drawn<'a> {
         }
     }
     let labels = chart.configure_series_labels();
-    { labels }.border_style(BLACK.mix(0.3)).background_style(WHITE.mix(0.9)).draw()?;
+    { labels }
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK.mix(0.3))
+        .background_style(WHITE.mix(0.9))
+        .draw()?;
     root.present()?;
     Ok(())
 }

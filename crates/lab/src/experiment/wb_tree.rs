@@ -82,7 +82,8 @@ pub fn figure_11(
     options: &Options,
     progress: &Progress<'_>,
 ) -> Result<Outcome, Error> {
-    let claims = |rows: &[Charged]| claims_11(&rows_of(rows));
+    let claims =
+        |rows: &[Charged]| claims_11(&rows.iter().map(|charged| charged.row.clone()).collect::<Vec<_>>());
     let batches = &Batch::ALL;
     simulated::run(
         of,
@@ -184,68 +185,79 @@ fn slowest<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     rows.iter().filter(|row| !beats(row)).copied().collect()
 }
 
-fn rows_of(charged: &[Charged]) -> Vec<Row> {
-    charged.iter().map(|charged| charged.row.clone()).collect()
+/// What is said of one kind of tree: how many times slower than the volatile tree it is.
+fn slower(rows: &[Row], batches: &[Batch], kind: impl Fn(&Row) -> bool, said: &Said) -> Option<Claim> {
+    judge(said, &pairs(&choose(rows, batches, kind), &choose(rows, batches, is_volatile)))
+}
+
+/// What section 5.2 says of searches, and of which 5.3 says: similar.
+fn claims_of_searches(rows: &[Row]) -> [Option<Claim>; 2] {
+    let claim = |kind: fn(&Row) -> bool, said: &Said| slower(rows, &[Batch::Search70], kind, said);
+    [
+        claim(
+            is_wb_with_slots,
+            &said("searches: slot arrays cost at most 4 % over btree", None, Some(1.04), 2),
+        ),
+        claim(
+            |row| row.leaf == <Bitmap>::NAME,
+            &said("searches: bitmap leaves cost at most 16 % over btree", None, Some(1.16), 2),
+        ),
+    ]
+}
+
+/// What both sections say of wB+-Trees beside the older persistent trees: `slowest` of these over any wB+-Tree, and the
+/// best of these over the best of those.
+fn claims_of_wb(rows: &[Row], slowest_older: &Said, best_older: &Said) -> [Option<Claim>; 2] {
+    let (older, wb) = (choose(rows, &Batch::UPDATES, is_older), choose(rows, &Batch::UPDATES, is_wb));
+    [
+        judge(slowest_older, &pairs(&slowest(&older), &wb)),
+        judge(best_older, &pairs(&best(&older), &best(&wb))),
+    ]
 }
 
 /// The claims of section 5.2 on figure 11.
 pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
-    let updates = |kind: fn(&Row) -> bool| choose(rows, &Batch::UPDATES, kind);
-    let searches = |kind: fn(&Row) -> bool| choose(rows, &[Batch::Search70], kind);
-    let (older, wb, volatile) = (updates(is_older), updates(is_wb), updates(is_volatile));
-    let searched = searches(is_volatile);
-    let is_log = |row: &Row| row.discipline == UndoRedo::NAME;
-    [
-        judge(
-            &said("searches: slot arrays cost at most 4 % over btree", None, Some(1.04), 2),
-            &pairs(&searches(is_wb_with_slots), &searched),
-        ),
-        judge(
-            &said("searches: bitmap leaves cost at most 16 % over btree", None, Some(1.16), 2),
-            &pairs(&searches(|row| row.leaf == <Bitmap>::NAME), &searched),
-        ),
-        judge(
+    let updates = |kind: fn(&Row) -> bool, said: &Said| slower(rows, &Batch::UPDATES, kind, said);
+    let of_kinds = [
+        updates(
+            |row| row.discipline == UndoRedo::NAME && row.leaf == <Sorted>::NAME,
             &said("inserts, deletes: logging makes btree 6.6 to 13.7 times slower", Some(6.6), Some(13.7), 1),
-            &pairs(&updates(|row| row.discipline == UndoRedo::NAME && row.leaf == <Sorted>::NAME), &volatile),
         ),
-        judge(
+        updates(
+            |row| row.discipline == UndoRedo::NAME && row.leaf != <Sorted>::NAME,
             &said(
                 "inserts, deletes: with unsorted leaves logging is 2.7 to 12.6 times slower than btree",
                 Some(2.7),
                 Some(12.6),
                 1,
             ),
-            &pairs(
-                &choose(rows, &Batch::UPDATES, |row| is_log(row) && row.leaf != <Sorted>::NAME),
-                &volatile,
-            ),
         ),
-        judge(
-            &said("inserts, deletes: shadowing is 2.1 to 7.8 times slower than btree", Some(2.1), Some(7.8), 1),
-            &pairs(&updates(|row| row.discipline == Shadow::NAME), &volatile),
-        ),
-        judge(
+        updates(
+            |row| row.discipline == Shadow::NAME,
             &said(
-                "inserts, deletes: wB+-Trees are 4.2 to 27.1 times faster than the slowest older persistent tree",
-                Some(4.2),
-                Some(27.1),
+                "inserts, deletes: shadowing is 2.1 to 7.8 times slower than btree",
+                Some(2.1),
+                Some(7.8),
                 1,
             ),
-            &pairs(&slowest(&older), &wb),
         ),
-        judge(
-            &said(
-                "inserts, deletes: the best wB+-Tree is 1.5 to 2.4 times faster than the best older persistent tree",
-                Some(1.5),
-                Some(2.4),
-                1,
-            ),
-            &pairs(&best(&older), &best(&wb)),
+    ];
+    let of_wb = claims_of_wb(
+        rows,
+        &said(
+            "inserts, deletes: wB+-Trees are 4.2 to 27.1 times faster than the slowest older persistent tree",
+            Some(4.2),
+            Some(27.1),
+            1,
         ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        &said(
+            "inserts, deletes: the best wB+-Tree is 1.5 to 2.4 times faster than the best older persistent tree",
+            Some(1.5),
+            Some(2.4),
+            1,
+        ),
+    );
+    claims_of_searches(rows).into_iter().chain(of_kinds).chain(of_wb).flatten().collect()
 }
 
 /// What section 5.3 says of figure 12's bars, the durable trees': those of times have the shape of those of the bits written,
@@ -280,56 +292,59 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (of_a > 0.0 && of_b > 0.0).then(|| both / (of_a * of_b).sqrt())
 }
 
-/// The claims of section 5.3. The limits on searches are section 5.2's, of which 5.3 says: similar; the buffer pool's is
-/// section 3.1's.
+/// The claims of section 5.3; the buffer pool's is section 3.1's.
 pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
-    let updates = |kind: fn(&Row) -> bool| choose(rows, &Batch::UPDATES, kind);
-    let searches = |kind: fn(&Row) -> bool| choose(rows, &[Batch::Search70], kind);
-    let (older, wb, volatile) = (updates(is_older), updates(is_wb), updates(is_volatile));
-    let searched = searches(is_volatile);
-    [
-        judge(
-            &said("searches: slot arrays cost at most 4 % over btree", None, Some(1.04), 2),
-            &pairs(&searches(is_wb_with_slots), &searched),
-        ),
-        judge(
-            &said("searches: bitmap leaves cost at most 16 % over btree", None, Some(1.16), 2),
-            &pairs(&searches(|row| row.leaf == <Bitmap>::NAME), &searched),
-        ),
-        judge(
-            &said("searches: a buffer pool costs a factor of 2.3 (taken as 1.9 to 2.8)", Some(1.9), Some(2.8), 2),
-            &pairs(&searches(|row| row.discipline == WriteAhead::NAME), &searched),
-        ),
-        judge(
-            &said("inserts, deletes: logging is 1.6 to 11.8 times slower than btree", Some(1.6), Some(11.8), 1),
-            &pairs(&updates(|row| row.discipline == UndoRedo::NAME), &volatile),
-        ),
-        judge(
-            &said("inserts, deletes: shadowing is 1.7 to 3.3 times slower than btree", Some(1.7), Some(3.3), 1),
-            &pairs(&updates(|row| row.discipline == Shadow::NAME), &volatile),
-        ),
-        judge(
+    let of_kinds = [
+        slower(
+            rows,
+            &[Batch::Search70],
+            |row| row.discipline == WriteAhead::NAME,
             &said(
-                "inserts, deletes: wB+-Trees are 2.1 to 8.8 times faster than the slowest older persistent tree",
-                Some(2.1),
-                Some(8.8),
-                1,
+                "searches: a buffer pool costs a factor of 2.3 (taken as 1.9 to 2.8)",
+                Some(1.9),
+                Some(2.8),
+                2,
             ),
-            &pairs(&slowest(&older), &wb),
         ),
-        judge(
+        slower(
+            rows,
+            &Batch::UPDATES,
+            |row| row.discipline == UndoRedo::NAME,
             &said(
-                "inserts, deletes: the best wB+-Tree is 1.2 to 1.6 times faster than the best older persistent tree",
-                Some(1.2),
+                "inserts, deletes: logging is 1.6 to 11.8 times slower than btree",
                 Some(1.6),
+                Some(11.8),
                 1,
             ),
-            &pairs(&best(&older), &best(&wb)),
         ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+        slower(
+            rows,
+            &Batch::UPDATES,
+            |row| row.discipline == Shadow::NAME,
+            &said(
+                "inserts, deletes: shadowing is 1.7 to 3.3 times slower than btree",
+                Some(1.7),
+                Some(3.3),
+                1,
+            ),
+        ),
+    ];
+    let of_wb = claims_of_wb(
+        rows,
+        &said(
+            "inserts, deletes: wB+-Trees are 2.1 to 8.8 times faster than the slowest older persistent tree",
+            Some(2.1),
+            Some(8.8),
+            1,
+        ),
+        &said(
+            "inserts, deletes: the best wB+-Tree is 1.2 to 1.6 times faster than the best older persistent tree",
+            Some(1.2),
+            Some(1.6),
+            1,
+        ),
+    );
+    claims_of_searches(rows).into_iter().chain(of_kinds).chain(of_wb).flatten().collect()
 }
 
 /// The claims of section 5.4, and one of ours.
