@@ -22,14 +22,16 @@
 //! * W4: nobody sleeps while nobody leads and his group is not durable: whoever sees no leader leads.
 //!
 //! Notes are two small tables. That of nodes has the newest ticket for each hash of a node. That of keys has, for each hash, the
-//! newest ticket and a tag of the key; of two keys that are not durable and fall together, only that there are several.
+//! newest ticket and a tag of the key; of two keys that are not durable and fall together, only that there are several. That is
+//! good enough for a reader of one key; who asks for a thousand of them, as an atomic batch does, would nearly always meet two
+//! that fell together, and wait for a commit in vain. For him all hashes are listed, group by group.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::canary::{Canary, sings};
 use crate::error::{Error, Result};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, unmodelled};
 
 /// Entries of each table (32 KiB). A model needs to tell two apart, a schedule some, no more.
 const ENTRIES: usize = if cfg!(all(test, loom)) {
@@ -54,11 +56,33 @@ pub struct Pending {
     failed: AtomicBool,
     nodes: Box<[AtomicU64]>,
     keys: Box<[AtomicU64]>,
+    /// What was noted of keys, group by group. Only who holds the writer lock comes here.
+    lists: unmodelled::Mutex<Vec<Listed>>,
     lead: Mutex<Lead>,
     /// A leader is done.
     done: Condvar,
     /// As many wait as the leader gathers for.
     gathered: Condvar,
+}
+
+/// Hashes of the keys that a group changes.
+#[derive(Debug)]
+struct Listed {
+    ticket: u64,
+    hashes: Vec<u64>,
+    /// So many of them, the first, are in order.
+    sorted: usize,
+}
+
+impl Listed {
+    fn has(&mut self, hash: u64) -> bool {
+        if self.sorted < self.hashes.len() {
+            self.hashes.sort_unstable();
+            self.hashes.dedup();
+            self.sorted = self.hashes.len();
+        }
+        self.hashes.binary_search(&hash).is_ok()
+    }
 }
 
 /// Who leads, and who waits.
@@ -100,6 +124,7 @@ impl Default for Pending {
             failed: AtomicBool::new(false),
             nodes: table(),
             keys: table(),
+            lists: unmodelled::Mutex::default(),
             lead: Mutex::default(),
             done: Condvar::new(),
             gathered: Condvar::new(),
@@ -135,6 +160,21 @@ impl Pending {
         let ticket = self.running.load(Ordering::Relaxed);
         entry.store(ticket << TAG_BITS | tag, Ordering::Relaxed);
         self.noted.store(ticket, Ordering::Relaxed);
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        match lists.last_mut().filter(|last| last.ticket == ticket) {
+            Some(last) => last.hashes.push(hash),
+            None => {
+                lists.retain(|list| list.ticket > self.durable());
+                lists.push(Listed { ticket, hashes: vec![hash], sorted: 0 });
+            }
+        }
+    }
+
+    /// Writer: true if one of these hashes is of a key that was changed and is not durable.
+    pub fn has_any(&self, hashes: impl IntoIterator<Item = u64>) -> bool {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.retain(|list| list.ticket > self.durable());
+        !lists.is_empty() && hashes.into_iter().any(|hash| lists.iter_mut().any(|list| list.has(hash)))
     }
 
     /// True if everything was durable a moment ago: a read is unlikely to wait.
@@ -297,6 +337,25 @@ mod tests {
         pending.settle(1, || Ok(pending.close())).unwrap();
         pending.note_key(other);
         assert_eq!((pending.wait_for_key(7), pending.wait_for_key(other)), (None, Some(2)));
+    }
+
+    #[test]
+    fn of_many_keys_exactly_those_are_met_that_are_not_durable() {
+        let pending = Pending::default();
+        // So many that in the table nearly every one would fall together with others.
+        let of = |group: u64| (0..5_000).map(move |i| group << 32 | i * 3);
+        of(0).for_each(|hash| pending.note_key(hash));
+        let first = pending.close();
+        of(1).rev().for_each(|hash| pending.note_key(hash));
+        let others = || (0..2).flat_map(|group| of(group).map(|hash| hash + 1));
+        assert!(!pending.has_any(others()));
+        assert!([0, 1].into_iter().flat_map(of).all(|hash| pending.has_any([1, hash, 2])));
+        pending.note_key(1);
+        assert!(pending.has_any([1]), "noted after a look");
+        pending.settle(first, || Ok(first)).unwrap();
+        assert!(!pending.has_any(of(0)) && pending.has_any(of(1)));
+        pending.settle(2, || Ok(pending.close())).unwrap();
+        assert!(!pending.has_any(of(1)) && pending.lists.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             }
             // What readers are given in place of the batch has to be durable.
             if let Some(pending) = &self.pending
-                && writes.iter().any(|(key, _)| pending.wait_for_key(S::hash(S::borrow(key))).is_some())
+                && pending.has_any(writes.iter().map(|(key, _)| S::hash(S::borrow(key))))
             {
                 let ticket = pending.ticket();
                 drop(writer);

@@ -13,7 +13,9 @@
 //! Two laps are live: the oldest one and the next. A half takes another lap when the header names the next lap the oldest.
 //!
 //! Invariants:
-//! * H1: a header copy is changed only while the other one is whole and durable; both are written, the older one first.
+//! * H1: a header copy is changed only while the other one is whole and durable. Both are written: first the one that may not
+//!   be durable, and that is synced; the other, for redundancy, becomes durable with whatever sync of the file comes next.
+//!   What opening finds may be in the page cache alone, so it is made durable before anything is changed.
 //! * H2: the salt of a lap follows from the pair's random id and the lap's number, and no lap's number is used again: what an
 //!   earlier lap left in a half is never taken for a group.
 //! * H4: a header that says closed is written when everything is home, durably, and no group is appended under it: opening writes
@@ -58,7 +60,7 @@ pub(super) struct Header {
     pub first: u64,
     /// There are no groups (H4).
     pub closed: bool,
-    /// Which copy says so.
+    /// Which copy says so, and durably.
     newest: usize,
 }
 
@@ -85,7 +87,17 @@ impl Header {
         self.encode() == other.encode()
     }
 
-    /// Writes both copies durably: `oldest` and what follows are live, the half of the lap before them is free.
+    /// Makes the copy that was read durable (H1), by writing it: after a failed sync the kernel may call a page clean that the
+    /// disk never got.
+    ///
+    /// # Errors
+    /// `Io`; nothing more is to be written then.
+    pub fn settle(&self, files: &Files) -> Result<()> {
+        files.write(&files.journal, COPIES[self.newest], &self.encode())?;
+        files.sync(&files.journal)
+    }
+
+    /// Says durably: `oldest` and what follows are live, the half of the lap before them is free.
     ///
     /// # Errors
     /// `Io` if a copy cannot be written or synced: whether the other half is free is then in doubt.
@@ -108,12 +120,11 @@ impl Header {
     fn write(&mut self, files: &Files) -> Result<()> {
         self.sequence += 1;
         let bytes = self.encode();
-        for copy in [1 - self.newest, self.newest] {
-            files.write(&files.journal, COPIES[copy], &bytes)?;
-            files.sync(&files.journal)?;
-            self.newest = copy;
-        }
-        Ok(())
+        let first = 1 - self.newest;
+        files.write(&files.journal, COPIES[first], &bytes)?;
+        files.sync(&files.journal)?;
+        let other = std::mem::replace(&mut self.newest, first);
+        files.write(&files.journal, COPIES[other], &bytes)
     }
 
     /// Lays out a new pair on empty files: the journal whole and durable first, the data file's page last (H3).

@@ -5,8 +5,8 @@
 //! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own so | the laps are replayed |
 //! | home lines written | any sectors of them | the laps are replayed over them |
 //! | data file synced | all of them | the same again, with the same outcome |
-//! | first header copy written, synced | it or the other one | the laps are replayed, or are no longer live |
-//! | other copy written, synced | both | the laps are no longer live |
+//! | first header copy written, synced | it, and the other one as it was | the laps are no longer live |
+//! | other copy written | it, whole or not, or as it was | the same |
 //! | private pages given up | | |
 //!
 //! What is written is read back from the journal, never from the image: a line there may have stores of the running group.

@@ -25,7 +25,7 @@
 //! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there: made durable first |
 //! | journal synced: acknowledged | all of the group | replayed |
 //! | checkpoint (the table in `home`) | home lines, in part | replayed over them |
-//! | both headers synced | home lines, all | no longer live |
+//! | a header synced | home lines, all | no longer live |
 //!
 //! Invariants:
 //! * J1: a group is appended only after the sync of the one before succeeded. So a bad group that is followed by one that was
@@ -39,7 +39,7 @@
 //! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group has room in either
 //!   half or is refused as a whole; how full the running one is can be asked ([`Medium::group`]).
 //! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
-//!   two of the headers; a growth for the data file's.
+//!   one of the header; a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
 //!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
 //! * J9: a lap is left only between two commits, so no group is on its way to a lap that goes home.

@@ -10,11 +10,12 @@
 //!
 //! | step | may be on the media at a power cut | next recovery |
 //! |---|---|---|
+//! | header written again in place, synced (H1) | it or an older one, if it was not durable | by the one or the other |
 //! | newest whole group written again in place | any of its sectors, if it was not durable | as before it, or with it |
 //! | journal synced | all of it | all whole groups are replayed |
 //! | data file's page and home lines written | any sectors of them | replayed over them |
 //! | data file synced, with its length | all of them | the same again |
-//! | both headers written, synced (H1) | one of them, or both | replayed, or no longer live |
+//! | a header written, synced (H1) | the one or the other | replayed, or no longer live |
 //!
 //! Invariants:
 //! * R1: what is read here may be in the page cache alone: the process before may have ended between a write and its sync, or
@@ -64,6 +65,7 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
     files.data.fill_holes()?;
     files.journal.fill_holes()?;
+    header.settle(files)?;
     make_newest_durable(files, &header, &laps)?;
     header.write_data_page(files)?;
     // Syncs the page and the length too, with or without a line to write (R3).

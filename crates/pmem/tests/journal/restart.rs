@@ -152,8 +152,8 @@ fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
         for life in 0..rng.u64(1..5) {
             machine = machine.after_restart();
             match rng.bool() {
-                true => machine.cut_at(rng.u64(1..14)),
-                false => machine.fail_at(rng.u64(1..24), Fault::Eio),
+                true => machine.cut_at(rng.u64(1..18)),
+                false => machine.fail_at(rng.u64(1..28), Fault::Eio),
             }
             let lived = match oracle.open(&machine) {
                 Ok(Some((journal, _))) => {
@@ -189,9 +189,9 @@ fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halve
         journal.commit().unwrap();
         journal.checkpoint_all().unwrap();
         if closed {
-            // The second of the two header copies cannot be synced.
+            // The second of the two header copies cannot be written.
             if let Some(fault) = fault {
-                machine.fail_at(machine.calls() + 4, fault);
+                machine.fail_at(machine.calls() + 3, fault);
             }
             assert_eq!(journal.close().is_err(), fault.is_some());
             assert_eq!(journal.close().is_err(), fault.is_some(), "a second time");
