@@ -343,7 +343,7 @@ mod tests {
     fn of_many_keys_exactly_those_are_met_that_are_not_durable() {
         let pending = Pending::default();
         // So many that in the table nearly every one would fall together with others.
-        let of = |group: u64| (0..5_000).map(move |i| group << 32 | i * 3);
+        let of = |group: u64| (0..5_000).map(move |i| (group << 32) + i * 3);
         of(0).for_each(|hash| pending.note_key(hash));
         let first = pending.close();
         of(1).rev().for_each(|hash| pending.note_key(hash));

@@ -98,7 +98,7 @@ pub struct Figure {
     /// Cache lines of a node; `None` for those of the options.
     pub node_lines: Option<&'static [u64]>,
     /// The paper's claims.
-    pub claims: fn(&[Charged]) -> Vec<Claim>,
+    pub claims: fn(&[Charged], &Config) -> Vec<Claim>,
 }
 
 /// Bytes of simulated memory for a tree: its leaves at 70 %, with all that a batch adds, and as much air again.
@@ -151,7 +151,7 @@ pub fn run(
             row.row.ratio = of.map_or(f64::NAN, |volatile| row.device.cycles / volatile.device.cycles);
         }
     }
-    let claims = (figure.claims)(&rows);
+    let claims = (figure.claims)(&rows, &options.memory);
     Ok(Outcome::Simulated(Report {
         experiment: experiment.name,
         about: experiment.about,
