@@ -232,8 +232,8 @@ pub struct Stats {
     /// Bytes of the store's file, without its journal's; `None` if it has none in a directory, or that cannot be inspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
-    /// Bytes of the region, which is what the index is in: the file's, but for a page that a journal is paired by. See
-    /// [`Space`] for what they are used for.
+    /// Bytes of the region, which is what the index is in. Over a journal the file has a page more, by which the journal is
+    /// paired, and what it was given ahead of need. See [`Space`] for what they are used for.
     pub region_bytes: u64,
     /// Bytes of an index node.
     pub node_bytes: u64,

@@ -42,6 +42,8 @@
 //!   one of the header; a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
 //!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
+//!   [`Journal::close`] ends writing the same way while it keeps commits out: no group is ever under a header that says there
+//!   is none.
 //! * J9: a lap is left only between two commits, so no group is on its way to a lap that goes home.
 //! * J8: who waits for a half or a failure misses neither: both are told with `live` taken in between.
 //!

@@ -92,6 +92,43 @@ fn a_power_cut_anywhere_leaves_every_committed_length_and_word() {
     assert!(cuts > 60 && growths > BYTES / STEP / 2);
 }
 
+/// A growth that failed half-way may have left a longer file than the journal knows of.
+#[test]
+fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and_word() {
+    let (mut failed, mut went_on) = (0, 0);
+    for (fault, call) in (4..).step_by(5).flat_map(|call| [(Fault::Eio, call), (Fault::NoSpace, call)]) {
+        let machine = Machine::new(call);
+        machine.fail_at(call, fault);
+        let mut committed = 0;
+        let Ok(journal) = create(&machine) else { continue };
+        if grow(&journal, &mut committed).is_ok() {
+            if machine.calls() < call {
+                break;
+            }
+            continue;
+        }
+        failed += 1;
+        // What a full disk refuses, it takes when there is room again; after a failure of another kind nothing more is written.
+        let done = journal.len() == BYTES;
+        let again = grow(&journal, &mut committed);
+        assert_eq!(again.is_ok(), done || !journal.has_failed(), "{fault:?} at {call}: {again:?}");
+        went_on += u64::from(again.is_ok());
+        drop(journal);
+        for survivors in [Survivors::None, Survivors::All, Survivors::Random(call)] {
+            let machine = machine.after_power_cut(survivors);
+            let (data, journal) = (machine.storage(Which::Data), machine.storage(Which::Journal));
+            let (journal, _) = Journal::open_on(data, journal, BYTES).unwrap();
+            holds(&journal, committed)
+                .unwrap_or_else(|what| panic!("{fault:?} at {call} {survivors:?}: {what}"));
+            let mut committed = journal.len();
+            grow(&journal, &mut committed).unwrap();
+            assert_eq!(committed, BYTES);
+        }
+    }
+    println!("{failed} failures, after {went_on} it went on");
+    assert!(failed > 20 && went_on > 0);
+}
+
 #[test]
 fn a_disk_without_room_for_more_than_is_needed_is_enough() {
     // Grows to 1 MiB less a step, then tells how many calls that took.
