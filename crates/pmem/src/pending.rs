@@ -26,6 +26,7 @@
 //! good enough for a reader of one key; who asks for a thousand of them, as an atomic batch does, would nearly always meet two
 //! that fell together, and wait for a commit in vain. For him all hashes are listed, group by group.
 
+use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,9 @@ const ENTRIES: usize = if cfg!(all(test, loom)) {
 } else {
     4096
 };
+/// Keys of a group that are listed one by one. A group's lines are bounded, its notes are not: a removal of a key that was not
+/// there changes no line.
+const LISTED: usize = 1 << 18;
 const TAG_BITS: u32 = 16;
 /// The tag of several keys; no key has it.
 const SEVERAL: u64 = 0;
@@ -65,23 +69,21 @@ pub struct Pending {
     gathered: Condvar,
 }
 
-/// Hashes of the keys that a group changes.
+/// Hashes of the keys that a group changes; `None` if they are too many to be listed, and any key may be one.
 #[derive(Debug)]
 struct Listed {
     ticket: u64,
-    hashes: Vec<u64>,
-    /// So many of them, the first, are in order.
-    sorted: usize,
+    hashes: Option<HashSet<u64>>,
 }
 
 impl Listed {
-    fn has(&mut self, hash: u64) -> bool {
-        if self.sorted < self.hashes.len() {
-            self.hashes.sort_unstable();
-            self.hashes.dedup();
-            self.sorted = self.hashes.len();
+    fn add(&mut self, hash: u64) {
+        if let Some(hashes) = &mut self.hashes {
+            hashes.insert(hash);
+            if hashes.len() > LISTED {
+                self.hashes = None;
+            }
         }
-        self.hashes.binary_search(&hash).is_ok()
     }
 }
 
@@ -161,20 +163,22 @@ impl Pending {
         entry.store(ticket << TAG_BITS | tag, Ordering::Relaxed);
         self.noted.store(ticket, Ordering::Relaxed);
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        match lists.last_mut().filter(|last| last.ticket == ticket) {
-            Some(last) => last.hashes.push(hash),
-            None => {
-                lists.retain(|list| list.ticket > self.durable());
-                lists.push(Listed { ticket, hashes: vec![hash], sorted: 0 });
-            }
+        if lists.last().is_none_or(|last| last.ticket != ticket) {
+            lists.retain(|list| list.ticket > self.durable());
+            lists.push(Listed { ticket, hashes: Some(HashSet::new()) });
+        }
+        if let Some(last) = lists.last_mut() {
+            last.add(hash);
         }
     }
 
-    /// Writer: true if one of these hashes is of a key that was changed and is not durable.
+    /// Writer: true if one of these hashes may be of a key that was changed and is not durable. It is, unless two keys have one
+    /// hash or a group has more keys than are listed.
     pub fn has_any(&self, hashes: impl IntoIterator<Item = u64>) -> bool {
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|list| list.ticket > self.durable());
-        !lists.is_empty() && hashes.into_iter().any(|hash| lists.iter_mut().any(|list| list.has(hash)))
+        let may = |list: &Listed, hash| list.hashes.as_ref().is_none_or(|hashes| hashes.contains(&hash));
+        !lists.is_empty() && hashes.into_iter().any(|hash| lists.iter().any(|list| may(list, hash)))
     }
 
     /// True if everything was durable a moment ago: a read is unlikely to wait.
@@ -356,6 +360,20 @@ mod tests {
         assert!(!pending.has_any(of(0)) && pending.has_any(of(1)));
         pending.settle(2, || Ok(pending.close())).unwrap();
         assert!(!pending.has_any(of(1)) && pending.lists.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_group_of_very_many_keys_is_not_listed_without_end() {
+        let pending = Pending::default();
+        (0..LISTED as u64).for_each(|hash| pending.note_key(2 * hash));
+        assert!(pending.has_any([0]) && !pending.has_any([1]));
+        (0..9).for_each(|_| pending.note_key(0));
+        assert!(!pending.has_any([1]), "the same key again");
+        pending.note_key(1);
+        assert!(pending.has_any([3]), "any key may be one");
+        assert!(pending.lists.lock().unwrap()[0].hashes.is_none());
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert!(!pending.has_any([1]));
     }
 
     #[test]

@@ -94,8 +94,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 self.leave(writer, how)?;
                 return Ok(false);
             }
-            // What readers are given in place of the batch has to be durable.
+            // What readers are given in place of the batch has to be durable. They are given nothing in place of a single write.
             if let Some(pending) = &self.pending
+                && writes.len() > 1
                 && pending.has_any(writes.iter().map(|(key, _)| S::hash(S::borrow(key))))
             {
                 let ticket = pending.ticket();

@@ -14,8 +14,9 @@
 //!
 //! Invariants:
 //! * H1: a header copy is changed only while the other one is whole and durable. Both are written: first the one that may not
-//!   be durable, and that is synced; the other, for redundancy, becomes durable with whatever sync of the file comes next.
-//!   What opening finds may be in the page cache alone, so it is made durable before anything is changed.
+//!   be durable, and that is synced; the other, for redundancy, becomes durable with the next group's sync, which comes before
+//!   a group in the freed half counts. Closing, which no group follows, syncs it too. What opening finds may be in the page cache
+//!   alone, so it is made durable before anything is changed: by writing the same bytes in the same sector.
 //! * H2: the salt of a lap follows from the pair's random id and the lap's number, and no lap's number is used again: what an
 //!   earlier lap left in a half is never taken for a group.
 //! * H4: a header that says closed is written when everything is home, durably, and no group is appended under it: opening writes
@@ -60,7 +61,7 @@ pub(super) struct Header {
     pub first: u64,
     /// There are no groups (H4).
     pub closed: bool,
-    /// Which copy says so, and durably.
+    /// Which copy says so; durably once it is settled.
     newest: usize,
 }
 
@@ -112,7 +113,7 @@ impl Header {
     /// `Io`; nothing more is to be written then.
     pub fn close(&mut self, files: &Files) -> Result<()> {
         self.closed = true;
-        let written = self.write(files);
+        let written = self.write(files).and_then(|()| files.sync(&files.journal));
         self.closed = written.is_ok();
         written
     }

@@ -4,8 +4,8 @@
 //! group, and its number is the next: it was never acknowledged. Where a group of a higher number was begun, the bad one
 //! before it *was* acknowledged: that is damage, and told as such, before anything is changed.
 //!
-//! No byte of the journal is changed until the whole groups are durable in the data file, and what is written there is the
-//! same however often it is begun: a crash inside recovery is answered by recovery. Fresh laps begin even where no group was
+//! No byte of the journal is changed, but what was found is written again as it is, until the whole groups are durable in the
+//! data file, and what is written there is the same however often it is begun: a crash inside recovery is answered by recovery. Fresh laps begin even where no group was
 //! found, so that no sector of a torn one is ever part of a later.
 //!
 //! | step | may be on the media at a power cut | next recovery |
@@ -21,7 +21,8 @@
 //! * R1: what is read here may be in the page cache alone: the process before may have ended between a write and its sync, or
 //!   after a sync that failed. So what recovery builds on is made durable first, and by writing it: after a failed sync the
 //!   kernel may call a page clean that the disk never got, and a sync alone would skip it.
-//! * R2: of the groups, only the newest whole one can be such (J1): the others were synced before it was begun.
+//! * R2: of the headers, only the newest can be such (H1); of the groups, only the newest whole one (J1): the others were synced
+//!   before it was begun.
 //! * R3: of the data file, only its page and its length can be: its lines are written again while their laps are live, and
 //!   laps are left only after its sync. Nothing is acknowledged on a page or a length that recovery has not made durable.
 
