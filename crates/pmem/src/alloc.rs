@@ -16,7 +16,8 @@
 //! Invariants:
 //! * A1: a bit that is flipped was named in the ring, durably, before.
 //! * A2: within one session a block is handed out again only after the operation that gave it back has ended.
-//! * A3: a chunk's bitmap is all zeros, durably, before its word 0 names a new kind.
+//! * A3: a chunk's bitmap is all zeros, durably, before its word 0 names a new kind; and nothing else is written where an earlier
+//!   kind had its bitmap while word 0 may durably name that. Within the header's line both follow from the order of its stores.
 //! * A4: no block of a chunk holds home words of an unsettled log lap when the chunk or block is handed out again.
 //!
 //! Commit point of an allocation is the index's own publish; crash table:
@@ -31,7 +32,7 @@ mod class;
 mod ring;
 mod usage;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use class::{Class, Kind};
 use ring::Ring;
@@ -40,8 +41,11 @@ pub use usage::{Usage, usage};
 
 use crate::error::{Error, Result};
 use crate::log::Log;
-use crate::medium::{Fence, Medium, WORD};
+use crate::medium::{Fence, LINE, Medium, WORD};
 use crate::region::{Geometry, INTENTS, INTENTS_AT, Region};
+
+/// Bitmap words in the line of a chunk's header.
+const HEADER_WORDS: u64 = LINE / WORD - 1;
 
 /// Where a block's bit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +151,8 @@ pub struct Allocator {
     roomy: HashMap<Class, Vec<u64>>,
     /// Free chunks found.
     free_chunks: Vec<u64>,
+    /// Of the chunks that are free, those whose word 0 may durably name a class with a bitmap beyond the header's line.
+    wide: HashSet<u64>,
     /// Chunks below this offset have not been looked at since open; looked at from the end of the region downwards,
     /// where the newest are.
     unseen_end: u64,
@@ -180,6 +186,7 @@ impl Allocator {
             chunks: HashMap::new(),
             roomy: HashMap::new(),
             free_chunks: Vec::new(),
+            wide: HashSet::new(),
             unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
             ring_next: ring.next,
             operation: ring.operation.wrapping_add(1),
@@ -397,9 +404,17 @@ impl Allocator {
         log.settle(region.medium()); // A4
         // Not flushed: if a crash loses this, the chunk is found empty and taken back then (see `reclaim`).
         region.medium().publish(chunk, 0);
-        self.chunks.remove(&chunk);
+        self.forget_chunk(region, chunk);
         if chunk >= self.unseen_end {
             self.free_chunks.push(chunk); // below it, the search for room will come by
+        }
+    }
+
+    /// An empty chunk is of no class any more, but for what word 0 durably says.
+    fn forget_chunk<M: Medium>(&mut self, region: &Region<M>, at: u64) {
+        let chunk = self.chunks.remove(&at);
+        if chunk.is_some_and(|chunk| chunk.class.bitmap_words(region.geometry().chunk_bytes) > HEADER_WORDS) {
+            self.wide.insert(at);
         }
     }
 
@@ -409,8 +424,9 @@ impl Allocator {
             return;
         }
         let blocks = class.blocks(region.geometry().chunk_bytes);
-        let mut taken: Box<[u64]> =
-            (0..blocks.div_ceil(64)).map(|i| region.medium().word(at + WORD + i * WORD)).collect();
+        let mut taken: Box<[u64]> = (0..class.bitmap_words(region.geometry().chunk_bytes))
+            .map(|i| region.medium().word(at + WORD + i * WORD))
+            .collect();
         if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
             *last |= u64::MAX << (blocks % 64); // bits behind the last block are never free
         }
@@ -479,7 +495,7 @@ impl Allocator {
     fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
         if self.chunks[&at].free == class.blocks(region.geometry().chunk_bytes) {
             log.settle(region.medium()); // A4
-            self.chunks.remove(&at);
+            self.forget_chunk(region, at);
             self.roomy.entry(class).or_default().retain(|chunk| *chunk != at);
             self.free_chunks.push(at);
         }
@@ -554,16 +570,23 @@ impl Allocator {
     fn open_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
         let medium = region.medium();
         let blocks = class.blocks(region.geometry().chunk_bytes);
-        let words = blocks.div_ceil(64);
+        let words = class.bitmap_words(region.geometry().chunk_bytes);
         if log.touches(at, WORD + words * WORD) {
             log.settle(medium);
+        }
+        // Bitmap words beyond the header's line have no order with word 0 but a fence (A3).
+        let (is_wide, was_wide) = (words > HEADER_WORDS, self.wide.remove(&at));
+        if was_wide {
+            medium.publish(at, 0);
+            medium.flush(at, WORD);
         }
         for i in 0..words {
             medium.copy(at + WORD + i * WORD, 0);
         }
-        if words > 7 {
-            // Bitmap words beyond the header's line have no order with word 0 but a fence.
-            medium.flush(at + 64, (words - 7) * WORD);
+        if is_wide {
+            medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);
+        }
+        if is_wide || was_wide {
             medium.fence(Fence::Allocate);
         }
         medium.publish(at, class.word());

@@ -190,6 +190,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
             maker.emptied_chunk(),
             maker.large(),
             maker.long_bitmap(),
+            maker.narrowed_chunk(),
             maker.refused(),
         ];
         run("large records", Depth::Broad, special);
@@ -316,6 +317,7 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     run("levelling", Depth::Steps, least.levelling(true));
     if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
+        run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
     }
     // What other leaves have of many entries, their smallest nodes have too.
     if about.leaf == <Slotted>::NAME {

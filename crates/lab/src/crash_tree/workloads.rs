@@ -193,6 +193,17 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(sizes, prepare, vec![put(20, 0), put(21, 0), self.op(Act::Kill, 21)])
     }
 
+    /// The other way round: an empty chunk of the smallest blocks, found by an open, becomes one of larger records, the first of
+    /// them where the bitmap was.
+    pub fn narrowed_chunk(&self) -> Work<S, L, D> {
+        let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
+        let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
+        let alone = |act, key| Op { act, key, burst: 0 };
+        let prepare = vec![alone(Act::Put(0), 1), alone(Act::Delete, 1)];
+        let ops = [alone(Act::Kill, 1), alone(Act::Put(bytes(500)), 2), alone(Act::Put(bytes(500)), 3)];
+        whole(sizes, prepare, ops.to_vec())
+    }
+
     /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
     /// small one that takes the block in which those pieces were listed.
     pub fn refused(&self) -> Work<S, L, D> {

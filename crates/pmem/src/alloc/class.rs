@@ -97,6 +97,11 @@ impl Class {
         (WORD + blocks.div_ceil(64) * WORD).next_multiple_of(self.align())
     }
 
+    /// Words of a chunk's bitmap.
+    pub(super) fn bitmap_words(self, chunk_bytes: u64) -> u64 {
+        self.blocks(chunk_bytes).div_ceil(64)
+    }
+
     /// Blocks in a chunk.
     pub fn blocks(self, chunk_bytes: u64) -> u64 {
         let mut blocks = chunk_bytes / self.block_bytes;
