@@ -283,7 +283,9 @@ fn check_picture(path: &Path) -> Result<()> {
     ) {
         (false, true) => return Ok(()),
         (true, _) => std::io::Error::from(std::io::ErrorKind::AlreadyExists),
-        (false, false) => std::io::Error::from(std::io::ErrorKind::NotFound),
+        (false, false) => {
+            std::io::Error::new(std::io::ErrorKind::NotFound, "its folder is not there: make it first")
+        }
     };
     Err(crate::failure::Failure::Io(format!("cannot write {}", path.display()), source))
 }

@@ -87,7 +87,8 @@ fn trees<'a>(report: &simulated::Report, svg: &'a mut String) -> Drawn<'a> {
         .filter(|batch| report.rows.iter().any(|row| row.row.batch == *batch))
         .collect();
     let by_size = report.node_lines.len() > 1;
-    let panels = if by_size { batches.len() } else { batches.len() * BARS.len() };
+    // By size one more, for the trees' colours.
+    let panels = if by_size { batches.len() + 1 } else { batches.len() * BARS.len() };
     let columns = if by_size { 2 } else { BARS.len().min(3) };
     let rows = panels.div_ceil(columns) as u32;
     let root = SVGBackend::with_string(svg, (PANEL.0 * columns as u32, PANEL.1 * rows)).into_drawing_area();
@@ -97,6 +98,7 @@ fn trees<'a>(report: &simulated::Report, svg: &'a mut String) -> Drawn<'a> {
         for (area, batch) in areas.iter().zip(&batches) {
             sizes(area, report, *batch)?;
         }
+        colours(&areas[batches.len()], report)?;
     } else {
         let panels = batches.iter().flat_map(|batch| BARS.map(|bar| (*batch, bar)));
         for (area, (batch, bar)) in areas.iter().zip(panels) {
@@ -107,39 +109,55 @@ fn trees<'a>(report: &simulated::Report, svg: &'a mut String) -> Drawn<'a> {
     Ok(())
 }
 
+/// Trees in the order of the report, each once: its place is its colour.
+fn names(report: &simulated::Report) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for row in &report.rows {
+        if !names.contains(&row.row.tree) {
+            names.push(row.row.tree);
+        }
+    }
+    names
+}
+
+fn colours<'a>(area: &Area<'a>, report: &simulated::Report) -> Drawn<'a> {
+    for (i, name) in names(report).into_iter().enumerate() {
+        let y = 34 + 26 * i as i32;
+        let colour = Palette99::pick(i);
+        area.draw(&PathElement::new([(60, y), (100, y)], colour.stroke_width(3)))?;
+        area.draw(&Circle::new((80, y), 4, colour.filled()))?;
+        area.draw(&Text::new(name, (112, y - 8), ("sans-serif", 15)))?;
+    }
+    Ok(())
+}
+
+/// Cycles by lines of a node, on a logarithmic scale: the slowest trees take many times as long as the fastest.
 fn sizes<'a>(area: &Area<'a>, report: &simulated::Report, batch: Batch) -> Drawn<'a> {
     let rows: Vec<_> = report.rows.iter().filter(|row| row.row.batch == batch).collect();
-    let most = rows.iter().map(|row| row.device.cycles).fold(1.0, f64::max);
+    let cycles = || rows.iter().map(|row| row.device.cycles.max(1.0));
+    let (least, most) = (cycles().fold(f64::MAX, f64::min), cycles().fold(1.0, f64::max));
     let (first, last) = (report.node_lines[0], report.node_lines[report.node_lines.len() - 1]);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{}: cycles an operation", batch.name()), ("sans-serif", 15))
         .margin(10)
         .x_label_area_size(34)
         .y_label_area_size(56)
-        .build_cartesian_2d(first..last.max(first + 1), 0.0..most * 1.05)?;
-    chart.configure_mesh().disable_x_mesh().x_desc("lines of a node").draw()?;
-    let mut names: Vec<&str> = Vec::new();
-    for row in &rows {
-        if !names.contains(&row.row.tree) {
-            names.push(row.row.tree);
-        }
-    }
-    for (i, name) in names.iter().enumerate() {
-        let colour = Palette99::pick(i).to_rgba();
-        let line = rows.iter().filter(|row| row.row.tree == *name);
-        let line: Vec<_> = line.map(|row| (row.row.node_lines, row.device.cycles)).collect();
-        chart.draw_series(line.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
-        let series = chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
-        series
-            .label(*name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(3)));
-    }
-    let labels = chart.configure_series_labels();
-    { labels }
-        .position(SeriesLabelPosition::UpperRight)
-        .label_font(("sans-serif", 10))
-        .background_style(WHITE.mix(0.8))
+        .build_cartesian_2d(first..last.max(first + 1), (least * 0.8..most * 1.25).log_scale())?;
+    let whole = |cycles: &f64| format!("{cycles:.0}");
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_desc("lines of a node")
+        .y_label_formatter(&whole)
+        .light_line_style(BLACK.mix(0.06))
         .draw()?;
+    for (i, name) in names(report).into_iter().enumerate() {
+        let colour = Palette99::pick(i).to_rgba();
+        let line = rows.iter().filter(|row| row.row.tree == name);
+        let line: Vec<_> = line.map(|row| (row.row.node_lines, row.device.cycles.max(1.0))).collect();
+        chart.draw_series(line.iter().map(|point| Circle::new(*point, 4, colour.filled())))?;
+        chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
+    }
     Ok(())
 }
 
@@ -153,13 +171,19 @@ fn bars<'a>(area: &Area<'a>, report: &simulated::Report, batch: Batch, (what, of
         .x_label_area_size(20)
         .y_label_area_size(110)
         .build_cartesian_2d(0.0..most * 1.1, (0..rows.len()).into_segmented())?;
+    // From below; there is a segment more than there are bars.
     let name = |segment: &SegmentValue<usize>| match segment {
-        SegmentValue::CenterOf(i) => {
-            names.get(names.len() - 1 - i.min(&(names.len() - 1))).map_or("", |name| *name).to_owned()
-        }
+        SegmentValue::CenterOf(i) if *i < names.len() => names[names.len() - 1 - i].to_owned(),
         _ => String::new(),
     };
-    chart.configure_mesh().disable_y_mesh().y_labels(rows.len()).y_label_formatter(&name).draw()?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_labels(5)
+        .light_line_style(BLACK.mix(0.06))
+        .y_labels(rows.len())
+        .y_label_formatter(&name)
+        .draw()?;
     chart.draw_series(rows.iter().enumerate().map(|(i, row)| {
         let place = rows.len() - 1 - i;
         let corners = [(0.0, SegmentValue::Exact(place)), (of(row), SegmentValue::Exact(place + 1))];
