@@ -141,6 +141,9 @@ struct Heat {
     /// Level wear by start-gap: a line moves on after so many writes.
     #[arg(long, value_name = "WRITES", value_parser = clap::value_parser!(u64).range(1..))]
     start_gap: Option<u64>,
+    /// Inserts a second, for what wears out when; as many as the memory allows if left out.
+    #[arg(long, value_name = "INSERTS", value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
     /// Seed of the keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -256,6 +259,7 @@ fn run_heat(of: &Heat) -> Result<ExitCode> {
         levelling: of
             .start_gap
             .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
+        rate: of.rate.map(|rate| rate as f64),
         seed: of.seed,
     };
     of.svg.as_deref().map_or(Ok(()), check_picture)?;

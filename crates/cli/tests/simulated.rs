@@ -85,6 +85,12 @@ fn heat_shows_where_and_when_a_tree_writes() {
     assert_eq!(parts.values().map(|part| number(part, "writes")).sum::<f64>(), sum(bins, "writes"));
     assert!(number(&parts["leaf"], "stores") > 1000.0 && number(&parts["leaf"], "writes") >= 1000.0);
     assert!(number(&reports[0], "years") < number(&reports[0], "years_alike"));
+    // A thousand inserts a second, and so two: twice the years.
+    let [slow, fast] = [1000, 2000].map(|rate| {
+        let reports = json(&format!("lab heat --tree wbtree --keys 1000 --rate {rate}"));
+        number(&reports[0], "years")
+    });
+    assert!((slow / fast - 2.0).abs() < 1e-9 && slow > number(&reports[0], "years"), "{slow} {fast}");
     let drawn = std::fs::read_to_string(&svg).unwrap();
     assert!(
         drawn.starts_with("<svg") && drawn.matches("<rect").count() > nodes.len(),

@@ -53,6 +53,8 @@ pub struct Options {
     pub memory: Config,
     /// How the device spreads writes.
     pub levelling: Levelling,
+    /// Inserts a second, for what wears out when; nothing for as fast as the hierarchy allows.
+    pub rate: Option<f64>,
     /// Seed of the keys.
     pub seed: u64,
 }

@@ -104,6 +104,8 @@ pub struct Heat {
     pub histogram: Vec<u64>,
     /// Lines that levelling moved.
     pub moves: u64,
+    /// Inserts a second, which the years are of: as many as were asked for, or as the clock says.
+    pub rate: f64,
     /// Years until the first cell fails, if it goes on like this. Nothing if it never does.
     pub years: Option<f64>,
     /// The same, if all lines of the memory were written alike.
@@ -140,7 +142,8 @@ impl Heat {
         nodes.sort_by_key(|node| (node.made_cycles, node.at));
         let levelled = options.levelling != Levelling::None;
         let hot = |(line, writes)| Hot { line, part: (!levelled).then(|| places.part(line)), writes };
-        let (years, years_alike) = wear.years(sim.config().endurance, sim.seconds());
+        let rate = options.rate.unwrap_or(options.keys as f64 / sim.seconds());
+        let (years, years_alike) = wear.years(sim.config().endurance, options.keys as f64 / rate);
         let finite = |years: f64| years.is_finite().then_some(years);
         Self {
             engine: options.engine.name,
@@ -157,6 +160,7 @@ impl Heat {
             hottest: wear.hottest(HOTTEST).into_iter().map(hot).collect(),
             histogram: wear.histogram(),
             moves: wear.moves(),
+            rate,
             years: finite(years),
             years_alike: finite(years_alike),
         }
@@ -243,8 +247,9 @@ impl Display for Heat {
         match (self.years, self.years_alike) {
             (Some(years), Some(alike)) => write!(
                 f,
-                "\nif it goes on like this the first cell fails after {}; with the same writes on all lines of this \
-                 memory alike, after {}",
+                "\nif it goes on like this, {:.0} inserts a second, the first cell fails after {}; with the same \
+                 writes on all lines of this memory alike, after {}",
+                self.rate,
                 span(years),
                 span(alike)
             ),
