@@ -1,0 +1,383 @@
+//! Garbage collection, logical and physical at once [thesis §4.4.4, algorithm 5], and the removal of what dead versions left
+//! [§4.4.5, algorithm 6].
+//!
+//! An entry that nobody sees at the horizon or later is removed by clearing its slot; what only it named is given back with
+//! it, nodes with all that only they named. A pass goes through the tree in key order, some nodes at a time, under the writer's
+//! lock; it clears void slots, lets entries live again that a dead version ended, and removes second copies. When a whole
+//! pass met all nodes, the dead intervals that it removed the traces of are taken off the list.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of: intents | the slots are as they were |
+//! | payload | intents; some of: cleared slots, bits | a block is free if no slot names it |
+//! | commit | slots and bits | nothing to do |
+//!
+//! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
+
+use std::collections::HashSet;
+
+use pmem::alloc::Kind;
+use pmem::region::INTENTS;
+use pmem::{Error, Fence, Medium, Result, record};
+use tree::Schema;
+
+use crate::named::Named;
+use crate::node::{Entry, Header, Node};
+use crate::tree::{Tree, Writer};
+use crate::version::{Dead, Interval, View};
+
+/// A pass through the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    /// Key word's bytes of the next leaf's lower bound; none: the first leaf.
+    next: Option<Vec<u8>>,
+    /// Dead intervals whose traces this pass removes.
+    removes: Vec<Interval>,
+    /// Nodes that had been replaced when it began.
+    retired: u64,
+    /// It removes the traces of the version in flight, too.
+    doubt: bool,
+    /// Nodes of retained versions that were cleaned.
+    met: HashSet<Node>,
+}
+
+/// Room in the intent ring that the removal of one entry may need, without what lies below.
+const RING_SPARE: usize = 8;
+
+/// One step of the collector.
+struct House<'a> {
+    writer: &'a mut Writer,
+    view: View,
+    horizon: u64,
+    /// Whether garbage is removed, or only what dead versions left.
+    collects: bool,
+    nodes: usize,
+    /// Slots to be cleared when what they name is in the ring.
+    cleared: Vec<(Node, usize)>,
+}
+
+/// Most slots that wait for that.
+const CLEARED_MAX: usize = 256;
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Collects garbage and removes the traces of dead versions in about `nodes` nodes, and says whether a pass through the
+    /// tree ended with it. (More nodes where retained versions hold many below one.)
+    ///
+    /// # Errors
+    /// `Closed`; `Corrupt` if a node is damaged.
+    pub fn collect_some(&self, nodes: usize) -> Result<bool> {
+        let mut writer = self.lock_writer()?;
+        let done = self.pass_some(&mut writer, nodes, true)?;
+        self.promote(&mut writer)?;
+        Ok(done)
+    }
+
+    /// As [`Tree::collect_some`] until a whole pass ended.
+    ///
+    /// # Errors
+    /// As [`Tree::collect_some`].
+    pub fn collect_all(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        writer.pass = None;
+        self.pass_some(&mut writer, usize::MAX, true)?;
+        self.promote(&mut writer)
+    }
+
+    /// Removes the traces of dead versions from all of the tree, and nothing else [thesis algorithm 6].
+    pub(crate) fn sweep_all(&self) -> Result<()> {
+        self.sweep_locked(&mut *self.lock_writer()?)
+    }
+
+    pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
+        writer.pass = None;
+        self.pass_some(writer, usize::MAX, false).map(drop)
+    }
+
+    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no room.
+    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
+        let view = self.view_now(writer);
+        let path = self.path(&view, writer.state.root, S::probe(key))?;
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let room = |node: &Node| shape.slots - node.used(medium, shape, &view).count();
+        let (leaf, inner) = path.split_last().expect("a path ends at a leaf");
+        if !S::PLAIN && room(leaf) == 0 {
+            self.clean_one(writer, *leaf)?;
+        }
+        // An insert splits what has no room, a delete merges what has few entries.
+        if inner.is_empty() || (room(leaf) > 0 && leaf.seen(medium, shape, &view).len() > shape.least + 1) {
+            return Ok(());
+        }
+        for node in inner.iter().rev().filter(|node| room(node) < 2) {
+            self.clean_one(writer, *node)?;
+        }
+        Ok(())
+    }
+
+    fn clean_one(&self, writer: &mut Writer, node: Node) -> Result<()> {
+        let header = Header::read(self.region.medium(), node);
+        let level = header.ok_or(Error::Corrupt { what: "node", at: node.0 })?.level;
+        let mut house = self.house(writer, true);
+        let outcome = self.clean(&mut house, node, level, &[]);
+        self.end_step(&mut house, outcome)
+    }
+
+    /// If all that readers can see of the root is one child, that becomes the root.
+    pub(crate) fn promote(&self, writer: &mut Writer) -> Result<()> {
+        let medium = self.region.medium();
+        loop {
+            let root = Node(writer.state.root);
+            let header = Header::read(medium, root).ok_or(Error::Corrupt { what: "root", at: root.0 })?;
+            let view = self.view_now(writer);
+            let mut seen = root.used(medium, &self.shape, &view).filter(|(_, e)| view.sees(e.start, e.end));
+            if header.level == 0 || seen.next().is_none() || seen.next().is_some() {
+                return Ok(());
+            }
+            self.clean_one(writer, root)?;
+            let view = self.view_now(writer);
+            let used: Vec<(usize, Entry)> = root.used(medium, &self.shape, &view).collect();
+            let [(_, link)] = used[..] else { return Ok(()) };
+            if link.start > self.pins.horizon(&self.visible) {
+                return Ok(());
+            }
+            self.stripes.lock(root.0, &mut writer.held);
+            let given = writer.allocator.give(&self.region, root.0);
+            if given.is_ok() {
+                medium.fence(Fence::Payload);
+                writer.allocator.flip(&self.region);
+                self.switch_root(writer, Node(link.payload));
+                writer.allocator.finish(&self.region, &mut writer.log);
+            }
+            self.stripes.unlock(&mut writer.held);
+            given?;
+        }
+    }
+
+    fn house<'a>(&self, writer: &'a mut Writer, collects: bool) -> House<'a> {
+        let (view, horizon) = (self.view_now(writer), self.pins.horizon(&self.visible));
+        House { writer, view, horizon, collects, nodes: 0, cleared: Vec::new() }
+    }
+
+    /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
+    fn end_step<T>(&self, house: &mut House<'_>, outcome: Result<T>) -> Result<T> {
+        if outcome.is_ok() {
+            self.leave(house);
+        } else {
+            house.writer.allocator.abort(&self.region, &mut house.writer.log);
+            self.stripes.unlock(&mut house.writer.held);
+        }
+        outcome
+    }
+
+    fn leave(&self, house: &mut House<'_>) {
+        let medium = self.region.medium();
+        let gives = house.writer.allocator.has_pending();
+        if gives {
+            medium.fence(Fence::Payload);
+        }
+        for (node, slot) in std::mem::take(&mut house.cleared) {
+            self.clear(house, node, slot);
+        }
+        if gives {
+            house.writer.allocator.flip(&self.region);
+            medium.fence(Fence::Commit);
+            house.writer.allocator.finish(&self.region, &mut house.writer.log);
+        }
+        self.stripes.unlock(&mut house.writer.held);
+    }
+
+    /// Runs one step of a pass; true at its end.
+    fn pass_some(&self, writer: &mut Writer, nodes: usize, collects: bool) -> Result<bool> {
+        let mut pass = match writer.pass.take() {
+            Some(pass) => pass,
+            None => self.new_pass(writer),
+        };
+        let mut house = self.house(writer, collects);
+        let outcome = self.walk(&mut house, &mut pass, nodes);
+        if !self.end_step(&mut house, outcome)? {
+            writer.pass = Some(pass);
+            return Ok(false);
+        }
+        let complete = pass.retired == writer.retired;
+        if complete && (pass.doubt || !pass.removes.is_empty()) {
+            // The traces are gone, durably, before the list forgets them.
+            self.region.medium().fence(Fence::Guard);
+            let mut dead = Dead::default();
+            let kept = writer.dead.intervals().iter().filter(|interval| !pass.removes.contains(interval));
+            kept.for_each(|interval| dead.push(*interval));
+            // In doubt, the list may hold a rollback that was not committed.
+            if pass.doubt || dead.intervals() != writer.dead.intervals() {
+                self.write_dead(writer, dead);
+            }
+            writer.in_doubt &= !pass.doubt;
+        }
+        Ok(true)
+    }
+
+    fn new_pass(&self, writer: &Writer) -> Pass {
+        let removes = writer.dead.intervals().to_vec();
+        Pass { removes, retired: writer.retired, doubt: writer.in_doubt, ..Pass::default() }
+    }
+
+    /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.
+    fn walk(&self, house: &mut House<'_>, pass: &mut Pass, nodes: usize) -> Result<bool> {
+        let medium = self.region.medium();
+        loop {
+            let mut key = S::KeyBuf::default();
+            if let Some(bytes) = &pass.next {
+                key = S::key_of(bytes).ok_or(Error::Corrupt { what: "separator", at: 0 })?;
+            }
+            let probe = S::probe(S::borrow(&key));
+            let path = self.path(&house.view, house.writer.state.root, probe)?;
+            let is_first = pass.next.is_none();
+            let mut high = None;
+            for (depth, node) in path.iter().enumerate() {
+                let level = path.len() - 1 - depth;
+                let low = Header::at_level(medium, *node, level)?.low;
+                let mut own = S::KeyBuf::default();
+                // An inner node is met with the first leaf below it.
+                if is_first || (self.key_of_word(low, &mut own) && own == key) {
+                    self.clean_all(house, pass, *node, level)?;
+                }
+                if let Some(turn) = path
+                    .get(depth + 1)
+                    .and_then(|_| self.turn(&house.view, *node, &crate::search::Target::Holding(probe)))
+                {
+                    high = turn.high.or(high);
+                }
+            }
+            let Some(high) = high else { return Ok(true) };
+            let mut next = S::KeyBuf::default();
+            if !self.key_of_word(high, &mut next) || next <= key {
+                return Err(Error::Corrupt { what: "separator", at: high });
+            }
+            pass.next = Some(S::key_bytes(S::borrow(&next)).as_ref().to_vec());
+            if house.nodes >= nodes {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Cleans a node of the current version, and below it those that only older versions show.
+    fn clean_all(&self, house: &mut House<'_>, pass: &mut Pass, node: Node, level: usize) -> Result<()> {
+        let medium = self.region.medium();
+        self.clean(house, node, level, &pass.removes)?;
+        if level == 0 || (pass.removes.is_empty() && !pass.doubt) {
+            return Ok(());
+        }
+        let used: Vec<(usize, Entry)> = node.used(medium, &self.shape, &house.view).collect();
+        let mut open: Vec<(Node, usize)> = Vec::new();
+        let old = used.iter().filter(|(_, entry)| !house.view.sees(entry.start, entry.end));
+        open.extend(old.map(|(_, entry)| (Node(entry.payload), level - 1)));
+        while let Some((node, level)) = open.pop() {
+            if !pass.met.insert(node) {
+                continue;
+            }
+            Header::at_level(medium, node, level)?;
+            self.clean(house, node, level, &pass.removes)?;
+            if level > 0 {
+                let used = node.used(medium, &self.shape, &house.view);
+                open.extend(used.map(|(_, entry)| (Node(entry.payload), level - 1)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes from one node what nobody needs.
+    fn clean(&self, house: &mut House<'_>, node: Node, level: usize, removes: &[Interval]) -> Result<()> {
+        let medium = self.region.medium();
+        house.nodes += 1;
+        let mut last: Option<Entry> = None;
+        for slot in 0..self.shape.slots {
+            let entry = node.entry(medium, slot);
+            if entry.start == 0 {
+                continue;
+            }
+            if house.view.is_void(entry.start) {
+                self.clear(house, node, slot);
+                continue;
+            }
+            let same =
+                |last: Entry| (last.key, last.payload, last.start) == (entry.key, entry.payload, entry.start);
+            if last.is_some_and(same) {
+                self.clear(house, node, slot);
+                continue;
+            }
+            let is_swept = removes.iter().any(|interval| interval.holds(entry.start));
+            if (house.collects || is_swept) && house.view.is_garbage(entry.start, entry.end, house.horizon) {
+                self.remove(house, node, level, slot)?;
+                continue;
+            }
+            let is_removed = |version: u64| {
+                version > house.view.version || removes.iter().any(|interval| interval.holds(version))
+            };
+            if entry.end != 0 && is_removed(entry.end) {
+                self.stripes.lock(node.0, &mut house.writer.held);
+                node.set_end(medium, self.persist, slot, 0);
+            }
+            last = Some(entry);
+        }
+        Ok(())
+    }
+
+    fn clear(&self, house: &mut House<'_>, node: Node, slot: usize) {
+        self.stripes.lock(node.0, &mut house.writer.held);
+        node.clear(self.region.medium(), slot);
+        node.flush_slot(self.region.medium(), self.persist, slot);
+    }
+
+    /// Removes an entry, and what only it names.
+    fn remove(&self, house: &mut House<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
+        // Nodes still to be emptied, with what is to be removed when they are: at most one a level.
+        let mut open = vec![(node, level, slot)];
+        while let Some(&(node, level, slot)) = open.last() {
+            if house.writer.allocator.named() + RING_SPARE > INTENTS || house.cleared.len() > CLEARED_MAX {
+                self.leave(house);
+            }
+            let entry = node.entry(self.region.medium(), slot);
+            let root = house.writer.state.root;
+            let view = house.view;
+            let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
+            if level == 0 {
+                for block in S::blocks_of(&tree::shape::Entry::new([entry.key, 0], entry.payload)) {
+                    if !self.is_named(&named, Kind::Record, block)? {
+                        record::give(&self.region, &mut house.writer.allocator, block)?;
+                    }
+                }
+            } else {
+                let child = Node(entry.payload);
+                let kind = if level == 1 { Kind::Leaf } else { Kind::Inner };
+                Header::at_level(self.region.medium(), child, level - 1)?;
+                if !self.is_named(&named, kind, child.0)? {
+                    if let Some(next) = self.first_owner(&view, child, level - 1, &house.cleared) {
+                        open.push((child, level - 1, next));
+                        continue;
+                    }
+                    self.stripes.lock(child.0, &mut house.writer.held);
+                    house.nodes += 1;
+                    house.writer.allocator.give(&self.region, child.0)?;
+                }
+                if let Some(block) = S::separator_block([entry.key, 0]).filter(|block| *block != 0)
+                    && !self.is_named(&named, Kind::Separator, block)?
+                {
+                    record::give(&self.region, &mut house.writer.allocator, block)?;
+                }
+            }
+            if level == 0 && S::PLAIN {
+                self.clear(house, node, slot);
+            } else {
+                house.cleared.push((node, slot));
+            }
+            open.pop();
+        }
+        Ok(())
+    }
+
+    /// A slot of a node whose entry may name blocks.
+    fn first_owner(&self, view: &View, node: Node, level: usize, cleared: &[(Node, usize)]) -> Option<usize> {
+        if level == 0 && S::PLAIN {
+            return None;
+        }
+        let mut used = node.used(self.region.medium(), &self.shape, view).map(|(slot, _)| slot);
+        used.find(|slot| !cleared.contains(&(node, *slot)))
+    }
+}

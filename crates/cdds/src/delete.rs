@@ -1,0 +1,125 @@
+//! Deletion and underflow [thesis §4.4.3, algorithm 4].
+//!
+//! With lower bounds it is the left sibling that can give entries away, or take them, and keep its link. (The thesis's upper
+//! bounds make it the right one.) Where there is only a right sibling, both nodes are replaced.
+
+use pmem::{Error, Medium, Result};
+use tree::Schema;
+
+use crate::node::{Entry, Header, Node};
+use crate::tree::{Change, Tree};
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Removes a key, and says whether it was there. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Tree::put`]; nothing has changed then.
+    pub fn delete(&self, key: &S::Key) -> Result<bool> {
+        let mut writer = self.lock_writer()?;
+        self.make_room(&mut writer, key)?;
+        self.change_and_promote(&mut writer, |change| self.delete_in(change, key))
+    }
+
+    pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
+        let probe = S::probe(key);
+        let path = self.path(&change.view, change.state.root, probe)?;
+        let leaf = path[path.len() - 1];
+        let slots: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
+        if slots.is_empty() {
+            return Ok(false);
+        }
+        change.stored = true;
+        self.stripes.lock(leaf.0, &mut change.writer.held);
+        self.drop_records(change, leaf, &slots);
+        self.end(change, leaf, &slots);
+        change.state.keys -= 1;
+        self.underflow(change, path)?;
+        Ok(true)
+    }
+
+    /// The last node of the path lost an entry: if too few are left, it shares with a sibling, and so on upwards.
+    fn underflow(&self, change: &mut Change<'_>, mut path: Vec<Node>) -> Result<()> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        while let (Some(node), Some(parent)) = (path.pop(), path.last().copied()) {
+            let own = node.seen(medium, shape, &change.view);
+            let links = parent.seen(medium, shape, &change.view);
+            if own.len() > shape.least || links.len() < 2 {
+                return Ok(());
+            }
+            let index = links.iter().position(|(_, link)| link.payload == node.0);
+            let index = index.ok_or(Error::Corrupt { what: "link to a node", at: parent.0 })?;
+            let in_place = if index == 0 {
+                self.share_out(change, &path, node, Node(links[1].1.payload))?
+            } else {
+                let left = Node(links[index - 1].1.payload);
+                self.share_with_left(change, &path, left, node)?
+            };
+            if !in_place {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// `node` has too few entries. Its left sibling gives some away, if it has many [`copy_from_sibling`]; or takes those of
+    /// the node, if it has room [`merge_with_sibling`]; or both are replaced. True if no node above was.
+    fn share_with_left(
+        &self,
+        change: &mut Change<'_>,
+        above: &[Node],
+        left: Node,
+        node: Node,
+    ) -> Result<bool> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let header = self.header_beside(left, node)?;
+        let own = entries_of(node.seen(medium, shape, &change.view));
+        let theirs = left.seen(medium, shape, &change.view);
+        if theirs.len() > 3 * shape.least {
+            let theirs = entries_of(theirs);
+            let (stay, go) = theirs.split_at(theirs.len() - shape.least);
+            let low = self.separator(change, header.level, stay, go)?;
+            let moved = go.len();
+            let (birth, all) = (change.view.version, [go, &own].concat());
+            let born: Vec<Entry> = all.iter().map(|entry| Entry { start: birth, end: 0, ..*entry }).collect();
+            let new = self.take_node(change, header.level)?;
+            new.compose(medium, self.persist, shape, Header { birth, low, ..header }, &born);
+            self.stripes.lock(left.0, &mut change.writer.held);
+            let is_moved = |entry: &Entry| all[..moved].contains(entry);
+            let used = left.used(medium, shape, &change.view).filter(|(_, entry)| is_moved(entry));
+            self.end(change, left, &used.map(|(slot, _)| slot).collect::<Vec<_>>());
+            return self.replace(change, above, &[node], &[(low, new)]);
+        }
+        let used = left.used(medium, shape, &change.view).count();
+        if own.is_empty() || (used < 4 * shape.least && used + own.len() <= shape.slots) {
+            let version = change.view.version;
+            self.stripes.lock(left.0, &mut change.writer.held);
+            for entry in own {
+                self.insert_by_word(change, left, &Entry { start: version, end: 0, ..entry });
+            }
+            return self.replace(change, above, &[node], &[]);
+        }
+        self.share_out(change, above, left, node)
+    }
+
+    /// Replaces two neighbours by one or two nodes with all their entries. True if no node above was replaced.
+    fn share_out(&self, change: &mut Change<'_>, above: &[Node], left: Node, right: Node) -> Result<bool> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let header = self.header_beside(left, right)?;
+        let mut entries = entries_of(left.seen(medium, shape, &change.view));
+        entries.extend(entries_of(right.seen(medium, shape, &change.view)));
+        let links = self.make_nodes(change, header, &entries)?;
+        self.replace(change, above, &[left, right], &links)
+    }
+
+    /// The left one's header, if both are of one level.
+    fn header_beside(&self, left: Node, right: Node) -> Result<Header> {
+        let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
+        let header = Header::read(self.region.medium(), left).ok_or_else(|| corrupt(left))?;
+        Header::at_level(self.region.medium(), right, header.level)?;
+        Ok(header)
+    }
+}
+
+fn entries_of(seen: Vec<(usize, Entry)>) -> Vec<Entry> {
+    seen.into_iter().map(|(_, entry)| entry).collect()
+}

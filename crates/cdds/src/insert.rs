@@ -1,0 +1,310 @@
+//! Insertion and splits [thesis §4.4.2, algorithms 2 and 3].
+//!
+//! The thesis ends every entry of a node that is split. Here only the link to it ends: who reads at a version that still comes
+//! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
+
+use pmem::alloc::Kind;
+use pmem::{Error, Fence, Medium, Result, record};
+use tree::{Schema, Write};
+
+use crate::named::Named;
+use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
+use crate::tree::{Change, Tree};
+
+/// A link that is to be made: key word and child.
+pub(crate) type Link = (u64, Node);
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then.
+    pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
+        let mut writer = self.lock_writer()?;
+        self.make_room(&mut writer, key)?;
+        self.change_and_promote(&mut writer, |change| self.put_in(change, key, value))
+    }
+
+    /// Carries out all of the writes in their order as one version: after a crash all are there, or none. Returns how many of
+    /// them found their key.
+    ///
+    /// # Errors
+    /// As [`Tree::put`]; `TooLarge` if together they take or give back more blocks than an operation may.
+    pub fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<u64> {
+        let mut writer = self.lock_writer()?;
+        for write in writes {
+            let (Write::Put(key, _) | Write::Delete(key)) = write;
+            self.make_room(&mut writer, key)?;
+        }
+        self.change_and_promote(&mut writer, |change| {
+            let mut found = 0;
+            for write in writes {
+                found += u64::from(match write {
+                    Write::Put(key, value) => self.put_in(change, key, value)?,
+                    Write::Delete(key) => self.delete_in(change, key)?,
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        let (medium, shape, probe) = (self.region.medium(), &self.shape, S::probe(key));
+        let mut path = self.path(&change.view, change.state.root, probe)?;
+        let writer = &mut *change.writer;
+        let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)?;
+        let entry = Entry { key: made.key[0], payload: made.payload, start: change.view.version, end: 0 };
+        let leaf = path.pop().expect("a path ends at a leaf");
+        let old: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
+        let place = leaf.bound::<M, S>(medium, shape, &change.view, probe, true);
+        change.stored = true;
+        match self.leaf_hole(change, leaf, place) {
+            Some(hole) => {
+                self.stripes.lock(leaf.0, &mut change.writer.held);
+                self.drop_records(change, leaf, &old);
+                self.end(change, leaf, &old);
+                self.insert_at(change, leaf, place, hole, &entry);
+            }
+            None => {
+                let live = leaf.seen(medium, shape, &change.view);
+                let mut entries: Vec<Entry> = Vec::with_capacity(live.len() + 1);
+                entries.extend(
+                    live.iter().filter(|(slot, _)| *slot < place && !old.contains(slot)).map(|e| e.1),
+                );
+                entries.push(entry);
+                entries.extend(live.iter().filter(|(slot, _)| *slot >= place).map(|e| e.1));
+                let header = Header::at_level(medium, leaf, 0)?;
+                self.drop_records(change, leaf, &old);
+                let links = self.make_nodes(change, header, &entries)?;
+                self.replace(change, &path, &[leaf], &links)?;
+            }
+        }
+        change.state.keys += u64::from(old.is_empty());
+        Ok(!old.is_empty())
+    }
+
+    /// Ends entries of a node at the change's version; those that began with it were never seen, and go. The caller holds the
+    /// node's stripe.
+    pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: &[usize]) {
+        let (medium, version) = (self.region.medium(), change.view.version);
+        for slot in slots {
+            if node.start(medium, *slot) == version {
+                node.clear(medium, *slot);
+                node.flush_slot(medium, self.persist, *slot);
+            } else {
+                node.set_end(medium, self.persist, *slot, version);
+            }
+        }
+    }
+
+    /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
+    pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: &[usize]) {
+        for slot in slots {
+            let entry = leaf.entry(self.region.medium(), *slot);
+            if entry.start == change.view.version {
+                let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
+                change.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
+            }
+        }
+    }
+
+    /// Gives back what entries of this version named that are gone, if nobody else names it.
+    pub(crate) fn give_dropped(&self, change: &mut Change<'_>) -> Result<()> {
+        let mut dropped = std::mem::take(&mut change.dropped);
+        dropped.sort_unstable();
+        dropped.dedup();
+        for (kind, block) in dropped {
+            let named = Named { view: &change.view, root: change.state.root, except: None, cleared: &[] };
+            if !self.is_named(&named, kind, block)? {
+                let allocator = &mut change.writer.allocator;
+                if kind.is_node() {
+                    self.stripes.lock(block, &mut change.writer.held);
+                    allocator.give(&self.region, block)?;
+                } else {
+                    record::give(&self.region, allocator, block)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot of a leaf that may be overwritten, for an entry that belongs before `place`: one that nobody uses, or whose entry
+    /// nobody can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
+    /// beforehand, many at a time ([`Tree::make_room`]).
+    fn leaf_hole(&self, change: &Change<'_>, leaf: Node, place: usize) -> Option<usize> {
+        let (medium, view) = (self.region.medium(), &change.view);
+        let is_hole = |slot: &usize| {
+            let entry = leaf.entry(medium, *slot);
+            view.is_void(entry.start) || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.horizon))
+        };
+        leaf.best_hole((0..self.shape.slots).filter(is_hole), place)
+    }
+
+    pub(crate) fn take_node(&self, change: &mut Change<'_>, level: usize) -> Result<Node> {
+        let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
+        let writer = &mut *change.writer;
+        writer.allocator.take(&self.region, &mut writer.log, kind, self.shape.bytes).map(Node)
+    }
+
+    /// Writes one or two new nodes that hold `entries`, in the place of one with this header, and returns the links to them
+    /// [thesis algorithm 3].
+    pub(crate) fn make_nodes(
+        &self,
+        change: &mut Change<'_>,
+        header: Header,
+        entries: &[Entry],
+    ) -> Result<Vec<Link>> {
+        let birth = change.view.version;
+        let born: Vec<Entry> = entries.iter().map(|entry| Entry { start: birth, end: 0, ..*entry }).collect();
+        let halves: Vec<&[Entry]> = if born.len() <= self.shape.most_in_one {
+            vec![&born]
+        } else {
+            let (left, right) = born.split_at(born.len() / 2);
+            vec![left, right]
+        };
+        let mut links = Vec::new();
+        for (index, half) in halves.iter().enumerate() {
+            let low = match index {
+                0 => header.low,
+                _ => self.separator(change, header.level, halves[0], half)?,
+            };
+            let node = self.take_node(change, header.level)?;
+            let header = Header { birth, low, ..header };
+            node.compose(self.region.medium(), self.persist, &self.shape, header, half);
+            links.push((low, node));
+        }
+        Ok(links)
+    }
+
+    /// Key word of a node that holds `right`, beside one that holds `left`.
+    pub(crate) fn separator(
+        &self,
+        change: &mut Change<'_>,
+        level: usize,
+        left: &[Entry],
+        right: &[Entry],
+    ) -> Result<u64> {
+        let (Some(left), Some(right)) = (left.last(), right.first()) else {
+            unreachable!("a half has at least one entry");
+        };
+        if level > 0 {
+            return Ok(right.key);
+        }
+        let of = |entry: &Entry| tree::shape::Entry::new([entry.key, 0], entry.payload);
+        let writer = &mut *change.writer;
+        S::separate(&self.region, &mut writer.allocator, &mut writer.log, &of(left), &of(right))
+            .map(|key| key[0])
+    }
+
+    /// Below the last node of `above` (none: at the root), `links` take the place of the links to `removed`, which are neighbours.
+    /// True if no node above was replaced.
+    pub(crate) fn replace(
+        &self,
+        change: &mut Change<'_>,
+        above: &[Node],
+        removed: &[Node],
+        links: &[Link],
+    ) -> Result<bool> {
+        let (medium, shape, version) = (self.region.medium(), &self.shape, change.view.version);
+        change.writer.retired += removed.len() as u64;
+        if self.persist.faithful {
+            for node in removed {
+                self.stripes.lock(node.0, &mut change.writer.held);
+                let live = node.seen(medium, shape, &change.view);
+                self.end(change, *node, &live.iter().map(|(slot, _)| *slot).collect::<Vec<_>>());
+            }
+        }
+        let Some((parent, above)) = above.split_last() else {
+            return self.grow(change, removed[0], links).map(|()| false);
+        };
+        let parent = *parent;
+        let is_removed = |entry: &Entry| removed.contains(&Node(entry.payload));
+        let used: Vec<(usize, Entry)> = parent.used(medium, shape, &change.view).collect();
+        let seen = used.iter().filter(|(_, entry)| change.view.sees(entry.start, entry.end));
+        let ended: Vec<usize> = seen.filter(|(_, entry)| is_removed(entry)).map(|(slot, _)| *slot).collect();
+        if ended.is_empty() {
+            return Err(Error::Corrupt { what: "link to a node", at: parent.0 });
+        }
+        for (_, link) in used.iter().filter(|(slot, link)| ended.contains(slot) && link.start == version) {
+            let child = Header::read(medium, Node(link.payload));
+            let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
+            change.dropped.push((kind, link.payload));
+            let separator = S::separator_block([link.key, 0]).filter(|block| *block != 0);
+            change.dropped.extend(separator.map(|block| (Kind::Separator, block)));
+        }
+        if shape.slots - used.len() >= links.len() {
+            self.stripes.lock(parent.0, &mut change.writer.held);
+            self.end(change, parent, &ended);
+            for (key, child) in links {
+                self.insert_by_word(
+                    change,
+                    parent,
+                    &Entry { key: *key, payload: child.0, start: version, end: 0 },
+                );
+            }
+            return Ok(true);
+        }
+        let mut entries: Vec<Entry> =
+            parent.seen(medium, shape, &change.view).into_iter().map(|(_, entry)| entry).collect();
+        let first = entries.iter().position(is_removed).unwrap_or(0);
+        let born = |&(key, child): &Link| Entry { key, payload: child.0, start: version, end: 0 };
+        entries.retain(|entry| !is_removed(entry));
+        entries.splice(first..first, links.iter().map(born));
+        let header = Header::read(medium, parent).ok_or(Error::Corrupt { what: "node", at: parent.0 })?;
+        let links = self.make_nodes(change, header, &entries)?;
+        self.replace(change, above, &[parent], &links).map(|_| false)
+    }
+
+    /// Puts an entry into a node of which earlier moves may be on their way (N3). The caller holds the stripe.
+    fn insert_at(&self, change: &mut Change<'_>, node: Node, place: usize, hole: usize, entry: &Entry) {
+        let (medium, crosses) = (self.region.medium(), node.crosses(place, hole));
+        if crosses && change.unfenced.contains(&node) {
+            self.persist.fence(medium, Fence::Guard);
+        }
+        if crosses {
+            change.unfenced.clear(); // a crossing is a fence
+        }
+        node.insert(medium, self.persist, place, hole, entry);
+        if !change.unfenced.contains(&node) {
+            change.unfenced.push(node);
+        }
+    }
+
+    /// Puts an entry into a node that has a void slot; its key is known as a word. The caller holds the stripe.
+    pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
+        let (medium, slots) = (self.region.medium(), self.shape.slots);
+        let is_void = |slot: &usize| change.view.is_void(node.start(medium, *slot));
+        let key = |slot: usize| medium.word(node.slot_at(slot));
+        let behind = |slot: &usize| compare_words::<M, S>(medium, key(*slot), entry.key).is_gt();
+        let place = (0..slots).filter(|slot| !is_void(slot)).find(behind).unwrap_or(slots);
+        let hole = node.best_hole((0..slots).filter(is_void), place).expect("the caller counted void slots");
+        self.insert_at(change, node, place, hole, entry);
+    }
+
+    /// A new root: older versions come through it to the old one [thesis §4.4.2].
+    fn grow(&self, change: &mut Change<'_>, old: Node, links: &[Link]) -> Result<()> {
+        let medium = self.region.medium();
+        let header = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
+        let (level, version) = (header.level + 1, change.view.version);
+        if level >= LEVELS_MAX {
+            return Err(Error::TooLarge { records: level + 1, limit: LEVELS_MAX });
+        }
+        let mut entries = Vec::new();
+        if header.birth == version {
+            let kind = if header.level == 0 { Kind::Leaf } else { Kind::Inner };
+            change.dropped.push((kind, old.0));
+        } else {
+            entries.push(Entry { key: header.low, payload: old.0, start: header.birth, end: version });
+        }
+        entries.extend(links.iter().map(|&(key, child)| Entry {
+            key,
+            payload: child.0,
+            start: version,
+            end: 0,
+        }));
+        let root = self.take_node(change, level)?;
+        root.compose(medium, self.persist, &self.shape, Header { level, ..header }, &entries);
+        change.state.root = root.0;
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! The meta block: root, current version and count in one line, and the list of dead versions behind it.
+//!
+//! ```text
+//! line 0   word 0 tag   word 1 root   word 2 current version   words 3, 4 count: 48 bits, below 16 bits of its version
+//! lines 1 to 3   twelve dead intervals of two words: first version (bit 63: rolled back), last version; 0 first: none
+//! ```
+//!
+//! The superblock's root word names the block. Commit point of every operation: word 2 ([`Meta::commit`]). Within its line the
+//! root is published before it and so is the count, in the place that does not hold the count of the version before.
+//!
+//! Invariants:
+//! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and every
+//!   version known to have crashed.
+//! * M2: a rolled-back interval that does not end before the current version was not committed, and is none.
+
+use pmem::{Error, Fence, LINE, Medium, Result, WORD};
+
+use crate::persist::Persist;
+use crate::version::{Dead, Death, INTERVALS, Interval};
+
+/// Bytes of the block.
+pub const META_BYTES: u64 = LINE + INTERVALS as u64 * 2 * WORD;
+const TAG: u64 = u64::from_le_bytes(*b"CDDSMETA");
+const COUNT_BITS: u32 = 48;
+
+/// The block's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta(pub u64);
+
+/// What line 0 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The root.
+    pub root: u64,
+    /// The current version.
+    pub current: u64,
+    /// Keys at that version.
+    pub keys: u64,
+}
+
+fn count_word(state: &State) -> u64 {
+    state.keys | state.current << COUNT_BITS
+}
+
+/// The version that an operation in flight has, or had when the machine stopped (M1).
+pub fn in_flight(current: u64, dead: &Dead) -> u64 {
+    let crashed = dead.intervals().iter().filter(|interval| interval.death == Death::Crashed);
+    crashed.map(|interval| interval.hi).fold(current, u64::max) + 1
+}
+
+impl Meta {
+    fn word_at(self, word: u64) -> u64 {
+        self.0 + word * WORD
+    }
+
+    fn interval_at(self, slot: usize) -> u64 {
+        self.0 + LINE + slot as u64 * 2 * WORD
+    }
+
+    /// Writes a fresh block and starts its write-back.
+    pub fn create<M: Medium>(self, medium: &M, state: &State) {
+        let words = [TAG, state.root, state.current, count_word(state)];
+        for word in 0..META_BYTES / WORD {
+            medium.copy(self.word_at(word), words.get(word as usize).copied().unwrap_or(0));
+        }
+        medium.flush(self.0, META_BYTES);
+    }
+
+    /// Reads line 0.
+    ///
+    /// # Errors
+    /// `Corrupt` if it was not written by this program.
+    pub fn read<M: Medium>(self, medium: &M) -> Result<State> {
+        let corrupt = |what| Error::Corrupt { what, at: self.0 };
+        if !self.0.is_multiple_of(LINE) || medium.word(self.0) != TAG {
+            return Err(corrupt("meta block"));
+        }
+        let [root, current] = [1, 2].map(|word| medium.word(self.word_at(word)));
+        if current == 0 || current >= 1 << 62 {
+            return Err(corrupt("current version"));
+        }
+        let of_it = |word: &u64| word >> COUNT_BITS == current & 0xFFFF;
+        let count = [3, 4].map(|word| medium.word(self.word_at(word))).into_iter().find(of_it);
+        let keys = count.ok_or(corrupt("count"))? & ((1 << COUNT_BITS) - 1);
+        Ok(State { root, current, keys })
+    }
+
+    /// Reads the dead intervals (M2 applied).
+    ///
+    /// # Errors
+    /// `Corrupt` if one of them is none.
+    pub fn read_dead<M: Medium>(self, medium: &M, current: u64) -> Result<Dead> {
+        let mut dead = Dead::default();
+        for slot in 0..INTERVALS {
+            let at = self.interval_at(slot);
+            let (lo, hi) = (medium.word(at), medium.word(at + WORD));
+            if lo == 0 {
+                continue;
+            }
+            let interval = Interval::of(lo, hi).filter(|interval| interval.hi < 1 << 62);
+            let interval = interval.ok_or(Error::Corrupt { what: "dead interval", at })?;
+            if interval.death == Death::Crashed || interval.hi < current {
+                dead.push(interval);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Makes `state` the durable truth, `old` being what was. Call when everything that belongs to it is durable.
+    pub fn commit<M: Medium>(self, medium: &M, persist: Persist, old: &State, state: &State) {
+        if state.root != old.root {
+            medium.publish(self.word_at(1), state.root);
+        }
+        if state.current != old.current {
+            let holds_old = medium.word(self.word_at(3)) == count_word(old);
+            medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));
+            medium.publish(self.word_at(2), state.current);
+        }
+        persist.flush(medium, self.0, LINE);
+        persist.fence(medium, Fence::Commit);
+    }
+
+    /// Makes the durable list `dead`: its intervals where they are, new ones in free slots. False if there are too few.
+    /// Durable when it returns.
+    pub fn write_dead<M: Medium>(self, medium: &M, persist: Persist, dead: &Dead) -> bool {
+        let read = |slot| [0, WORD].map(|word| medium.word(self.interval_at(slot) + word));
+        let matches = |slot: usize, interval: &Interval| {
+            let (lo, hi) = interval.words();
+            read(slot)[0] == lo && read(slot)[1] <= hi
+        };
+        let mut slots = [None; INTERVALS];
+        for interval in dead.intervals() {
+            let free = |slot: &usize| slots[*slot].is_none();
+            let kept = (0..INTERVALS).filter(free).find(|slot| matches(*slot, interval));
+            let slot = kept.or_else(|| {
+                let unused = |slot: &usize| !dead.intervals().iter().any(|other| matches(*slot, other));
+                (0..INTERVALS).filter(free).find(unused)
+            });
+            let Some(slot) = slot else { return false };
+            slots[slot] = Some(*interval);
+        }
+        let mut changed = false;
+        for (slot, interval) in slots.into_iter().enumerate() {
+            let (lo, hi) = interval.map_or((0, 0), Interval::words);
+            let [old_lo, old_hi] = read(slot);
+            if old_lo == lo && (lo == 0 || old_hi == hi) {
+                continue;
+            }
+            let at = self.interval_at(slot);
+            // An interval that grows keeps its first version; else the slot is none while its last one changes.
+            if old_lo != lo && old_lo != 0 {
+                medium.publish(at, 0);
+            }
+            if lo != 0 {
+                medium.publish(at + WORD, hi);
+                if old_lo != lo {
+                    medium.publish(at, lo);
+                }
+            }
+            persist.flush(medium, at, 2 * WORD);
+            changed = true;
+        }
+        if changed {
+            persist.fence(medium, Fence::Payload);
+        }
+        true
+    }
+}

@@ -1,0 +1,201 @@
+//! Who names a block: the one question that recovery, reuse and the collector ask before a block is given back.
+//!
+//! A block may be named by several entries: an entry that was moved to a new node and its older self, two copies that a crash
+//! left of one, separators that neighbours share. All of them have keys in one place, so a descent for that key
+//! through every version finds them: at an inner node it takes each child that had the key at some version of
+//! the node's life. After a collection that is one child a level.
+//!
+//! The thesis collects nodes by mark and sweep, since a node may have several parents (§4.4.4). This asks for one block at a
+//! time, so that space comes back in small steps and the allocator's bits are right after each of them.
+
+use pmem::alloc::{self, Class, Kind};
+use pmem::{Error, Medium, Result, record};
+use tree::Schema;
+
+use crate::meta::META_BYTES;
+use crate::node::{Entry, Header, Node};
+use crate::tree::Tree;
+use crate::version::{Death, View};
+
+/// Where to look, and what does not count.
+pub(crate) struct Named<'a> {
+    /// Tells void entries, which name nothing, and covers versions.
+    pub view: &'a View,
+    pub root: u64,
+    /// A slot that is about to be cleared.
+    pub except: Option<(Node, usize)>,
+    /// Others that are.
+    pub cleared: &'a [(Node, usize)],
+}
+
+/// Versions at which a key has not been found a child for.
+struct Uncovered(Vec<(u64, u64)>);
+
+impl Uncovered {
+    fn meets(&self, start: u64, end: u64) -> bool {
+        self.0.iter().any(|&(from, to)| from < end && start < to)
+    }
+
+    fn cover(&mut self, start: u64, end: u64) {
+        let old = std::mem::take(&mut self.0);
+        let rest = old.into_iter().flat_map(|(from, to)| [(from, to.min(start)), (from.max(end), to)]);
+        self.0.extend(rest.filter(|(from, to)| from < to));
+        self.0.sort_unstable();
+        self.0.dedup();
+    }
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Settles the allocator's intents by asking the tree.
+    pub(crate) fn recover_blocks(&self) -> Result<()> {
+        let view = self.view_at(self.version());
+        let root = self.root.load(pmem::sync::Ordering::Acquire);
+        let named = Named { view: &view, root, except: None, cleared: &[] };
+        alloc::recover(
+            &self.region,
+            |class, at| Ok(root != 0 && self.owns(&named, class, at)?),
+            |class, at| {
+                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
+            },
+        )
+    }
+
+    fn owns(&self, named: &Named<'_>, class: Class, at: u64) -> Result<bool> {
+        match class.kind {
+            Kind::Inner if at == self.meta_at() => Ok(class.block_bytes == META_BYTES),
+            Kind::Leaf | Kind::Inner => Ok(at == named.root || self.is_named(named, class.kind, at)?),
+            Kind::Record | Kind::Separator => self.is_named(named, class.kind, at),
+            Kind::Batch => Ok(false),
+            // Shares its record's fate, if the record lists it.
+            Kind::Piece => {
+                let record = self.region.medium().word(at);
+                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
+                let listed = class.is_some() && record::pieces(&self.region, record).contains(&at);
+                Ok(listed && self.is_named(named, Kind::Record, record)?)
+            }
+        }
+    }
+
+    /// True if an entry that is reachable and not void names the block.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node on the way is damaged.
+    pub(crate) fn is_named(&self, named: &Named<'_>, kind: Kind, block: u64) -> Result<bool> {
+        let medium = self.region.medium();
+        let mut key = S::KeyBuf::default();
+        let lowest = match kind {
+            Kind::Record | Kind::Separator => {
+                if !S::key_of_block(medium, block, &mut key) {
+                    return Ok(false);
+                }
+                0
+            }
+            _ => {
+                let Some(header) = Header::read(medium, Node(block)) else { return Ok(false) };
+                if !self.key_of_word(header.low, &mut key) {
+                    return Ok(false);
+                }
+                header.level + 1
+            }
+        };
+        let lowest = if kind == Kind::Separator { 1 } else { lowest };
+        let probe = S::probe(S::borrow(&key));
+        let root = Node(named.root);
+        let level = Header::read(medium, root).ok_or(Error::Corrupt { what: "root", at: root.0 })?.level;
+        let (mut open, mut met) = (vec![(root, level)], vec![root]);
+        while let Some((node, level)) = open.pop() {
+            let header = Header::at_level(medium, node, level)?;
+            if level < lowest {
+                continue;
+            }
+            let names = |entry: &Entry| match kind {
+                Kind::Record => level == 0 && (entry.key == block || entry.payload == block),
+                Kind::Separator => level > 0 && entry.key == block,
+                _ => level == lowest && entry.payload == block,
+            };
+            let mut used = node.used(medium, &self.shape, named.view);
+            let counts = |slot| named.except != Some((node, slot)) && !named.cleared.contains(&(node, slot));
+            if used.any(|(slot, entry)| names(&entry) && counts(slot)) {
+                return Ok(true);
+            }
+            if level > lowest {
+                for child in self.children_at(named.view, node, &header, probe) {
+                    if !met.contains(&child) {
+                        met.push(child);
+                        open.push((child, level - 1));
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Copies out the key of a key word; the lowest one is of 0.
+    pub(crate) fn key_of_word(&self, word: u64, key: &mut S::KeyBuf) -> bool {
+        if !S::PLAIN && word == 0 {
+            *key = S::KeyBuf::default();
+            return true;
+        }
+        S::read_key(self.region.medium(), [word, 0], key)
+    }
+
+    /// Children that had the key at any version at which something that names a block may have begun.
+    fn children_at(&self, view: &View, node: Node, header: &Header, probe: S::Probe<'_>) -> Vec<Node> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let bound = node.bound::<M, S>(medium, shape, view, probe, true);
+        let mut uncovered = Uncovered(vec![(header.birth, u64::MAX)]);
+        let mut children = Vec::new();
+        let used: Vec<(usize, Entry)> = node.used(medium, shape, view).collect();
+        let before = used.iter().rev().filter(|(slot, _)| *slot < bound);
+        let dead = view.dead.intervals();
+        let rolled_back = || dead.iter().filter(|interval| interval.death == Death::RolledBack);
+        for (_, entry) in before {
+            let end = if entry.end == 0 { u64::MAX } else { entry.end };
+            let is_dead = |version| view.is_dead(version);
+            if is_dead(entry.start) || (entry.end != 0 && is_dead(entry.end)) {
+                children.push(Node(entry.payload));
+                // It was seen at least so long, but for versions that had a time of their own.
+                if is_dead(entry.start) {
+                    continue;
+                }
+            } else if uncovered.meets(entry.start, end) {
+                children.push(Node(entry.payload));
+            }
+            // Within the change that ended it others may have had its keys before they ended, too: its last version stays open.
+            let end = if entry.end == 0 { end } else { end - 1 };
+            // At a version that was rolled back it may not have been seen, so such versions stay open.
+            let mut from = entry.start;
+            let mut breaks: Vec<(u64, u64)> = rolled_back().map(|i| (i.lo, i.hi)).collect();
+            breaks.sort_unstable();
+            for (lo, hi) in breaks {
+                if from < lo {
+                    uncovered.cover(from, lo.min(end));
+                }
+                from = from.max(hi + 1);
+            }
+            if from < end {
+                uncovered.cover(from, end);
+            }
+            if uncovered.0.is_empty() {
+                break;
+            }
+        }
+        children
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Uncovered;
+
+    #[test]
+    fn versions_are_covered_piece_by_piece() {
+        let mut uncovered = Uncovered(vec![(1, u64::MAX)]);
+        uncovered.cover(5, u64::MAX);
+        assert!(uncovered.meets(4, 6) && !uncovered.meets(5, 9));
+        uncovered.cover(2, 3);
+        assert_eq!(uncovered.0, [(1, 2), (3, 5)]);
+        uncovered.cover(1, 5);
+        assert!(uncovered.0.is_empty());
+    }
+}

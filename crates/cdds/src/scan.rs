@@ -1,0 +1,142 @@
+//! Scans, both ways, of one version.
+//!
+//! A cursor pins its version, so all that it gives out was there together, and a leaf's neighbour is found by a descent for the
+//! key that bounds the leaf at that version: leaves have no links.
+
+use std::ops::Bound;
+
+use pmem::{Error, Medium, Result};
+use tree::Schema;
+
+use crate::node::Entry;
+use crate::pins::Mark;
+use crate::search::Target;
+use crate::tree::Tree;
+use crate::version::View;
+
+/// A position in key order. It holds no lock; what it sees is kept as long as it lives.
+pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
+    tree: &'a Tree<M, S>,
+    _mark: Mark,
+    view: View,
+    descending: bool,
+    /// Where to descend to next; none at the end.
+    next: Option<Bound<S::KeyBuf>>,
+    /// The first leaf was read: its bound needs no look at each entry.
+    is_inside: bool,
+    page: Vec<Entry>,
+    given: usize,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// A cursor before the first key of the newest durable version.
+    pub fn cursor(&self) -> Cursor<'_, M, S> {
+        self.cursor_at(Mark::new(&self.pins, || self.version(), 0))
+    }
+
+    pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S> {
+        Cursor {
+            tree: self,
+            view: self.view_at(mark.version()),
+            _mark: mark,
+            descending: false,
+            next: Some(Bound::Unbounded),
+            is_inside: false,
+            page: Vec::new(),
+            given: 0,
+        }
+    }
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
+    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+        self.next = Some(from);
+        self.is_inside = false;
+        self.descending = descending;
+        self.page.clear();
+        self.given = 0;
+    }
+
+    /// Moves one key on and copies key and value out; false at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        while self.given == self.page.len() {
+            let Some(from) = self.next.take() else { return Ok(false) };
+            self.load(from)?;
+        }
+        let entry = self.page[self.given];
+        self.given += 1;
+        // The pin keeps the record.
+        let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
+        if !S::read_pair(self.tree.region.medium(), &of_tree, key, value) {
+            return Err(Error::Corrupt { what: "record", at: entry.payload });
+        }
+        Ok(true)
+    }
+
+    /// Reads the leaf that `from` leads to.
+    fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
+        let (tree, view) = (self.tree, self.view);
+        let (medium, shape) = (tree.region.medium(), &tree.shape);
+        let probe = match &from {
+            Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
+            Bound::Unbounded => None,
+        };
+        let target = match (probe, &from, self.descending) {
+            (None, _, false) => Target::First,
+            (None, _, true) => Target::Last,
+            // Before the least key there is nothing, and no child to find.
+            (Some(probe), Bound::Excluded(_), true) if self.is_inside => Target::Below(probe),
+            (Some(probe), _, _) => Target::Holding(probe),
+        };
+        let mut tries = tree.stripes.tries();
+        let leaf = loop {
+            let leaf = tree.find_leaf(&view, &target)?;
+            let bound = |above: bool| {
+                let slots = if above == self.descending { 0 } else { shape.slots };
+                probe.map_or(slots, |probe| leaf.node.bound::<M, S>(medium, shape, &view, probe, above))
+            };
+            let range = match (&from, self.descending) {
+                (Bound::Unbounded, _) => 0..shape.slots,
+                (Bound::Included(_), false) => bound(false)..shape.slots,
+                (Bound::Excluded(_), false) => bound(true)..shape.slots,
+                (Bound::Included(_), true) => 0..bound(true),
+                (Bound::Excluded(_), true) => 0..bound(false),
+            };
+            self.page.clear();
+            self.given = 0;
+            let entries = range.map(|slot| leaf.node.entry(medium, slot));
+            self.page.extend(entries.filter(|entry| view.sees(entry.start, entry.end)));
+            if tree.stripes.check(leaf.version) {
+                break leaf;
+            }
+            tries.fail();
+        };
+        // A crash may have left an entry twice.
+        self.page.dedup_by_key(|entry| entry.key);
+        if self.descending {
+            self.page.reverse();
+        }
+        self.is_inside = true;
+        let bound = if self.descending { leaf.low } else { leaf.high };
+        let Some(word) = bound else { return Ok(()) };
+        let mut key = S::KeyBuf::default();
+        if !tree.key_of_word(word, &mut key) {
+            return Err(Error::Corrupt { what: "separator", at: word });
+        }
+        // Each step leads on, whatever the region holds.
+        let leads_on = match &from {
+            Bound::Unbounded => true,
+            Bound::Included(from) | Bound::Excluded(from) if self.descending => key <= *from,
+            Bound::Included(from) | Bound::Excluded(from) => key > *from,
+        };
+        if !leads_on {
+            return Err(Error::Corrupt { what: "separator", at: word });
+        }
+        self.next = Some(if self.descending { Bound::Excluded(key) } else { Bound::Included(key) });
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Look-ups [thesis algorithm 1], at any pinned version, beside the writer.
+//!
+//! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
+//! root may be given back under a reader's eyes, when its child takes its place.
+
+use std::cmp::Ordering::Equal;
+
+use pmem::stripe::Version;
+use pmem::sync::Ordering;
+use pmem::{Error, Medium, Result};
+use tree::Schema;
+
+use crate::node::{Entry, Header, Node, compare};
+use crate::tree::Tree;
+use crate::version::View;
+
+/// Where a descent goes.
+pub(crate) enum Target<'k, S: Schema> {
+    /// To where this key belongs.
+    Holding(S::Probe<'k>),
+    /// To where keys right below this one belong.
+    Below(S::Probe<'k>),
+    /// To the first leaf.
+    First,
+    /// To the last leaf.
+    Last,
+}
+
+/// An inner node's answer.
+pub(crate) struct Turn {
+    pub child: Node,
+    /// Key word of the child.
+    pub low: u64,
+    /// Key word of the next child.
+    pub high: Option<u64>,
+}
+
+/// A leaf as a reader found it.
+pub(crate) struct Leaf {
+    pub node: Node,
+    pub version: Version,
+    /// Key word of its lower bound, unless it is the first leaf.
+    pub low: Option<u64>,
+    /// Key word of its upper bound, unless it is the last leaf.
+    pub high: Option<u64>,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let pin = self.pins.enter(&self.visible);
+        self.get_in(&self.view_at(pin.version()), key, value)
+    }
+
+    /// Looks `key` up in a view of a pinned version.
+    pub(crate) fn get_in(
+        &self,
+        view: &View,
+        key: &S::Key,
+        mut value: Option<&mut S::ValueBuf>,
+    ) -> Result<bool> {
+        let (medium, probe) = (self.region.medium(), S::probe(key));
+        let mut tries = self.stripes.tries();
+        loop {
+            let leaf = self.find_leaf(view, &Target::Holding(probe))?;
+            let entry = self.seen_at(leaf.node, view, probe).next().map(|(_, entry)| entry);
+            if !self.stripes.check(leaf.version) {
+                tries.fail();
+                continue;
+            }
+            let Some(entry) = entry else { return Ok(false) };
+            // The pin keeps the record.
+            if let Some(value) = &mut value
+                && !S::read_value(medium, &tree::shape::Entry::new([entry.key, 0], entry.payload), value)
+            {
+                return Err(Error::Corrupt { what: "record", at: entry.payload });
+            }
+            return Ok(true);
+        }
+    }
+
+    /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
+    #[inline]
+    pub(crate) fn seen_at(
+        &self,
+        leaf: Node,
+        view: &View,
+        probe: S::Probe<'_>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let first = leaf.bound::<M, S>(medium, shape, view, probe, false);
+        let used = (first..shape.slots).map(move |slot| (slot, leaf.entry(medium, slot)));
+        let used = used.filter(|(_, entry)| !view.is_void(entry.start));
+        let same =
+            used.take_while(move |(slot, _)| compare::<M, S>(medium, leaf.slot_at(*slot), probe) == Equal);
+        same.filter(|(_, entry)| view.sees(entry.start, entry.end))
+    }
+
+    /// The child to take at an inner node; `None` if there is none (a race, or damage).
+    #[inline]
+    pub(crate) fn turn(&self, view: &View, node: Node, target: &Target<'_, S>) -> Option<Turn> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let bound = match *target {
+            Target::Holding(probe) => node.bound::<M, S>(medium, shape, view, probe, true),
+            Target::Below(probe) => node.bound::<M, S>(medium, shape, view, probe, false),
+            Target::First => 0,
+            Target::Last => shape.slots,
+        };
+        let mut behind = (bound..shape.slots).map(|slot| (slot, node.entry(medium, slot)));
+        let mut next = behind.by_ref().find(|(_, entry)| view.sees(entry.start, entry.end));
+        let taken = node.last_seen(medium, view, bound);
+        let (_, entry) = match taken {
+            Some(taken) => taken,
+            // Keys below the first child's are none; only `First` comes here.
+            None => {
+                let first = next?;
+                next = behind.find(|(_, e)| e.key != first.1.key && view.sees(e.start, e.end));
+                first
+            }
+        };
+        Some(Turn { child: Node(entry.payload), low: entry.key, high: next.map(|(_, entry)| entry.key) })
+    }
+
+    /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.
+    pub(crate) fn find_leaf(&self, view: &View, target: &Target<'_, S>) -> Result<Leaf> {
+        let medium = self.region.medium();
+        let mut tries = self.stripes.tries();
+        'again: loop {
+            let mut node = Node(self.root.load(Ordering::Acquire));
+            let mut version = self.stripes.read(node.0);
+            if self.root.load(Ordering::Acquire) != node.0 {
+                continue; // it may have been given back before the first look
+            }
+            let (mut low, mut high, mut above) = (None, None, None);
+            loop {
+                let header = Header::read(medium, node);
+                let level = header.map(|header| header.level);
+                let fits = above.is_none_or(|above: usize| level.is_some_and(|level| level + 1 == above));
+                let turn = match level {
+                    Some(1..) => self.turn(view, node, target),
+                    _ => None,
+                };
+                if level == Some(0) && fits {
+                    // The caller reads, and looks a second time.
+                    return Ok(Leaf { node, version, low, high });
+                }
+                if !self.stripes.check(version) {
+                    tries.fail();
+                    continue 'again;
+                }
+                let Some(turn) = turn.filter(|_| fits) else {
+                    return Err(Error::Corrupt { what: "node", at: node.0 });
+                };
+                // A node's lowest key is that of its first child: what an outer node says of it says nothing new.
+                low = if turn.low == header.map_or(0, |header| header.low) { low } else { Some(turn.low) };
+                high = turn.high.or(high);
+                (node, above) = (turn.child, level);
+                version = self.stripes.read(node.0);
+            }
+        }
+    }
+
+    /// The writer's way from the root down to the leaf for `probe`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node is damaged.
+    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Vec<Node>> {
+        let medium = self.region.medium();
+        let mut node = Node(root);
+        let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
+        let mut level = Header::read(medium, node).ok_or_else(|| corrupt(node))?.level;
+        let mut path = vec![node];
+        while level > 0 {
+            let turn = self.turn(view, node, &Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
+            (node, level) = (turn.child, level - 1);
+            Header::at_level(medium, node, level)?;
+            path.push(node);
+        }
+        Ok(path)
+    }
+}

@@ -1,0 +1,227 @@
+//! Versions: what an entry's two version words mean to somebody who reads at one version.
+//!
+//! Invariants:
+//! * V1: versions are never used again. A version that may have left traces and was not committed is dead for ever, as long
+//!   as a trace may be left.
+//! * V2: nobody reads at a version inside a dead interval: a rollback waits until nobody does. So an end inside one may be
+//!   overwritten, and an entry that began inside one is nobody's, whatever older versions are kept.
+//! * V3: an entry that a crashed version began is void: it names no block, and its slot is as good as free. An entry that was
+//!   rolled back names its blocks until it is removed.
+
+use pmem::sync::{AtomicU64, Ordering, fence};
+
+/// Dead intervals that the list has room for.
+pub const INTERVALS: usize = 12;
+
+/// Why versions are dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// They were never committed.
+    Crashed,
+    /// They were committed, and taken back.
+    RolledBack,
+}
+
+/// Dead versions, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// First dead version.
+    pub lo: u64,
+    /// Last dead version.
+    pub hi: u64,
+    /// Why.
+    pub death: Death,
+}
+
+const ROLLED_BACK: u64 = 1 << 63;
+
+impl Interval {
+    const NONE: Self = Self { lo: 0, hi: 0, death: Death::Crashed };
+
+    /// As two words: the first one with the kind, the last one. Zero in the first means: none.
+    pub fn words(self) -> (u64, u64) {
+        let kind = if self.death == Death::RolledBack { ROLLED_BACK } else { 0 };
+        (self.lo | kind, self.hi)
+    }
+
+    /// The interval of two words.
+    pub fn of(lo: u64, hi: u64) -> Option<Self> {
+        let death = if lo & ROLLED_BACK == 0 { Death::Crashed } else { Death::RolledBack };
+        let interval = Self { lo: lo & !ROLLED_BACK, hi, death };
+        (interval.lo != 0 && interval.lo <= hi).then_some(interval)
+    }
+
+    /// True of the versions from `lo` to `hi`.
+    pub fn holds(&self, version: u64) -> bool {
+        self.lo <= version && version <= self.hi
+    }
+}
+
+/// A few dead intervals.
+#[derive(Clone, Copy, Debug)]
+pub struct Dead {
+    count: usize,
+    intervals: [Interval; INTERVALS],
+}
+
+impl Default for Dead {
+    fn default() -> Self {
+        Self { count: 0, intervals: [Interval::NONE; INTERVALS] }
+    }
+}
+
+impl Dead {
+    /// The intervals.
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals[..self.count]
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds an interval.
+    ///
+    /// # Panics
+    /// Beyond [`INTERVALS`].
+    pub fn push(&mut self, interval: Interval) {
+        self.intervals[self.count] = interval;
+        self.count += 1;
+    }
+}
+
+/// What is seen at one version.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// The version.
+    pub version: u64,
+    /// Dead intervals, of which those count that end before the version (V2).
+    pub dead: Dead,
+}
+
+impl View {
+    /// True if a version is dead as this view has it.
+    #[inline]
+    pub fn is_dead(&self, version: u64) -> bool {
+        let dead = |interval: &Interval| interval.hi < self.version && interval.holds(version);
+        self.dead.count != 0 && self.dead.intervals().iter().any(dead)
+    }
+
+    /// True if entries that began at `start` are none: of the future, or of a version that was never committed (V3).
+    #[inline]
+    pub fn is_void(&self, start: u64) -> bool {
+        start == 0 || start > self.version || (self.dead.count != 0 && self.is_crashed(start))
+    }
+
+    fn is_crashed(&self, start: u64) -> bool {
+        let crashed = |interval: &Interval| interval.death == Death::Crashed && interval.holds(start);
+        self.dead.intervals().iter().any(crashed)
+    }
+
+    /// True if an entry of these versions is there.
+    #[inline]
+    pub fn sees(&self, start: u64, end: u64) -> bool {
+        let is = |version| version != 0 && version <= self.version && !self.is_dead(version);
+        is(start) && !is(end)
+    }
+
+    /// True if nobody who reads at `horizon` or later sees such an entry, which is not void.
+    pub fn is_garbage(&self, start: u64, end: u64, horizon: u64) -> bool {
+        self.is_dead(start) || (end != 0 && end <= horizon && !self.is_dead(end))
+    }
+}
+
+/// The dead intervals where readers find them: they copy the list between two looks at its sequence.
+#[derive(Debug)]
+pub struct SharedDead {
+    sequence: AtomicU64,
+    count: AtomicU64,
+    words: [[AtomicU64; 2]; INTERVALS],
+}
+
+impl SharedDead {
+    /// A list with this content.
+    pub fn new(dead: &Dead) -> Self {
+        let shared = Self {
+            sequence: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            words: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+        };
+        shared.set(dead);
+        shared
+    }
+
+    /// Writer: replaces the list.
+    pub fn set(&self, dead: &Dead) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (place, interval) in self.words.iter().zip(dead.intervals()) {
+            let (lo, hi) = interval.words();
+            place[0].store(lo, Ordering::Relaxed);
+            place[1].store(hi, Ordering::Relaxed);
+        }
+        self.count.store(dead.count as u64, Ordering::Relaxed);
+        self.sequence.store(sequence + 2, Ordering::Release);
+    }
+
+    /// The list.
+    #[inline]
+    pub fn get(&self) -> Dead {
+        loop {
+            let sequence = self.sequence.load(Ordering::Acquire);
+            let count = (self.count.load(Ordering::Relaxed) as usize).min(INTERVALS);
+            let mut dead = Dead::default();
+            for place in &self.words[..count] {
+                let [lo, hi] = [0, 1].map(|word: usize| place[word].load(Ordering::Relaxed));
+                if let Some(interval) = Interval::of(lo, hi) {
+                    dead.push(interval);
+                }
+            }
+            fence(Ordering::Acquire);
+            if sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence {
+                return dead;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(version: u64, intervals: &[(u64, u64, Death)]) -> View {
+        let mut dead = Dead::default();
+        intervals.iter().for_each(|&(lo, hi, death)| dead.push(Interval { lo, hi, death }));
+        View { version, dead }
+    }
+
+    #[test]
+    fn an_entry_is_seen_from_its_start_to_its_end_but_for_dead_ones() {
+        let plain = view(5, &[]);
+        assert!(plain.sees(5, 0) && plain.sees(1, 6) && !plain.sees(1, 5) && !plain.sees(6, 0));
+        assert!(!plain.sees(0, 0) && !plain.sees(3, 3));
+        let crashed = view(5, &[(4, 4, Death::Crashed)]);
+        assert!(crashed.sees(1, 4) && !crashed.sees(4, 0) && crashed.is_void(4));
+        let back = view(9, &[(4, 6, Death::RolledBack)]);
+        assert!(back.sees(1, 5) && !back.sees(5, 0) && !back.is_void(5));
+    }
+
+    #[test]
+    fn what_ended_at_or_before_the_horizon_is_garbage_but_for_dead_ends() {
+        let back = view(9, &[(4, 6, Death::RolledBack)]);
+        assert!(back.is_garbage(5, 0, 1) && back.is_garbage(1, 3, 3) && !back.is_garbage(1, 3, 2));
+        assert!(!back.is_garbage(1, 5, 9));
+    }
+
+    #[test]
+    fn a_shared_list_gives_what_was_set() {
+        let set = view(9, &[(4, 6, Death::RolledBack), (8, 8, Death::Crashed)]).dead;
+        let shared = SharedDead::new(&set);
+        assert_eq!(shared.get().intervals(), set.intervals());
+        shared.set(&Dead::default());
+        assert!(shared.get().is_empty());
+    }
+}

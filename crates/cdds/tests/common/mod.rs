@@ -1,0 +1,78 @@
+//! What the tests share: trees in plain memory, keys and values from small numbers.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use cdds::{Cursor, Options, Recovery, Tree};
+use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
+use tree::{Keyed, Schema, Words};
+
+/// A schema whose keys and values come from small numbers.
+pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: PartialEq, ValueBuf: PartialEq> {
+    /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
+    fn key(n: u32) -> Self::KeyBuf;
+    /// Value number `n`.
+    fn value(n: u32) -> Self::ValueBuf;
+}
+
+impl Sample for Words {
+    fn key(n: u32) -> u64 {
+        // Both halves matter; the last key there is, too.
+        if n == 0 {
+            0
+        } else if n >= 1 << 20 {
+            u64::MAX
+        } else {
+            u64::from(n) << 32 | u64::from(!n)
+        }
+    }
+    fn value(n: u32) -> u64 {
+        u64::from(n) << 32 | u64::from(!n)
+    }
+}
+
+impl Sample for Keyed {
+    fn key(n: u32) -> Vec<u8> {
+        if n == 0 { Vec::new() } else { format!("key{n:06}").into_bytes() }
+    }
+    fn value(n: u32) -> Vec<u8> {
+        (0..n / 8).map(|i| (n + i * 7) as u8).chain(n.to_le_bytes()).collect()
+    }
+}
+
+#[allow(dead_code)]
+pub type Pairs<S> = Vec<(<S as Schema>::KeyBuf, <S as Schema>::ValueBuf)>;
+
+/// Small chunks, few stripes.
+pub fn options(lines: u64) -> Options {
+    Options { geometry: Geometry::tiny(), stripes: 2, ..Options::new(lines, Durability::Power) }
+}
+
+/// Observed memory and who counts.
+#[allow(dead_code)]
+pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    (Observed::new(Memory::new(bytes, 0), Arc::clone(&counter) as Arc<_>), counter)
+}
+
+/// Opens what is in memory.
+#[allow(dead_code)]
+pub fn open<S: Sample>(medium: &Observed, lines: u64, recovery: Recovery) -> Tree<Observed, S> {
+    Tree::open(medium.clone(), Path::new("memory"), &options(lines), recovery).unwrap().0
+}
+
+/// All pairs that a cursor gives out.
+pub fn pairs<M: Medium, S: Sample>(
+    cursor: &mut Cursor<'_, M, S>,
+    from: Bound<S::KeyBuf>,
+    down: bool,
+) -> Pairs<S> {
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    cursor.seek(from, down);
+    let mut pairs = Vec::new();
+    while cursor.next(&mut key, &mut value).unwrap() {
+        pairs.push((key.clone(), value.clone()));
+    }
+    pairs
+}

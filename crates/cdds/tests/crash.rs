@@ -1,0 +1,425 @@
+//! Every state that a crash can leave of a small tree is opened and judged; then each flush and fence is left out in turn, and
+//! some image must break.
+//!
+//! Contents are judged after recovery both ways, lazily and by a scan. Beyond the tree's own check: scans both ways and look-ups
+//! agree, and a second recovery stores nothing.
+
+mod common;
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::path::Path;
+
+use cdds::{Mark, Recovery, Tree};
+use common::{Sample, options, pairs};
+use crash::{
+    Argued, Contents, Kind, Options, Report, Spot, Step, Subject, Workload, explore_all, interrupted, random,
+    run_mutants,
+};
+use pmem::{Error, Observed};
+use tree::{Keyed, Words, Write};
+
+/// One operation. Keys and values are numbers.
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u32, u32),
+    Delete(u32),
+    /// All as one: `None` deletes.
+    Batch(Vec<(u32, Option<u32>)>),
+    /// Keeps the version.
+    Mark,
+    /// Lets all marks go.
+    Release,
+    /// Goes back to the last mark; this is what has to be written to get there without one.
+    Back(Vec<(u32, Option<u32>)>),
+    /// Collects in so many nodes.
+    Collect(usize),
+    CollectAll,
+    /// Close and open again.
+    Reopen,
+    /// Open again without closing.
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    lines: u64,
+    recovery: Recovery,
+}
+
+struct CddsSubject<S: Sample> {
+    medium: Observed,
+    sizes: Sizes,
+    tree: Option<Tree<Observed, S>>,
+    marks: Vec<Mark>,
+    parts: PhantomData<S>,
+}
+
+fn text_of(error: Error) -> String {
+    error.to_string()
+}
+
+impl<S: Sample> CddsSubject<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    fn tree(&self) -> &Tree<Observed, S> {
+        self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
+    }
+
+    fn open(medium: &Observed, sizes: Sizes) -> Result<Tree<Observed, S>, Error> {
+        let path = Path::new("observed");
+        Tree::open(medium.clone(), path, &options(sizes.lines), sizes.recovery).map(|(tree, _)| tree)
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.marks.clear();
+        self.tree = None;
+        self.tree = Some(Self::open(&self.medium, self.sizes).map_err(text_of)?);
+        Ok(())
+    }
+
+    fn batch(&self, writes: &[(u32, Option<u32>)]) -> Result<(), Error> {
+        let writes: Vec<_> = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
+        let writes: Vec<_> = writes
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
+                None => Write::Delete(S::borrow(key)),
+            })
+            .collect();
+        self.tree().write_many(&writes).map(drop)
+    }
+}
+
+/// Bytes in the order of keys.
+trait Bytes {
+    fn bytes(&self) -> Vec<u8>;
+}
+
+impl Bytes for u64 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_be_bytes().into()
+    }
+}
+
+impl Bytes for Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+fn write_model<S: Sample>(writes: &[(u32, Option<u32>)], model: &mut Contents)
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    for (key, value) in writes {
+        let key = S::key(*key).bytes();
+        match value {
+            Some(value) => _ = model.insert(key, S::value(*value).bytes()),
+            None => _ = model.remove(&key),
+        }
+    }
+}
+
+impl<S: Sample> Subject for CddsSubject<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    type Op = Op;
+    type Config = Sizes;
+
+    fn size(_: &Sizes) -> (u64, u64) {
+        (0, 256 << 10)
+    }
+
+    fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        let tree = Tree::create(medium.clone(), &options(sizes.lines)).map_err(text_of)?;
+        Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
+    }
+
+    fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        match Self::open(&medium, *sizes) {
+            Ok(tree) => {
+                Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
+            }
+            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
+            Err(error) => panic!("a whole superblock, and yet: {error}"),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Put(key, value) => {
+                let (key, value) = (S::key(*key), S::value(*value));
+                self.tree().put(S::borrow(&key), S::borrow_value(&value)).map(drop)
+            }
+            Op::Delete(key) => self.tree().delete(S::borrow(&S::key(*key))).map(drop),
+            Op::Batch(writes) => self.batch(writes),
+            Op::Mark => {
+                self.marks.push(self.tree().mark());
+                Ok(())
+            }
+            Op::Release => {
+                self.marks.clear();
+                Ok(())
+            }
+            Op::Back(writes) => match self.marks.last() {
+                None => self.batch(writes),
+                Some(mark) => match self.tree().roll_back(mark) {
+                    Ok(false) => return Err("a rollback was refused".to_owned()),
+                    other => other.map(drop),
+                },
+            },
+            Op::Collect(nodes) => self.tree().collect_some(*nodes).map(drop),
+            Op::CollectAll => self.tree().collect_all(),
+            Op::Reopen => {
+                self.tree().close().map_err(text_of)?;
+                return self.reopen();
+            }
+            Op::Kill => return self.reopen(),
+        }
+        .map_err(text_of)
+    }
+
+    fn apply_model(op: &Op, model: &mut Contents) {
+        match op {
+            Op::Put(key, value) => write_model::<S>(&[(*key, Some(*value))], model),
+            Op::Delete(key) => write_model::<S>(&[(*key, None)], model),
+            Op::Batch(writes) | Op::Back(writes) => write_model::<S>(writes, model),
+            _ => {}
+        }
+    }
+
+    fn verify(&self) -> Result<Contents, String> {
+        let tree = self.tree();
+        let problems = tree.check().problems;
+        if let Some(first) = problems.first() {
+            return Err(format!("{first} ({} problems)", problems.len()));
+        }
+        let up = pairs(&mut tree.cursor(), Bound::Unbounded, false);
+        let mut down = pairs(&mut tree.cursor(), Bound::Unbounded, true);
+        down.reverse();
+        if up != down {
+            return Err(format!("{} pairs forwards, {} backwards, not the same", up.len(), down.len()));
+        }
+        if tree.len() != up.len() as u64 {
+            return Err(format!("{} pairs are scanned, {} counted", up.len(), tree.len()));
+        }
+        let mut got = S::ValueBuf::default();
+        for (key, value) in &up {
+            if !tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)? || got != *value {
+                return Err(format!("get and scan differ at {key:?}"));
+            }
+        }
+        let contents: Contents = up.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+        for n in 0..16 {
+            let key = S::key(n);
+            if !contents.contains_key(&key.bytes()) && tree.get(S::borrow(&key), None).map_err(text_of)? {
+                return Err(format!("get finds {key:?}, the scan does not"));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn continuation(op: &Op) -> Vec<Op> {
+        let key = match op {
+            Op::Put(key, _) | Op::Delete(key) => *key,
+            Op::Batch(writes) | Op::Back(writes) => writes.first().map_or(3, |(key, _)| *key),
+            _ => 5,
+        };
+        let mut ops = vec![Op::Delete(key), Op::Put(key, 41)];
+        ops.extend((key + 1..key + 7).map(|key| Op::Put(key, 42)));
+        ops.push(Op::CollectAll);
+        ops.extend((key + 1..key + 7).map(Op::Delete));
+        ops.push(Op::Kill);
+        ops
+    }
+
+    fn idempotence_exempt(at: u64) -> bool {
+        at < pmem::region::ROOT_AT
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.tree().close().map_err(text_of)
+    }
+}
+
+type Work<S> = Workload<CddsSubject<S>>;
+
+fn sizes(lines: u64, recovery: Recovery) -> Sizes {
+    Sizes { lines, recovery }
+}
+
+/// Random operations that keep a window of keys, with marks, rollbacks and collections among them.
+fn mixed<S: Sample>(
+    seed: u64,
+    lines: u64,
+    recovery: Recovery,
+    count: usize,
+    keys: u32,
+    cuts: usize,
+) -> Work<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    use std::collections::BTreeMap;
+    let mut now: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut marked: Option<BTreeMap<u32, u32>> = None;
+    let ops = random(seed, count, |rng| {
+        let (key, value) = (rng.u32(..keys), rng.u32(..64));
+        match rng.u32(..100) {
+            0..45 => {
+                now.insert(key, value);
+                Op::Put(key, value)
+            }
+            45..75 => {
+                now.remove(&key);
+                Op::Delete(key)
+            }
+            75..82 => {
+                let writes: Vec<(u32, Option<u32>)> = (0..rng.u32(1..5))
+                    .map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64))))
+                    .collect();
+                for (key, value) in &writes {
+                    match value {
+                        Some(value) => _ = now.insert(*key, *value),
+                        None => _ = now.remove(key),
+                    }
+                }
+                Op::Batch(writes)
+            }
+            82..86 => {
+                marked = Some(now.clone());
+                Op::Mark
+            }
+            86..89 => {
+                marked = None;
+                Op::Release
+            }
+            89..92 => match &marked {
+                None => Op::Collect(2),
+                Some(old) => {
+                    let writes = (0..keys).map(|key| (key, old.get(&key).copied())).collect();
+                    now = old.clone();
+                    Op::Back(writes)
+                }
+            },
+            92..95 => Op::Collect(rng.usize(1..4)),
+            95 => Op::CollectAll,
+            96 => {
+                marked = None;
+                Op::Reopen
+            }
+            97 => {
+                marked = None;
+                Op::Kill
+            }
+            _ => {
+                now.insert(key, value);
+                Op::Put(key, value)
+            }
+        }
+    });
+    let steps =
+        if cuts == 0 { ops.into_iter().map(Step::Run).collect() } else { interrupted(seed, cuts, ops) };
+    Workload { config: sizes(lines, recovery), prepare: Vec::new(), steps }
+}
+
+/// From empty up and down again: shifts, splits, root splits; shares, merges, promotions; then reuse.
+fn lives<S: Sample>(lines: u64, recovery: Recovery, keys: u32) -> Work<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
+    ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
+    ops.extend((0..keys / 2).rev().map(|i| Op::Put(i, i + 1)));
+    ops.push(Op::CollectAll);
+    Workload::new(sizes(lines, recovery), ops)
+}
+
+fn bounds(cap: usize) -> Options {
+    Options { cap, nested_cap: 8, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() }
+}
+
+fn explore<S: Sample>(name: &str, workloads: &[Work<S>], cap: usize) -> Report
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let report = explore_all(workloads, &bounds(cap));
+    println!(
+        "{name}: {} images at {} crash points ({} sampled), {} inside recovery",
+        report.images, report.crash_points, report.sampled_points, report.nested_images
+    );
+    assert!(!report.is_violated(), "{report}");
+    report
+}
+
+/// Enough to be sure that nothing stopped testing; may only be raised.
+fn at_least(reports: &[Report], floor: u64) {
+    let states: u64 = reports.iter().map(|report| report.images + report.nested_images).sum();
+    println!("{states} states");
+    assert!(states >= floor, "{states} states, {floor} were explored before");
+}
+
+#[test]
+fn words_survive_a_crash_anywhere() {
+    let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
+    let report = explore::<Words>("lives", &[lives(3, scan, 20), lives(2, lazy, 14)], 64);
+    at_least(&[report], 1_000);
+}
+
+#[test]
+fn byte_strings_survive_a_crash_anywhere() {
+    let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
+    let report = explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 16);
+    at_least(&[report], 1_000);
+}
+
+#[test]
+#[ignore = "minutes: run it with `--ignored`"]
+fn mixed_operations_survive_a_crash_anywhere() {
+    let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
+    let reports = [
+        explore::<Words>("lives", &[lives(2, lazy, 14), lives(3, scan, 20), lives(4, lazy, 24)], 512),
+        explore::<Words>("2 lines", &[mixed(1, 2, lazy, 120, 14, 0), mixed(2, 2, scan, 80, 14, 0)], 512),
+        explore::<Words>("3 lines", &[mixed(3, 3, lazy, 120, 20, 0), mixed(4, 3, scan, 80, 20, 0)], 512),
+        explore::<Words>("4 lines", &[mixed(5, 4, lazy, 120, 30, 0)], 512),
+        explore::<Words>("cut", &[mixed(6, 2, lazy, 150, 14, 4), mixed(8, 3, scan, 80, 20, 4)], 128),
+        explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 128),
+        explore::<Keyed>("2 lines", &[mixed(11, 2, lazy, 100, 14, 0)], 128),
+        explore::<Keyed>("3 lines", &[mixed(13, 3, lazy, 100, 20, 0), mixed(14, 3, scan, 60, 20, 0)], 128),
+        explore::<Keyed>("cut", &[mixed(16, 2, lazy, 120, 14, 4), mixed(17, 3, lazy, 120, 20, 4)], 64),
+    ];
+    at_least(&reports, 15_000);
+}
+
+/// Mutants that no image can break, each with the invariant that makes it so.
+fn argued() -> Vec<Argued> {
+    let _ = |kind, source, contains| Spot { kind, file_suffix: "", source, contains };
+    let _ = Kind::SwapPublish;
+    Vec::new()
+}
+
+#[test]
+#[ignore = "minutes: run it with `--ignored`"]
+fn no_flush_and_no_fence_can_be_left_out() {
+    let lazy = Recovery::Lazy;
+    let works = [
+        mixed::<Keyed>(21, 2, lazy, 80, 14, 0),
+        mixed::<Keyed>(22, 3, lazy, 120, 20, 0),
+        lives::<Keyed>(3, lazy, 20),
+        mixed::<Keyed>(23, 3, lazy, 150, 20, 3),
+        mixed::<Keyed>(24, 2, Recovery::Scan, 100, 14, 3),
+    ];
+    let options = Options { cap: 32, nested_cap: 4, samples: 8, ..bounds(32) };
+    let report = run_mutants(&works, &options, &argued());
+    println!("{report}");
+    assert!(report.is_good(), "{report}");
+}
