@@ -78,7 +78,7 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize, batches: bool
                     let old = tree.put(S::borrow(&key), S::borrow_value(&S::value(v))).unwrap();
                     assert_eq!(old, map.insert(key, S::value(v)).is_some());
                 }
-                0..85 => assert_eq!(tree.delete(S::borrow(&key)).unwrap(), map.remove(&key).is_some()),
+                35..85 => assert_eq!(tree.delete(S::borrow(&key)).unwrap(), map.remove(&key).is_some()),
                 85..90 if batches => {
                     let writes: Vec<_> = (0..rng.usize(..8))
                         .map(|_| (S::key(rng.u32(..keys)), rng.bool().then(|| S::value(rng.u32(..200)))))
