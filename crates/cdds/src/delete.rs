@@ -51,8 +51,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let in_place = if index == 0 {
                 self.share_out(change, &path, node, Node(links[1].1.payload))?
             } else {
-                let left = Node(links[index - 1].1.payload);
-                self.share_with_left(change, &path, left, node)?
+                self.share_with_left(change, &path, &links[index - 1].1, node)?
             };
             if !in_place {
                 return Ok(());
@@ -63,15 +62,23 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// `node` has too few entries. Its left sibling gives some away, if it has many [`copy_from_sibling`]; or takes those of
     /// the node, if it has room [`merge_with_sibling`]; or both are replaced. True if no node above was.
+    ///
+    /// It takes them, or only their range, if no parent but this one was ever linked to it. An older parent would not lead to it
+    /// for keys that were its neighbour's: what it took could be asked for there, and not found ([`crate::named`]).
     fn share_with_left(
         &self,
         change: &mut Change<'_>,
         above: &[Node],
-        left: Node,
+        left_link: &Entry,
         node: Node,
     ) -> Result<bool> {
         let (medium, shape) = (self.region.medium(), &self.shape);
+        let left = Node(left_link.payload);
         let header = self.header_beside(left, node)?;
+        // A parent copies its links with its own birth for their start; of one of the same version it cannot be told.
+        let parent = above.last().and_then(|parent| Header::read(medium, *parent));
+        let has_one_parent =
+            left_link.start == header.birth && parent.is_some_and(|parent| parent.birth < header.birth);
         let own = entries_of(node.seen(medium, shape, &change.view));
         let theirs = left.seen(medium, shape, &change.view);
         if theirs.len() > 3 * shape.least {
@@ -90,7 +97,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return self.replace(change, above, &[node], &[(low, new)]);
         }
         let used = left.used(medium, shape, &change.view).count();
-        if own.is_empty() || (used < 4 * shape.least && used + own.len() <= shape.slots) {
+        let has_room = used < 4 * shape.least && used + own.len() <= shape.slots;
+        if has_one_parent && (own.is_empty() || has_room) {
             let version = change.view.version;
             self.stripes.lock(left.0, &mut change.writer.held);
             for entry in own {

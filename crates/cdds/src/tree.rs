@@ -207,7 +207,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
         if root == 0 {
             tree.format()?;
-        } else if found == Found::InUse && recovery == Recovery::Scan {
+        } else if recovery == Recovery::Scan && (found == Found::InUse || tree.dead_intervals() > 0) {
+            // Also of a tree that was closed with a list: else the next open after a crash would find something to do.
             tree.sweep_all()?;
         }
         Ok(tree)
