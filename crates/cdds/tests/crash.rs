@@ -1,5 +1,4 @@
-//! Every state that a crash can leave of a small tree is opened and judged; then each flush and fence is left out in turn, and
-//! some image must break.
+//! Every state that a crash can leave of a small tree is opened and judged.
 //!
 //! Contents are judged after recovery both ways, lazily and by a scan. Beyond the tree's own check: scans both ways and look-ups
 //! agree, and a second recovery stores nothing.
@@ -12,10 +11,7 @@ use std::path::Path;
 
 use cdds::{Mark, Recovery, Tree};
 use common::{Sample, options, pairs};
-use crash::{
-    Argued, Contents, Kind, Options, Report, Spot, Step, Subject, Workload, explore_all, interrupted, random,
-    run_mutants,
-};
+use crash::{Contents, Options, Report, Step, Subject, Workload, explore_all, interrupted, random};
 use pmem::{Error, Observed};
 use tree::{Keyed, Words, Write};
 
@@ -293,7 +289,8 @@ where
                 }
                 Op::Batch(writes)
             }
-            82..86 => {
+            // Behind a cut nobody knows what a mark would hold.
+            82..86 if cuts == 0 => {
                 marked = Some(now.clone());
                 Op::Mark
             }
@@ -343,6 +340,9 @@ where
     Workload::new(sizes(lines, recovery), ops)
 }
 
+/// Fewest states of the mixed runs.
+const FLOOR_MIXED: u64 = 92_000;
+
 fn bounds(cap: usize) -> Options {
     Options { cap, nested_cap: 8, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() }
 }
@@ -372,54 +372,28 @@ fn at_least(reports: &[Report], floor: u64) {
 fn words_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     let report = explore::<Words>("lives", &[lives(3, scan, 20), lives(2, lazy, 14)], 64);
-    at_least(&[report], 1_000);
+    at_least(&[report], 6_500);
 }
 
 #[test]
 fn byte_strings_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     let report = explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 16);
-    at_least(&[report], 1_000);
+    at_least(&[report], 7_600);
 }
 
+/// What `mixed` draws and `lives` does not: batches, marks, rollbacks, closes, kills; and steps cut short.
 #[test]
-#[ignore = "minutes: run it with `--ignored`"]
 fn mixed_operations_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     let reports = [
-        explore::<Words>("lives", &[lives(2, lazy, 14), lives(3, scan, 20), lives(4, lazy, 24)], 512),
-        explore::<Words>("2 lines", &[mixed(1, 2, lazy, 120, 14, 0), mixed(2, 2, scan, 80, 14, 0)], 512),
-        explore::<Words>("3 lines", &[mixed(3, 3, lazy, 120, 20, 0), mixed(4, 3, scan, 80, 20, 0)], 512),
-        explore::<Words>("4 lines", &[mixed(5, 4, lazy, 120, 30, 0)], 512),
-        explore::<Words>("cut", &[mixed(6, 2, lazy, 150, 14, 4), mixed(8, 3, scan, 80, 20, 4)], 128),
-        explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 128),
-        explore::<Keyed>("2 lines", &[mixed(11, 2, lazy, 100, 14, 0)], 128),
-        explore::<Keyed>("3 lines", &[mixed(13, 3, lazy, 100, 20, 0), mixed(14, 3, scan, 60, 20, 0)], 128),
-        explore::<Keyed>("cut", &[mixed(16, 2, lazy, 120, 14, 4), mixed(17, 3, lazy, 120, 20, 4)], 64),
+        explore::<Words>("2 lines", &[mixed(1, 2, lazy, 120, 14, 0), mixed(2, 2, scan, 80, 14, 0)], 64),
+        explore::<Words>("3 lines", &[mixed(3, 3, lazy, 120, 20, 0), mixed(4, 3, scan, 80, 20, 0)], 64),
+        explore::<Words>("4 lines", &[mixed(5, 4, lazy, 120, 30, 0)], 64),
+        explore::<Words>("cut", &[mixed(6, 2, lazy, 150, 14, 4), mixed(8, 3, scan, 80, 20, 4)], 64),
+        explore::<Keyed>("2 lines", &[mixed(11, 2, lazy, 100, 14, 0)], 16),
+        explore::<Keyed>("3 lines", &[mixed(13, 3, lazy, 100, 20, 0), mixed(14, 3, scan, 60, 20, 0)], 16),
+        explore::<Keyed>("cut", &[mixed(16, 2, lazy, 120, 14, 4), mixed(17, 3, lazy, 120, 20, 4)], 16),
     ];
-    at_least(&reports, 15_000);
-}
-
-/// Mutants that no image can break, each with the invariant that makes it so.
-fn argued() -> Vec<Argued> {
-    let _ = |kind, source, contains| Spot { kind, file_suffix: "", source, contains };
-    let _ = Kind::SwapPublish;
-    Vec::new()
-}
-
-#[test]
-#[ignore = "minutes: run it with `--ignored`"]
-fn no_flush_and_no_fence_can_be_left_out() {
-    let lazy = Recovery::Lazy;
-    let works = [
-        mixed::<Keyed>(21, 2, lazy, 80, 14, 0),
-        mixed::<Keyed>(22, 3, lazy, 120, 20, 0),
-        lives::<Keyed>(3, lazy, 20),
-        mixed::<Keyed>(23, 3, lazy, 150, 20, 3),
-        mixed::<Keyed>(24, 2, Recovery::Scan, 100, 14, 3),
-    ];
-    let options = Options { cap: 32, nested_cap: 4, samples: 8, ..bounds(32) };
-    let report = run_mutants(&works, &options, &argued());
-    println!("{report}");
-    assert!(report.is_good(), "{report}");
+    at_least(&reports, FLOOR_MIXED);
 }
