@@ -20,6 +20,7 @@ use pmem::alloc::Kind;
 use pmem::region::INTENTS;
 use pmem::{Error, Fence, Medium, Result, record};
 use tree::Schema;
+use tree::search::Target;
 
 use crate::named::Named;
 use crate::node::{Entry, Header, Node};
@@ -238,9 +239,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 if is_first || (self.key_of_word(low, &mut own) && own == key) {
                     self.clean_all(house, pass, *node, level)?;
                 }
-                if let Some(turn) = path
-                    .get(depth + 1)
-                    .and_then(|_| self.turn(&house.view, *node, &crate::search::Target::Holding(probe)))
+                if let Some(turn) =
+                    path.get(depth + 1).and_then(|_| self.turn(&house.view, *node, Target::Holding(probe)))
                 {
                     high = turn.high.or(high);
                 }

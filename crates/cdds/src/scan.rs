@@ -7,10 +7,10 @@ use std::ops::Bound;
 
 use pmem::{Error, Medium, Result};
 use tree::Schema;
+use tree::search::Target;
 
 use crate::node::Entry;
 use crate::pins::Mark;
-use crate::search::Target;
 use crate::tree::Tree;
 use crate::version::View;
 
@@ -81,30 +81,22 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
     fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
         let (tree, view) = (self.tree, self.view);
         let (medium, shape) = (tree.region.medium(), &tree.shape);
-        let probe = match &from {
-            Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
-            Bound::Unbounded => None,
-        };
-        let target = match (probe, &from, self.descending) {
-            (None, _, false) => Target::First,
-            (None, _, true) => Target::Last,
+        let probe = from.as_ref().map(|key| S::probe(S::borrow(key)));
+        let target = match Target::of_scan(probe, self.descending) {
             // Before the least key there is nothing, and no child to find.
-            (Some(probe), Bound::Excluded(_), true) if self.is_inside => Target::Below(probe),
-            (Some(probe), _, _) => Target::Holding(probe),
+            Target::Below(probe) if !self.is_inside => Target::Holding(probe),
+            target => target,
         };
         let mut tries = tree.stripes.tries();
         let leaf = loop {
-            let leaf = tree.find_leaf(&view, &target)?;
-            let bound = |above: bool| {
-                let slots = if above == self.descending { 0 } else { shape.slots };
-                probe.map_or(slots, |probe| leaf.node.bound::<M, S>(medium, shape, &view, probe, above))
-            };
-            let range = match (&from, self.descending) {
+            let leaf = tree.find_leaf(&view, target)?;
+            let bound = |probe, above| leaf.node.bound::<M, S>(medium, shape, &view, probe, above);
+            let range = match (probe, self.descending) {
                 (Bound::Unbounded, _) => 0..shape.slots,
-                (Bound::Included(_), false) => bound(false)..shape.slots,
-                (Bound::Excluded(_), false) => bound(true)..shape.slots,
-                (Bound::Included(_), true) => 0..bound(true),
-                (Bound::Excluded(_), true) => 0..bound(false),
+                (Bound::Included(probe), false) => bound(probe, false)..shape.slots,
+                (Bound::Excluded(probe), false) => bound(probe, true)..shape.slots,
+                (Bound::Included(probe), true) => 0..bound(probe, true),
+                (Bound::Excluded(probe), true) => 0..bound(probe, false),
             };
             self.page.clear();
             self.given = 0;

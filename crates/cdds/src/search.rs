@@ -9,22 +9,11 @@ use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
+use tree::search::Target;
 
 use crate::node::{Entry, Header, Node, compare};
 use crate::tree::Tree;
 use crate::version::View;
-
-/// Where a descent goes.
-pub(crate) enum Target<'k, S: Schema> {
-    /// To where this key belongs.
-    Holding(S::Probe<'k>),
-    /// To where keys right below this one belong.
-    Below(S::Probe<'k>),
-    /// To the first leaf.
-    First,
-    /// To the last leaf.
-    Last,
-}
 
 /// An inner node's answer.
 pub(crate) struct Turn {
@@ -65,7 +54,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let (medium, probe) = (self.region.medium(), S::probe(key));
         let mut tries = self.stripes.tries();
         loop {
-            let leaf = self.find_leaf(view, &Target::Holding(probe))?;
+            let leaf = self.find_leaf(view, Target::Holding(probe))?;
             let entry = self.seen_at(leaf.node, view, probe).next().map(|(_, entry)| entry);
             if !self.stripes.check(leaf.version) {
                 tries.fail();
@@ -101,9 +90,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// The child to take at an inner node; `None` if there is none (a race, or damage).
     #[inline]
-    pub(crate) fn turn(&self, view: &View, node: Node, target: &Target<'_, S>) -> Option<Turn> {
+    pub(crate) fn turn(&self, view: &View, node: Node, target: Target<S::Probe<'_>>) -> Option<Turn> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let bound = match *target {
+        let bound = match target {
             Target::Holding(probe) => node.bound::<M, S>(medium, shape, view, probe, true),
             Target::Below(probe) => node.bound::<M, S>(medium, shape, view, probe, false),
             Target::First => 0,
@@ -125,7 +114,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.
-    pub(crate) fn find_leaf(&self, view: &View, target: &Target<'_, S>) -> Result<Leaf> {
+    pub(crate) fn find_leaf(&self, view: &View, target: Target<S::Probe<'_>>) -> Result<Leaf> {
         let medium = self.region.medium();
         let mut tries = self.stripes.tries();
         'again: loop {
@@ -174,7 +163,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let mut level = Header::read(medium, node).ok_or_else(|| corrupt(node))?.level;
         let mut path = vec![node];
         while level > 0 {
-            let turn = self.turn(view, node, &Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
+            let turn = self.turn(view, node, Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
             (node, level) = (turn.child, level - 1);
             Header::at_level(medium, node, level)?;
             path.push(node);

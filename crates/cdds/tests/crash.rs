@@ -10,10 +10,10 @@ use std::ops::Bound;
 use std::path::Path;
 
 use cdds::{Mark, Recovery, Tree};
-use common::{Sample, options, pairs};
+use common::{Sample, options, pairs, write_many};
 use crash::{Contents, Options, Report, Step, Subject, Workload, explore_all, interrupted, random};
 use pmem::{Error, Observed};
-use tree::{Keyed, Words, Write};
+use tree::{Keyed, Words};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
@@ -78,14 +78,7 @@ where
 
     fn batch(&self, writes: &[(u32, Option<u32>)]) -> Result<(), Error> {
         let writes: Vec<_> = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
-        let writes: Vec<_> = writes
-            .iter()
-            .map(|(key, value)| match value {
-                Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
-                None => Write::Delete(S::borrow(key)),
-            })
-            .collect();
-        self.tree().write_many(&writes).map(drop)
+        write_many(self.tree(), &writes)
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use cdds::{Recovery, Snapshot, Tree};
-use common::{Sample, memory, open, options, pairs};
+use common::{Sample, memory, open, options, pairs, write_many};
 use pmem::Observed;
-use tree::{Keyed, Words, Write};
+use tree::{Keyed, Words};
 
 type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
 
@@ -83,14 +83,7 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
                     let writes: Vec<_> = (0..rng.usize(..8))
                         .map(|_| (S::key(rng.u32(..keys)), rng.bool().then(|| S::value(rng.u32(..200)))))
                         .collect();
-                    let as_writes: Vec<_> = writes
-                        .iter()
-                        .map(|(key, value)| match value {
-                            Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
-                            None => Write::Delete(S::borrow(key)),
-                        })
-                        .collect();
-                    tree.write_many(&as_writes).unwrap();
+                    write_many(&tree, &writes).unwrap();
                     for (key, value) in writes {
                         match value {
                             Some(value) => drop(map.insert(key, value)),

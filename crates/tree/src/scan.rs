@@ -281,25 +281,17 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
         let from = self.below.take().map_or_else(|| self.from.clone(), Bound::Excluded);
-        let probe = match &from {
-            Bound::Included(key) | Bound::Excluded(key) => Some(S::probe(S::borrow(key))),
-            Bound::Unbounded => None,
-        };
-        let target = match (probe, &from, self.descending) {
-            (None, _, false) => Target::First,
-            (None, _, true) => Target::Last,
-            (Some(probe), Bound::Excluded(_), true) => Target::Below(probe),
-            (Some(probe), _, _) => Target::Holding(probe),
-        };
+        let from = from.as_ref().map(|key| S::probe(S::borrow(key)));
+        let target = Target::of_scan(from, self.descending);
         loop {
             let low = self.descending.then_some(&mut self.low);
             let seen = tree.find_leaf::<V>(target, low)?;
-            let (skip, take) = match probe {
-                None => (0, usize::MAX),
-                Some(probe) => {
+            let (skip, take) = match from {
+                Bound::Unbounded => (0, usize::MAX),
+                Bound::Included(probe) | Bound::Excluded(probe) => {
                     let located = L::Leaf::locate::<_, S, V>(medium, shape, seen.leaf, probe);
                     let with_hit = located.rank + usize::from(located.hit.is_some());
-                    match (&from, self.descending) {
+                    match (from, self.descending) {
                         (Bound::Included(_), false) => (located.rank, usize::MAX),
                         (_, false) => (with_hit, usize::MAX),
                         (Bound::Included(_), true) => (0, with_hit),

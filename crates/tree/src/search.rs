@@ -4,6 +4,8 @@
 //! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf; if its looks fail
 //! again and again, the writer gives way to it (see [`pmem::stripe`]).
 
+use std::ops::Bound;
+
 use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::Version;
@@ -183,6 +185,18 @@ pub enum Target<P> {
     First,
     /// The last leaf.
     Last,
+}
+
+impl<P> Target<P> {
+    /// The leaf in which a scan goes on that has come to `from`.
+    pub fn of_scan(from: Bound<P>, descending: bool) -> Self {
+        match (from, descending) {
+            (Bound::Unbounded, false) => Self::First,
+            (Bound::Unbounded, true) => Self::Last,
+            (Bound::Excluded(probe), true) => Self::Below(probe),
+            (Bound::Included(probe) | Bound::Excluded(probe), _) => Self::Holding(probe),
+        }
+    }
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cdds::{Cursor, Options, Recovery, Tree};
 use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
-use tree::{Keyed, Schema, Words};
+use tree::{Keyed, Schema, Words, Write};
 
 /// A schema whose keys and values come from small numbers.
 pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: PartialEq, ValueBuf: PartialEq> {
@@ -75,4 +75,19 @@ pub fn pairs<M: Medium, S: Sample>(
         pairs.push((key.clone(), value.clone()));
     }
     pairs
+}
+
+/// One batch: `None` deletes.
+pub fn write_many<S: Sample>(
+    tree: &Tree<Observed, S>,
+    writes: &[(S::KeyBuf, Option<S::ValueBuf>)],
+) -> Result<(), pmem::Error> {
+    let writes: Vec<_> = writes
+        .iter()
+        .map(|(key, value)| match value {
+            Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
+            None => Write::Delete(S::borrow(key)),
+        })
+        .collect();
+    tree.write_many(&writes).map(drop)
 }
