@@ -478,7 +478,11 @@ impl Allocator {
         self.unseen_end -= geometry.chunk_bytes;
         let at = self.unseen_end;
         match region.medium().word(at) {
-            0 => self.free_chunks.push(at),
+            0 => {
+                // Perhaps not durably: whoever closed it may have ended before that was written back.
+                self.wide.insert(at);
+                self.free_chunks.push(at);
+            }
             word => {
                 // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
                 if let Some(found) = Class::of(word, geometry.chunk_bytes) {

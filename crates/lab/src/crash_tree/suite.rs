@@ -191,6 +191,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
             maker.large(),
             maker.long_bitmap(),
             maker.narrowed_chunk(),
+            maker.narrowed_chunk_of_another_process(),
             maker.refused(),
         ];
         run("large records", Depth::Broad, special);

@@ -204,6 +204,22 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
         whole(sizes, prepare, ops.to_vec())
     }
 
+    /// The same with a chunk that was closed, and a process that ended before its header was written back: the next one reads that
+    /// it is free, and what is durable says otherwise.
+    pub fn narrowed_chunk_of_another_process(&self) -> Work<S, L, D> {
+        let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
+        let sizes = Sizes { geometry, capacity: 1 << 20, ..self.sizes };
+        let alone = |act, key| Op { act, key, burst: 0 };
+        // One more than fill a chunk; then all of them but one have moved out.
+        let blocks = 511;
+        let prepare = (1..=blocks + 1).map(|key| alone(Act::Put(0), key));
+        let prepare = prepare.chain((2..=blocks).map(|key| alone(Act::Update(bytes(8)), key)));
+        let prepare = prepare.collect();
+        let last = blocks + 2;
+        let ops = [alone(Act::Update(bytes(8)), 1), alone(Act::Kill, 1), alone(Act::Put(bytes(500)), last)];
+        whole(sizes, prepare, ops.to_vec())
+    }
+
     /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
     /// small one that takes the block in which those pieces were listed.
     pub fn refused(&self) -> Work<S, L, D> {
