@@ -365,14 +365,14 @@ fn at_least(reports: &[Report], floor: u64) {
 fn words_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     let report = explore::<Words>("lives", &[lives(3, scan, 20), lives(2, lazy, 14)], 64);
-    at_least(&[report], 6_500);
+    at_least(&[report], 6_400);
 }
 
 #[test]
 fn byte_strings_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     let report = explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 16);
-    at_least(&[report], 7_600);
+    at_least(&[report], 7_500);
 }
 
 /// What `mixed` draws and `lives` does not: batches, marks, rollbacks, closes, kills; and steps cut short.
