@@ -15,19 +15,17 @@
 //! * V3: a copy has an id of its own ([`pair`]), so its files and the original's are never taken for each other's.
 
 use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::copy::{Progress, Target, copy_file};
 use crate::error::{Error, Result};
-use crate::journal::group::word;
 use crate::journal::header::{DATA_AT, Header};
-use crate::journal::home::{Lap, newest_lines};
-use crate::journal::recover::read_laps;
+use crate::journal::home::{self, Lap, by_address};
+use crate::journal::recover::{copy_into, read_laps};
 use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{Journal, Live, guard, half_of, random_id};
-use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Native, PAGE, io, lock};
 
 /// How often a pair that another process writes to is read before that is given up.
@@ -170,24 +168,18 @@ fn copy_data(files: &Files, target: &Target<'_>, progress: Progress<'_>) -> Resu
     Ok(())
 }
 
-/// Writes the newest content of every line of `laps` into the copy, which grows with the region.
+/// Lays everything that `laps` changed over the copy, which grows with the region.
 fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
-    let lines = newest_lines(laps);
     let have = target.file.metadata().map_err(|source| io("cannot inspect", target.path, source))?.len();
     let longest = laps.iter().flat_map(|lap| &lap.groups).map(|(_, group)| group.region_bytes).max();
     if let Some(bytes) = longest.filter(|bytes| target.origin + bytes > have) {
         target.resize(bytes)?;
     }
-    let mut rest = &lines[..];
-    while let Some((first, _)) = rest.first() {
-        let next = |pair: &[(u64, &[u8])]| pair[1].0 == pair[0].0 + LINE;
-        let count = 1 + rest.windows(2).take_while(|pair| next(pair)).count();
-        let (run, behind) = rest.split_at(count);
-        let bytes: Vec<u8> = run.iter().flat_map(|(_, content)| *content).copied().collect();
-        target.write(*first, &bytes)?;
-        rest = behind;
-    }
-    Ok(())
+    let read = |at: u64, bytes: &mut [u8]| {
+        let read = target.file.read_exact_at(bytes, target.origin + at);
+        read.map_err(|source| io("cannot read", target.path, source))
+    };
+    home::lay_over(&by_address(laps), read, |at, bytes| target.write(at, bytes))
 }
 
 /// Makes a file with a region's bytes from [`ORIGIN`] on the data file of a new pair: it gets its page, and a journal at
@@ -237,8 +229,6 @@ pub fn view(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
     let header = Header::read(&files)?;
     let laps = read_laps(&files, &header)?;
     let image = Native::map_aside(mapped, path, DATA_AT)?;
-    for (at, line) in newest_lines(&laps) {
-        (0..8).for_each(|i| image.copy(at + i as u64 * WORD, word(line, i)));
-    }
+    copy_into(&image, by_address(&laps));
     Ok(image)
 }

@@ -35,7 +35,7 @@ use crate::native::io;
 use crate::region;
 
 /// Format version of both files.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// Most bytes of a region: what the address space surely holds. A range of twice as much is all that it has.
 pub(super) const REGION_MAX: u64 = 1 << 46;
 /// Bytes before the region's in the data file.
@@ -65,12 +65,15 @@ pub(super) struct Header {
     newest: usize,
 }
 
+/// The first of all laps stands in half 0; lap 0 is none.
+const FIRST_LAP: u64 = 2;
+
 /// In the word of the oldest lap.
 const CLOSED: u64 = 1 << 63;
 
 impl Header {
     pub fn new(id: [u64; 2], half_bytes: u64) -> Self {
-        Self { id, sequence: 1, half_bytes, oldest: 0, first: 1, closed: false, newest: 0 }
+        Self { id, sequence: 1, half_bytes, oldest: FIRST_LAP, first: 1, closed: false, newest: 0 }
     }
 
     /// Salt of a lap (H2).

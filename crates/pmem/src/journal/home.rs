@@ -1,4 +1,4 @@
-//! Groups go home: their newest lines are written to the data file. A checkpoint and a recovery are this, and the header.
+//! Groups go home: what they changed is laid over the data file. A checkpoint and a recovery are this, and the header.
 //!
 //! | step | may be on the media at a power cut | recovery |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! What is written is read back from the journal, never from the image: a line there may have stores of the running group.
 
 use crate::error::{Error, Result};
-use crate::journal::group::{Header as Group, SECTOR};
+use crate::journal::group::{Header as Group, Patch, SECTOR};
 use crate::journal::header::{DATA_AT, Header};
 use crate::journal::storage::Files;
 use crate::medium::LINE;
@@ -53,10 +53,9 @@ impl Lap {
             if group.number != first + found.groups.len() as u64 || !group.is_whole(bytes) {
                 break;
             }
-            let inside = |at: u64| at.is_multiple_of(LINE) && at < group.region_bytes;
             // What no file can have: sums with it would overflow.
             let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
-            if !sane || !group.entries(bytes).all(|(at, _)| inside(at)) {
+            if !sane || !group.is_sound(bytes) {
                 let at = header.half_at(lap) + found.end as u64;
                 return Err(Error::Corrupt { what: "group in the journal", at });
             }
@@ -67,11 +66,8 @@ impl Lap {
     }
 
     /// The lines of all groups, oldest group first.
-    pub fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.groups.iter().flat_map(|(from, group)| {
-            let bytes = &self.half[*from..];
-            group.entries(bytes).map(move |(at, from)| (at, &bytes[from..from + LINE as usize]))
-        })
+    pub fn patches(&self) -> impl Iterator<Item = Patch<'_>> {
+        self.groups.iter().flat_map(|(from, group)| group.patches(&self.half[*from..]))
     }
 
     /// The newest whole group: its offset in the half, and its bytes.
@@ -89,56 +85,63 @@ impl Lap {
     }
 }
 
-/// The newest content of every line of `laps` (oldest first), by ascending address.
-pub(super) fn newest_lines(laps: &[Lap]) -> Vec<(u64, &[u8])> {
-    let mut lines: Vec<(u64, &[u8])> = laps.iter().flat_map(Lap::lines).collect();
-    // Stable, so that of each line the newest stands last; that one is kept.
-    lines.sort_by_key(|(at, _)| *at);
-    let mut newest: Vec<(u64, &[u8])> = Vec::with_capacity(lines.len());
-    for line in lines {
-        match newest.last_mut().filter(|last| last.0 == line.0) {
-            Some(last) => *last = line,
-            None => newest.push(line),
-        }
-    }
-    newest
+/// What the groups of `laps` (oldest first) changed, by ascending address, what a line got last behind the rest.
+pub(super) fn by_address(laps: &[Lap]) -> Vec<Patch<'_>> {
+    let mut patches: Vec<_> = laps.iter().flat_map(Lap::patches).collect();
+    // Stable: of one line, the groups' order stays.
+    patches.sort_by_key(|patch| patch.at);
+    patches
 }
 
-/// Writes the newest content of every line of `laps` (oldest first) to the data file and syncs it. Returns how much that
-/// was, and the pages that were written to.
+/// Lays everything that `laps` (oldest first) changed over the data file and syncs it. Returns how much that was, and the pages
+/// that were written to.
 ///
 /// # Errors
 /// `Io`; the files take no more writes then.
 pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>)> {
-    let newest = newest_lines(laps);
+    let patches = by_address(laps);
     let groups = laps.iter().map(|lap| lap.groups.len() as u64).sum();
-    let homed = Homed { groups, lines: newest.len() as u64 };
-    let mut pages: Vec<u64> = newest.iter().map(|(at, _)| at / PAGE).collect();
+    let lines = patches.chunk_by(|one, next| one.at == next.at).count() as u64;
+    let mut pages: Vec<u64> = patches.iter().map(|patch| patch.at / PAGE).collect();
     pages.dedup();
-    let mut rest = &newest[..];
-    while let Some((first, _)) = rest.first() {
-        let near = |pair: &[(u64, &[u8])]| {
-            pair[1].0 / PAGE <= pair[0].0 / PAGE + 1 && pair[1].0 - first < STRETCH_MAX
+    lay_over(
+        &patches,
+        |at, bytes| files.data.read(DATA_AT + at, bytes),
+        |at, bytes| files.write(&files.data, DATA_AT + at, bytes),
+    )?;
+    files.sync(&files.data)?;
+    Ok((Homed { groups, lines }, pages))
+}
+
+/// Lays lines (in the order of [`by_address`]) over the region's bytes that `read` and `write` reach, those of neighbouring
+/// pages in one call. What lies between them is written again as it is, which nobody else writes to; the kernel writes whole
+/// pages anyway.
+///
+/// # Errors
+/// Those of `read` and `write`.
+pub(super) fn lay_over(
+    patches: &[Patch<'_>],
+    read: impl Fn(u64, &mut [u8]) -> Result<()>,
+    write: impl Fn(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut rest, mut bytes) = (patches, Vec::new());
+    while let Some(Patch { at: first, .. }) = rest.first().copied() {
+        let near = |pair: &[Patch<'_>]| {
+            pair[1].at / PAGE <= pair[0].at / PAGE + 1 && pair[1].at - first < STRETCH_MAX
         };
         let count = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
         let (stretch, behind) = rest.split_at(count);
-        write_stretch(files, stretch)?;
+        let end = stretch.last().map_or(first, |last| last.at) + LINE;
+        bytes.resize((end - first) as usize, 0);
+        let whole = stretch.iter().filter(|patch| patch.is_whole()).map(|patch| patch.at);
+        if !whole.eq((first..end).step_by(LINE as usize)) {
+            read(first, &mut bytes)?;
+        }
+        for patch in stretch {
+            patch.lay_over(&mut bytes[(patch.at - first) as usize..]);
+        }
+        write(first, &bytes)?;
         rest = behind;
     }
-    files.sync(&files.data)?;
-    Ok((homed, pages))
-}
-
-/// Writes lines (ascending) of neighbouring pages in one call. What lies between them is written again as it is in the
-/// file, which nobody else writes to; the kernel writes whole pages anyway.
-fn write_stretch(files: &Files, lines: &[(u64, &[u8])]) -> Result<()> {
-    let (Some((first, _)), Some((last, _))) = (lines.first(), lines.last()) else { return Ok(()) };
-    let mut bytes = vec![0; (last + LINE - first) as usize];
-    if bytes.len() as u64 > lines.len() as u64 * LINE {
-        files.data.read(DATA_AT + first, &mut bytes)?;
-    }
-    for (at, content) in lines {
-        bytes[(at - first) as usize..][..LINE as usize].copy_from_slice(content);
-    }
-    files.write(&files.data, DATA_AT + first, &bytes)
+    Ok(())
 }

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
 use crate::error::Result;
+use crate::journal::group::Changed;
 use crate::journal::header::DATA_AT;
 use crate::journal::storage::Files;
 use crate::medium::{LINE, Medium, WORD};
@@ -46,7 +47,7 @@ struct Noted {
 struct Page {
     /// A bit for each line that the running group has noted.
     noted: AtomicU64,
-    /// The newest lap with a line of it.
+    /// The newest lap with a line of it; 0 if there was none since open.
     lap: AtomicU64,
 }
 
@@ -174,32 +175,35 @@ impl Image {
     }
 
     /// The lines that the running group really changed, in the order in which they were noted, into `lines`.
-    pub fn changed(&self, lines: &mut Vec<(u64, [u64; 8])>) {
+    pub fn changed(&self, lines: &mut Vec<Changed>) {
         lines.clear();
-        for noted in &self.running().noted {
-            let content = self.content(noted.at);
-            if content != noted.before {
-                lines.push((noted.at, content));
-            }
-        }
+        let running = self.running();
+        lines.extend(
+            running
+                .noted
+                .iter()
+                .filter_map(|Noted { at, before }| Changed::of(*at, before, self.content(*at))),
+        );
     }
 
     /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
-    /// was acknowledged.
-    pub fn close(&self, lap: u64, lines: &[(u64, [u64; 8])]) {
+    /// was acknowledged. Returns how many pages got their first line of this lap.
+    pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
         let mut running = self.running();
         let Running { noted, closed, idle } = &mut *running;
         std::mem::swap(noted, closed);
-        let mut changed = lines.iter().map(|(at, _)| *at).peekable();
+        let mut changed = lines.iter().map(|line| line.at).peekable();
+        let mut pages = 0;
         for Noted { at, .. } in closed.iter() {
             let page = self.noted_page(*at);
             if changed.next_if_eq(at).is_some() {
-                page.lap.store(lap, Ordering::Relaxed);
+                pages += u64::from(page.lap.swap(lap, Ordering::Relaxed) != lap);
             } else {
                 idle.insert(at / PAGE);
             }
             page.noted.fetch_and(!bit(*at), Ordering::Relaxed);
         }
+        pages
     }
 
     /// The closed group is durable.

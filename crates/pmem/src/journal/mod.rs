@@ -1,7 +1,7 @@
 //! Memory for ordinary files, safe against power cuts: one sync for each group of writes.
 //!
 //! Reads and stores go to a private image of the data file, at the speed of memory. Whatever was stored since the last commit
-//! is the running *group*; [`Journal::commit`] appends the lines that it changed to the journal, a preallocated file, and
+//! is the running *group*; [`Journal::commit`] appends the words that it changed to the journal, a preallocated file, and
 //! syncs that. A group is durable as a whole or not at all, so `flush` and `fence` have nothing to do, and what is in the
 //! image is at any time what a prefix of the stores made. The next group runs while one is on its way to the disk. A checkpoint
 //! takes a full half of the journal home to the data file, beside the writer, who fills the other half meanwhile.
@@ -12,7 +12,7 @@
 //! * `copy`: the region as a file of its own, beside whoever stores.
 //!
 //! ```text
-//! stores -> image, lines noted
+//! stores -> image, lines noted with what they held
 //! commit -> journal: | header A | header B | half 0: group group group ... | half 1: group group ... |
 //! checkpoint of a half -> data file: | page with the pair's id | the region's bytes |
 //! ```
@@ -30,7 +30,7 @@
 //! Invariants:
 //! * J1: a group is appended only after the sync of the one before succeeded. So a bad group that is followed by one that was
 //!   begun is damage, and one that is not is the end.
-//! * J2: every line stored to since the last commit is in the group, flushed or not. Lines that hold again what they held
+//! * J2: every word stored to since the last commit is in the group, flushed or not. Words that hold again what they held
 //!   before are left out.
 //! * J3: the data file holds lines of durable groups only; a lap's groups stay in the journal until they are durable there and the
 //!   header, durably, says so.
@@ -51,7 +51,8 @@
 //! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
 //! padded to sectors, and committed lines are read back from the journal for their way home, checksums verified, because the
 //! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
-//! home: between two checkpoints at most some 57 bytes for each byte of the journal, if every line is in a page of its own.
+//! home. A lap is left when it is full or has lines in so many pages as its half has room for whole lines: so that is at most
+//! some 57 bytes for each byte of the journal, however little of a page a group changes.
 
 mod copy;
 mod group;
@@ -68,10 +69,11 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::medium::{Fence, Group, LINE, Line, Medium, WORD};
+use crate::medium::{Fence, Group, Line, Medium, WORD};
 use crate::native::{PAGE, View, io, lock};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
+use group::Changed;
 pub use header::is_journaled;
 use header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
@@ -79,9 +81,9 @@ use image::Image;
 pub use recover::{Replay, capacity_of, look};
 use storage::{FileStorage, Files, Storage};
 
-/// Smallest journal in bytes, without its header pages: each half holds a group of 113 lines.
+/// Smallest journal in bytes, without its header pages: each half holds any group of 113 lines.
 pub const CAPACITY_MIN: u64 = 16 << 10;
-/// Usual size of a journal in bytes: each half holds a group of 466,033 lines.
+/// Usual size of a journal in bytes: each half holds any group of 466,033 lines.
 pub const CAPACITY: u64 = 64 << 20;
 /// Largest journal in bytes: a half's groups are held in memory while they go home.
 pub const CAPACITY_MAX: u64 = 1 << 30;
@@ -144,6 +146,8 @@ struct Live {
     lap: u64,
     /// Bytes used of each half.
     used: [u64; 2],
+    /// Pages of the image that hold lines of the lap in each half.
+    pages: [u64; 2],
     /// Number of the first group of the lap in each half.
     first: [u64; 2],
     /// Number of the next group.
@@ -159,7 +163,7 @@ struct Live {
 /// What the writer needs for a commit, kept for the next.
 #[derive(Debug, Default)]
 struct Scratch {
-    lines: Vec<(u64, [u64; 8])>,
+    lines: Vec<Changed>,
     bytes: Vec<u8>,
 }
 
@@ -265,6 +269,7 @@ impl Journal {
             oldest: header.oldest,
             lap: header.oldest,
             used: [0; 2],
+            pages: [0; 2],
             first: [header.first; 2],
             next: header.first,
             held_off: 0,
@@ -312,12 +317,12 @@ impl Journal {
             self.image.acknowledge();
             return Ok(self.newest());
         }
-        let group_bytes = group::bytes_of(lines.len() as u64);
-        let (lap, at, number) = self.make_room(lines.len() as u64)?;
+        let group_bytes = group::bytes_for(lines);
+        let (lap, at, number) = self.make_room(group_bytes, lines.len() as u64)?;
         let region_bytes = self.image.memory.len();
-        self.image.close(lap, lines);
+        let pages = self.image.close(lap, lines);
         drop(held);
-        lines.sort_unstable_by_key(|(at, _)| *at);
+        lines.sort_unstable_by_key(|line| line.at);
         group::encode(bytes, self.pair.salt(lap), number, region_bytes, lines);
         let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
@@ -325,6 +330,7 @@ impl Journal {
         }
         let mut live = guard(&self.live);
         live.used[(lap % 2) as usize] = at + group_bytes;
+        live.pages[(lap % 2) as usize] += pages;
         live.next = number + 1;
         drop(live);
         self.image.acknowledge();
@@ -344,7 +350,7 @@ impl Journal {
         self.image.roll_back();
     }
 
-    /// Most lines that one group may change.
+    /// Most lines that one group may change, whatever of them.
     pub fn group_lines_max(&self) -> u64 {
         group::lines_in(self.pair.half_bytes)
     }
@@ -501,17 +507,20 @@ impl Journal {
         error
     }
 
-    /// Where a group of so many lines will stand (lap, offset in its half) and its number. `appending` is held (J9).
-    fn make_room(&self, lines: u64) -> Result<(u64, u64, u64)> {
-        let limit = self.group_lines_max();
-        if lines > limit {
-            let words = |lines: u64| lines.saturating_mul(LINE / WORD) as usize;
-            return Err(Error::TooLarge { records: words(lines), limit: words(limit) });
+    /// Where a group of so many bytes and lines will stand (lap, offset in its half) and its number. `appending` is held (J9).
+    fn make_room(&self, bytes: u64, lines: u64) -> Result<(u64, u64, u64)> {
+        let half_bytes = self.pair.half_bytes;
+        if bytes > half_bytes {
+            let words = |bytes: u64| (bytes / WORD) as usize;
+            return Err(Error::TooLarge { records: words(bytes), limit: words(half_bytes) });
         }
         loop {
             let mut live = guard(&self.live);
-            let used = live.used[(live.lap % 2) as usize];
-            if used + group::bytes_of(lines) <= self.pair.half_bytes {
+            let half = (live.lap % 2) as usize;
+            let used = live.used[half];
+            // Of a lap that is empty nothing more can be asked.
+            let few_pages = used == 0 || live.pages[half] + lines <= self.group_lines_max();
+            if used + bytes <= half_bytes && few_pages {
                 return Ok((live.lap, used, live.next));
             }
             let oldest = live.oldest;
@@ -577,7 +586,7 @@ impl Live {
     fn turn(&mut self) {
         self.lap += 1;
         let half = (self.lap % 2) as usize;
-        (self.used[half], self.first[half]) = (0, self.next);
+        (self.used[half], self.pages[half], self.first[half]) = (0, 0, self.next);
     }
 }
 

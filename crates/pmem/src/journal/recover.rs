@@ -30,7 +30,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::journal::group::word;
+use crate::journal::group::{Patch, word};
 use crate::journal::header::{DATA_AT, HALVES_AT, Header};
 use crate::journal::home::{Lap, write_home};
 use crate::journal::storage::{FileStorage, Files};
@@ -134,11 +134,18 @@ pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
     for number in [header.oldest, header.oldest + 1] {
         let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else { break };
         next += lap.groups.len() as u64;
-        for (at, line) in lap.lines().filter(|(at, _)| at + LINE <= bytes) {
-            (0..8).for_each(|i| image.copy(at + i as u64 * WORD, word(line, i)));
-        }
+        copy_into(&image, lap.patches().filter(|patch| patch.at + LINE <= bytes));
     }
     Ok(image)
+}
+
+/// Stores what the lines say, in their order, to an image that nobody else has.
+pub(super) fn copy_into<'a>(image: &Native, patches: impl IntoIterator<Item = Patch<'a>>) {
+    for patch in patches {
+        for (i, bytes) in patch.words() {
+            image.copy(patch.at + i as u64 * WORD, word(bytes, 0));
+        }
+    }
 }
 
 /// Bytes of the journal at this path, if it is one; its data file is not asked.

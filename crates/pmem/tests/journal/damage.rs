@@ -145,14 +145,14 @@ fn files_that_are_no_pair_are_refused_with_the_way_out_and_not_touched() {
     }
     for (at, words) in [(0, 8), (4096, 8)] {
         let mut newer = journal.clone();
-        (newer[at + 8], newer[at + 32]) = (2, 99);
+        (newer[at + 8], newer[at + 32]) = (3, 99);
         seal(&mut newer[at..], words);
-        refused(&data, &newer, "format version 2");
+        refused(&data, &newer, "format version 3");
     }
     let mut newer = data.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     seal(&mut newer, 4);
-    refused(&newer, &journal, "format version 2");
+    refused(&newer, &journal, "format version 3");
     for (word, value) in [(5, u64::MAX), (5, 1 << 40), (5, 0), (5, 4097), (6, u64::MAX), (7, 0)] {
         let mut absurd = journal.clone();
         for at in [0, 4096] {

@@ -206,14 +206,14 @@ fn files_are_made_once_opened_by_one_and_refused_without_their_journal() {
     assert!(matches!(journal.grow((64 << 20) + 1), Err(Error::Full { .. })));
     journal.grow(1 << 20).unwrap();
     // A group that no half can hold is refused, can be taken back, and the next one is taken.
-    for line in 0..=journal.group_lines_max() {
-        journal.copy(line * 64, 1);
+    for word in 0..(journal.group_lines_max() + 1) * 8 {
+        journal.copy(word * 8, 1);
     }
     assert!(matches!(journal.commit(), Err(Error::TooLarge { .. })));
     journal.roll_back();
     assert_eq!((journal.word(0), journal.commit().unwrap()), (0, 0));
-    for line in 0..journal.group_lines_max() {
-        journal.copy(line * 64, line + 1);
+    for word in 0..journal.group_lines_max() * 8 {
+        journal.copy(word * 8, word / 8 + 1);
     }
     assert_eq!(journal.commit().unwrap(), 1);
     assert!(!journal.has_failed());
@@ -256,12 +256,44 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
     assert_eq!(before, [&path, &journal_path].map(|path| std::fs::read(path).unwrap()));
     // The third group torn: what the two before it left.
     let mut torn = before[1].clone();
-    let third = 8192 + 2 * 512 + 100;
+    let third = 8192 + 2 * 512 + 50;
     torn[third] ^= 1;
     std::fs::write(&journal_path, &torn).unwrap();
     assert_eq!(look(), [PAGES * PAGE, 2, 1, 0]);
     std::fs::remove_file(&journal_path).unwrap();
     assert_eq!(look(), [PAGES * PAGE, 0, 0, 0]);
+}
+
+#[test]
+fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, journal_path) = files(folder.path());
+    let options = Options { capacity_bytes: 64 << 10, max_bytes: 64 << 20 };
+    let journal = create(&path, &journal_path, &options).unwrap();
+    journal.grow(8 << 20).unwrap();
+    // 28 lines with one word each in a sector, so that the pages (455 at most) are what ends a lap, not its 64 sectors.
+    let (pages_max, mut value) = (journal.group_lines_max(), 0);
+    assert_eq!(pages_max, 454);
+    let mut laps = Vec::new();
+    for group in 0..60 {
+        for _ in 0..28 {
+            value += 1;
+            journal.publish(value * PAGE + 64 * (value % 64), value);
+        }
+        let before = journal.activity().waiting_bytes;
+        journal.commit().unwrap();
+        assert_eq!(journal.activity().waiting_bytes, before + 512);
+        if journal.checkpoint().unwrap().is_some() {
+            laps.push(group);
+        }
+    }
+    // 454 / 28 = 16 groups a lap: the 17th begins the next.
+    assert_eq!(laps, [16, 32, 48]);
+    drop(journal);
+    let (journal, _) = open(&path, &journal_path, 64 << 20).unwrap();
+    for value in 1..=value {
+        assert_eq!(journal.word(value * PAGE + 64 * (value % 64)), value);
+    }
 }
 
 #[test]
