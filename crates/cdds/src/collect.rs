@@ -19,8 +19,8 @@ use std::collections::HashSet;
 use pmem::alloc::Kind;
 use pmem::region::INTENTS;
 use pmem::{Error, Fence, Medium, Result, record};
-use tree::Schema;
 use tree::search::Target;
+use tree::{Schema, WriteOptions};
 
 use crate::named::Named;
 use crate::node::{Entry, Header, Node};
@@ -57,6 +57,8 @@ struct House<'a> {
     cleared: Vec<(Node, usize)>,
 }
 
+/// Nodes of a step of a whole collection.
+const NODES_OF_STEP: usize = 256;
 /// Most slots that wait for that.
 const CLEARED_MAX: usize = 256;
 
@@ -67,9 +69,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// # Errors
     /// `Closed`; `Corrupt` if a node is damaged.
     pub fn collect_some(&self, nodes: usize) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
+        let mut writer = self.enter(nodes as u64, 0)?;
         let done = self.pass_some(&mut writer, nodes, true)?;
         self.promote(&mut writer)?;
+        self.acknowledge(writer, WriteOptions { sync: false })?;
         Ok(done)
     }
 
@@ -78,10 +81,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// # Errors
     /// As [`Tree::collect_some`].
     pub fn collect_all(&self) -> Result<()> {
-        let mut writer = self.lock_writer()?;
-        writer.pass = None;
-        self.pass_some(&mut writer, usize::MAX, true)?;
-        self.promote(&mut writer)
+        self.enter(0, 0)?.pass = None;
+        while !self.collect_some(NODES_OF_STEP)? {}
+        self.commit()
     }
 
     /// Removes the traces of dead versions from all of the tree, and nothing else [thesis algorithm 6].
@@ -176,7 +178,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             medium.fence(Fence::Payload);
         }
         for (node, slot) in std::mem::take(&mut house.cleared) {
-            self.clear(house, node, slot);
+            self.clear_slot(house, node, slot);
         }
         if gives {
             house.writer.allocator.flip(&self.region);
@@ -293,13 +295,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 continue;
             }
             if house.view.is_void(entry.start) {
-                self.clear(house, node, slot);
+                self.clear_slot(house, node, slot);
                 continue;
             }
             let same =
                 |last: Entry| (last.key, last.payload, last.start) == (entry.key, entry.payload, entry.start);
             if last.is_some_and(same) {
-                self.clear(house, node, slot);
+                self.clear_slot(house, node, slot);
                 continue;
             }
             let is_swept = removes.iter().any(|interval| interval.holds(entry.start));
@@ -319,7 +321,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(())
     }
 
-    fn clear(&self, house: &mut House<'_>, node: Node, slot: usize) {
+    fn clear_slot(&self, house: &mut House<'_>, node: Node, slot: usize) {
         self.stripes.lock(node.0, &mut house.writer.held);
         node.clear(self.region.medium(), slot);
         node.flush_slot(self.region.medium(), self.persist, slot);
@@ -363,7 +365,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 }
             }
             if level == 0 && S::PLAIN {
-                self.clear(house, node, slot);
+                self.clear_slot(house, node, slot);
             } else {
                 house.cleared.push((node, slot));
             }

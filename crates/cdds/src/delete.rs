@@ -4,7 +4,7 @@
 //! bounds make it the right one.) Where there is only a right sibling, both nodes are replaced.
 
 use pmem::{Error, Medium, Result};
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 
 use crate::node::{Entry, Header, Node};
 use crate::tree::{Change, Tree};
@@ -15,9 +15,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// # Errors
     /// As [`Tree::put`]; nothing has changed then.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
+        self.delete_as(key, WriteOptions::default())
+    }
+
+    /// As [`Tree::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(1, 0)?;
         self.make_room(&mut writer, key)?;
-        self.change_and_promote(&mut writer, |change| self.delete_in(change, key))
+        let found = self.change_and_promote(&mut writer, |change| self.delete_in(change, key))?;
+        self.acknowledge(writer, how)?;
+        Ok(found)
     }
 
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {

@@ -5,7 +5,7 @@
 
 use pmem::alloc::Kind;
 use pmem::{Error, Fence, Medium, Result, record};
-use tree::{Schema, Write};
+use tree::{Schema, WriteOptions};
 
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
@@ -18,34 +18,22 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
     ///
     /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then.
+    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then. Over a medium of groups what a
+    /// commit says: whether it is there will be seen when the tree is opened again.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
-        self.make_room(&mut writer, key)?;
-        self.change_and_promote(&mut writer, |change| self.put_in(change, key, value))
+        self.put_as(key, value, WriteOptions::default())
     }
 
-    /// Carries out all of the writes in their order as one version: after a crash all are there, or none. Returns how many of
-    /// them found their key.
+    /// As [`Tree::put`].
     ///
     /// # Errors
-    /// As [`Tree::put`]; `TooLarge` if together they take or give back more blocks than an operation may.
-    pub fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<u64> {
-        let mut writer = self.lock_writer()?;
-        for write in writes {
-            let (Write::Put(key, _) | Write::Delete(key)) = write;
-            self.make_room(&mut writer, key)?;
-        }
-        self.change_and_promote(&mut writer, |change| {
-            let mut found = 0;
-            for write in writes {
-                found += u64::from(match write {
-                    Write::Put(key, value) => self.put_in(change, key, value)?,
-                    Write::Delete(key) => self.delete_in(change, key)?,
-                });
-            }
-            Ok(found)
-        })
+    /// As there.
+    pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(1, S::record_bytes(key, value))?;
+        self.make_room(&mut writer, key)?;
+        let found = self.change_and_promote(&mut writer, |change| self.put_in(change, key, value))?;
+        self.acknowledge(writer, how)?;
+        Ok(found)
     }
 
     pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
@@ -88,7 +76,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: &[usize]) {
         let (medium, version) = (self.region.medium(), change.view.version);
         for slot in slots {
-            if node.start(medium, *slot) == version {
+            if node.start(medium, *slot) == version && !change.in_waves {
                 node.clear(medium, *slot);
                 node.flush_slot(medium, self.persist, *slot);
             } else {
@@ -99,6 +87,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
     pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: &[usize]) {
+        if change.in_waves {
+            return; // B2
+        }
         for slot in slots {
             let entry = leaf.entry(self.region.medium(), *slot);
             if entry.start == change.view.version {
@@ -225,7 +216,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if ended.is_empty() {
             return Err(Error::Corrupt { what: "link to a node", at: parent.0 });
         }
-        for (_, link) in used.iter().filter(|(slot, link)| ended.contains(slot) && link.start == version) {
+        let began = |slot, start| !change.in_waves && ended.contains(slot) && start == version;
+        for (_, link) in used.iter().filter(|(slot, link)| began(slot, link.start)) {
             let child = Header::read(medium, Node(link.payload));
             let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
             change.dropped.push((kind, link.payload));
@@ -281,6 +273,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.insert_at(change, node, place, hole, entry);
     }
 
+    /// An empty tree takes the place of all that is there: a way of empty nodes down to a leaf, as long as the old one's.
+    pub(crate) fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
+        let (medium, old) = (self.region.medium(), Node(change.state.root));
+        let root = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
+        let birth = change.view.version;
+        let mut below: Option<Link> = None;
+        for level in 0..=root.level {
+            let node = self.take_node(change, level)?;
+            let link = below.map(|(key, child)| Entry { key, payload: child.0, start: birth, end: 0 });
+            let header = Header { level, birth, low: root.low };
+            node.compose(medium, self.persist, &self.shape, header, link.as_slice());
+            below = Some((root.low, node));
+        }
+        change.writer.retired += 1;
+        (change.stored, change.state.keys) = (true, 0);
+        self.grow(change, old, below.as_slice())
+    }
+
     /// A new root: older versions come through it to the old one [thesis §4.4.2].
     fn grow(&self, change: &mut Change<'_>, old: Node, links: &[Link]) -> Result<()> {
         let medium = self.region.medium();
@@ -290,7 +300,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return Err(Error::TooLarge { records: level + 1, limit: LEVELS_MAX });
         }
         let mut entries = Vec::new();
-        if header.birth == version {
+        if header.birth == version && !change.in_waves {
             let kind = if header.level == 0 { Kind::Leaf } else { Kind::Inner };
             change.dropped.push((kind, old.0));
         } else {

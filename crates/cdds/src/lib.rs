@@ -10,12 +10,15 @@
 //! * [`pins`]: which versions somebody may still read.
 //! * [`persist`]: how often one waits for memory.
 //! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
+//! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod check;
 pub mod collect;
 pub mod delete;
+pub mod group;
 pub mod insert;
 pub mod meta;
 pub mod named;

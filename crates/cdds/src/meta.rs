@@ -12,6 +12,9 @@
 //! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and every
 //!   version known to have crashed.
 //! * M2: a rolled-back interval that does not end before the current version was not committed, and is none.
+//! * M3: one that *begins* behind the current version is that of a batch in waves ([`crate::batch`]) which was cut short. What it
+//!   left names its blocks, as what was rolled back does, so the current version is moved behind it before anything else
+//!   ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 
@@ -85,6 +88,36 @@ impl Meta {
         Ok(State { root, current, keys })
     }
 
+    /// If a batch in waves was cut short, its version has to be behind the current one, so that its interval counts (M2, M3).
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// `Corrupt` if an interval is none.
+    pub fn settle_cut<M: Medium>(self, medium: &M, persist: Persist, state: State) -> Result<State> {
+        let mut settled = state;
+        for interval in (0..INTERVALS).filter_map(|slot| self.interval(medium, slot).transpose()) {
+            let interval = interval?;
+            if interval.death == Death::RolledBack && interval.lo > state.current {
+                settled.current = settled.current.max(interval.hi + 1);
+            }
+        }
+        if settled.current != state.current {
+            self.commit(medium, persist, &state, &settled);
+        }
+        Ok(settled)
+    }
+
+    /// The interval of a slot, if there is one.
+    fn interval<M: Medium>(self, medium: &M, slot: usize) -> Result<Option<Interval>> {
+        let at = self.interval_at(slot);
+        let (lo, hi) = (medium.word(at), medium.word(at + WORD));
+        if lo == 0 {
+            return Ok(None);
+        }
+        let interval = Interval::of(lo, hi).filter(|interval| interval.hi < 1 << 62);
+        interval.map(Some).ok_or(Error::Corrupt { what: "dead interval", at })
+    }
+
     /// Reads the dead intervals (M2 applied).
     ///
     /// # Errors
@@ -92,13 +125,7 @@ impl Meta {
     pub fn read_dead<M: Medium>(self, medium: &M, current: u64) -> Result<Dead> {
         let mut dead = Dead::default();
         for slot in 0..INTERVALS {
-            let at = self.interval_at(slot);
-            let (lo, hi) = (medium.word(at), medium.word(at + WORD));
-            if lo == 0 {
-                continue;
-            }
-            let interval = Interval::of(lo, hi).filter(|interval| interval.hi < 1 << 62);
-            let interval = interval.ok_or(Error::Corrupt { what: "dead interval", at })?;
+            let Some(interval) = self.interval(medium, slot)? else { continue };
             if interval.death == Death::Crashed || interval.hi < current {
                 dead.push(interval);
             }

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use pmem::sync::{AtomicU64, Mutex, Ordering};
+use pmem::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 const SLOTS: usize = 64;
 
@@ -117,10 +117,9 @@ impl Pins {
 }
 
 impl Pins {
-    /// True if a snapshot or cursor keeps a version above `version`.
-    pub fn has_long_above(&self, version: u64) -> bool {
-        let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        long.keys().next_back().is_some_and(|last| *last > version)
+    /// Keeps everybody from pinning for long, and the writer from asking for the horizon, until it is dropped.
+    pub fn freeze(&self) -> Frozen<'_> {
+        Frozen(self.long.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until no look-up runs at a version below `newest`.
@@ -130,6 +129,16 @@ impl Pins {
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+/// See [`Pins::freeze`].
+pub struct Frozen<'a>(MutexGuard<'a, BTreeMap<u64, u64>>);
+
+impl Frozen<'_> {
+    /// True if a snapshot or cursor keeps a version above `version`.
+    pub fn has_above(&self, version: u64) -> bool {
+        self.0.keys().next_back().is_some_and(|last| *last > version)
     }
 }
 
@@ -159,8 +168,14 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Keeps the version that `version` says, asked under the list's lock.
-    pub(crate) fn new(pins: &Arc<Pins>, version: impl FnOnce() -> u64, keys: u64) -> Self {
+    /// Keeps the version that `version` says, with its keys, asked under the list's lock.
+    pub(crate) fn new(pins: &Arc<Pins>, version: impl FnOnce() -> (u64, u64)) -> Self {
+        let mut keys = 0;
+        let version = || {
+            let (version, of_it) = version();
+            keys = of_it;
+            version
+        };
         Self { version: pins.count(version), pins: Arc::clone(pins), keys }
     }
 
@@ -182,7 +197,7 @@ impl Mark {
 
 impl Clone for Mark {
     fn clone(&self) -> Self {
-        Self::new(&self.pins, || self.version, self.keys)
+        Self::new(&self.pins, || (self.version, self.keys))
     }
 }
 
@@ -202,7 +217,7 @@ mod tests {
         assert_eq!(pins.horizon(&newest), 5);
         let short = pins.enter(&newest);
         newest.store(7, Ordering::SeqCst);
-        let long = Mark::new(&pins, || 6, 0);
+        let long = Mark::new(&pins, || (6, 0));
         assert_eq!((short.version(), pins.horizon(&newest)), (5, 5));
         drop(short);
         let again = long.clone();

@@ -31,7 +31,8 @@ pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// A cursor before the first key of the newest durable version.
     pub fn cursor(&self) -> Cursor<'_, M, S> {
-        self.cursor_at(Mark::new(&self.pins, || self.version(), 0))
+        self.settle_told();
+        self.cursor_at(Mark::new(&self.pins, || (self.version(), 0)))
     }
 
     pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S> {

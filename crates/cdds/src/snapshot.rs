@@ -1,5 +1,7 @@
 //! Snapshots: a version that is kept, and the way back to it.
 
+use std::sync::PoisonError;
+
 use pmem::{Medium, Result};
 use tree::Schema;
 
@@ -14,38 +16,38 @@ pub struct Snapshot<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Keeps the newest version. Takes the same time whatever the tree holds; waits for a running write.
+    /// Keeps the newest durable version. Takes the same time whatever the tree holds; waits for a running write, and for what
+    /// was written without sync.
     pub fn mark(&self) -> Mark {
+        if self.pending.is_some() {
+            self.settle_told();
+            return Mark::new(&self.pins, || *self.shown.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let writer = self.writer_side();
-        Mark::new(&self.pins, || writer.state.current, writer.state.keys)
+        Mark::new(&self.pins, || (writer.state.current, writer.state.keys))
     }
 
     /// Keeps the newest version, for reading it.
     pub fn snapshot(&self) -> Snapshot<'_, M, S> {
-        self.snapshot_of(self.mark())
+        Snapshot { tree: self, mark: self.mark() }
     }
 
-    /// A marked version, for reading it.
-    ///
-    /// # Panics
-    /// If the mark is another tree's.
-    pub fn snapshot_of(&self, mark: Mark) -> Snapshot<'_, M, S> {
-        assert!(mark.is_of(&self.pins), "a mark of another tree");
-        Snapshot { tree: self, mark }
+    /// A marked version, for reading it; `None` if the mark is another tree's.
+    pub fn snapshot_of(&self, mark: Mark) -> Option<Snapshot<'_, M, S>> {
+        mark.is_of(&self.pins).then_some(Snapshot { tree: self, mark })
     }
 
     /// Takes back all writes since `to`, as one step: after a crash all of them are there, or none. Durable when it returns.
-    /// False if newer marks, snapshots or cursors are alive: nothing has changed then.
+    /// False if newer marks, snapshots or cursors are alive, or the mark is another tree's: nothing has changed then.
     ///
     /// # Errors
-    /// `Closed`; `TooLarge` if the tree has too many dead versions to note, which it could not remove.
-    ///
-    /// # Panics
-    /// If the mark is another tree's.
+    /// `Closed`; `TooLarge` if the tree has too many dead versions to note, which it could not remove; over a medium of groups,
+    /// what a commit says.
     pub fn roll_back(&self, to: &Mark) -> Result<bool> {
-        assert!(to.is_of(&self.pins), "a mark of another tree");
-        let mut writer = self.lock_writer()?;
-        self.roll_back_locked(&mut writer, to.version(), to.keys())
+        if !to.is_of(&self.pins) {
+            return Ok(false);
+        }
+        self.roll_back_to(to.version(), to.keys())
     }
 }
 

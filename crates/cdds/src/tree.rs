@@ -24,15 +24,17 @@ use std::sync::{Arc, PoisonError};
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::{Format, Log};
-use pmem::region::ROOT_AT;
+use pmem::pending::Pending;
+use pmem::region::{INTENTS, ROOT_AT};
 use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 use pmem::{
     Durability, Error, Fence, Found, Geometry, Identity, Medium, Region, RegionOptions, Result, WORD,
 };
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 
 use crate::collect::Pass;
+use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
 use crate::meta::{META_BYTES, Meta, State, in_flight};
 use crate::node::{Header, Node, Shape};
 use crate::persist::Persist;
@@ -55,12 +57,22 @@ pub struct Options {
     pub stripes: usize,
     /// A fence before and after each flush [thesis §4.1], and every entry of a node that is split ended in it [algorithm 3].
     pub faithful: bool,
+    /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
+    /// allocator's ring names. (Tests make it small.)
+    pub wave_blocks: usize,
 }
 
 impl Options {
     /// Production settings.
     pub fn new(node_lines: u64, durability: Durability) -> Self {
-        Self { node_lines, geometry: Geometry::default(), durability, stripes: 1024, faithful: false }
+        Self {
+            node_lines,
+            geometry: Geometry::default(),
+            durability,
+            stripes: 1024,
+            faithful: false,
+            wave_blocks: INTENTS / 2,
+        }
     }
 }
 
@@ -85,9 +97,21 @@ pub struct Tree<M: Medium, S: Schema<Tail = [u64; 0]>> {
     pub(crate) root: AtomicU64,
     /// The newest version that is durable.
     pub(crate) visible: AtomicU64,
-    keys: AtomicU64,
+    /// The newest version that there is.
+    pub(crate) applied: AtomicU64,
+    /// The newest version that somebody was told of who did not wait until it is durable.
+    pub(crate) told: AtomicU64,
+    /// Keys at the newest version.
+    pub(crate) keys: AtomicU64,
     pub(crate) dead: SharedDead,
-    closed: AtomicBool,
+    pub(crate) state: AtomicU8,
+    /// Over a medium of groups: who waits for which.
+    pub(crate) pending: Option<Box<Pending>>,
+    /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
+    pub(crate) shown: Mutex<(u64, u64)>,
+    pub(crate) wave_blocks: usize,
+    /// Who closes, and who keeps others from it.
+    closing: Mutex<()>,
     writer: Mutex<Writer>,
     parts: PhantomData<fn() -> S>,
 }
@@ -105,6 +129,8 @@ pub(crate) struct Writer {
     pub pass: Option<Pass>,
     /// Nodes that were replaced since open.
     pub retired: u64,
+    /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
+    pub rolled_back: Option<u64>,
 }
 
 /// A change in the making.
@@ -121,13 +147,15 @@ pub(crate) struct Change<'a> {
     pub dropped: Vec<(Kind, u64)>,
     /// Nodes that were inserted into since the last fence.
     pub unfenced: Vec<Node>,
+    /// It is carried out in waves ([`crate::batch`]): what it began and ended itself stays until it is collected.
+    pub in_waves: bool,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Makes an empty tree in a fresh medium.
     ///
     /// # Errors
-    /// `Durability` for a medium that becomes durable by groups; what growing the medium may say.
+    /// What growing the medium may say.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         const { assert!(S::KEY_WORDS == 1, "an entry has one key word") };
         let lines = options.node_lines;
@@ -158,9 +186,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     fn start(region: Region<M>, found: Found, options: &Options, recovery: Recovery) -> Result<Self> {
-        if region.medium().group().is_some() {
-            return Err(Error::Durability("the CDDS B-Tree needs memory in which a fence makes durable"));
-        }
         let shape = Shape::new(region.identity().node_lines);
         let persist = Persist { faithful: options.faithful };
         let allocator = Allocator::new(&region);
@@ -179,9 +204,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             in_doubt: found == Found::InUse && root != 0,
             pass: None,
             retired: 0,
+            rolled_back: None,
         };
         if root != 0 {
             writer.state = Meta(root).read(region.medium())?;
+            writer.state = Meta(root).settle_cut(region.medium(), persist, writer.state)?;
             writer.dead = Meta(root).read_dead(region.medium(), writer.state.current)?;
             if Header::read(region.medium(), Node(writer.state.root)).is_none() {
                 return Err(Error::Corrupt { what: "root", at: writer.state.root });
@@ -195,9 +222,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             meta: Meta(root),
             root: AtomicU64::new(writer.state.root),
             visible: AtomicU64::new(writer.state.current),
+            applied: AtomicU64::new(writer.state.current),
+            told: AtomicU64::new(0),
             keys: AtomicU64::new(writer.state.keys),
             dead: SharedDead::new(&writer.dead),
-            closed: AtomicBool::new(false),
+            state: AtomicU8::new(OPEN),
+            pending: region.medium().group().map(|_| Box::default()),
+            shown: Mutex::new((writer.state.current, writer.state.keys)),
+            wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
+            closing: Mutex::new(()),
             writer: Mutex::new(writer),
             region,
             parts: PhantomData,
@@ -211,6 +244,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             // Also of a tree that was closed with a list: else the next open after a crash would find something to do.
             tree.sweep_all()?;
         }
+        // Nobody else has the tree yet.
+        tree.region.medium().commit_beside(|| Some(()))?;
+        tree.show_durable(tree.applied.load(Ordering::Acquire), tree.len());
         Ok(tree)
     }
 
@@ -239,9 +275,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer>> {
         self.stripes.give_way();
         let writer = self.writer_side();
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
+        self.writable()?;
         self.stripes.take_over();
         Ok(writer)
     }
@@ -271,16 +305,29 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let view = View { version, dead: writer.dead };
         let horizon = self.pins.horizon(&self.visible);
         let state = writer.state;
-        let mut change =
-            Change { writer, view, horizon, state, stored: false, dropped: Vec::new(), unfenced: Vec::new() };
+        let mut change = Change {
+            writer,
+            view,
+            horizon,
+            state,
+            stored: false,
+            dropped: Vec::new(),
+            unfenced: Vec::new(),
+            in_waves: false,
+        };
         match make(&mut change).and_then(|made| self.give_dropped(&mut change).map(|()| made)) {
             Ok(made) => {
                 if change.stored {
                     change.state.current = version;
-                    self.commit(&mut change);
+                    self.publish(&mut change);
                 }
                 self.stripes.unlock(&mut change.writer.held);
                 Ok(made)
+            }
+            Err(error) if change.in_waves => {
+                let writer = change.writer;
+                self.stripes.unlock(&mut writer.held);
+                Err(self.cut_short(error))
             }
             Err(error) => {
                 let stored = change.stored;
@@ -307,7 +354,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(made)
     }
 
-    fn commit(&self, change: &mut Change<'_>) {
+    fn publish(&self, change: &mut Change<'_>) {
         let (medium, persist, writer) = (self.region.medium(), self.persist, &mut *change.writer);
         persist.fence(medium, Fence::Payload);
         if persist.faithful && writer.allocator.has_pending() {
@@ -320,11 +367,33 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         writer.allocator.finish(&self.region, &mut writer.log);
     }
 
-    /// Readers see a durable state: the root first, which is right for the version before, too.
+    /// There is a new state, durable but over a medium of groups. The root first, which is right for the versions before, too.
     fn show(&self, state: &State) {
         self.root.store(state.root, Ordering::Release);
         self.keys.store(state.keys, Ordering::Release);
-        self.visible.store(state.current, Ordering::SeqCst);
+        self.applied.store(state.current, Ordering::SeqCst);
+        if self.pending.is_none() {
+            self.visible.store(state.current, Ordering::SeqCst);
+        }
+    }
+
+    /// Readers see a version that is durable.
+    pub(crate) fn show_durable(&self, version: u64, keys: u64) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = (version, keys);
+        self.visible.store(version, Ordering::SeqCst);
+    }
+
+    /// What is durable is the truth again: everything else was taken back from memory, under all stripes.
+    pub(crate) fn read_back(&self, writer: &mut Writer) {
+        if let Ok(state) = self.meta.read(self.region.medium())
+            && let Ok(dead) = self.meta.read_dead(self.region.medium(), state.current)
+        {
+            (writer.state, writer.dead) = (state, dead);
+            self.dead.set(&dead);
+            self.show(&state);
+        }
+        self.told.store(0, Ordering::SeqCst);
     }
 
     /// The root becomes one that shows the same at every version from the horizon on. The caller fences.
@@ -339,7 +408,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     ///
     /// # Errors
     /// `TooLarge` if there are too many dead intervals, which pins keep from being removed.
-    fn settle_doubt(&self, writer: &mut Writer) -> Result<()> {
+    pub(crate) fn settle_doubt(&self, writer: &mut Writer) -> Result<()> {
         if !writer.in_doubt {
             return Ok(());
         }
@@ -383,51 +452,96 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step. False if snapshots or
     /// cursors keep a version in between: nothing has changed then.
-    pub(crate) fn roll_back_locked(&self, writer: &mut Writer, to: u64, keys: u64) -> Result<bool> {
-        self.settle_doubt(writer)?;
+    pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<bool> {
+        let mut writer = self.enter(1, 0)?;
+        self.settle_doubt(&mut writer)?;
         if to == writer.state.current {
+            self.acknowledge(writer, WriteOptions::default())?;
             return Ok(true);
         }
-        // A look-up that finds no slot counts as a cursor.
-        if self.pins.has_long_above(to) {
-            return Ok(false);
-        }
         if writer.dead.intervals().len() == INTERVALS {
-            self.sweep_locked(writer)?;
+            self.sweep_locked(&mut writer)?;
         }
         if writer.dead.intervals().len() == INTERVALS {
             return Err(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS });
         }
+        // Until it is over nobody begins to keep a version: it could be one of those that die. (A look-up that finds no slot counts
+        // as a cursor.)
+        let frozen = self.pins.freeze();
+        if frozen.has_above(to) {
+            return Ok(false);
+        }
         let mut dead = writer.dead;
         dead.push(Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack });
         // Until the next version is current the interval is none (M2).
-        self.write_dead(writer, dead);
+        self.write_dead(&mut writer, dead);
         let state = State { current: in_flight(writer.state.current, &dead), keys, ..writer.state };
         self.meta.commit(self.region.medium(), self.persist, &writer.state, &state);
         writer.state = state;
         writer.pass = None;
         self.show(&state);
-        // Nothing changes before the last look-up at a dead version is over (V2).
-        self.pins.wait_for_short(state.current);
+        match &self.pending {
+            None => self.pins.wait_for_short(state.current),
+            Some(pending) => {
+                // Nothing changes before the last look-up at a dead version is over (V2): see `enter`.
+                writer.rolled_back = Some(pending.ticket());
+                self.acknowledge(writer, WriteOptions::default())?;
+                self.pins.wait_for_short(state.current);
+            }
+        }
         Ok(true)
+    }
+
+    /// Runs `look` while nobody changes or closes the tree; readers go on.
+    ///
+    /// # Errors
+    /// `Closed` or `Failed`: it was not run.
+    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.lock_writer()?;
+        Ok(look())
     }
 
     /// Closes cleanly. Later writes are refused, reads go on.
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced; what recording a dead version may say.
+    /// `Io` if the data or the mark cannot be synced; what recording a dead version may say; `Failed` if a sync failed before.
     pub fn close(&self) -> Result<()> {
-        let mut writer = self.writer_side();
-        if self.closed.load(Ordering::Acquire) {
+        // Who comes second waits until the first is done.
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state.load(Ordering::Acquire) == READ_ONLY {
+            self.state.store(CLOSED, Ordering::Release);
             return Ok(());
         }
+        let mut writer = match self.enter(1, 0) {
+            Err(Error::Closed) => return Ok(()),
+            other => other?,
+        };
         self.settle_doubt(&mut writer)?;
         writer.log.settle(self.region.medium());
-        self.closed.store(true, Ordering::Release);
-        self.region.mark_clean(writer.state.keys)
+        let keys = writer.state.keys;
+        if self.pending.is_some() {
+            self.state.store(CLOSING, Ordering::Release);
+            self.acknowledge(writer, WriteOptions::default())?;
+            writer = self.writer_side();
+        }
+        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
+        self.state.store(FAILED, Ordering::Release);
+        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
+        drop(writer);
+        self.region.mark_clean(keys)?;
+        self.state.store(CLOSED, Ordering::Release);
+        Ok(())
     }
 
-    /// Number of keys at the newest durable version.
+    /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.
+    pub fn close_on_drop(&self) {
+        if !std::thread::panicking() {
+            let _ = self.close();
+        }
+    }
+
+    /// Number of keys at the newest version.
     pub fn len(&self) -> u64 {
         self.keys.load(Ordering::Acquire)
     }

@@ -324,7 +324,8 @@ fn name<M: Medium>(edit: &mut Edit, at: u64) {
 }
 
 /// Ascending by key, the last write of each.
-fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
+/// Sorts the writes of a batch by key; of several of one key the last stays.
+pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
     writes.sort_by(|a, b| a.0.cmp(&b.0)); // stable: of one key in the order of the batch
     let mut kept: Vec<Pair<S>> = Vec::with_capacity(writes.len());
     for write in writes {
@@ -336,7 +337,8 @@ fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
     kept
 }
 
-fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
+/// A pair of a batch as a write.
+pub fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
     match value {
         Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
         None => Write::Delete(S::borrow(key)),

@@ -1,0 +1,221 @@
+//! Groups: over a medium where a commit takes milliseconds, many versions become durable together.
+//!
+//! The writer goes on from version to version in memory; readers stay at the newest version that is durable. What they read there
+//! cannot be taken back, so nothing has to be noted of what is on its way, and nobody waits but for what he was told of: who
+//! wrote without waiting ([`WriteOptions`]) finds it, because a look-up that may meet such a write looks at the newest
+//! version too, and waits if what it finds there began, or is gone, since the durable one.
+//!
+//! Invariants:
+//! * G1: a group ends between two changes, so a version is in it whole or not at all; what a batch in waves left is told by its
+//!   interval, over any medium.
+//! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
+//! * G3: after a failed commit, or a batch that was cut short, nothing more is written: the tree is what is durable.
+
+use pmem::pending::Pending;
+use pmem::sync::{MutexGuard, Ordering};
+use pmem::{Error, Group, LINE, Medium, Result};
+use tree::{Schema, WriteOptions};
+
+use crate::node::{Header, Node};
+use crate::tree::{Tree, Writer};
+
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const READ_ONLY: u8 = 1;
+/// The last group is on its way.
+pub(crate) const CLOSING: u8 = 2;
+pub(crate) const CLOSED: u8 = 3;
+pub(crate) const FAILED: u8 = 4;
+/// What is not durable is to be taken back.
+pub(crate) const BROKEN: u8 = 5;
+
+/// Nodes of a level that an operation may store to: two that are replaced, two that take their place.
+const NODES_OF_LEVEL: u64 = 4;
+/// Levels that an operation may add.
+const LEVELS_MORE: u64 = 2;
+/// Lines besides nodes, log and chunk heads: the intents, the meta block, the superblock's, the bits of all blocks of a ring.
+const LINES_MORE: u64 = 192;
+/// Chunks that an operation may open or return.
+const CHUNKS: u64 = 4;
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// `Closed`, `ReadOnly` or `Failed` once no more writes are taken.
+    pub(crate) fn writable(&self) -> Result<()> {
+        match self.state.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            CLOSED | CLOSING => Err(Error::Closed),
+            READ_ONLY => Err(Error::ReadOnly),
+            _ => Err(Error::Failed),
+        }
+    }
+
+    /// Refuses every write from now on, and has nothing to close: for a tree over memory of its own.
+    pub fn refuse_writes(&self) {
+        self.state.store(READ_ONLY, Ordering::Release);
+    }
+
+    /// The writer's side for so many operations that write records of so many bytes together, with room for them in the running
+    /// group.
+    ///
+    /// # Errors
+    /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold them; what a commit says that had to make room.
+    pub(crate) fn enter(&self, operations: u64, bytes: u64) -> Result<MutexGuard<'_, Writer>> {
+        loop {
+            let mut writer = self.lock_writer()?;
+            let Some(pending) = &self.pending else { return Ok(writer) };
+            let ticket = match writer.rolled_back {
+                Some(ticket) if pending.durable() >= ticket => {
+                    self.pins.wait_for_short(self.version());
+                    writer.rolled_back = None;
+                    continue;
+                }
+                Some(ticket) => ticket,
+                None if self.has_room(&writer, operations, bytes)? => return Ok(writer),
+                None => pending.ticket(),
+            };
+            drop(writer);
+            self.settle(pending, ticket)?;
+        }
+    }
+
+    /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
+    ///
+    /// # Errors
+    /// As [`Tree::commit`].
+    pub(crate) fn acknowledge(&self, writer: MutexGuard<'_, Writer>, how: WriteOptions) -> Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let (ticket, version) = (pending.ticket(), writer.state.current);
+        if !how.sync {
+            self.told.fetch_max(version, Ordering::SeqCst);
+            return Ok(());
+        }
+        drop(writer);
+        self.settle(pending, ticket)
+    }
+
+    /// Makes everything written so far as durable as was promised. Nothing to do where fences did it.
+    ///
+    /// # Errors
+    /// `Closed`; `Io`, `NoSpace` or `Corrupt` if the commit fails, `Failed` if one did before: what was not durable is taken
+    /// back, and no more writes are taken.
+    pub fn commit(&self) -> Result<()> {
+        self.acknowledge(self.lock_writer()?, WriteOptions::default())
+    }
+
+    /// Makes everything durable by the means of the file system.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Tree::commit`].
+    pub fn sync(&self) -> Result<()> {
+        if self.pending.is_some() {
+            return self.commit();
+        }
+        let outcome = self.region.medium().sync(0, self.region.medium().len());
+        if outcome.is_err() {
+            self.state.store(FAILED, Ordering::Release);
+        }
+        outcome
+    }
+
+    /// True if everything was durable a moment ago: a read will not have to wait.
+    pub fn is_quiet(&self) -> bool {
+        self.told.load(Ordering::SeqCst) <= self.version()
+    }
+
+    /// Waits until what was written without waiting is durable. If that fails, it is taken back, and nobody has to wait for it.
+    pub(crate) fn settle_told(&self) {
+        if let Some(pending) = &self.pending
+            && !self.is_quiet()
+        {
+            let ticket = pending.ticket();
+            let _ = self.settle(pending, ticket);
+        }
+    }
+
+    /// Waits for a group, committing it if nobody else does.
+    pub(crate) fn settle(&self, pending: &Pending, ticket: u64) -> Result<()> {
+        pending.settle(ticket, || self.commit_group(pending))
+    }
+
+    fn commit_group(&self, pending: &Pending) -> Result<u64> {
+        let mut closed = None;
+        // Files of somebody else's kind may panic: then too nothing stays that is not durable.
+        let taken_back = TakenBack(self);
+        let outcome = self.region.medium().commit_beside(|| {
+            let writer = self.writer_side();
+            // After the last group of a tree that closes, its region's life cycle stores and commits alone.
+            if !matches!(self.state.load(Ordering::Acquire), OPEN | CLOSING) {
+                return None;
+            }
+            closed = Some((pending.close(), writer.state));
+            Some(writer)
+        });
+        let is_broken = self.state.load(Ordering::Acquire) == BROKEN;
+        match (outcome, closed) {
+            (Ok(()), Some((ticket, state))) => {
+                std::mem::forget(taken_back);
+                self.show_durable(state.current, state.keys);
+                Ok(ticket)
+            }
+            (Ok(()), None) => {
+                if !is_broken {
+                    std::mem::forget(taken_back);
+                }
+                self.writable().and(Err(Error::Closed))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Takes everything back that is not durable, for good.
+    fn take_back(&self) {
+        let mut writer = self.writer_side();
+        self.state.store(FAILED, Ordering::Release);
+        self.stripes.lock_all(&mut writer.held);
+        self.region.medium().roll_back();
+        self.read_back(&mut writer);
+        self.stripes.unlock(&mut writer.held);
+    }
+
+    /// A batch in waves failed half-way: nothing more is written. The next open takes it back; over groups the next commit does,
+    /// at once.
+    pub(crate) fn cut_short(&self, error: Error) -> Error {
+        let (then, why) = match self.pending {
+            Some(_) => (BROKEN, error),
+            None => (FAILED, Error::Unfinished { why: error.to_string() }),
+        };
+        self.state.store(then, Ordering::Release);
+        why
+    }
+
+    /// True if the running group has room for so many operations that write records of so many bytes together.
+    ///
+    /// # Errors
+    /// `TooLarge` if no group can hold them.
+    fn has_room(&self, writer: &Writer, operations: u64, bytes: u64) -> Result<bool> {
+        let Some(Group { lines: noted, lines_max }) = self.region.medium().group() else { return Ok(true) };
+        let geometry = self.region.geometry();
+        let level = Header::read(self.region.medium(), Node(writer.state.root)).map_or(0, |root| root.level);
+        let node_lines = self.shape.bytes / LINE;
+        // Of many operations one level of nodes each: what they share above counts once, but for a part.
+        let once = NODES_OF_LEVEL * (level as u64 + LEVELS_MORE) * node_lines;
+        let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
+        let heads = CHUNKS * (geometry.chunk_bytes / 16 / 8).div_ceil(LINE);
+        let pieces = 3 * bytes.div_ceil(geometry.chunk_bytes / 8);
+        let records = bytes.div_ceil(LINE) + 2 * operations + pieces;
+        let lines = once + operations * each + heads + geometry.log_records / 4 + records + LINES_MORE;
+        if lines > lines_max {
+            let words = |lines: u64| (lines * 8) as usize;
+            return Err(Error::TooLarge { records: words(lines), limit: words(lines_max) });
+        }
+        Ok(noted + lines <= lines_max)
+    }
+}
+
+/// Takes back what is not durable when it is dropped.
+struct TakenBack<'a, M: Medium, S: Schema<Tail = [u64; 0]>>(&'a Tree<M, S>);
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Drop for TakenBack<'_, M, S> {
+    fn drop(&mut self) {
+        self.0.take_back();
+    }
+}
