@@ -6,10 +6,9 @@
 //! version too, and waits if what it finds there began, or is gone, since the durable one.
 //!
 //! Invariants:
-//! * G1: a group ends between two changes, so a version is in it whole or not at all; what a batch in waves left is told by its
-//!   interval, over any medium.
+//! * G1: a group ends between two changes, so a version is in it whole or not at all, and so is a batch in waves.
 //! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
-//! * G3: after a failed commit, or a batch that was cut short, nothing more is written: the tree is what is durable.
+//! * G3: after a failed commit nothing more is written: the tree is what is durable.
 
 use pmem::pending::Pending;
 use pmem::sync::{MutexGuard, Ordering};
@@ -25,8 +24,6 @@ pub(crate) const READ_ONLY: u8 = 1;
 pub(crate) const CLOSING: u8 = 2;
 pub(crate) const CLOSED: u8 = 3;
 pub(crate) const FAILED: u8 = 4;
-/// What is not durable is to be taken back.
-pub(crate) const BROKEN: u8 = 5;
 
 /// Nodes of a level that an operation may store to: two that are replaced, two that take their place.
 const NODES_OF_LEVEL: u64 = 4;
@@ -149,7 +146,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             closed = Some((pending.close(), writer.state));
             Some(writer)
         });
-        let is_broken = self.state.load(Ordering::Acquire) == BROKEN;
         match (outcome, closed) {
             (Ok(()), Some((ticket, state))) => {
                 std::mem::forget(taken_back);
@@ -157,9 +153,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 Ok(ticket)
             }
             (Ok(()), None) => {
-                if !is_broken {
-                    std::mem::forget(taken_back);
-                }
+                std::mem::forget(taken_back);
                 self.writable().and(Err(Error::Closed))
             }
             (Err(error), _) => Err(error),
@@ -174,17 +168,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.region.medium().roll_back();
         self.read_back(&mut writer);
         self.stripes.unlock(&mut writer.held);
-    }
-
-    /// A batch in waves failed half-way: nothing more is written. The next open takes it back; over groups the next commit does,
-    /// at once.
-    pub(crate) fn cut_short(&self, error: Error) -> Error {
-        let (then, why) = match self.pending {
-            Some(_) => (BROKEN, error),
-            None => (FAILED, Error::Unfinished { why: error.to_string() }),
-        };
-        self.state.store(then, Ordering::Release);
-        why
     }
 
     /// True if the running group has room for so many operations that write records of so many bytes together.

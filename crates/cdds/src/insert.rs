@@ -76,7 +76,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: &[usize]) {
         let (medium, version) = (self.region.medium(), change.view.version);
         for slot in slots {
-            if node.start(medium, *slot) == version && !change.in_waves {
+            if node.start(medium, *slot) == version {
                 node.clear(medium, *slot);
                 node.flush_slot(medium, self.persist, *slot);
             } else {
@@ -87,9 +87,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
     pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: &[usize]) {
-        if change.in_waves {
-            return; // B2
-        }
         for slot in slots {
             let entry = leaf.entry(self.region.medium(), *slot);
             if entry.start == change.view.version {
@@ -216,8 +213,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if ended.is_empty() {
             return Err(Error::Corrupt { what: "link to a node", at: parent.0 });
         }
-        let began = |slot, start| !change.in_waves && ended.contains(slot) && start == version;
-        for (_, link) in used.iter().filter(|(slot, link)| began(slot, link.start)) {
+        for (_, link) in used.iter().filter(|(slot, link)| ended.contains(slot) && link.start == version) {
             let child = Header::read(medium, Node(link.payload));
             let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
             change.dropped.push((kind, link.payload));
@@ -300,7 +296,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return Err(Error::TooLarge { records: level + 1, limit: LEVELS_MAX });
         }
         let mut entries = Vec::new();
-        if header.birth == version && !change.in_waves {
+        if header.birth == version {
             let kind = if header.level == 0 { Kind::Leaf } else { Kind::Inner };
             change.dropped.push((kind, old.0));
         } else {

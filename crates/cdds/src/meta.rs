@@ -12,9 +12,9 @@
 //! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and every
 //!   version known to have crashed.
 //! * M2: a rolled-back interval that does not end before the current version was not committed, and is none.
-//! * M3: one that *begins* behind the current version is that of a batch in waves ([`crate::batch`]) which was cut short. What it
-//!   left names its blocks, as what was rolled back does, so the current version is moved behind it before anything else
-//!   ([`Meta::settle_cut`]).
+//! * M3: one that *begins* behind the current version has the waves of a batch ([`crate::batch`]) that was cut short. What they left
+//!   names its blocks, as what was rolled back does; what the wave in flight left does not. So the version behind the interval is
+//!   declared dead, and the current one moved behind both, before anything else ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 
@@ -88,22 +88,28 @@ impl Meta {
         Ok(State { root, current, keys })
     }
 
-    /// If a batch in waves was cut short, its version has to be behind the current one, so that its interval counts (M2, M3).
-    /// Durable when it returns.
+    /// If a batch in waves was cut short, rolls back its waves and declares the version behind them dead (M3). Durable when it
+    /// returns.
     ///
     /// # Errors
-    /// `Corrupt` if an interval is none.
+    /// `Corrupt` if an interval is none, or there is no room for one more.
     pub fn settle_cut<M: Medium>(self, medium: &M, persist: Persist, state: State) -> Result<State> {
-        let mut settled = state;
-        for interval in (0..INTERVALS).filter_map(|slot| self.interval(medium, slot).transpose()) {
-            let interval = interval?;
-            if interval.death == Death::RolledBack && interval.lo > state.current {
-                settled.current = settled.current.max(interval.hi + 1);
-            }
+        let all = (0..INTERVALS).filter_map(|slot| self.interval(medium, slot).transpose());
+        let all: Vec<Interval> = all.collect::<Result<_>>()?;
+        let is_cut =
+            |interval: &&Interval| interval.death == Death::RolledBack && interval.lo > state.current;
+        let Some(waves) = all.iter().find(is_cut) else { return Ok(state) };
+        let in_flight = Interval { lo: waves.hi + 1, hi: waves.hi + 1, death: Death::Crashed };
+        let mut dead = self.read_dead(medium, state.current)?;
+        let more = [*waves, in_flight].into_iter().filter(|more| !dead.intervals().contains(more));
+        let more: Vec<Interval> = more.collect();
+        if dead.intervals().len() + more.len() > INTERVALS {
+            return Err(Error::Corrupt { what: "list of dead intervals", at: self.0 });
         }
-        if settled.current != state.current {
-            self.commit(medium, persist, &state, &settled);
-        }
+        more.into_iter().for_each(|interval| dead.push(interval));
+        self.write_dead(medium, persist, &dead);
+        let settled = State { current: in_flight.hi + 1, ..state };
+        self.commit(medium, persist, &state, &settled);
         Ok(settled)
     }
 

@@ -151,11 +151,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let rolled_back = || dead.iter().filter(|interval| interval.death == Death::RolledBack);
         for (_, entry) in before {
             let end = if entry.end == 0 { u64::MAX } else { entry.end };
-            if entry.start == entry.end {
-                // Of a batch in waves: seen at no version, and yet it names its child (B2).
-                children.push(Node(entry.payload));
-                continue;
-            }
             let is_dead = |version| view.is_dead(version);
             if is_dead(entry.start) || (entry.end != 0 && is_dead(entry.end)) {
                 children.push(Node(entry.payload));

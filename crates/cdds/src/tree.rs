@@ -147,8 +147,8 @@ pub(crate) struct Change<'a> {
     pub dropped: Vec<(Kind, u64)>,
     /// Nodes that were inserted into since the last fence.
     pub unfenced: Vec<Node>,
-    /// It is carried out in waves ([`crate::batch`]): what it began and ended itself stays until it is collected.
-    pub in_waves: bool,
+    /// The version of its first wave, if one has ended ([`crate::batch`]).
+    pub first_wave: Option<u64>,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
@@ -313,31 +313,53 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             stored: false,
             dropped: Vec::new(),
             unfenced: Vec::new(),
-            in_waves: false,
+            first_wave: None,
         };
-        match make(&mut change).and_then(|made| self.give_dropped(&mut change).map(|()| made)) {
+        let made = make(&mut change).and_then(|made| {
+            match change.first_wave {
+                Some(_) => self.end_wave(&mut change)?,
+                None => self.give_dropped(&mut change)?,
+            }
+            Ok(made)
+        });
+        match made {
             Ok(made) => {
                 if change.stored {
-                    change.state.current = version;
+                    let waves = u64::from(change.first_wave.is_some());
+                    change.state.current = change.view.version - waves;
                     self.publish(&mut change);
+                }
+                if change.first_wave.is_some() {
+                    self.note_dead(&change.writer.dead); // B1
                 }
                 self.stripes.unlock(&mut change.writer.held);
                 Ok(made)
             }
-            Err(error) if change.in_waves => {
-                let writer = change.writer;
-                self.stripes.unlock(&mut writer.held);
-                Err(self.cut_short(error))
-            }
             Err(error) => {
-                let stored = change.stored;
+                let Change { stored, first_wave, view, writer, .. } = change;
                 writer.allocator.abort(&self.region, &mut writer.log);
-                writer.in_doubt |= stored;
+                match first_wave {
+                    Some(lo) => self.take_back_waves(writer, lo, view.version),
+                    None => writer.in_doubt |= stored,
+                }
                 writer.pass = None;
                 self.stripes.unlock(&mut writer.held);
                 Err(error)
             }
         }
+    }
+
+    /// Rolls back the waves of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
+    fn take_back_waves(&self, writer: &mut Writer, lo: u64, dead: u64) {
+        let waves = Interval { lo, hi: dead - 1, death: Death::RolledBack };
+        let mut list = writer.dead;
+        list.push(waves);
+        list.push(Interval { lo: dead, hi: dead, death: Death::Crashed });
+        self.write_dead(writer, list);
+        let state = State { current: dead + 1, ..writer.state };
+        self.meta.commit(self.region.medium(), self.persist, &writer.state, &state);
+        writer.state = state;
+        self.show(&state);
     }
 
     /// As [`Tree::change`]; if nodes were replaced, the root may be left with one child, which then takes its place.
@@ -444,10 +466,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Replaces the list of dead versions, durably.
     pub(crate) fn write_dead(&self, writer: &mut Writer, dead: Dead) {
-        let written = self.meta.write_dead(self.region.medium(), self.persist, &dead);
-        assert!(written, "a list of dead versions has as many places as entries");
+        self.note_dead(&dead);
         writer.dead = dead;
         self.dead.set(&dead);
+    }
+
+    /// Replaces the durable list of dead versions.
+    pub(crate) fn note_dead(&self, dead: &Dead) {
+        let written = self.meta.write_dead(self.region.medium(), self.persist, dead);
+        assert!(written, "a list of dead versions has as many places as entries");
     }
 
     /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step. False if snapshots or
@@ -459,12 +486,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             self.acknowledge(writer, WriteOptions::default())?;
             return Ok(true);
         }
-        if writer.dead.intervals().len() == INTERVALS {
-            self.sweep_locked(&mut writer)?;
-        }
-        if writer.dead.intervals().len() == INTERVALS {
-            return Err(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS });
-        }
+        self.free_intervals(&mut writer, 1)?;
         // Until it is over nobody begins to keep a version: it could be one of those that die. (A look-up that finds no slot counts
         // as a cursor.)
         let frozen = self.pins.freeze();
