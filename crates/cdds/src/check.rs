@@ -48,6 +48,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             view: self.view_now(&writer),
         };
         walk.own(self.meta_at(), Kind::Inner);
+        let kept = self.meta.kept(self.region.medium());
+        if kept != 0 {
+            walk.own(kept, Kind::Batch);
+            record::pieces(&self.region, kept).into_iter().for_each(|piece| walk.own(piece, Kind::Piece));
+        }
         let root = Node(writer.state.root);
         let level = Header::read(self.region.medium(), root).map_or(0, |header| header.level);
         walk.report.levels = level as u64 + 1;

@@ -60,12 +60,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let mut writer = self.lock_writer()?;
             let Some(pending) = &self.pending else { return Ok(writer) };
             let ticket = match writer.rolled_back {
-                Some(ticket) if pending.durable() >= ticket => {
-                    self.pins.wait_for_short(self.version());
+                Some((ticket, interval)) if pending.durable() >= ticket => {
+                    self.pins.wait_for_short(interval.lo..=interval.hi);
                     writer.rolled_back = None;
                     continue;
                 }
-                Some(ticket) => ticket,
+                Some((ticket, _)) => ticket,
                 None if self.has_room(&writer, operations, bytes)? => return Ok(writer),
                 None => pending.ticket(),
             };

@@ -11,6 +11,7 @@
 //! * [`persist`]: how often one waits for memory.
 //! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
+//! * [`kept`]: named and retained versions.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod collect;
 pub mod delete;
 pub mod group;
 pub mod insert;
+pub mod kept;
 pub mod meta;
 pub mod named;
 pub mod node;
@@ -31,6 +33,7 @@ pub mod snapshot;
 pub mod tree;
 pub mod version;
 
+pub use self::kept::Kept;
 pub use self::pins::Mark;
 pub use self::scan::Cursor;
 pub use self::snapshot::Snapshot;

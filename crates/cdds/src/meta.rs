@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! line 0   word 0 tag   word 1 root   word 2 current version   words 3, 4 count: 48 bits, below 16 bits of its version
+//!          word 5 the record of named versions, 0: none
 //! lines 1 to 3   twelve dead intervals of two words: first version (bit 63: rolled back), last version; 0 first: none
 //! ```
 //!
@@ -67,6 +68,17 @@ impl Meta {
             medium.copy(self.word_at(word), words.get(word as usize).copied().unwrap_or(0));
         }
         medium.flush(self.0, META_BYTES);
+    }
+
+    /// The record of named versions; 0 if there is none.
+    pub fn kept<M: Medium>(self, medium: &M) -> u64 {
+        medium.word(self.word_at(5))
+    }
+
+    /// Names another record of named versions and starts the word's write-back.
+    pub fn publish_kept<M: Medium>(self, medium: &M, persist: Persist, at: u64) {
+        medium.publish(self.word_at(5), at);
+        persist.flush(medium, self.word_at(5), WORD);
     }
 
     /// Reads line 0.

@@ -65,7 +65,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             Kind::Inner if at == self.meta_at() => Ok(class.block_bytes == META_BYTES),
             Kind::Leaf | Kind::Inner => Ok(at == named.root || self.is_named(named, class.kind, at)?),
             Kind::Record | Kind::Separator => self.is_named(named, class.kind, at),
-            Kind::Batch => Ok(false),
+            Kind::Batch => Ok(at == self.meta.kept(self.region.medium())),
             // Shares its record's fate, if the record lists it.
             Kind::Piece => {
                 let record = self.region.medium().word(at);

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use pmem::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use pmem::sync::{AtomicU64, Mutex, Ordering};
 
 const SLOTS: usize = 64;
 
@@ -27,11 +27,23 @@ struct Slot(AtomicU64);
 pub struct Pins {
     slots: Box<[Slot]>,
     long: Mutex<BTreeMap<u64, u64>>,
+    /// So many of the newest versions are kept,
+    newest: AtomicU64,
+    /// and those from this one on.
+    since: AtomicU64,
+    /// The newest horizon that was asked for: below it versions may have been collected in part. Changed with `long` held.
+    collected: AtomicU64,
 }
 
 impl Default for Pins {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Slot::default()).collect(), long: Mutex::new(BTreeMap::new()) }
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            long: Mutex::new(BTreeMap::new()),
+            newest: AtomicU64::new(0),
+            since: AtomicU64::new(u64::MAX),
+            collected: AtomicU64::new(0),
+        }
     }
 }
 
@@ -61,6 +73,13 @@ fn first_slot() -> usize {
 }
 
 impl Pins {
+    /// No pins; what is below `version` may have been collected.
+    pub fn since(version: u64) -> Self {
+        let pins = Self::default();
+        pins.collected.store(version, Ordering::SeqCst);
+        pins
+    }
+
     /// Pins the newest version for a short while.
     #[inline]
     pub fn enter<'a>(&'a self, newest: &AtomicU64) -> Pin<'a> {
@@ -109,36 +128,50 @@ impl Pins {
     /// The oldest version that anybody may still read (P1).
     pub fn horizon(&self, newest: &AtomicU64) -> u64 {
         let newest = newest.load(Ordering::SeqCst);
+        let retained = newest.saturating_sub(self.newest.load(Ordering::SeqCst));
+        let retained = retained.max(1).min(self.since.load(Ordering::SeqCst));
         let pinned =
             self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst)).filter(|version| *version != 0);
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        pinned.chain(long.keys().next().copied()).fold(newest, u64::min)
+        let horizon = pinned.chain(long.keys().next().copied()).fold(newest.min(retained), u64::min);
+        self.collected.fetch_max(horizon, Ordering::SeqCst);
+        horizon
     }
 }
 
 impl Pins {
-    /// Keeps everybody from pinning for long, and the writer from asking for the horizon, until it is dropped.
-    pub fn freeze(&self) -> Frozen<'_> {
-        Frozen(self.long.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Pins a version that is pinned for long already, or was when it was not dead.
+    #[inline]
+    pub fn enter_at(&self, version: u64) -> Pin<'_> {
+        let first = first_slot();
+        for turn in 0..SLOTS {
+            let slot = (first + turn) % SLOTS;
+            let place = &self.slots[slot].0;
+            if place.compare_exchange(0, version, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return Pin { pins: self, slot: Some(slot), version };
+            }
+        }
+        self.enter_long(|| version)
     }
 
-    /// Waits until no look-up runs at a version below `newest`.
-    pub fn wait_for_short(&self, newest: u64) {
+    /// Keeps the newest `count` versions.
+    pub fn retain_versions(&self, count: u64) {
+        self.newest.store(count, Ordering::SeqCst);
+    }
+
+    /// Keeps versions from `version` on.
+    pub fn retain_since(&self, version: Option<u64>) {
+        self.since.store(version.unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Waits until no look-up runs at one of these versions. (One that found no slot is no look-up but a cursor's, and looks at
+    /// the list of dead versions after it was counted.)
+    pub fn wait_for_short(&self, versions: std::ops::RangeInclusive<u64>) {
         for slot in &self.slots {
-            while (1..newest).contains(&slot.0.load(Ordering::SeqCst)) {
+            while versions.contains(&slot.0.load(Ordering::SeqCst)) {
                 std::thread::yield_now();
             }
         }
-    }
-}
-
-/// See [`Pins::freeze`].
-pub struct Frozen<'a>(MutexGuard<'a, BTreeMap<u64, u64>>);
-
-impl Frozen<'_> {
-    /// True if a snapshot or cursor keeps a version above `version`.
-    pub fn has_above(&self, version: u64) -> bool {
-        self.0.keys().next_back().is_some_and(|last| *last > version)
     }
 }
 
@@ -164,19 +197,30 @@ impl Drop for Pin<'_> {
 pub struct Mark {
     pins: Arc<Pins>,
     version: u64,
-    keys: u64,
+    keys: Option<u64>,
 }
 
 impl Mark {
     /// Keeps the version that `version` says, with its keys, asked under the list's lock.
-    pub(crate) fn new(pins: &Arc<Pins>, version: impl FnOnce() -> (u64, u64)) -> Self {
-        let mut keys = 0;
+    pub(crate) fn new(pins: &Arc<Pins>, version: impl FnOnce() -> (u64, Option<u64>)) -> Self {
+        let mut keys = None;
         let version = || {
             let (version, of_it) = version();
             keys = of_it;
             version
         };
         Self { version: pins.count(version), pins: Arc::clone(pins), keys }
+    }
+
+    /// Keeps a version, if nothing of it can have been collected.
+    pub(crate) fn of_retained(pins: &Arc<Pins>, version: u64) -> Option<Self> {
+        let mut long = pins.long.lock().unwrap_or_else(PoisonError::into_inner);
+        if version < pins.collected.load(Ordering::SeqCst) {
+            return None;
+        }
+        *long.entry(version).or_default() += 1;
+        drop(long);
+        Some(Self { pins: Arc::clone(pins), version, keys: None })
     }
 
     /// True if it is one of these.
@@ -189,8 +233,8 @@ impl Mark {
         self.version
     }
 
-    /// Number of keys.
-    pub fn keys(&self) -> u64 {
+    /// Number of keys, if it is known.
+    pub fn keys(&self) -> Option<u64> {
         self.keys
     }
 }
@@ -217,7 +261,7 @@ mod tests {
         assert_eq!(pins.horizon(&newest), 5);
         let short = pins.enter(&newest);
         newest.store(7, Ordering::SeqCst);
-        let long = Mark::new(&pins, || (6, 0));
+        let long = Mark::new(&pins, || (6, None));
         assert_eq!((short.version(), pins.horizon(&newest)), (5, 5));
         drop(short);
         let again = long.clone();

@@ -32,7 +32,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// A cursor before the first key of the newest durable version.
     pub fn cursor(&self) -> Cursor<'_, M, S> {
         self.settle_told();
-        self.cursor_at(Mark::new(&self.pins, || (self.version(), 0)))
+        self.cursor_at(Mark::new(&self.pins, || (self.version(), None)))
     }
 
     pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S> {
@@ -62,7 +62,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
     /// Moves one key on and copies key and value out; false at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if a rollback took the cursor's version back; `Corrupt` if a node or record is damaged.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         while self.given == self.page.len() {
             let Some(from) = self.next.take() else { return Ok(false) };
@@ -70,7 +70,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
         }
         let entry = self.page[self.given];
         self.given += 1;
-        // The pin keeps the record.
+        // It keeps the record.
+        let _reading = self.tree.reading(self.view.version)?;
         let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
         if !S::read_pair(self.tree.region.medium(), &of_tree, key, value) {
             return Err(Error::Corrupt { what: "record", at: entry.payload });
@@ -81,6 +82,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
     /// Reads the leaf that `from` leads to.
     fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
         let (tree, view) = (self.tree, self.view);
+        let _reading = tree.reading(view.version)?;
         let (medium, shape) = (tree.region.medium(), &tree.shape);
         let probe = from.as_ref().map(|key| S::probe(S::borrow(key)));
         let target = match Target::of_scan(probe, self.descending) {

@@ -2,10 +2,11 @@
 
 use std::sync::PoisonError;
 
-use pmem::{Medium, Result};
+use pmem::sync::{Ordering, fence};
+use pmem::{Error, Medium, Result};
 use tree::Schema;
 
-use crate::pins::Mark;
+use crate::pins::{Mark, Pin};
 use crate::scan::Cursor;
 use crate::tree::Tree;
 
@@ -24,7 +25,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return Mark::new(&self.pins, || *self.shown.lock().unwrap_or_else(PoisonError::into_inner));
         }
         let writer = self.writer_side();
-        Mark::new(&self.pins, || (writer.state.current, writer.state.keys))
+        Mark::new(&self.pins, || (writer.state.current, Some(writer.state.keys)))
     }
 
     /// Keeps the newest version, for reading it.
@@ -38,16 +39,43 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// Takes back all writes since `to`, as one step: after a crash all of them are there, or none. Durable when it returns.
-    /// False if newer marks, snapshots or cursors are alive, or the mark is another tree's: nothing has changed then.
+    /// Marks, snapshots and cursors of versions in between say from then on that these were taken back; named ones are forgotten.
+    /// False if the mark is another tree's: nothing has changed then.
     ///
     /// # Errors
-    /// `Closed`; `TooLarge` if the tree has too many dead versions to note, which it could not remove; over a medium of groups,
-    /// what a commit says.
+    /// `TakenBack` if `to` was itself taken back; `Closed`; `TooLarge` if the tree has too many dead versions to note, which it
+    /// could not remove; over a medium of groups, what a commit says.
     pub fn roll_back(&self, to: &Mark) -> Result<bool> {
         if !to.is_of(&self.pins) {
             return Ok(false);
         }
-        self.roll_back_to(to.version(), to.keys())
+        let keys = match to.keys() {
+            Some(keys) => keys,
+            None => self.count(to)?,
+        };
+        self.roll_back_to(to.version(), keys).map(|()| true)
+    }
+
+    /// Counts the keys of a version.
+    fn count(&self, mark: &Mark) -> Result<u64> {
+        let (mut key, mut value, mut keys) = (S::KeyBuf::default(), S::ValueBuf::default(), 0);
+        let mut cursor = self.cursor_at(mark.clone());
+        while cursor.next(&mut key, &mut value)? {
+            keys += 1;
+        }
+        Ok(keys)
+    }
+
+    /// Keeps what is seen at a version from being removed, while that is not taken back.
+    ///
+    /// # Errors
+    /// `TakenBack`.
+    #[inline]
+    pub(crate) fn reading(&self, version: u64) -> Result<Pin<'_>> {
+        let pin = self.pins.enter_at(version);
+        // After the pin: a rollback writes its interval, then waits for pins (V2).
+        fence(Ordering::SeqCst);
+        if self.is_taken_back(version) { Err(Error::TakenBack { version }) } else { Ok(pin) }
     }
 }
 
@@ -62,21 +90,17 @@ impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
         self.mark.version()
     }
 
-    /// Number of keys.
-    pub fn len(&self) -> u64 {
+    /// Number of keys, if it is known.
+    pub fn keys(&self) -> Option<u64> {
         self.mark.keys()
-    }
-
-    /// True without keys.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Looks `key` up; `value` is replaced by its value if it is there.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if a rollback took its version back; `Corrupt` if a node or record is damaged.
     pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let _reading = self.tree.reading(self.version())?;
         self.tree.get_in(&self.tree.view_at(self.version()), key, value)
     }
 

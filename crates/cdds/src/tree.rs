@@ -27,7 +27,7 @@ use pmem::log::{Format, Log};
 use pmem::pending::Pending;
 use pmem::region::{INTENTS, ROOT_AT};
 use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
+use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use pmem::{
     Durability, Error, Fence, Found, Geometry, Identity, Medium, Region, RegionOptions, Result, WORD,
 };
@@ -35,6 +35,7 @@ use tree::{Schema, WriteOptions};
 
 use crate::collect::Pass;
 use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
+use crate::kept::Kept;
 use crate::meta::{META_BYTES, Meta, State, in_flight};
 use crate::node::{Header, Node, Shape};
 use crate::persist::Persist;
@@ -92,7 +93,7 @@ pub struct Tree<M: Medium, S: Schema<Tail = [u64; 0]>> {
     pub(crate) persist: Persist,
     pub(crate) stripes: Stripes,
     pub(crate) pins: Arc<Pins>,
-    meta: Meta,
+    pub(crate) meta: Meta,
     /// Right for every version from the horizon to [`Tree::visible`].
     pub(crate) root: AtomicU64,
     /// The newest version that is durable.
@@ -108,7 +109,9 @@ pub struct Tree<M: Medium, S: Schema<Tail = [u64; 0]>> {
     /// Over a medium of groups: who waits for which.
     pub(crate) pending: Option<Box<Pending>>,
     /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
-    pub(crate) shown: Mutex<(u64, u64)>,
+    pub(crate) shown: Mutex<(u64, Option<u64>)>,
+    /// Named versions.
+    pub(crate) kept: Mutex<Vec<Kept>>,
     pub(crate) wave_blocks: usize,
     /// Who closes, and who keeps others from it.
     closing: Mutex<()>,
@@ -130,7 +133,7 @@ pub(crate) struct Writer {
     /// Nodes that were replaced since open.
     pub retired: u64,
     /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
-    pub rolled_back: Option<u64>,
+    pub rolled_back: Option<(u64, Interval)>,
 }
 
 /// A change in the making.
@@ -218,7 +221,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             shape,
             persist,
             stripes: Stripes::new(options.stripes),
-            pins: Arc::default(),
+            pins: Arc::new(Pins::since(writer.state.current)),
             meta: Meta(root),
             root: AtomicU64::new(writer.state.root),
             visible: AtomicU64::new(writer.state.current),
@@ -228,7 +231,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             dead: SharedDead::new(&writer.dead),
             state: AtomicU8::new(OPEN),
             pending: region.medium().group().map(|_| Box::default()),
-            shown: Mutex::new((writer.state.current, writer.state.keys)),
+            shown: Mutex::new((writer.state.current, Some(writer.state.keys))),
+            kept: Mutex::default(),
             wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
             closing: Mutex::new(()),
             writer: Mutex::new(writer),
@@ -240,7 +244,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
         if root == 0 {
             tree.format()?;
-        } else if recovery == Recovery::Scan && (found == Found::InUse || tree.dead_intervals() > 0) {
+        } else {
+            tree.read_kept(&mut *tree.lock_writer()?)?;
+        }
+        if root != 0 && recovery == Recovery::Scan && (found == Found::InUse || tree.dead_intervals() > 0) {
             // Also of a tree that was closed with a list: else the next open after a crash would find something to do.
             tree.sweep_all()?;
         }
@@ -402,7 +409,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Readers see a version that is durable.
     pub(crate) fn show_durable(&self, version: u64, keys: u64) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        *shown = (version, keys);
+        *shown = (version, Some(keys));
         self.visible.store(version, Ordering::SeqCst);
     }
 
@@ -477,24 +484,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         assert!(written, "a list of dead versions has as many places as entries");
     }
 
-    /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step. False if snapshots or
-    /// cursors keep a version in between: nothing has changed then.
-    pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<bool> {
+    /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step.
+    pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<()> {
         let mut writer = self.enter(1, 0)?;
         self.settle_doubt(&mut writer)?;
+        if self.is_taken_back(to) || to > writer.state.current {
+            return Err(Error::TakenBack { version: to });
+        }
         if to == writer.state.current {
-            self.acknowledge(writer, WriteOptions::default())?;
-            return Ok(true);
+            return self.acknowledge(writer, WriteOptions::default());
         }
         self.free_intervals(&mut writer, 1)?;
-        // Until it is over nobody begins to keep a version: it could be one of those that die. (A look-up that finds no slot counts
-        // as a cursor.)
-        let frozen = self.pins.freeze();
-        if frozen.has_above(to) {
-            return Ok(false);
-        }
         let mut dead = writer.dead;
-        dead.push(Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack });
+        let interval = Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack };
+        dead.push(interval);
         // Until the next version is current the interval is none (M2).
         self.write_dead(&mut writer, dead);
         let state = State { current: in_flight(writer.state.current, &dead), keys, ..writer.state };
@@ -502,16 +505,18 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         writer.state = state;
         writer.pass = None;
         self.show(&state);
+        // Nothing changes before the last look-up at a dead version is over (V2).
+        fence(Ordering::SeqCst);
         match &self.pending {
-            None => self.pins.wait_for_short(state.current),
-            Some(pending) => {
-                // Nothing changes before the last look-up at a dead version is over (V2): see `enter`.
-                writer.rolled_back = Some(pending.ticket());
-                self.acknowledge(writer, WriteOptions::default())?;
-                self.pins.wait_for_short(state.current);
-            }
+            None => self.pins.wait_for_short(interval.lo..=interval.hi),
+            Some(pending) => writer.rolled_back = Some((pending.ticket(), interval)),
         }
-        Ok(true)
+        if self.pending.is_some() {
+            self.acknowledge(writer, WriteOptions::default())?;
+            writer = self.enter(1, 0)?;
+        }
+        self.forget_dead(&mut writer)?;
+        self.acknowledge(writer, WriteOptions::default())
     }
 
     /// Runs `look` while nobody changes or closes the tree; readers go on.

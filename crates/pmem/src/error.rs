@@ -180,6 +180,12 @@ pub enum Error {
         /// Keys loaded before it; they stay.
         loaded: u64,
     },
+    /// What is read at a version that a rollback took back.
+    #[error("version {version} was taken back by a rollback: take a new snapshot")]
+    TakenBack {
+        /// The version.
+        version: u64,
+    },
     /// The index was closed.
     #[error("the store is closed: open it again")]
     Closed,

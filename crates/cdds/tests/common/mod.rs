@@ -80,6 +80,7 @@ pub fn pairs<M: Medium, S: Sample>(
 }
 
 /// One batch: `None` deletes.
+#[allow(dead_code)]
 pub fn write_many<S: Sample>(
     tree: &Tree<Observed, S>,
     writes: &[(S::KeyBuf, Option<S::ValueBuf>)],

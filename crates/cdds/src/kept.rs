@@ -1,0 +1,227 @@
+//! Versions that are kept: retained ones, and named ones, which survive a restart.
+//!
+//! The list of named versions is a record of the batches' kind, which a word of the meta block names: a change of the list writes a new
+//! record, and the word's publish is its commit point, as a root's is.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | payload | the new record; some of both bits | the word says which record is owned |
+//! | commit | the word | nothing to do |
+//!
+//! Invariants:
+//! * K1: a version in the list is kept by a mark from before the word names it, and from open on before anything is collected.
+//! * K2: what a rollback took back is off the list before its dead interval is.
+
+use std::sync::PoisonError;
+
+use pmem::alloc::Kind;
+use pmem::sync::{MutexGuard, Ordering};
+use pmem::{Error, Fence, Medium, Result, WORD, record};
+use tree::{Schema, WriteOptions};
+
+use crate::pins::Mark;
+use crate::tree::{Tree, Writer};
+
+/// Longest name in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most named versions.
+pub const NAMES_MAX: usize = 1000;
+
+/// A named version.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// What keeps it.
+    pub mark: Mark,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+    /// Gives the newest version a name, under which it is found also after a restart. False if there is one of that name.
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// `TooLarge` for a name beyond [`NAME_BYTES_MAX`] bytes, an empty one, or one too many; as [`Tree::put`].
+    pub fn keep(&self, name: &str) -> Result<bool> {
+        let bytes = name.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX {
+            return Err(Error::TooLarge { records: bytes, limit: NAME_BYTES_MAX });
+        }
+        let mut writer = self.enter(1, (NAMES_MAX * (NAME_BYTES_MAX + 17)) as u64)?;
+        let mut kept = self.kept();
+        if kept.iter().any(|other| other.name == name) {
+            return Ok(false);
+        }
+        if kept.len() == NAMES_MAX {
+            return Err(Error::TooLarge { records: NAMES_MAX + 1, limit: NAMES_MAX });
+        }
+        let mark = Mark::new(&self.pins, || (writer.state.current, Some(writer.state.keys)));
+        let mut list = kept.clone();
+        list.push(Kept { name: name.into(), mark });
+        self.write_kept(&mut writer, &list)?;
+        *kept = list;
+        drop(kept);
+        self.acknowledge(writer, WriteOptions::default())?;
+        Ok(true)
+    }
+
+    /// Forgets a named version; false if there is none of that name. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn forget(&self, name: &str) -> Result<bool> {
+        self.forget_all(|kept| kept.name == name)
+    }
+
+    /// Forgets all that `which` says; false if that is none.
+    fn forget_all(&self, which: impl Fn(&Kept) -> bool) -> Result<bool> {
+        let mut writer = self.enter(1, 0)?;
+        let forgot = self.forget_locked(&mut writer, which)?;
+        self.acknowledge(writer, WriteOptions::default())?;
+        Ok(forgot)
+    }
+
+    fn forget_locked(&self, writer: &mut Writer, which: impl Fn(&Kept) -> bool) -> Result<bool> {
+        let mut kept = self.kept();
+        let list: Vec<Kept> = kept.iter().filter(|kept| !which(kept)).cloned().collect();
+        let forgot = list.len() < kept.len();
+        if forgot {
+            self.write_kept(writer, &list)?;
+            *kept = list;
+        }
+        Ok(forgot)
+    }
+
+    /// Takes what is rolled back off the list (K2).
+    pub(crate) fn forget_dead(&self, writer: &mut Writer) -> Result<()> {
+        let dead = writer.dead;
+        let is_dead = |version| dead.intervals().iter().any(|interval| interval.holds(version));
+        self.forget_locked(writer, |kept| is_dead(kept.mark.version())).map(drop)
+    }
+
+    /// The named versions.
+    pub fn kept_versions(&self) -> Vec<Kept> {
+        self.kept().clone()
+    }
+
+    /// The version of this name.
+    pub fn kept_version(&self, name: &str) -> Option<Mark> {
+        self.kept().iter().find(|kept| kept.name == name).map(|kept| kept.mark.clone())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the list durable.
+    fn write_kept(&self, writer: &mut Writer, list: &[Kept]) -> Result<()> {
+        let old = self.meta.kept(self.region.medium());
+        let new = match list {
+            [] => Ok(0),
+            list => record::write(
+                &self.region,
+                &mut writer.allocator,
+                &mut writer.log,
+                Kind::Batch,
+                &[],
+                &encode(list),
+            ),
+        };
+        let given = new.and_then(|new| {
+            if old != 0 {
+                record::give(&self.region, &mut writer.allocator, old)?;
+            }
+            Ok(new)
+        });
+        let new = match given {
+            Ok(new) => new,
+            Err(error) => {
+                writer.allocator.abort(&self.region, &mut writer.log);
+                return Err(error);
+            }
+        };
+        let medium = self.region.medium();
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(&self.region);
+        self.meta.publish_kept(medium, self.persist, new);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(&self.region, &mut writer.log);
+        Ok(())
+    }
+
+    /// Reads the list (K1). Nobody else has the tree yet.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is damaged.
+    pub(crate) fn read_kept(&self, writer: &mut Writer) -> Result<()> {
+        let at = self.meta.kept(self.region.medium());
+        if at == 0 {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let corrupt = Error::Corrupt { what: "list of named versions", at };
+        if !record::read(self.region.medium(), at, None, &mut bytes) {
+            return Err(corrupt);
+        }
+        let list = decode(&bytes).ok_or(corrupt)?;
+        let current = writer.state.current;
+        let mark = |(name, version, keys): (String, u64, u64)| {
+            (version <= current).then(|| Kept { name, mark: Mark::new(&self.pins, || (version, Some(keys))) })
+        };
+        *self.kept() = list.into_iter().filter_map(mark).collect();
+        self.forget_dead(writer)
+    }
+
+    /// Keeps the newest `count` versions, as if somebody read at them.
+    pub fn retain_versions(&self, count: u64) {
+        self.pins.retain_versions(count);
+    }
+
+    /// Keeps versions from `version` on, as if somebody read at them; `None` ends this.
+    pub fn retain_since(&self, version: Option<u64>) {
+        self.pins.retain_since(version);
+    }
+
+    /// The oldest version that can surely be read: all from this one on are kept, but for those that were rolled back.
+    pub fn oldest_version(&self) -> u64 {
+        self.pins.horizon(&self.visible)
+    }
+
+    /// Keeps a version, for reading it; `None` if it is none, was rolled back or may have been collected in part.
+    pub fn mark_at(&self, version: u64) -> Option<Mark> {
+        if version == 0 || version > self.visible.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mark = Mark::of_retained(&self.pins, version)?;
+        (!self.is_taken_back(version)).then_some(mark)
+    }
+
+    /// True if a version is one of those that are dead.
+    pub(crate) fn is_taken_back(&self, version: u64) -> bool {
+        self.dead.get().intervals().iter().any(|interval| interval.holds(version))
+    }
+}
+
+/// Version, keys, bytes of the name, name; for each.
+fn encode(list: &[Kept]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for Kept { name, mark } in list {
+        bytes.extend_from_slice(&mark.version().to_le_bytes());
+        bytes.extend_from_slice(&mark.keys().unwrap_or(0).to_le_bytes());
+        bytes.push(name.len() as u8);
+        bytes.extend_from_slice(name.as_bytes());
+    }
+    bytes
+}
+
+fn decode(mut bytes: &[u8]) -> Option<Vec<(String, u64, u64)>> {
+    let mut list = Vec::new();
+    while !bytes.is_empty() {
+        let word =
+            |index: usize| Some(u64::from_le_bytes(*bytes.get(index * WORD as usize..)?.first_chunk()?));
+        let (version, keys, length) = (word(0)?, word(1)?, *bytes.get(16)? as usize);
+        list.push((String::from_utf8(bytes.get(17..17 + length)?.to_vec()).ok()?, version, keys));
+        bytes = &bytes[17 + length..];
+    }
+    Some(list)
+}
