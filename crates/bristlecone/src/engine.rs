@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Bound;
 use std::path::Path;
+use std::time::Duration;
 
 use pmem::copy::Progress;
 use tree::{Write, WriteOptions};
@@ -310,6 +311,80 @@ pub trait Cursor<K: Kind> {
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool>;
 }
 
+/// What an engine holds at one version. It is kept as long as this lives.
+///
+/// # Errors
+/// Every method: `Pmem` when the version was taken back by a rollback, or the store is corrupt.
+pub trait View<K: Kind>: Send + Sync {
+    /// The version.
+    fn version(&self) -> u64;
+    /// Number of keys, where that is known without counting.
+    fn keys(&self) -> Option<u64>;
+    /// Copies the value of `key` into `value`; false if absent.
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
+    /// A cursor over the keys; it keeps the version itself.
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
+}
+
+/// Which versions there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Versions {
+    /// The oldest version that can be read, but for named ones.
+    pub oldest: u64,
+    /// The newest durable version.
+    pub newest: u64,
+    /// Named versions, oldest first.
+    pub named: Vec<NamedVersion>,
+}
+
+/// A version with a name: it is kept until that is forgotten, through restarts.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct NamedVersion {
+    /// Its name.
+    pub name: String,
+    /// Which version.
+    pub version: u64,
+    /// Keys at that version.
+    pub keys: u64,
+}
+
+/// Which versions are kept that nobody reads and that have no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retain {
+    /// None but the newest.
+    Newest,
+    /// So many of the newest. A version is a write, or a batch.
+    Versions(u64),
+    /// Those of the last while, counted from the opening of the store.
+    Age(Duration),
+}
+
+/// Views of the past.
+///
+/// # Errors
+/// Every method: `Pmem` when memory is full, the file system refuses, or the store is corrupt.
+pub trait History<K: Kind>: Send + Sync
+where
+    K::Value: ToOwned,
+{
+    /// The newest durable version.
+    fn snapshot(&self) -> Box<dyn View<K> + '_>;
+    /// A version that is kept; `None` if it is not.
+    fn at(&self, version: u64) -> Option<Box<dyn View<K> + '_>>;
+    /// The version of this name; `None` if there is none.
+    fn named(&self, name: &str) -> Option<Box<dyn View<K> + '_>>;
+    /// Which versions there are.
+    fn versions(&self) -> Versions;
+    /// Gives the newest version a name, durably; false if there is one of that name.
+    fn keep(&self, name: &str) -> Result<bool>;
+    /// Forgets a name, durably; false if there is none such.
+    fn forget(&self, name: &str) -> Result<bool>;
+    /// Says which versions to keep from now on.
+    fn retain(&self, what: Retain);
+    /// Takes back all writes since a version that is kept, in one atomic step; false if it is not kept.
+    fn roll_back(&self, version: u64) -> Result<bool>;
+}
+
 /// An index over keys of one kind. Object-safe; shared between threads.
 ///
 /// # Errors
@@ -364,6 +439,8 @@ where
     fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;
+    /// Views of the past, of an engine that has them ([`Capabilities::snapshots`]).
+    fn history(&self) -> Option<&dyn History<K>>;
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
     fn close(&self) -> Result<()>;
 }

@@ -11,33 +11,38 @@
 //! * [`mod@backup`]: a store's state as of one moment, made a store of its own.
 //! * [`mod@compact`]: a store written anew in key order, so that its file has what its pairs take.
 //! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.
+//! * [`snapshot`]: a store as it was at one version, for engines that keep versions.
 //! * [`error`]: what can go wrong, and what to do.
 
 pub mod backup;
 pub mod batch;
+mod cdds_index;
 pub mod compact;
 pub mod engine;
 pub mod error;
+mod house;
+mod index;
 mod latency;
 pub mod place;
 pub mod registry;
 pub mod salvage;
+pub mod snapshot;
 pub mod store;
-mod tree_engine;
+mod tree_index;
 
 pub use backup::{Backup, backup};
 pub use batch::Batch;
 pub use compact::{Compacted, compact};
 pub use engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, JournalActivity, JournalStats,
-    Kind, Pair, Space, Stats, U64,
+    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, History, JournalActivity,
+    JournalStats, Kind, NamedVersion, Pair, Retain, Space, Stats, U64, Versions, View,
 };
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
+pub use snapshot::Snapshot;
 pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64};
-pub use tree::roster::TREES;
 pub use tree::{Write, WriteOptions};
 
 /// The README's example compiles.

@@ -1,4 +1,4 @@
-//! The engines by name. Those over durable memory are the trees of [`tree::roster`], a line each; the shared test battery runs
+//! The engines by name: the trees of [`tree::roster`], and those of rooms of their own, a line each. The shared test battery runs
 //! over all of them.
 
 use std::path::Path;
@@ -11,15 +11,17 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Schema, Words};
+use tree::{Keyed, Schema, Tree, Words};
 
+use crate::cdds_index::CddsIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
+use crate::house::{self, Home};
+use crate::index::Index;
 use crate::place::FILE_NAME;
 use crate::place::Place;
-use crate::salvage;
+use crate::salvage::{self, Met};
 use crate::store::Options;
-use crate::tree_engine::{self, Home};
 
 /// Engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
@@ -27,8 +29,8 @@ pub const DEFAULT: &str = TREES[0].name;
 pub const DEFAULT_FIXED: &str = "wb-4k";
 
 type Opener<K> = fn(&'static About, Home, &Options) -> Result<Arc<dyn Engine<K>>>;
-/// Reads a leaf's pairs; `None` stands for one that is damaged.
-type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Option<P>>;
+/// Reads what a leaf holds.
+type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Met<P>>;
 
 /// An engine.
 #[derive(Clone, Copy)]
@@ -55,12 +57,12 @@ impl Visitor for Engines {
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
         Entry {
             about,
-            capabilities: tree_engine::capabilities::<L, D>(),
-            bytes: tree_engine::open::<Bytes, B, L, D>,
-            words: tree_engine::open::<U64, Words, L, D>,
+            capabilities: <Tree<Durable, Words, L, D> as Index<U64>>::CAPABILITIES,
+            bytes: house::open::<Bytes, Tree<Durable, B, L, D>>,
+            words: house::open::<U64, Tree<Durable, Words, L, D>>,
             // A constant of the types: what no user can have is not compiled.
             fixed: if const { L::PAGES } {
-                Some(tree_engine::open::<Fixed, tree::Fixed, L, D>)
+                Some(house::open::<Fixed, Tree<Durable, tree::Fixed, L, D>>)
             } else {
                 None
             },
@@ -71,9 +73,26 @@ impl Visitor for Engines {
     }
 }
 
+/// Engines of rooms of their own.
+const OTHERS: &[Entry] = &[Entry {
+    about: &cdds::ABOUT,
+    capabilities: <CddsIndex<Words> as Index<U64>>::CAPABILITIES,
+    bytes: house::open::<Bytes, CddsIndex<Keyed>>,
+    words: house::open::<U64, CddsIndex<Words>>,
+    fixed: None,
+    leaf_of_bytes: salvage::leaf_of_versions::<Keyed>,
+    leaf_of_words: salvage::leaf_of_versions::<Words>,
+    leaf_of_fixed: |_, _| Vec::new(),
+}];
+
+/// All engines, the default first.
+pub fn engines() -> impl Iterator<Item = &'static About> {
+    TREES.iter().chain(OTHERS.iter().map(|entry| entry.about))
+}
+
 /// Names of all engines, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TREES.iter().map(|about| about.name)
+    engines().map(|about| about.name)
 }
 
 /// Kinds that engines can be opened for.
@@ -243,7 +262,8 @@ fn opened<K: Kind>(
 /// # Errors
 /// `UnknownEngine`, with the names there are.
 pub fn find(name: &str) -> Result<Entry> {
-    roster::visit(name, Engines).ok_or_else(|| Error::UnknownEngine {
+    let other = || OTHERS.iter().find(|entry| entry.about.name == name).copied();
+    roster::visit(name, Engines).or_else(other).ok_or_else(|| Error::UnknownEngine {
         name: name.into(),
         known: names().collect::<Vec<_>>().join(", "),
     })

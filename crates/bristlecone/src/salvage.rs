@@ -7,6 +7,7 @@
 //!
 //! The damaged store is only read: its file may be read-only, and nothing of it changes.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -84,7 +85,8 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         Options { engine: Some(identity.engine.clone()), journal_bytes, durability, ..Options::default() };
     let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
     let engine = crate::registry::find(&identity.engine)?;
-    let mut salvager = Salvager { region: &region, report, progress };
+    let has_versions = engine.capabilities.snapshots;
+    let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };
     if identity.kind == crate::engine::U64::NAME {
         let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
@@ -120,11 +122,23 @@ fn guess(medium: &Native) -> Identity {
     identity(if has_leaves && !has_records { crate::engine::U64::NAME } else { crate::engine::Bytes::NAME })
 }
 
-/// What a leaf of this tree holds: every entry that it names, `None` for one whose record is damaged.
+/// An entry of a leaf that was met.
+pub(crate) struct Met<P> {
+    /// `None` if its record is damaged.
+    pair: Option<P>,
+    /// Tells keys apart.
+    hash: u64,
+    /// The version that it began with, of an engine that has versions; else 0.
+    start: u64,
+    /// It was replaced or removed.
+    ended: bool,
+}
+
+/// What a leaf of this tree holds: every entry that it names.
 pub(crate) fn leaf<S: Schema, L: Layouts>(
     region: &Region<Native>,
     node: Node,
-) -> Vec<Option<(S::KeyBuf, S::ValueBuf)>> {
+) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
     let medium = region.medium();
     let identity = region.identity();
     let Some(payload_words) = S::payload_words(&identity.kind) else { return Vec::new() };
@@ -135,15 +149,39 @@ pub(crate) fn leaf<S: Schema, L: Layouts>(
     // A slot array out of use makes an order by comparison; a damaged one names entries that are there, or not.
     let pair = |index| {
         let entry = shape.entry(medium, node, index);
-        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
-        let sound = S::read_key(medium, entry.key, &mut key) && S::read_value(medium, &entry, &mut value);
-        sound.then_some((key, value))
+        Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false }
     };
     L::Leaf::order::<_, S>(medium, &shape, node).iter().map(pair).collect()
 }
 
+/// What a leaf of a CDDS B-Tree holds: every entry that is whole, of whatever version.
+pub(crate) fn leaf_of_versions<S: Schema<Tail = [u64; 0]>>(
+    region: &Region<Native>,
+    node: Node,
+) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
+    let met = |entry: cdds::node::Entry| {
+        let pair = pair::<S>(region, &tree::shape::Entry::new([entry.key, 0], entry.payload));
+        let hash = pair.as_ref().map_or(0, |(key, _)| S::hash(S::borrow(key)));
+        Met { pair, hash, start: entry.start, ended: entry.end != 0 }
+    };
+    cdds::salvage::entries(region, node.0).into_iter().map(met).collect()
+}
+
+fn pair<S: Schema>(
+    region: &Region<Native>,
+    entry: &tree::shape::Entry<S::Tail>,
+) -> Option<(S::KeyBuf, S::ValueBuf)> {
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    let sound = S::read_key(region.medium(), entry.key, &mut key)
+        && S::read_value(region.medium(), entry, &mut value);
+    sound.then_some((key, value))
+}
+
 struct Salvager<'a> {
     region: &'a Region<Native>,
+    has_versions: bool,
+    /// Of each key that a leaf had, by its hash, the newest version; of an engine that has versions.
+    newest: HashMap<u64, u64>,
     report: SalvageReport,
     progress: &'a dyn Fn(f64),
 }
@@ -163,24 +201,44 @@ impl Salvager<'_> {
         }
     }
 
-    /// Every entry of every allocated leaf.
+    /// Every entry of every allocated leaf; of an engine that has versions, the newest of each key, if that was not removed.
     fn leaves<P>(
         &mut self,
-        read: fn(&Region<Native>, Node) -> Vec<Option<P>>,
+        read: fn(&Region<Native>, Node) -> Vec<Met<P>>,
         mut put: impl FnMut(P) -> Result<bool>,
     ) -> Result<()> {
+        if self.has_versions {
+            self.each_leaf(|this, leaf| {
+                for Met { hash, start, .. } in
+                    read(this.region, leaf).into_iter().filter(|met| met.pair.is_some())
+                {
+                    let newest = this.newest.entry(hash).or_default();
+                    *newest = start.max(*newest);
+                }
+                Ok(())
+            })?;
+        }
+        self.each_leaf(|this, leaf| {
+            for met in read(this.region, leaf) {
+                let Some(pair) = met.pair else {
+                    this.report.damaged_records += 1;
+                    continue;
+                };
+                if !this.has_versions || (!met.ended && this.newest.get(&met.hash) == Some(&met.start)) {
+                    this.report.from_leaves += this.stored(put(pair), false)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn each_leaf(&mut self, mut visit: impl FnMut(&mut Self, Node) -> Result<()>) -> Result<()> {
         let bytes = self.region.identity().node_lines * pmem::LINE;
         self.each_block(|this, class, block| {
             if class.kind != Kind::Leaf || class.block_bytes != bytes {
                 return Ok(());
             }
-            for pair in read(this.region, Node(block)) {
-                match pair {
-                    Some(pair) => this.report.from_leaves += this.stored(put(pair), false)?,
-                    None => this.report.damaged_records += 1,
-                }
-            }
-            Ok(())
+            visit(this, Node(block))
         })
     }
 
@@ -189,7 +247,10 @@ impl Salvager<'_> {
         let medium = self.region.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         self.each_block(|this, class, block| {
-            if class.kind == Kind::Record && record::read(medium, block, Some(&mut key), &mut value) {
+            if class.kind == Kind::Record
+                && record::read(medium, block, Some(&mut key), &mut value)
+                && !this.newest.contains_key(&tree::Keyed::hash(&key))
+            {
                 this.report.from_records += this.stored(put(&key, &value), true)?;
             }
             Ok(())

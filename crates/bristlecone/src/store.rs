@@ -124,6 +124,10 @@ impl<K: Kind> StoreOf<K>
 where
     K::Value: ToOwned,
 {
+    pub(crate) fn engine(&self) -> &dyn Engine<K> {
+        &*self.engine
+    }
+
     /// Wraps an engine.
     pub fn from_engine(engine: Arc<dyn Engine<K>>) -> Self {
         let has_syncs = engine.commits_with_sync();
@@ -305,14 +309,7 @@ where
     /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile, and all or nothing of every
     /// [`Batch`]: all if it was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
-        let copy = |bound: Bound<&K::KeyBuf>| bound.cloned();
-        Scan {
-            cursor: self.engine.cursor(),
-            low: copy(range.start_bound()),
-            high: copy(range.end_bound()),
-            descending: false,
-            state: ScanState::Unplaced,
-        }
+        Scan::over(self.engine.cursor(), &range)
     }
 
     /// The smallest key and its value.
@@ -415,7 +412,17 @@ pub struct Scan<'a, K: Kind> {
     state: ScanState,
 }
 
-impl<K: Kind> Scan<'_, K> {
+impl<'a, K: Kind> Scan<'a, K> {
+    pub(crate) fn over(cursor: Box<dyn Cursor<K> + 'a>, range: &impl RangeBounds<K::KeyBuf>) -> Self {
+        Self {
+            cursor,
+            low: range.start_bound().cloned(),
+            high: range.end_bound().cloned(),
+            descending: false,
+            state: ScanState::Unplaced,
+        }
+    }
+
     /// The same range from its end, largest key first.
     #[must_use]
     pub fn descending(mut self) -> Self {

@@ -45,6 +45,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
     }
 
+    /// True once it takes no more writes, whatever the reason.
+    pub fn is_closed(&self) -> bool {
+        self.writable().is_err()
+    }
+
     /// Refuses every write from now on, and has nothing to close: for a tree over memory of its own.
     pub fn refuse_writes(&self) {
         self.state.store(READ_ONLY, Ordering::Release);

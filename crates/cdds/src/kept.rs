@@ -182,9 +182,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.pins.retain_since(version);
     }
 
-    /// The oldest version that can surely be read: all from this one on are kept, but for those that were rolled back.
+    /// The horizon: whatever is seen at this version or a later one is kept, but for what was rolled back.
     pub fn oldest_version(&self) -> u64 {
         self.pins.horizon(&self.visible)
+    }
+
+    /// The oldest version that can be read without a name.
+    pub fn oldest_retained(&self) -> u64 {
+        self.pins.collected()
     }
 
     /// Keeps a version, for reading it; `None` if it is none, was rolled back or may have been collected in part.

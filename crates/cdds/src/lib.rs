@@ -8,6 +8,7 @@
 //! * [`node`]: how a node keeps its entries; shifts.
 //! * [`meta`]: root, current version and count in one line.
 //! * [`pins`]: which versions somebody may still read.
+//! * [`salvage`]: leaves without a tree.
 //! * [`persist`]: how often one waits for memory.
 //! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
@@ -27,11 +28,46 @@ pub mod named;
 pub mod node;
 pub mod persist;
 pub mod pins;
+pub mod salvage;
 pub mod scan;
 pub mod search;
 pub mod snapshot;
 pub mod tree;
 pub mod version;
+
+use ::tree::roster::About;
+
+/// How it stands among the engines.
+pub const ABOUT: About = About {
+    name: ENGINE,
+    about: "CDDS B-Tree: entries of versions, no log; snapshots, rollback, batches at the price of their writes",
+    leaf: "versions",
+    inner: "versions",
+    discipline: "versions",
+    durable: true,
+    lines: (2, 64),
+    default_lines: 16,
+    sources: &[
+        include_str!("batch.rs"),
+        include_str!("check.rs"),
+        include_str!("collect.rs"),
+        include_str!("delete.rs"),
+        include_str!("group.rs"),
+        include_str!("insert.rs"),
+        include_str!("kept.rs"),
+        include_str!("meta.rs"),
+        include_str!("named.rs"),
+        include_str!("node.rs"),
+        include_str!("persist.rs"),
+        include_str!("pins.rs"),
+        include_str!("salvage.rs"),
+        include_str!("scan.rs"),
+        include_str!("search.rs"),
+        include_str!("snapshot.rs"),
+        include_str!("tree.rs"),
+        include_str!("version.rs"),
+    ],
+};
 
 pub use self::kept::Kept;
 pub use self::pins::Mark;

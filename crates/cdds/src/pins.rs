@@ -154,6 +154,11 @@ impl Pins {
         self.enter_long(|| version)
     }
 
+    /// The oldest version of which nothing can have been collected.
+    pub fn collected(&self) -> u64 {
+        self.collected.load(Ordering::SeqCst)
+    }
+
     /// Keeps the newest `count` versions.
     pub fn retain_versions(&self, count: u64) {
         self.newest.store(count, Ordering::SeqCst);

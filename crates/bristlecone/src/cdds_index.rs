@@ -1,0 +1,367 @@
+//! The CDDS B-Tree as an index: its collector and its ages live in a thread beside it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cdds::{Kept, Mark, Recovery, Tree};
+use pmem::region::Identity;
+use pmem::{Durable, Error, Found, Medium, alloc};
+use tree::insert::Decision;
+use tree::{Schema, Write, WriteOptions};
+
+use crate::engine::{
+    Capabilities, Count, Cursor, History, Kind, NamedVersion, NextPair, Pair, Retain, Versions, View,
+};
+use crate::error::Result;
+use crate::index::{Form, Index, SchemaOf};
+use crate::store::Options;
+
+/// Pairs that are appended as one version.
+const APPENDED: usize = 64;
+/// Nodes of a step of the collector, which holds writers up meanwhile.
+const STEP: usize = 32;
+/// The collector rests so many times as long as a step took: its bounded share of time.
+const REST: u32 = 4;
+/// How long it waits at most before it looks for work.
+const IDLE: Duration = Duration::from_millis(50);
+/// Ages are told apart by so much of what is kept.
+const AGES: u32 = 64;
+
+/// See the module's head.
+pub(crate) struct CddsIndex<S: Schema<Tail = [u64; 0]>> {
+    tree: Tree<Durable, S>,
+    ages: Mutex<Ages>,
+}
+
+/// When which version was the newest.
+#[derive(Default)]
+struct Ages {
+    limit: Option<Duration>,
+    seen: VecDeque<(Instant, u64)>,
+}
+
+impl Ages {
+    /// Notes the newest version and says from which one on versions are kept.
+    fn note(&mut self, version: u64) -> Option<u64> {
+        let (limit, now) = (self.limit?, Instant::now());
+        if self.seen.back().is_none_or(|(at, _)| now.duration_since(*at) >= limit / AGES) {
+            self.seen.push_back((now, version));
+        }
+        while self.seen.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= limit) {
+            self.seen.pop_front();
+        }
+        self.seen.front().map(|(_, version)| *version)
+    }
+}
+
+fn options(form: &Form<'_>) -> cdds::Options {
+    cdds::Options::new(form.node_lines, form.durability)
+}
+
+impl<S: Schema<Tail = [u64; 0]>> CddsIndex<S> {
+    fn new(tree: Tree<Durable, S>) -> Self {
+        Self { tree, ages: Mutex::default() }
+    }
+
+    fn ages(&self) -> std::sync::MutexGuard<'_, Ages> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark_of(&self, version: u64) -> Option<Mark> {
+        let kept = self.tree.kept_versions().into_iter().find(|kept| kept.mark.version() == version);
+        kept.map(|kept| kept.mark).or_else(|| self.tree.mark_at(version))
+    }
+
+    /// Ages, and a step of the collector if there may be something to collect; how long to rest then.
+    fn tend_once(&self, collected: &mut Option<u64>) -> Duration {
+        self.tree.retain_since(self.ages().note(self.tree.version()));
+        let horizon = self.tree.oldest_version();
+        if *collected == Some(horizon) && self.tree.dead_intervals() == 0 {
+            return IDLE;
+        }
+        let since = Instant::now();
+        // A damaged node is told to whoever reads it, and a full disk to whoever writes; both may be over next time.
+        if self.tree.collect_some(STEP).unwrap_or(true) {
+            *collected = Some(horizon);
+        }
+        since.elapsed() * REST
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Index<K> for CddsIndex<S>
+where
+    K::Value: ToOwned,
+{
+    const CAPABILITIES: Capabilities = Capabilities {
+        ordered: true,
+        durable: true,
+        snapshots: true,
+        atomic_batch: true,
+        several_writers: false,
+        fixed_values: false,
+    };
+    type Cursor<'a> = cdds::Cursor<'a, Durable, S>;
+
+    fn check_options(options: &Options, _is_new: bool) -> Result<()> {
+        match options.value_bytes {
+            None => Ok(()),
+            Some(bytes) => Err(crate::Error::Option(format!(
+                "values of {bytes} bytes each: cdds keeps byte strings of any length, or 64-bit integers"
+            ))),
+        }
+    }
+
+    fn create(memory: Durable, form: &Form<'_>) -> Result<Self> {
+        Ok(Self::new(Tree::create(memory, &options(form))?))
+    }
+
+    fn open(memory: Durable, path: &Path, form: &Form<'_>) -> Result<(Self, Found)> {
+        let (tree, found) = Tree::open(memory, path, &options(form), Recovery::Lazy)?;
+        Ok((Self::new(tree), found))
+    }
+
+    fn refuse_writes(&self) {
+        self.tree.refuse_writes();
+    }
+
+    fn tend(this: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let this = Arc::downgrade(this);
+        let tend = move || {
+            let mut collected = None;
+            while let Some(index) = this.upgrade() {
+                if index.tree.is_closed() {
+                    break;
+                }
+                let rest = index.tend_once(&mut collected);
+                drop(index);
+                std::thread::park_timeout(rest.min(Duration::from_secs(1)));
+            }
+        };
+        // Without a thread, writers remove what is in their way.
+        std::thread::Builder::new().name("collect".into()).spawn(tend).ok()
+    }
+
+    fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
+        Ok(self.tree.get(key, value)?)
+    }
+
+    fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.put_as(key, value, how)?)
+    }
+
+    fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.delete_as(key, how)?)
+    }
+
+    fn update(
+        &self,
+        key: &K::Key,
+        decide: impl FnMut(Option<&K::Value>) -> Decision<Cow<'static, K::Value>>,
+        how: WriteOptions,
+    ) -> Result<()> {
+        Ok(self.tree.update(key, decide, how)?)
+    }
+
+    fn commit(&self) -> Result<()> {
+        Ok(self.tree.commit()?)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.tree.is_quiet()
+    }
+
+    /// Nothing: a look-up is what would bring it in.
+    fn prefetch(&self, _keys: &[&K::Key]) {}
+
+    fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
+        let snapshot = self.tree.snapshot();
+        for key in keys {
+            let mut value = K::ValueBuf::default();
+            let found = snapshot.get(key, Some(&mut value))?;
+            if !give(found.then_some(value)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
+        Ok(self.tree.write_many_as(writes, how)?)
+    }
+
+    fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool> {
+        Ok(self.tree.batch(writes, expected, how)?)
+    }
+
+    fn cursor(&self) -> cdds::Cursor<'_, Durable, S> {
+        self.tree.cursor()
+    }
+
+    fn len(&self) -> Count {
+        Count { keys: self.tree.len(), pending: false }
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.tree.sync()?)
+    }
+
+    fn check(&self) -> tree::check::Report {
+        self.tree.check()
+    }
+
+    fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64> {
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        let mut last = {
+            let mut cursor = self.tree.cursor();
+            cursor.seek(Bound::Unbounded, true);
+            cursor.next(&mut key, &mut value)?.then_some(key)
+        };
+        let mut appended = 0;
+        loop {
+            let mut pairs: Vec<(K::KeyBuf, K::ValueBuf)> = Vec::new();
+            let mut is_out_of_order = false;
+            while pairs.len() < APPENDED {
+                let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+                if !next(&mut key, &mut value)? {
+                    break;
+                }
+                if last.as_ref().is_some_and(|last| *last >= key) {
+                    is_out_of_order = true;
+                    break;
+                }
+                last = Some(key.clone());
+                pairs.push((key, value));
+            }
+            let writes: Vec<_> =
+                pairs.iter().map(|(key, value)| Write::Put(K::key(key), K::value(value))).collect();
+            self.tree.write_many_as(&writes, WriteOptions { sync: false })?;
+            appended += pairs.len() as u64;
+            if is_out_of_order {
+                self.tree.commit()?;
+                return Err(Error::Order { loaded: appended }.into());
+            }
+            if pairs.len() < APPENDED {
+                self.tree.commit()?;
+                return Ok(appended);
+            }
+        }
+    }
+
+    fn clear(&self) -> Result<()> {
+        Ok(self.tree.clear()?)
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.tree.close()?)
+    }
+
+    fn close_on_drop(&self) {
+        self.tree.close_on_drop();
+    }
+
+    fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
+        Ok(self.tree.hold_writers(look)?)
+    }
+
+    fn identity(&self) -> &Identity {
+        self.tree.region().identity()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.tree.region().medium().len()
+    }
+
+    fn usage(&self) -> alloc::Usage {
+        alloc::usage(self.tree.region())
+    }
+
+    fn history(&self) -> Option<&dyn History<K>> {
+        Some(self)
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> History<K> for CddsIndex<S>
+where
+    K::Value: ToOwned,
+{
+    fn snapshot(&self) -> Box<dyn View<K> + '_> {
+        Box::new(self.tree.snapshot())
+    }
+
+    fn at(&self, version: u64) -> Option<Box<dyn View<K> + '_>> {
+        Some(Box::new(self.tree.snapshot_of(self.mark_of(version)?)?))
+    }
+
+    fn named(&self, name: &str) -> Option<Box<dyn View<K> + '_>> {
+        Some(Box::new(self.tree.snapshot_of(self.tree.kept_version(name)?)?))
+    }
+
+    fn versions(&self) -> Versions {
+        let named = |kept: Kept| NamedVersion {
+            name: kept.name,
+            version: kept.mark.version(),
+            keys: kept.mark.keys().unwrap_or_default(),
+        };
+        let named = self.tree.kept_versions().into_iter().map(named).collect();
+        Versions { oldest: self.tree.oldest_retained(), newest: self.tree.version(), named }
+    }
+
+    fn keep(&self, name: &str) -> Result<bool> {
+        Ok(self.tree.keep(name)?)
+    }
+
+    fn forget(&self, name: &str) -> Result<bool> {
+        Ok(self.tree.forget(name)?)
+    }
+
+    fn retain(&self, what: Retain) {
+        let (versions, limit) = match what {
+            Retain::Newest => (0, None),
+            Retain::Versions(versions) => (versions, None),
+            Retain::Age(age) => (0, Some(age)),
+        };
+        let mut ages = self.ages();
+        *ages = Ages { limit, ..Ages::default() };
+        self.tree.retain_versions(versions);
+        self.tree.retain_since(ages.note(self.tree.version()));
+    }
+
+    fn roll_back(&self, version: u64) -> Result<bool> {
+        let Some(mark) = self.mark_of(version) else { return Ok(false) };
+        Ok(self.tree.roll_back(&mark)?)
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> View<K> for cdds::Snapshot<'_, Durable, S> {
+    fn version(&self) -> u64 {
+        self.version()
+    }
+
+    fn keys(&self) -> Option<u64> {
+        self.keys()
+    }
+
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.get(key, Some(value))?)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
+        Box::new(self.cursor())
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Cursor<K> for cdds::Cursor<'_, Durable, S> {
+    fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
+        self.seek(from.map(K::own_key), descending);
+        Ok(())
+    }
+
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.next(key, value)?)
+    }
+}

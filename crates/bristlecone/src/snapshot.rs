@@ -1,0 +1,142 @@
+//! `Snapshot`: a store as it was at one version, and what else a store with a past can do.
+
+use std::ops::RangeBounds;
+
+use crate::engine::{History, Kind, Retain, Versions, View};
+use crate::error::{Error, Result};
+use crate::store::{Scan, StoreOf};
+
+/// A store as it was at one version: whatever is written meanwhile, it shows the same. It takes no time to make and no room but
+/// for what is replaced while it lives. After a rollback to a version before it every read says so.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use bristlecone::{Options, Store};
+/// let store = Store::open(dir.path(), Options { engine: Some("cdds".into()), ..Options::default() })?;
+/// store.put(b"alice", b"10")?;
+/// let before = store.snapshot()?;
+/// store.put(b"alice", b"7")?;
+/// assert_eq!(before.get(b"alice")?.as_deref(), Some(&b"10"[..]));
+/// store.roll_back(&before)?;
+/// assert_eq!(store.get(b"alice")?.as_deref(), Some(&b"10"[..]));
+/// # Ok::<(), bristlecone::Error>(())
+/// ```
+pub struct Snapshot<'s, K: Kind> {
+    view: Box<dyn View<K> + 's>,
+}
+
+impl<K: Kind> std::fmt::Debug for Snapshot<'_, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+/// Errors of every method: see [`View`] and [`Kind::validate`].
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> Snapshot<'_, K> {
+    /// Its version: writes are numbered, and a batch is one of them (or some, if it is large).
+    pub fn version(&self) -> u64 {
+        self.view.version()
+    }
+
+    /// Number of keys, where that is known without counting.
+    pub fn keys(&self) -> Option<u64> {
+        self.view.keys()
+    }
+
+    /// The value of `key` at that version.
+    pub fn get(&self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
+        K::validate(key, None)?;
+        let mut value = K::ValueBuf::default();
+        Ok(self.view.get(key, &mut value)?.then_some(value))
+    }
+
+    /// The pairs of that version in a range, in key order or (see [`Scan::descending`]) against it.
+    pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
+        Scan::over(self.view.cursor(), &range)
+    }
+}
+
+/// Errors of every method: [`Error::Option`] for an engine that keeps no versions; see [`History`].
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> StoreOf<K>
+where
+    K::Value: ToOwned,
+{
+    /// The store as it is now, for good. What was written without sync is durable by then.
+    pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
+        Ok(Snapshot { view: self.history()?.snapshot() })
+    }
+
+    /// The store as it was at a version that is kept ([`StoreOf::versions`]).
+    pub fn snapshot_at(&self, version: u64) -> Result<Snapshot<'_, K>> {
+        let view = self.history()?.at(version).ok_or_else(|| self.no_version(version))?;
+        Ok(Snapshot { view })
+    }
+
+    /// The store as it was when this name was given ([`StoreOf::keep`]).
+    pub fn snapshot_named(&self, name: &str) -> Result<Snapshot<'_, K>> {
+        let view = self.history()?.named(name).ok_or_else(|| no_name(name))?;
+        Ok(Snapshot { view })
+    }
+
+    /// Gives the newest version a name, durably: it is kept, through restarts, until it is forgotten or a rollback goes behind it.
+    pub fn keep(&self, name: &str) -> Result<()> {
+        match self.history()?.keep(name)? {
+            true => Ok(()),
+            false => Err(Error::Option(format!(
+                "there is a version named {name:?} already: forget it, or choose another name"
+            ))),
+        }
+    }
+
+    /// Forgets a named version, durably: what only it kept is collected.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        if self.history()?.forget(name)? { Ok(()) } else { Err(no_name(name)) }
+    }
+
+    /// Which versions can be read.
+    pub fn versions(&self) -> Result<Versions> {
+        Ok(self.history()?.versions())
+    }
+
+    /// Says which versions to keep from now on, until the store is closed.
+    pub fn retain(&self, what: Retain) -> Result<()> {
+        self.history()?.retain(what);
+        Ok(())
+    }
+
+    /// Takes back every write since a snapshot, in one step: after a crash all of them are there or none. Snapshots, scans and named
+    /// versions in between are of no use from then on: reads of them say so, the names are forgotten.
+    pub fn roll_back(&self, to: &Snapshot<'_, K>) -> Result<()> {
+        self.roll_back_to(to.version())
+    }
+
+    /// As [`StoreOf::roll_back`], to a version that is kept.
+    pub fn roll_back_to(&self, version: u64) -> Result<()> {
+        if self.history()?.roll_back(version)? { Ok(()) } else { Err(self.no_version(version)) }
+    }
+
+    fn history(&self) -> Result<&dyn History<K>> {
+        self.engine().history().ok_or_else(|| {
+            let name = self.engine().stats().engine;
+            Error::Option(format!(
+                "{name} keeps no versions: snapshots and rollback need a store of engine cdds"
+            ))
+        })
+    }
+
+    fn no_version(&self, version: u64) -> Error {
+        let (oldest, newest) = match self.history() {
+            Ok(history) => (history.versions().oldest, history.versions().newest),
+            Err(error) => return error,
+        };
+        Error::Option(format!(
+            "version {version} is not kept: unnamed versions from {oldest} to {newest} are, but for those rolled back"
+        ))
+    }
+}
+
+fn no_name(name: &str) -> Error {
+    Error::Option(format!("there is no version named {name:?}: `versions` lists those there are"))
+}
