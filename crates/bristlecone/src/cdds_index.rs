@@ -21,8 +21,8 @@ use crate::error::Result;
 use crate::index::{Form, Index, SchemaOf};
 use crate::store::Options;
 
-/// Pairs that are appended as one version.
-const APPENDED: usize = 64;
+/// Writes that are one version where they need not be.
+const WRITES: usize = 64;
 /// Nodes of a step of the collector, which holds writers up meanwhile.
 const STEP: usize = 32;
 /// The collector rests so many times as long as a step took: its bounded share of time.
@@ -191,7 +191,14 @@ where
     }
 
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
-        Ok(self.tree.write_many_as(writes, how)?)
+        let mut found = Vec::with_capacity(writes.len());
+        for some in writes.chunks(WRITES) {
+            found.extend(self.tree.write_many_as(some, WriteOptions { sync: false })?);
+        }
+        if how.sync {
+            self.tree.commit()?;
+        }
+        Ok(found)
     }
 
     fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool> {
@@ -225,7 +232,7 @@ where
         loop {
             let mut pairs: Vec<(K::KeyBuf, K::ValueBuf)> = Vec::new();
             let mut is_out_of_order = false;
-            while pairs.len() < APPENDED {
+            while pairs.len() < WRITES {
                 let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
                 if !next(&mut key, &mut value)? {
                     break;
@@ -245,7 +252,7 @@ where
                 self.tree.commit()?;
                 return Err(Error::Order { loaded: appended }.into());
             }
-            if pairs.len() < APPENDED {
+            if pairs.len() < WRITES {
                 self.tree.commit()?;
                 return Ok(appended);
             }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
-use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, TREES, registry, salvage};
+use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, registry, salvage};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -34,7 +34,7 @@ fn scratch() -> TempDir {
 
 /// A store with some history, closed.
 fn made() -> (TempDir, PathBuf) {
-    made_with(TREES[0].name)
+    made_with(registry::DEFAULT)
 }
 
 /// The same, of this engine.
@@ -178,17 +178,17 @@ fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
 
 #[test]
 fn random_damage_zeroed_swapped_and_stale_pages_never_panic() {
-    random_damage(TREES[0].name, 120);
+    random_damage(registry::DEFAULT, 120);
 }
 
 #[test]
 fn random_damage_of_any_other_engine_never_panics() {
-    TREES[1..].iter().filter(|tree| tree.durable).for_each(|tree| random_damage(tree.name, 24));
+    registry::engines().skip(1).filter(|tree| tree.durable).for_each(|tree| random_damage(tree.name, 24));
 }
 
 #[test]
 fn salvage_reads_the_leaves_of_every_engine() {
-    for tree in TREES.iter().filter(|tree| tree.durable) {
+    for tree in registry::engines().filter(|tree| tree.durable) {
         let (dir, _) = made_with(tree.name);
         let rescued = scratch();
         let report = salvage(dir.path(), rescued.path(), &|_| {}).unwrap();

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
-use bristlecone::{Change, Error, Options, Store, StoreU64, TREES, Write, WriteOptions, backup};
+use bristlecone::registry;
+use bristlecone::{Change, Error, Options, Store, StoreU64, Write, WriteOptions, backup};
 use common::{existing, options, pairs, scratch};
 
 fn read_only() -> Options {
@@ -70,7 +71,7 @@ fn assert_refuses_writes(store: &Store) {
 
 #[test]
 fn stores_of_every_engine_closed_or_crashed_are_read_whole_and_not_changed() {
-    for engine in TREES.iter().filter(|tree| tree.durable).map(|tree| tree.name) {
+    for engine in registry::engines().filter(|tree| tree.durable).map(|tree| tree.name) {
         for journaled in [false, true] {
             let (dir, crashed) = (scratch(), scratch());
             let store = Store::open(dir.path(), options(engine, journaled)).unwrap();

@@ -52,7 +52,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         writes: &[Write<'_, S::Key, S::Value>],
         how: WriteOptions,
     ) -> Result<Vec<bool>> {
-        let mut writer = self.enter(writes.len() as u64, bytes_of::<S>(writes))?;
+        let bytes = bytes_of::<S>(writes);
+        let mut writer = self.enter_for(|writer| self.lines_of_batch(writer, writes, bytes))?;
         let found = self.write_locked(&mut writer, writes)?;
         self.acknowledge(writer, how)?;
         Ok(found)
@@ -66,7 +67,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     pub fn batch(&self, writes: Vec<Pair<S>>, expected: &[Pair<S>], how: WriteOptions) -> Result<bool> {
         let pairs = tree::batch::last_of_each::<S>(writes);
         let writes: Vec<_> = pairs.iter().map(tree::batch::write_of::<S>).collect();
-        let mut writer = self.enter(writes.len() as u64, bytes_of::<S>(&writes))?;
+        let bytes = bytes_of::<S>(&writes);
+        let mut writer = self.enter_for(|writer| self.lines_of_batch(writer, &writes, bytes))?;
         let view = self.view_now(&writer);
         let mut value = S::ValueBuf::default();
         let mut holds = true;

@@ -10,10 +10,12 @@
 //! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
 //! * G3: after a failed commit nothing more is written: the tree is what is durable.
 
+use std::collections::HashMap;
+
 use pmem::pending::Pending;
 use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, Group, LINE, Medium, Result};
-use tree::{Schema, WriteOptions};
+use tree::{Schema, Write, WriteOptions};
 
 use crate::node::{Header, Node};
 use crate::tree::{Tree, Writer};
@@ -61,6 +63,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold them; what a commit says that had to make room.
     pub(crate) fn enter(&self, operations: u64, bytes: u64) -> Result<MutexGuard<'_, Writer>> {
+        self.enter_for(|writer| Ok(self.lines_of(writer, operations, bytes)))
+    }
+
+    /// As [`Tree::enter`], for what may change as many lines as `lines` says.
+    pub(crate) fn enter_for(&self, lines: impl Fn(&Writer) -> Result<u64>) -> Result<MutexGuard<'_, Writer>> {
         loop {
             let mut writer = self.lock_writer()?;
             let Some(pending) = &self.pending else { return Ok(writer) };
@@ -71,7 +78,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                     continue;
                 }
                 Some((ticket, _)) => ticket,
-                None if self.has_room(&writer, operations, bytes)? => return Ok(writer),
+                None if has_lines(self.region.medium().group(), lines(&writer)?)? => return Ok(writer),
                 None => pending.ticket(),
             };
             drop(writer);
@@ -175,28 +182,69 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.stripes.unlock(&mut writer.held);
     }
 
-    /// True if the running group has room for so many operations that write records of so many bytes together.
-    ///
-    /// # Errors
-    /// `TooLarge` if no group can hold them.
-    fn has_room(&self, writer: &Writer, operations: u64, bytes: u64) -> Result<bool> {
-        let Some(Group { lines: noted, lines_max }) = self.region.medium().group() else { return Ok(true) };
+    /// Most lines that so many operations change, wherever they are, with records of so many bytes together.
+    fn lines_of(&self, writer: &Writer, operations: u64, bytes: u64) -> u64 {
+        let node_lines = self.shape.bytes / LINE;
+        let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
+        operations * each + self.lines_of_records(operations, bytes) + self.lines_once(writer)
+    }
+
+    /// Most lines that these writes change as one step: nearer to what comes, for their leaves are looked at.
+    pub(crate) fn lines_of_batch(
+        &self,
+        writer: &Writer,
+        writes: &[Write<'_, S::Key, S::Value>],
+        bytes: u64,
+    ) -> Result<u64> {
+        let (medium, shape, view) = (self.region.medium(), &self.shape, self.view_now(writer));
+        let node_lines = shape.bytes / LINE;
+        let mut of_leaf: HashMap<Node, usize> = HashMap::new();
+        for write in writes {
+            let (Write::Put(key, _) | Write::Delete(key)) = write;
+            let path = self.path(&view, writer.state.root, S::probe(key))?;
+            *of_leaf.entry(path[path.len() - 1]).or_default() += 1;
+        }
+        // A leaf with room for all stays; another is replaced, and so are its neighbours, and its part of a node above.
+        let lines = of_leaf.iter().map(|(leaf, writes)| {
+            let used = leaf.used(medium, shape, &view).count();
+            let is_thin = leaf.seen(medium, shape, &view).len() <= shape.least + *writes;
+            if used + writes <= shape.slots && !is_thin {
+                node_lines
+            } else {
+                (NODES_OF_LEVEL + 1 + (4 * writes / shape.slots) as u64) * node_lines
+            }
+        });
+        let count = writes.len() as u64;
+        Ok(lines.sum::<u64>() + self.lines_of_records(count, bytes) + self.lines_once(writer))
+    }
+
+    fn lines_of_records(&self, count: u64, bytes: u64) -> u64 {
+        let piece = self.region.geometry().chunk_bytes / 8;
+        // Each may straddle a line, and changes a bit of its own and one of what it replaces.
+        bytes.div_ceil(LINE) + 3 * count + 3 * bytes.div_ceil(piece)
+    }
+
+    /// What counts once: a way down, log, chunk heads and the rest.
+    fn lines_once(&self, writer: &Writer) -> u64 {
         let geometry = self.region.geometry();
         let level = Header::read(self.region.medium(), Node(writer.state.root)).map_or(0, |root| root.level);
-        let node_lines = self.shape.bytes / LINE;
-        // Of many operations one level of nodes each: what they share above counts once, but for a part.
-        let once = NODES_OF_LEVEL * (level as u64 + LEVELS_MORE) * node_lines;
-        let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
+        let way = NODES_OF_LEVEL * (level as u64 + LEVELS_MORE) * (self.shape.bytes / LINE);
         let heads = CHUNKS * (geometry.chunk_bytes / 16 / 8).div_ceil(LINE);
-        let pieces = 3 * bytes.div_ceil(geometry.chunk_bytes / 8);
-        let records = bytes.div_ceil(LINE) + 2 * operations + pieces;
-        let lines = once + operations * each + heads + geometry.log_records / 4 + records + LINES_MORE;
-        if lines > lines_max {
-            let words = |lines: u64| (lines * 8) as usize;
-            return Err(Error::TooLarge { records: words(lines), limit: words(lines_max) });
-        }
-        Ok(noted + lines <= lines_max)
+        way + heads + geometry.log_records / 4 + LINES_MORE
     }
+}
+
+/// True if the running group, if there is one, has room for so many lines.
+///
+/// # Errors
+/// `TooLarge` if no group can hold them.
+fn has_lines(group: Option<Group>, lines: u64) -> Result<bool> {
+    let Some(Group { lines: noted, lines_max }) = group else { return Ok(true) };
+    if lines > lines_max {
+        let words = |lines: u64| (lines * 8) as usize;
+        return Err(Error::TooLarge { records: words(lines), limit: words(lines_max) });
+    }
+    Ok(noted + lines <= lines_max)
 }
 
 /// Takes back what is not durable when it is dropped.
