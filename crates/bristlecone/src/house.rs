@@ -221,7 +221,7 @@ where
     }
     let index = Arc::new(index);
     // A copy is closed at once.
-    let tender = if read_only || is_copy { None } else { I::tend(&index) };
+    let tender = if is_copy { None } else { I::tend(&index) };
     let keeper = journal.map(|journal| Keeper::start::<K, I>(journal, Arc::downgrade(&index)));
     Ok(Arc::new(House { index, about, keeper, tender, kind: PhantomData }))
 }

@@ -63,12 +63,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 entries.extend(live.iter().filter(|(slot, _)| *slot >= place).map(|e| e.1));
                 let header = Header::at_level(medium, leaf, 0)?;
                 self.drop_records(change, leaf, &old);
+                let is_last = live.last().is_none_or(|(slot, _)| *slot < place);
+                change.appends = is_last && !self.persist.faithful && self.is_rightmost(change, &path, leaf);
                 let links = self.make_nodes(change, header, &entries)?;
                 self.replace(change, &path, &[leaf], &links)?;
+                change.appends = false;
             }
         }
         change.state.keys += u64::from(old.is_empty());
         Ok(!old.is_empty())
+    }
+
+    /// True if no key of the tree is above the leaf's.
+    fn is_rightmost(&self, change: &Change<'_>, above: &[Node], leaf: Node) -> bool {
+        let below = above.iter().skip(1).chain([&leaf]);
+        above.iter().zip(below).all(|(node, child)| {
+            let last = node.last_seen(self.region.medium(), &change.view, self.shape.slots);
+            last.is_some_and(|(_, link)| link.payload == child.0)
+        })
     }
 
     /// Ends entries of a node at the change's version; those that began with it were never seen, and go. The caller holds the
@@ -147,7 +159,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let halves: Vec<&[Entry]> = if born.len() <= self.shape.most_in_one {
             vec![&born]
         } else {
-            let (left, right) = born.split_at(born.len() / 2);
+            // Keys that come in order leave full nodes behind.
+            let half = born.len().div_ceil(2);
+            let right = if change.appends { half.min(self.shape.least + 1) } else { half };
+            let (left, right) = born.split_at(born.len() - right);
             vec![left, right]
         };
         let mut links = Vec::new();

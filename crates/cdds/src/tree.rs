@@ -150,6 +150,8 @@ pub(crate) struct Change<'a> {
     pub dropped: Vec<(Kind, u64)>,
     /// Nodes that were inserted into since the last fence.
     pub unfenced: Vec<Node>,
+    /// Nodes are being split by a key above all others.
+    pub appends: bool,
     /// The version of its first wave, if one has ended ([`crate::batch`]).
     pub first_wave: Option<u64>,
 }
@@ -321,6 +323,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             dropped: Vec::new(),
             unfenced: Vec::new(),
             first_wave: None,
+            appends: false,
         };
         let made = make(&mut change).and_then(|made| {
             match change.first_wave {
