@@ -42,7 +42,7 @@ pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
-pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64};
+pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 pub use tree::{Write, WriteOptions};
 
 /// The README's example compiles.

@@ -381,20 +381,25 @@ where
 impl Store {
     /// The pairs whose keys start with `prefix`, in key order.
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<'_, Bytes> {
-        // The first key behind all of them: the prefix with its last byte below 255 raised and the rest cut off.
-        let mut end = prefix.to_vec();
-        while end.last() == Some(&255) {
-            end.pop();
-        }
-        let high = match end.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end)
-            }
-            None => Bound::Unbounded,
-        };
-        self.scan((Bound::Included(prefix.to_vec()), high))
+        self.scan(prefix_range(prefix))
     }
+}
+
+/// The range of the keys that start with `prefix`.
+pub fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    // The first key behind all of them: the prefix with its last byte below 255 raised and the rest cut off.
+    let mut end = prefix.to_vec();
+    while end.last() == Some(&255) {
+        end.pop();
+    }
+    let high = match end.last_mut() {
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(end)
+        }
+        None => Bound::Unbounded,
+    };
+    (Bound::Included(prefix.to_vec()), high)
 }
 
 enum ScanState {

@@ -9,7 +9,7 @@ use crate::failure::Result;
 const EXAMPLES: &str = "\
 The room of deleted keys is used again, but the file does not shrink by itself. This writes all pairs to a new file beside it, in
 key order, and gives that the store's name when it is whole: at any moment, a crash leaves the store or the new one. Nobody else
-may have the store open, and there must be room for both files.
+may have the store open, and there must be room for both files. Of a store that keeps versions the newest stays, without names.
 
 Example:
   bristlecone compact data";

@@ -27,6 +27,9 @@ pub struct Arguments {
     /// Print the value's bytes as they are, without a line end.
     #[arg(long, conflicts_with = "json")]
     raw: bool,
+    /// As it was when this name was given (`versions keep`).
+    #[arg(long, value_name = "NAME")]
+    at: Option<String>,
     #[command(flatten)]
     reading: Reading,
 }
@@ -35,7 +38,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let key = bytes(&arguments.key);
     let store = arguments.reading.open()?;
-    let value = store.get(key)?;
+    let value = match &arguments.at {
+        None => store.get(key)?,
+        Some(name) => store.snapshot_named(name)?.get(key)?,
+    };
     store.close()?;
     let mut output = Output::new();
     if arguments.reading.common.json {

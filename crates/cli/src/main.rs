@@ -20,6 +20,7 @@ mod scan;
 mod serve;
 mod stats;
 mod text;
+mod versions;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,8 @@ enum Command {
     Del(put::DelArguments),
     /// Print keys and values in key order.
     Scan(scan::Arguments),
+    /// Keep versions of a store by name, and go back to them.
+    Versions(versions::Arguments),
     /// Print sizes and counts of a store.
     Stats(stats::Arguments),
     /// Measure operations beside the memory itself.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Put(arguments) => put::run(&arguments),
         Command::Del(arguments) => put::run_del(&arguments),
         Command::Scan(arguments) => scan::run(&arguments),
+        Command::Versions(arguments) => versions::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Lab(arguments) => lab::run(&arguments),

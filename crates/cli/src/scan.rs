@@ -44,6 +44,9 @@ pub struct Arguments {
     /// Print bytes as they are.
     #[arg(long, conflicts_with = "json")]
     raw: bool,
+    /// As it was when this name was given (`versions keep`).
+    #[arg(long, value_name = "NAME")]
+    at: Option<String>,
     #[command(flatten)]
     reading: Reading,
 }
@@ -52,13 +55,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let store = arguments.reading.open()?;
     let own = |bound: &Option<OsString>| bound.as_ref().map(|key| bytes(key).to_vec());
-    let scan = match &arguments.prefix {
-        Some(prefix) => store.scan_prefix(bytes(prefix)),
-        None => store.scan((
+    let range = match &arguments.prefix {
+        Some(prefix) => bristlecone::prefix_range(bytes(prefix)),
+        None => (
             own(&arguments.from).map_or(Bound::Unbounded, Bound::Included),
             own(&arguments.to).map_or(Bound::Unbounded, Bound::Excluded),
-        )),
+        ),
     };
+    let past = arguments.at.as_ref().map(|name| store.snapshot_named(name)).transpose()?;
+    let scan = past.as_ref().map_or_else(|| store.scan(range.clone()), |past| past.scan(range.clone()));
     let mut scan = if arguments.reverse { scan.descending() } else { scan };
     let mut output = Output::new();
     let (mut key, mut value, mut line) = (Vec::new(), Vec::new(), Vec::new());
@@ -76,6 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     drop(scan);
+    drop(past);
     output.end()?;
     store.close()?;
     Ok(ExitCode::SUCCESS)

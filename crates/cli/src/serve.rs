@@ -65,7 +65,7 @@ enum Promise {
 }
 
 fn engines() -> clap::builder::PossibleValuesParser {
-    let values = bristlecone::TREES.iter();
+    let values = bristlecone::registry::engines();
     values.map(|tree| clap::builder::PossibleValue::new(tree.name).help(tree.about)).into()
 }
 

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use tree::roster::{About, SKELETON, TREES};
+use bristlecone::registry::engines;
+use tree::roster::{About, SKELETON};
 
 /// The nine trees of the wB+-Tree paper for integer keys.
 const NINE: [&str; 9] = [
@@ -98,7 +99,7 @@ fn capabilities(name: &str) -> Result<Vec<&'static str>, bristlecone::Error> {
 }
 
 fn row(about: &'static About) -> Result<Row, bristlecone::Error> {
-    let others = || TREES.iter().filter(|other| other.name != about.name);
+    let others = || engines().filter(|other| other.name != about.name);
     let is_own = |source: &&str| !others().any(|other| other.sources.contains(source));
     Ok(Row {
         name: about.name,
@@ -115,7 +116,7 @@ fn row(about: &'static About) -> Result<Row, bristlecone::Error> {
 }
 
 fn total(names: &[&'static str], skeleton: usize) -> Total {
-    let chosen = TREES.iter().filter(|about| names.contains(&about.name));
+    let chosen = engines().filter(|about| names.contains(&about.name));
     let lines = lines_of(chosen.flat_map(|about| about.sources.iter().copied()));
     Total { engines: names.to_vec(), lines, lines_with_skeleton: lines + skeleton }
 }
@@ -127,7 +128,7 @@ fn total(names: &[&'static str], skeleton: usize) -> Total {
 pub fn report() -> Result<Report, bristlecone::Error> {
     let lines_skeleton = lines_of(SKELETON.iter().copied());
     Ok(Report {
-        engines: TREES.iter().map(row).collect::<Result<_, _>>()?,
+        engines: engines().map(row).collect::<Result<_, _>>()?,
         lines_skeleton,
         nine: total(&NINE, lines_skeleton),
         three: total(&THREE, lines_skeleton),
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn skeleton_and_parts_are_all_sources_of_the_trees() {
-        let counted = SKELETON.iter().chain(TREES.iter().flat_map(|about| about.sources));
+        let counted = SKELETON.iter().chain(engines().flat_map(|about| about.sources));
         let counted: BTreeSet<_> = counted.map(|source| (*source).to_owned()).collect();
         let there = sources_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tree/src"));
         assert!(counted == there, "{} sources counted, {} there", counted.len(), there.len());
@@ -214,7 +215,7 @@ mod tests {
     fn a_part_of_one_engine_alone_is_its_own() {
         let report = report().unwrap();
         let row = |name: &str| report.engines.iter().find(|row| row.name == name).unwrap();
-        assert_eq!(report.engines.len(), TREES.len());
+        assert_eq!(report.engines.len(), engines().count());
         // Slot-only nodes and the volatile discipline are used once; the paper's own tree shares all of its parts.
         assert!(row("wbtree-slot").lines_own > 0 && row("btree").lines_own > 0);
         assert_eq!(row("wbtree").lines_own, 0);

@@ -1,0 +1,189 @@
+//! Snapshots, rollback and named versions of a store, over memory and over a journal, beside writers and through deaths.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bristlecone::{Durability, Error, Options, Retain, Store, StoreU64, WriteOptions};
+
+fn scratch() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn options(journaled: bool) -> Options {
+    let options = Options { engine: Some("cdds".into()), max_bytes: 1 << 32, ..Options::default() };
+    match journaled {
+        true => Options { journal_bytes: Some(16 << 20), ..options },
+        false => Options { durability: Some(Durability::Process), ..options },
+    }
+}
+
+/// One after another, all of 0..n, in a random order.
+fn mixed(n: u64) -> impl Iterator<Item = u64> {
+    (0..n).map(move |i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n)
+}
+
+#[test]
+fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
+    for journaled in [false, true] {
+        let dir = scratch();
+        let store = StoreU64::open(dir.path(), options(journaled)).unwrap();
+        let quick = store.with(WriteOptions { sync: false });
+        let (keys, updates) = (20_000_u64, 60_000_u64);
+        (0..keys).for_each(|key| _ = quick.put(&key, &key).unwrap());
+        let before = store.snapshot().unwrap();
+        let expected: Vec<(u64, u64)> = (0..keys).map(|key| (key, key)).collect();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (i, key) in mixed(updates).enumerate() {
+                    if i % 3 == 0 {
+                        quick.delete(&(key % keys)).unwrap();
+                    } else {
+                        quick.put(&(key % keys), &(keys + i as u64)).unwrap();
+                    }
+                }
+                is_done.store(true, Ordering::Release);
+            });
+            let mut scans = 0;
+            while !is_done.load(Ordering::Acquire) || scans < 3 {
+                let found: Vec<_> = before.scan(..).map(Result::unwrap).collect();
+                assert!(found == expected, "journaled: {journaled}");
+                assert_eq!(before.get(&(scans * 77 % keys)).unwrap(), Some(scans * 77 % keys));
+                scans += 1;
+            }
+        });
+        let mut backward: Vec<_> = before.scan(..).descending().map(Result::unwrap).collect();
+        backward.reverse();
+        assert!(backward == expected);
+        assert_eq!((before.keys(), store.check().unwrap().problems), (Some(keys), Vec::new()));
+        let with_past = store.space().live_bytes;
+        drop(before);
+        // The collector works beside us, in its share of time.
+        let mut now = with_past;
+        for _ in 0..600 {
+            now = store.space().live_bytes;
+            if now < with_past * 3 / 4 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert!(now < with_past * 3 / 4, "{now} of {with_past} bytes");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_rollback_restores_what_was_there_and_younger_views_say_so() {
+    for journaled in [false, true] {
+        let dir = scratch();
+        let store = Store::open(dir.path(), options(journaled)).unwrap();
+        (0..500).for_each(|n| _ = store.with(WriteOptions { sync: false }).put(&key(n), b"old").unwrap());
+        let before = store.snapshot().unwrap();
+        store.keep("named before").unwrap();
+        let mut batch = store.batch();
+        (0..400).for_each(|n| _ = batch.put(&key(n), b"new"));
+        (400..500).for_each(|n| _ = batch.delete(&key(n)));
+        assert!(batch.commit().unwrap());
+        let after = store.snapshot().unwrap();
+        store.keep("named after").unwrap();
+        store.put(b"more", b"").unwrap();
+        store.roll_back(&before).unwrap();
+        let found: Vec<_> = store.scan(..).map(Result::unwrap).collect();
+        let expected: BTreeMap<_, _> = (0..500).map(|n| (key(n), b"old".to_vec())).collect();
+        assert!(found.into_iter().eq(expected));
+        assert_eq!((store.len().keys, store.check().unwrap().problems), (500, Vec::new()));
+        for error in [after.get(b"more").unwrap_err(), store.roll_back(&after).unwrap_err()] {
+            assert!(
+                error.to_string().contains("taken back") || error.to_string().contains("not kept"),
+                "{error}"
+            );
+        }
+        let names = store.versions().unwrap().named;
+        assert_eq!(names.iter().map(|named| named.name.as_str()).collect::<Vec<_>>(), ["named before"]);
+        store.put(b"later", b"1").unwrap();
+        store.close().unwrap();
+        drop((before, after));
+        drop(store);
+        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let named = store.snapshot_named("named before").unwrap();
+        assert_eq!((named.keys(), named.get(b"later").unwrap()), (Some(500), None));
+        assert!(matches!(store.snapshot_named("named after"), Err(Error::Option(_))));
+        store.roll_back(&named).unwrap();
+        assert_eq!(store.get(b"later").unwrap(), None);
+        store.forget("named before").unwrap();
+        assert!(store.forget("named before").unwrap_err().to_string().contains("no version named"));
+    }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key {n:05}").into_bytes()
+}
+
+#[test]
+fn versions_are_retained_by_count_and_by_age() {
+    let dir = scratch();
+    let store = StoreU64::open(dir.path(), options(false)).unwrap();
+    store.retain(Retain::Versions(50)).unwrap();
+    (0..200).for_each(|n| _ = store.put(&1, &n).unwrap());
+    let newest = store.versions().unwrap().newest;
+    for back in 0..=50 {
+        assert_eq!(store.snapshot_at(newest - back).unwrap().get(&1).unwrap(), Some(199 - back));
+    }
+    store.retain(Retain::Age(std::time::Duration::from_secs(3600))).unwrap();
+    let since = store.versions().unwrap().newest;
+    (0..500).for_each(|n| _ = store.put(&1, &n).unwrap());
+    assert_eq!(store.snapshot_at(since).unwrap().get(&1).unwrap(), Some(199));
+    assert_eq!(store.snapshot_at(since + 400).unwrap().get(&1).unwrap(), Some(399));
+    store.retain(Retain::Newest).unwrap();
+    // The collector forgets them in its own time.
+    for n in 0.. {
+        let Err(error) = store.snapshot_at(since) else {
+            store.put(&1, &n).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            continue;
+        };
+        assert!(error.to_string().contains("is not kept"), "{error}");
+        break;
+    }
+}
+
+#[test]
+fn an_engine_without_a_past_says_which_has_one() {
+    let dir = scratch();
+    let store =
+        StoreU64::open(dir.path(), Options { engine: Some("wbtree".into()), ..options(false) }).unwrap();
+    let error = store.snapshot().unwrap_err().to_string();
+    assert!(error.contains("wbtree keeps no versions") && error.contains("cdds"), "{error}");
+}
+
+/// Batches of two keys that always sum to nothing, from many threads, beside snapshots of them.
+#[test]
+fn no_snapshot_sees_half_a_batch() {
+    for journaled in [false, true] {
+        let dir = scratch();
+        let store = StoreU64::open(dir.path(), options(journaled)).unwrap();
+        let store = store.with(WriteOptions { sync: false });
+        let left = AtomicU64::new(3);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (store, left) = (&store, &left);
+                scope.spawn(move || {
+                    for n in 0..300_u64 {
+                        let mut batch = store.batch();
+                        batch.put(&(thread * 2), &n).put(&(thread * 2 + 1), &n.wrapping_neg());
+                        assert!(batch.commit().unwrap());
+                    }
+                    left.fetch_sub(1, Ordering::Release);
+                });
+            }
+            while left.load(Ordering::Acquire) > 0 {
+                let snapshot = store.snapshot().unwrap();
+                let pairs: Vec<_> = snapshot.scan(..).map(Result::unwrap).collect();
+                assert_eq!(pairs.iter().fold(0_u64, |sum, (_, value)| sum.wrapping_add(*value)), 0);
+                assert_eq!(pairs.len() % 2, 0);
+            }
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
