@@ -22,44 +22,37 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    #[command(subcommand)]
-    action: Option<Action>,
+    /// What to do.
+    #[arg(value_enum, default_value = "list")]
+    action: Action,
+    /// The name: 1 to 255 bytes.
+    #[arg(required_if_eq_any([("action", "keep"), ("action", "forget"), ("action", "rollback")]))]
+    name: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
-#[derive(clap::Subcommand)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum Action {
-    /// Print the versions there are. (What is done if nothing is named.)
+    /// Print the versions there are.
     List,
     /// Give the newest version a name.
-    Keep {
-        /// The name: 1 to 255 bytes.
-        name: String,
-    },
+    Keep,
     /// Forget a name, and with it what only it kept.
-    Forget {
-        /// The name.
-        name: String,
-    },
+    Forget,
     /// Take back every write since a version was named.
-    Rollback {
-        /// The name.
-        name: String,
-    },
+    Rollback,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let store = arguments.common.open()?;
-    match arguments.action.as_ref().unwrap_or(&Action::List) {
+    let name = arguments.name.as_deref().unwrap_or_default();
+    match arguments.action {
         Action::List => {}
-        Action::Keep { name } => store.keep(name)?,
-        Action::Forget { name } => store.forget(name)?,
-        Action::Rollback { name } => {
-            let to = store.snapshot_named(name)?;
-            store.roll_back(&to)?;
-        }
+        Action::Keep => store.keep(name)?,
+        Action::Forget => store.forget(name)?,
+        Action::Rollback => store.roll_back(&store.snapshot_named(name)?)?,
     }
     print(&store, arguments.common.json)?;
     store.close()?;
