@@ -83,7 +83,7 @@ fn the_registry_lists_every_engine_with_lines_of_code() {
     let report: Value = serde_json::from_str(&succeed(&output)).unwrap();
     let engines = report["engines"].as_array().unwrap();
     assert!(engines.iter().all(|engine| engine["lines_all"].as_u64().unwrap() > 0));
-    assert_eq!(engines.len(), bristlecone::TREES.len());
+    assert_eq!(engines.len(), bristlecone::registry::engines().count());
     let people = succeed(&program().args(["lab", "registry"]).output().unwrap());
     assert!(people.contains("the paper's nine trees: "), "{people}");
 }
