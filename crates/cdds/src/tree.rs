@@ -97,6 +97,8 @@ pub(crate) struct Writer {
     pub log: Log,
     pub allocator: Allocator,
     pub held: Held,
+    /// The tree was closed, and a sync failed: nothing is promised any more.
+    pub failed: bool,
     pub state: State,
     pub dead: Dead,
     /// The version in flight may have left traces, and no durable interval says so (M1).
@@ -174,6 +176,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             log,
             allocator,
             held: Held::default(),
+            failed: false,
             state: State { root: 0, current: 1, keys: 0 },
             dead: Dead::default(),
             in_doubt: found == Found::InUse && root != 0,
@@ -240,7 +243,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.stripes.give_way();
         let writer = self.writer_side();
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
+            return Err(if writer.failed { Error::Failed } else { Error::Closed });
         }
         self.stripes.take_over();
         Ok(writer)
@@ -415,16 +418,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Closes cleanly. Later writes are refused, reads go on.
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced; what recording a dead version may say.
+    /// `Io` if the data or the mark cannot be synced, and `Failed` if that was so before: the next open recovers the tree if it does
+    /// not find the mark. What recording a dead version may say.
     pub fn close(&self) -> Result<()> {
         let mut writer = self.writer_side();
         if self.closed.load(Ordering::Acquire) {
-            return Ok(());
+            return if writer.failed { Err(Error::Failed) } else { Ok(()) };
         }
         self.settle_doubt(&mut writer)?;
         writer.log.settle(self.region.medium());
         self.closed.store(true, Ordering::Release);
-        self.region.mark_clean(writer.state.keys)
+        let marked = self.region.mark_clean(writer.state.keys);
+        writer.failed = marked.is_err();
+        marked
     }
 
     /// Number of keys at the newest durable version.
