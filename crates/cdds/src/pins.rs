@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use pmem::sync::{AtomicU64, Mutex, Ordering};
+use pmem::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 const SLOTS: usize = 64;
 
@@ -116,11 +116,17 @@ impl Pins {
     }
 }
 
+/// While this lives, nobody begins to keep a version for long.
+pub struct NoneAbove<'a> {
+    _long: MutexGuard<'a, BTreeMap<u64, u64>>,
+}
+
 impl Pins {
-    /// True if a snapshot or cursor keeps a version above `version`.
-    pub fn has_long_above(&self, version: u64) -> bool {
+    /// Unless a snapshot or cursor keeps a version above `version`: sees to it that none will, until the newest is another one.
+    pub fn none_above(&self, version: u64) -> Option<NoneAbove<'_>> {
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        long.keys().next_back().is_some_and(|last| *last > version)
+        let is_above = long.keys().next_back().is_some_and(|last| *last > version);
+        (!is_above).then_some(NoneAbove { _long: long })
     }
 
     /// Waits until no look-up runs at a version below `newest`.

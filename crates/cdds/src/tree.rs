@@ -391,16 +391,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if to == writer.state.current {
             return Ok(true);
         }
-        // A look-up that finds no slot counts as a cursor.
-        if self.pins.has_long_above(to) {
-            return Ok(false);
-        }
         if writer.dead.intervals().len() == INTERVALS {
             self.sweep_locked(writer)?;
         }
         if writer.dead.intervals().len() == INTERVALS {
             return Err(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS });
         }
+        // A look-up that finds no slot counts as a cursor. Until the next version is shown none begins to keep this one (V2).
+        let Some(none_above) = self.pins.none_above(to) else { return Ok(false) };
         let mut dead = writer.dead;
         dead.push(Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack });
         // Until the next version is current the interval is none (M2).
@@ -410,6 +408,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         writer.state = state;
         writer.pass = None;
         self.show(&state);
+        drop(none_above);
         // Nothing changes before the last look-up at a dead version is over (V2).
         self.pins.wait_for_short(state.current);
         Ok(true)
