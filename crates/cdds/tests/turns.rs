@@ -1,6 +1,8 @@
 //! A writer, a collector and those who keep versions take turns in one thread, in an order that a seed decides: what `threads` does
 //! by chance can be repeated here.
 //!
+//! `BRISTLECONE_ROUNDS` sets how many times as many orders there are (1), `BRISTLECONE_SEED` moves the seeds.
+//!
 //! What it found: the left one of two siblings gave entries to the right one and stayed, with what it gave ended in it; when their
 //! parent had been replaced, nobody looked for those there, and their blocks were given back under it. And slots whose clearing was
 //! put off were met a second time by the same step of the collector, which gave back what they named once more.
@@ -47,8 +49,17 @@ fn turns<S: Numbered>(seed: u64, lines: u64, rolls_back: bool, steps: usize) -> 
     Ok(())
 }
 
+fn number_from(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
+        Err(_) => default,
+    }
+}
+
 fn all<S: Numbered>() {
-    for (lines, seed) in (2..6).flat_map(|lines| (0..6).map(move |seed| (lines, seed))) {
+    let (rounds, first) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0) << 16);
+    let seeds = first..first + 6 * rounds;
+    for (lines, seed) in (2..6).flat_map(|lines| seeds.clone().map(move |seed| (lines, seed))) {
         for rolls_back in [false, true] {
             turns::<S>(seed, lines, rolls_back, 4000)
                 .unwrap_or_else(|why| panic!("seed {seed}, {lines} lines, {rolls_back}: {why}"));
