@@ -48,6 +48,10 @@ fn campaigns(seed: u64) -> Vec<Step> {
             .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 200,000 schedules.
         crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 2,400 orders of 4,000 turns.
+        Step::new("cargo test --package bristlecone-cdds --test turns")
+            .with("BRISTLECONE_ROUNDS", "25")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 22,000 histories.
         Step::new("cargo test --package bristlecone --test histories")
             .with("BRISTLECONE_ROUNDS", "50")

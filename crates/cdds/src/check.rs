@@ -121,6 +121,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if header.level == 0 {
             let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
             is_whole &= S::read_value(medium, &of_tree, &mut S::ValueBuf::default());
+            // A whole record may be another key's.
+            let mut own = S::KeyBuf::default();
+            is_whole &= S::PLAIN || (S::key_of_block(medium, entry.payload, &mut own) && own == key);
             for block in S::blocks_of(&of_tree) {
                 walk.own(block, Kind::Record);
                 for piece in record::pieces(&self.region, block) {

@@ -53,7 +53,7 @@ struct House<'a> {
     /// Whether garbage is removed, or only what dead versions left.
     collects: bool,
     nodes: usize,
-    /// Slots to be cleared when what they name is in the ring.
+    /// Slots to be cleared when what they name is in the ring. Until then they look used, and are not.
     cleared: Vec<(Node, usize)>,
 }
 
@@ -201,7 +201,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return Ok(false);
         }
         let complete = pass.retired == writer.retired;
-        if complete && (pass.doubt || !pass.removes.is_empty()) {
+        if complete
+            && (pass.removes.is_empty() || self.forget_dead(writer).is_ok())
+            && (pass.doubt || !pass.removes.is_empty())
+        {
             // The traces are gone, durably, before the list forgets them.
             self.region.medium().fence(Fence::Guard);
             let mut dead = Dead::default();
@@ -266,9 +269,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if level == 0 || (pass.removes.is_empty() && !pass.doubt) {
             return Ok(());
         }
-        let used: Vec<(usize, Entry)> = node.used(medium, &self.shape, &house.view).collect();
         let mut open: Vec<(Node, usize)> = Vec::new();
-        let old = used.iter().filter(|(_, entry)| !house.view.sees(entry.start, entry.end));
+        let old = self.left_in(house, node).filter(|(_, entry)| !house.view.sees(entry.start, entry.end));
         open.extend(old.map(|(_, entry)| (Node(entry.payload), level - 1)));
         while let Some((node, level)) = open.pop() {
             if !pass.met.insert(node) {
@@ -277,11 +279,16 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             Header::at_level(medium, node, level)?;
             self.clean(house, node, level, &pass.removes)?;
             if level > 0 {
-                let used = node.used(medium, &self.shape, &house.view);
-                open.extend(used.map(|(_, entry)| (Node(entry.payload), level - 1)));
+                open.extend(self.left_in(house, node).map(|(_, entry)| (Node(entry.payload), level - 1)));
             }
         }
         Ok(())
+    }
+
+    /// Slots of a node that are used and will be.
+    fn left_in(&self, house: &House<'_>, node: Node) -> impl Iterator<Item = (usize, Entry)> {
+        let used = node.used(self.region.medium(), &self.shape, &house.view);
+        used.filter(move |(slot, _)| !house.cleared.contains(&(node, *slot)))
     }
 
     /// Removes from one node what nobody needs.
@@ -291,7 +298,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let mut last: Option<Entry> = None;
         for slot in 0..self.shape.slots {
             let entry = node.entry(medium, slot);
-            if entry.start == 0 {
+            if entry.start == 0 || house.cleared.contains(&(node, slot)) {
                 continue;
             }
             if house.view.is_void(entry.start) {

@@ -1,7 +1,7 @@
 //! Deletion and underflow [thesis §4.4.3, algorithm 4].
 //!
-//! With lower bounds it is the left sibling that can give entries away, or take them, and keep its link. (The thesis's upper
-//! bounds make it the right one.) Where there is only a right sibling, both nodes are replaced.
+//! With lower bounds it is the left sibling that can take entries and keep its link. (The thesis's upper bounds make it the right
+//! one.) Where there is only a right sibling, or the left one has many, both nodes are replaced.
 
 use pmem::{Error, Medium, Result};
 use tree::{Schema, WriteOptions};
@@ -70,8 +70,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(())
     }
 
-    /// `node` has too few entries. Its left sibling gives some away, if it has many [`copy_from_sibling`]; or takes those of
-    /// the node, if it has room [`merge_with_sibling`]; or both are replaced. True if no node above was.
+    /// `node` has too few entries. Its left sibling takes them, if it has room [`merge_with_sibling`], or both are replaced. True if
+    /// no node above was.
+    ///
+    /// A sibling with many gives none away and stays [`copy_from_sibling`]: it would keep, ended, what it gave. When a new parent
+    /// takes the place of theirs, with no memory of whose keys those were before, nobody who asks for them finds it
+    /// ([`crate::named`]): their blocks were given back while it named them.
     ///
     /// It takes them, or only their range, if no parent but this one was ever linked to it. An older parent would not lead to it
     /// for keys that were its neighbour's: what it took could be asked for there, and not found ([`crate::named`]).
@@ -91,23 +95,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             left_link.start == header.birth && parent.is_some_and(|parent| parent.birth < header.birth);
         let own = entries_of(node.seen(medium, shape, &change.view));
         let theirs = left.seen(medium, shape, &change.view);
-        if theirs.len() > 3 * shape.least {
-            let theirs = entries_of(theirs);
-            let (stay, go) = theirs.split_at(theirs.len() - shape.least);
-            let low = self.separator(change, header.level, stay, go)?;
-            let moved = go.len();
-            let (birth, all) = (change.view.version, [go, &own].concat());
-            let born: Vec<Entry> = all.iter().map(|entry| Entry { start: birth, end: 0, ..*entry }).collect();
-            let new = self.take_node(change, header.level)?;
-            new.compose(medium, self.persist, shape, Header { birth, low, ..header }, &born);
-            self.stripes.lock(left.0, &mut change.writer.held);
-            let is_moved = |entry: &Entry| all[..moved].contains(entry);
-            let used = left.used(medium, shape, &change.view).filter(|(_, entry)| is_moved(entry));
-            self.end(change, left, &used.map(|(slot, _)| slot).collect::<Vec<_>>());
-            return self.replace(change, above, &[node], &[(low, new)]);
-        }
         let used = left.used(medium, shape, &change.view).count();
-        let has_room = used < 4 * shape.least && used + own.len() <= shape.slots;
+        let has_room =
+            theirs.len() <= 3 * shape.least && used < 4 * shape.least && used + own.len() <= shape.slots;
         if has_one_parent && (own.is_empty() || has_room) {
             let version = change.view.version;
             self.stripes.lock(left.0, &mut change.writer.held);

@@ -1,6 +1,6 @@
 //! Pins: which versions somebody may still read.
 //!
-//! A look-up pins its version in a slot of a small table and takes no lock. What pins for longer (snapshots, cursors) counts
+//! A look-up pins its version in a slot of a small table and takes no lock, unless all slots are taken. What pins for longer (snapshots, cursors) counts
 //! itself in a list under a lock of its own, which the writer takes for a moment when it asks for the horizon.
 //!
 //! Invariants:
@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
 
 use pmem::sync::{AtomicU64, Mutex, Ordering};
@@ -27,6 +28,8 @@ struct Slot(AtomicU64);
 pub struct Pins {
     slots: Box<[Slot]>,
     long: Mutex<BTreeMap<u64, u64>>,
+    /// Look-ups that found no slot.
+    more: Mutex<BTreeMap<u64, u64>>,
     /// So many of the newest versions are kept,
     newest: AtomicU64,
     /// and those from this one on.
@@ -39,7 +42,8 @@ impl Default for Pins {
     fn default() -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-            long: Mutex::new(BTreeMap::new()),
+            long: Mutex::default(),
+            more: Mutex::default(),
             newest: AtomicU64::new(0),
             since: AtomicU64::new(u64::MAX),
             collected: AtomicU64::new(0),
@@ -53,6 +57,23 @@ pub struct Pin<'a> {
     pins: &'a Pins,
     slot: Option<usize>,
     version: u64,
+}
+
+fn count(list: &Mutex<BTreeMap<u64, u64>>, version: impl FnOnce() -> u64) -> u64 {
+    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+    let version = version();
+    *list.entry(version).or_default() += 1;
+    version
+}
+
+fn uncount(list: &Mutex<BTreeMap<u64, u64>>, version: u64) {
+    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(count) = list.get_mut(&version) {
+        *count -= 1;
+        if *count == 0 {
+            list.remove(&version);
+        }
+    }
 }
 
 thread_local! {
@@ -100,29 +121,12 @@ impl Pins {
                 place.store(version, Ordering::SeqCst);
             }
         }
-        self.enter_long(|| newest.load(Ordering::SeqCst))
+        self.enter_more(|| newest.load(Ordering::SeqCst))
     }
 
-    /// Pins a version for as long as one likes. `version` is asked under the list's lock.
-    fn enter_long(&self, version: impl FnOnce() -> u64) -> Pin<'_> {
-        Pin { pins: self, slot: None, version: self.count(version) }
-    }
-
-    fn count(&self, version: impl FnOnce() -> u64) -> u64 {
-        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = version();
-        *long.entry(version).or_default() += 1;
-        version
-    }
-
-    fn uncount(&self, version: u64) {
-        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = long.get_mut(&version) {
-            *count -= 1;
-            if *count == 0 {
-                long.remove(&version);
-            }
-        }
+    /// Pins without a slot. `version` is asked under the list's lock.
+    fn enter_more(&self, version: impl FnOnce() -> u64) -> Pin<'_> {
+        Pin { pins: self, slot: None, version: count(&self.more, version) }
     }
 
     /// The oldest version that anybody may still read (P1).
@@ -132,8 +136,10 @@ impl Pins {
         let retained = retained.max(1).min(self.since.load(Ordering::SeqCst));
         let pinned =
             self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst)).filter(|version| *version != 0);
+        let more = self.more.lock().unwrap_or_else(PoisonError::into_inner).keys().next().copied();
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        let horizon = pinned.chain(long.keys().next().copied()).fold(newest.min(retained), u64::min);
+        let kept = long.keys().next().copied();
+        let horizon = pinned.chain(more).chain(kept).fold(newest.min(retained), u64::min);
         self.collected.fetch_max(horizon, Ordering::SeqCst);
         horizon
     }
@@ -151,7 +157,7 @@ impl Pins {
                 return Pin { pins: self, slot: Some(slot), version };
             }
         }
-        self.enter_long(|| version)
+        self.enter_more(|| version)
     }
 
     /// The oldest version of which nothing can have been collected.
@@ -169,13 +175,16 @@ impl Pins {
         self.since.store(version.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// Waits until no look-up runs at one of these versions. (One that found no slot is no look-up but a cursor's, and looks at
-    /// the list of dead versions after it was counted.)
-    pub fn wait_for_short(&self, versions: std::ops::RangeInclusive<u64>) {
+    /// Waits until no look-up runs at one of these versions.
+    pub fn wait_for_short(&self, versions: RangeInclusive<u64>) {
         for slot in &self.slots {
             while versions.contains(&slot.0.load(Ordering::SeqCst)) {
                 std::thread::yield_now();
             }
+        }
+        let more = || self.more.lock().unwrap_or_else(PoisonError::into_inner);
+        while more().range(versions.clone()).next().is_some() {
+            std::thread::yield_now();
         }
     }
 }
@@ -193,7 +202,7 @@ impl Drop for Pin<'_> {
         if let Some(slot) = self.slot {
             return self.pins.slots[slot].0.store(0, Ordering::Release);
         }
-        self.pins.uncount(self.version);
+        uncount(&self.pins.more, self.version);
     }
 }
 
@@ -214,7 +223,7 @@ impl Mark {
             keys = of_it;
             version
         };
-        Self { version: pins.count(version), pins: Arc::clone(pins), keys }
+        Self { version: count(&pins.long, version), pins: Arc::clone(pins), keys }
     }
 
     /// Keeps a version, if nothing of it can have been collected.
@@ -252,7 +261,7 @@ impl Clone for Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.pins.uncount(self.version);
+        uncount(&self.pins.long, self.version);
     }
 }
 

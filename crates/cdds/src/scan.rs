@@ -115,7 +115,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
         if self.descending {
             self.page.reverse();
         }
-        self.is_inside = true;
+        let was_inside = std::mem::replace(&mut self.is_inside, true);
         let bound = if self.descending { leaf.low } else { leaf.high };
         let Some(word) = bound else { return Ok(()) };
         let mut key = S::KeyBuf::default();
@@ -125,7 +125,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
         // Each step leads on, whatever the region holds.
         let leads_on = match &from {
             Bound::Unbounded => true,
-            Bound::Included(from) | Bound::Excluded(from) if self.descending => key <= *from,
+            // The first leaf may begin where the scan was asked to; none behind it where the one before did.
+            Bound::Included(from) | Bound::Excluded(from) if self.descending => {
+                key < *from || (key == *from && !was_inside)
+            }
             Bound::Included(from) | Bound::Excluded(from) => key > *from,
         };
         if !leads_on {

@@ -1,7 +1,7 @@
 //! Look-ups [thesis algorithm 1], at any pinned version, beside the writer.
 //!
 //! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
-//! root may be given back under a reader's eyes, when its child takes its place.
+//! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
 
 use std::cmp::Ordering::Equal;
 
@@ -157,18 +157,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                     // The caller reads, and looks a second time.
                     return Ok(Leaf { node, version, low, high });
                 }
+                // Before the second look: if this node stands then, so did its child. (A root that was given back may be followed by
+                // its child, in whose place there is another node then.)
+                let child = turn.as_ref().map(|turn| self.stripes.read(turn.child.0));
                 if !self.stripes.check(version) {
                     tries.fail();
                     continue 'again;
                 }
-                let Some(turn) = turn.filter(|_| fits) else {
+                let (Some(turn), Some(child)) = (turn.filter(|_| fits), child) else {
                     return Err(Error::Corrupt { what: "node", at: node.0 });
                 };
                 // A node's lowest key is that of its first child: what an outer node says of it says nothing new.
                 low = if turn.low == header.map_or(0, |header| header.low) { low } else { Some(turn.low) };
                 high = turn.high.or(high);
-                (node, above) = (turn.child, level);
-                version = self.stripes.read(node.0);
+                (node, above, version) = (turn.child, level, child);
             }
         }
     }

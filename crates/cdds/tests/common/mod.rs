@@ -1,5 +1,10 @@
 //! What the tests share: trees in plain memory, keys and values from small numbers.
 
+#[allow(dead_code)]
+pub mod beside;
+#[allow(dead_code)]
+pub mod subject;
+
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +14,7 @@ use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
 use tree::{Keyed, Schema, Words, Write};
 
 /// A schema whose keys and values come from small numbers.
-pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: PartialEq, ValueBuf: PartialEq> {
+pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: Ord, ValueBuf: PartialEq> {
     /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
     fn key(n: u32) -> Self::KeyBuf;
     /// Value number `n`.

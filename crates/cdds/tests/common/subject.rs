@@ -1,0 +1,370 @@
+//! The tree as the crash explorer sees it, and the workloads it is driven by.
+//!
+//! Contents are judged after recovery both ways, lazily and by a scan. Beyond the tree's own check: scans both ways and look-ups
+//! agree, and a second recovery stores nothing.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::path::Path;
+
+use cdds::{Mark, Recovery, Tree};
+use crash::{Contents, Step, Subject, Workload, interrupted, random};
+use pmem::{Error, Geometry, Observed};
+
+use super::{Sample, options, pairs, write_many};
+
+/// One operation. Keys and values are numbers.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Put(u32, u32),
+    Delete(u32),
+    /// All as one: `None` deletes.
+    Batch(Vec<(u32, Option<u32>)>),
+    /// Keeps the version.
+    Mark,
+    /// Lets all marks go.
+    Release,
+    /// Goes back to the last mark; this is what has to be written to get there without one.
+    Back(Vec<(u32, Option<u32>)>),
+    /// As a batch, with a value behind it that the region has no room for: nothing of it happens.
+    Refused(Vec<(u32, Option<u32>)>),
+    /// Collects in so many nodes.
+    Collect(usize),
+    CollectAll,
+    /// Close and open again.
+    Reopen,
+    /// Open again without closing.
+    Kill,
+}
+
+/// How a tree is made and opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Cache lines of a node.
+    pub lines: u64,
+    /// What is done at open.
+    pub recovery: Recovery,
+    /// As the thesis prescribes.
+    pub faithful: bool,
+    /// The region's sizes.
+    pub geometry: Geometry,
+    /// Bytes that there are in the beginning; the region grows if it needs more.
+    pub len: u64,
+    /// Most bytes.
+    pub capacity: u64,
+}
+
+/// Sizes with room for everything.
+pub fn sizes(lines: u64, recovery: Recovery) -> Sizes {
+    Sizes { lines, recovery, faithful: false, geometry: Geometry::tiny(), len: 0, capacity: 256 << 10 }
+}
+
+impl Sizes {
+    fn options(&self) -> cdds::Options {
+        cdds::Options { faithful: self.faithful, geometry: self.geometry, ..options(self.lines) }
+    }
+}
+
+/// See the module's head.
+pub struct CddsSubject<S: Sample> {
+    medium: Observed,
+    sizes: Sizes,
+    tree: Option<Tree<Observed, S>>,
+    marks: Vec<Mark>,
+    parts: PhantomData<S>,
+}
+
+/// A byte string for which no region here has room, under a key that nothing else has.
+const GIANT: u32 = 800_000;
+const GIANT_KEY: u32 = 999_999;
+
+fn text_of(error: Error) -> String {
+    error.to_string()
+}
+
+impl<S: Sample> CddsSubject<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    fn tree(&self) -> &Tree<Observed, S> {
+        self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
+    }
+
+    fn open(medium: &Observed, sizes: Sizes) -> Result<Tree<Observed, S>, Error> {
+        let path = Path::new("observed");
+        Tree::open(medium.clone(), path, &sizes.options(), sizes.recovery).map(|(tree, _)| tree)
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.marks.clear();
+        self.tree = None;
+        self.tree = Some(Self::open(&self.medium, self.sizes).map_err(text_of)?);
+        Ok(())
+    }
+
+    fn batch(&self, writes: &[(u32, Option<u32>)]) -> Result<(), Error> {
+        let writes: Vec<_> = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
+        write_many(self.tree(), &writes)
+    }
+}
+
+/// Bytes in the order of keys.
+pub trait Bytes {
+    /// The bytes.
+    fn bytes(&self) -> Vec<u8>;
+}
+
+impl Bytes for u64 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_be_bytes().into()
+    }
+}
+
+impl Bytes for Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+fn write_model<S: Sample>(writes: &[(u32, Option<u32>)], model: &mut Contents)
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    for (key, value) in writes {
+        let key = S::key(*key).bytes();
+        match value {
+            Some(value) => _ = model.insert(key, S::value(*value).bytes()),
+            None => _ = model.remove(&key),
+        }
+    }
+}
+
+impl<S: Sample> Subject for CddsSubject<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    type Op = Op;
+    type Config = Sizes;
+
+    fn size(sizes: &Sizes) -> (u64, u64) {
+        (sizes.len, sizes.capacity)
+    }
+
+    fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        let tree = Tree::create(medium.clone(), &sizes.options()).map_err(text_of)?;
+        Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
+    }
+
+    fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        match Self::open(&medium, *sizes) {
+            Ok(tree) => {
+                Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
+            }
+            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
+            Err(error) => panic!("a whole superblock, and yet: {error}"),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Put(key, value) => {
+                let (key, value) = (S::key(*key), S::value(*value));
+                self.tree().put(S::borrow(&key), S::borrow_value(&value)).map(drop)
+            }
+            Op::Delete(key) => self.tree().delete(S::borrow(&S::key(*key))).map(drop),
+            Op::Batch(writes) => self.batch(writes),
+            Op::Mark => {
+                self.marks.push(self.tree().mark());
+                Ok(())
+            }
+            Op::Release => {
+                self.marks.clear();
+                Ok(())
+            }
+            Op::Back(writes) => match self.marks.last() {
+                None => self.batch(writes),
+                Some(mark) => match self.tree().roll_back(mark) {
+                    Ok(false) => return Err("a rollback was refused".to_owned()),
+                    other => other.map(drop),
+                },
+            },
+            Op::Refused(writes) => {
+                let writes: Vec<_> = writes.iter().copied().chain([(GIANT_KEY, Some(GIANT))]).collect();
+                match self.batch(&writes) {
+                    Err(Error::Full { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                    Ok(()) => return Err("there was room for a value that there is no room for".to_owned()),
+                }
+            }
+            Op::Collect(nodes) => self.tree().collect_some(*nodes).map(drop),
+            Op::CollectAll => self.tree().collect_all(),
+            Op::Reopen => {
+                self.tree().close().map_err(text_of)?;
+                return self.reopen();
+            }
+            Op::Kill => return self.reopen(),
+        }
+        .map_err(text_of)
+    }
+
+    fn apply_model(op: &Op, model: &mut Contents) {
+        match op {
+            Op::Put(key, value) => write_model::<S>(&[(*key, Some(*value))], model),
+            Op::Delete(key) => write_model::<S>(&[(*key, None)], model),
+            Op::Batch(writes) | Op::Back(writes) => write_model::<S>(writes, model),
+            _ => {}
+        }
+    }
+
+    fn verify(&self) -> Result<Contents, String> {
+        let tree = self.tree();
+        let problems = tree.check().problems;
+        if let Some(first) = problems.first() {
+            return Err(format!("{first} ({} problems)", problems.len()));
+        }
+        let up = pairs(&mut tree.cursor(), Bound::Unbounded, false);
+        let mut down = pairs(&mut tree.cursor(), Bound::Unbounded, true);
+        down.reverse();
+        if up != down {
+            return Err(format!("{} pairs forwards, {} backwards, not the same", up.len(), down.len()));
+        }
+        if tree.len() != up.len() as u64 {
+            return Err(format!("{} pairs are scanned, {} counted", up.len(), tree.len()));
+        }
+        let mut got = S::ValueBuf::default();
+        for (key, value) in &up {
+            if !tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)? || got != *value {
+                return Err(format!("get and scan differ at {key:?}"));
+            }
+        }
+        let contents: Contents = up.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+        for n in 0..16 {
+            let key = S::key(n);
+            if !contents.contains_key(&key.bytes()) && tree.get(S::borrow(&key), None).map_err(text_of)? {
+                return Err(format!("get finds {key:?}, the scan does not"));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn continuation(op: &Op) -> Vec<Op> {
+        let key = match op {
+            Op::Put(key, _) | Op::Delete(key) => *key,
+            Op::Batch(writes) | Op::Back(writes) | Op::Refused(writes) => {
+                writes.first().map_or(3, |(key, _)| *key)
+            }
+            _ => 5,
+        };
+        let mut ops = vec![Op::Delete(key), Op::Put(key, 41)];
+        ops.extend((key + 1..key + 7).map(|key| Op::Put(key, 42)));
+        ops.push(Op::CollectAll);
+        ops.extend((key + 1..key + 7).map(Op::Delete));
+        ops.push(Op::Kill);
+        ops
+    }
+
+    fn idempotence_exempt(at: u64) -> bool {
+        at < pmem::region::ROOT_AT
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.tree().close().map_err(text_of)
+    }
+}
+
+/// A workload of the tree.
+pub type Work<S> = Workload<CddsSubject<S>>;
+
+/// Random operations that keep a window of keys, with marks, rollbacks and collections among them; with `cuts`, no marks, and
+/// about one step in so many is cut short.
+pub fn mixed<S: Sample>(
+    seed: u64,
+    lines: u64,
+    recovery: Recovery,
+    count: usize,
+    keys: u32,
+    cuts: usize,
+) -> Work<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let mut now: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut marked: Option<BTreeMap<u32, u32>> = None;
+    let ops = random(seed, count, |rng| {
+        let (key, value) = (rng.u32(..keys), rng.u32(..64));
+        match rng.u32(..100) {
+            0..45 => {
+                now.insert(key, value);
+                Op::Put(key, value)
+            }
+            45..75 => {
+                now.remove(&key);
+                Op::Delete(key)
+            }
+            75..82 => {
+                let writes: Vec<(u32, Option<u32>)> = (0..rng.u32(1..5))
+                    .map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64))))
+                    .collect();
+                for (key, value) in &writes {
+                    match value {
+                        Some(value) => _ = now.insert(*key, *value),
+                        None => _ = now.remove(key),
+                    }
+                }
+                Op::Batch(writes)
+            }
+            // Behind a cut nobody knows what a mark would hold.
+            82..86 if cuts == 0 => {
+                marked = Some(now.clone());
+                Op::Mark
+            }
+            86..89 => {
+                marked = None;
+                Op::Release
+            }
+            89..92 => match &marked {
+                None => Op::Collect(2),
+                Some(old) => {
+                    let writes = (0..keys).map(|key| (key, old.get(&key).copied())).collect();
+                    now = old.clone();
+                    Op::Back(writes)
+                }
+            },
+            92..95 => Op::Collect(rng.usize(1..4)),
+            95 => Op::CollectAll,
+            96 => {
+                marked = None;
+                Op::Reopen
+            }
+            97 => {
+                marked = None;
+                Op::Kill
+            }
+            _ => {
+                now.insert(key, value);
+                Op::Put(key, value)
+            }
+        }
+    });
+    let steps =
+        if cuts == 0 { ops.into_iter().map(Step::Run).collect() } else { interrupted(seed, cuts, ops) };
+    Workload { config: sizes(lines, recovery), prepare: Vec::new(), steps }
+}
+
+/// From empty up and down again: shifts, splits, root splits; shares, merges, promotions; then reuse.
+pub fn lives<S: Sample>(lines: u64, recovery: Recovery, keys: u32) -> Work<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
+    ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
+    ops.extend((0..keys / 2).rev().map(|i| Op::Put(i, i + 1)));
+    ops.push(Op::CollectAll);
+    Workload::new(sizes(lines, recovery), ops)
+}

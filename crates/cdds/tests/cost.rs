@@ -1,0 +1,236 @@
+//! The price of a change, exactly: words stored, lines flushed and fences passed, by category.
+//!
+//! The thesis (§4.1) makes of every write-back a *flush*: mfence, the lines, mfence. So what it prescribes costs two fences for
+//! each flush that an operation calls, which `faithful` counts; here what was flushed is durable after the next fence, whoever
+//! passes it, so an operation has one fence for all of its payload and one for its commit.
+//!
+//! * Commit: the count and the version, two words of one line (§4.3; the count is ours); with a new root, its word too.
+//! * An entry is put into a free slot: key, payload, end and start, four words of one line (§4.4.2).
+//! * A shift by one slot is the same four words, and a fifth that takes the slot out of use if it was in use. An entry that
+//!   moves to another line is awaited before its old slot is overwritten: a flush and a fence for each line left.
+//! * An entry is ended: one word (§4.4.3). An update ends one and puts one (§4.4).
+//! * A node is written once: three words of header, four for each entry, one for each slot that is free; all of its lines.
+//!
+//! Slot 0 is in a node's first line, behind it two are in each (figure 4.1 with our header).
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cdds::{Options, Tree};
+use common::{Sample, memory, options};
+use pmem::observed::{Category, Counts, Part};
+use pmem::{Counter, Fence, Geometry, Observed};
+use tree::{Keyed, Words};
+
+type T<S> = Tree<Observed, S>;
+
+fn counted<S: Sample>(lines: u64, faithful: bool) -> (T<S>, Arc<Counter>) {
+    let (medium, counter) = memory(16 << 20);
+    let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
+    let options = Options { faithful, geometry, ..options(lines) };
+    (Tree::create(medium, &options).unwrap(), counter)
+}
+
+fn put<S: Sample>(tree: &T<S>, key: u32, value: u32) -> bool {
+    tree.put(S::borrow(&S::key(key)), S::borrow_value(&S::value(value))).unwrap()
+}
+
+fn delete<S: Sample>(tree: &T<S>, key: u32) -> bool {
+    tree.delete(S::borrow(&S::key(key))).unwrap()
+}
+
+/// What one operation costs.
+fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
+    counter.take();
+    operation();
+    counter.take()
+}
+
+/// Words stored to nodes and their lines flushed, in how many calls, and how many of them wait before others may follow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Price {
+    words: u64,
+    lines: u64,
+    calls: u64,
+    guards: u64,
+}
+
+impl std::ops::Add for Price {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            words: self.words + other.words,
+            lines: self.lines + other.lines,
+            calls: self.calls + other.calls,
+            guards: self.guards + other.guards,
+        }
+    }
+}
+
+const COMMIT: Price = Price { words: 2, lines: 1, calls: 1, guards: 0 };
+const COMMIT_OF_ROOT: Price = Price { words: 3, ..COMMIT };
+const END: Price = Price { words: 1, lines: 1, calls: 1, guards: 0 };
+
+fn line_of(slot: u64) -> u64 {
+    slot.div_ceil(2)
+}
+
+/// An entry is put into slot `place`, and those from there to the free slot `hole` make way.
+fn entry(place: u64, hole: u64) -> Price {
+    let (moves, crossings) = (hole.abs_diff(place), line_of(hole).abs_diff(line_of(place)));
+    // The hole is the only one of the slots written that was free.
+    Price { words: 4 * (moves + 1) + moves, lines: crossings + 1, calls: crossings + 1, guards: crossings }
+}
+
+/// New nodes of so many lines with so many entries in all.
+fn nodes(count: u64, lines: u64, entries: u64) -> Price {
+    let free = count * (2 * lines - 1) - entries;
+    Price { words: 3 * count + 4 * entries + free, lines: count * lines, calls: count, guards: 0 }
+}
+
+/// The node's part is this, and the allocator's so many words with a line each, without a fence of its own.
+#[track_caller]
+fn assert_costs(seen: &Counts, price: Price, blocks: u64, faithful: bool, what: &str) {
+    assert_costs_of_nodes(seen, price, blocks, faithful, what);
+    let (node, records) = (seen.part(Category::Node), seen.part(Category::Record));
+    // A block taken is an intent and a bit.
+    let allocation = seen.part(Category::Allocation);
+    assert_eq!((allocation.words, allocation.flushes), (2 * blocks, 2 * blocks), "{what}: {allocation:?}");
+    assert_eq!(seen.fences_total(), node.fences_total() + records.fences_total(), "{what}");
+    assert_eq!(seen.words, node.words + allocation.words + records.words, "{what}");
+}
+
+/// The same without the allocator's part, of an operation that opens a chunk: that price is paid once for many nodes.
+#[track_caller]
+fn assert_costs_of_nodes(seen: &Counts, price: Price, blocks: u64, faithful: bool, what: &str) {
+    let node = seen.part(Category::Node);
+    assert_eq!((node.words, node.flushes), (price.words, price.lines), "{what}: {seen:?}");
+    let fences = if faithful {
+        // The allocator's intents have one, which is not their own.
+        BTreeMap::from([(Fence::Payload, 2 * price.calls + u64::from(blocks > 0))])
+    } else {
+        let guards = (price.guards > 0).then_some((Fence::Guard, price.guards));
+        BTreeMap::from_iter([(Fence::Payload, 1), (Fence::Commit, 1)].into_iter().chain(guards))
+    };
+    assert_eq!(node.fences, fences, "{what}");
+}
+
+const BOTH: [bool; 2] = [false, true];
+const LINES: [u64; 5] = [2, 3, 4, 8, 16];
+
+#[test]
+fn an_insert_behind_all_others_is_six_words_two_lines_and_two_fences() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Words>(lines, faithful);
+        for m in 0..tree.shape().slots as u64 {
+            let seen = cost(&counter, || assert!(!put(&tree, m as u32 + 1, 7)));
+            assert_costs(&seen, entry(m, m) + COMMIT, 0, faithful, "insert");
+            assert_eq!((seen.words, seen.flushes), (6, 2));
+            assert_eq!(seen.fences_total(), if faithful { 4 } else { 2 });
+        }
+    }
+}
+
+#[test]
+fn an_insert_before_others_shifts_them_and_waits_once_for_each_line_they_leave() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Words>(lines, faithful);
+        for m in 0..tree.shape().slots as u64 {
+            let seen = cost(&counter, || assert!(!put(&tree, 100 - m as u32, 7)));
+            assert_costs(&seen, entry(0, m) + COMMIT, 0, faithful, "insert in front");
+        }
+    }
+}
+
+#[test]
+fn a_delete_is_three_words_two_lines_and_two_fences() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Words>(lines, faithful);
+        let slots = tree.shape().slots as u32;
+        (1..=slots).for_each(|key| _ = put(&tree, key, 7));
+        for key in 1..=slots {
+            let seen = cost(&counter, || assert!(delete(&tree, key)));
+            assert_costs(&seen, END + COMMIT, 0, faithful, "delete");
+            assert_eq!((seen.words, seen.flushes), (3, 2));
+        }
+        let nothing = cost(&counter, || assert!(!delete(&tree, 1)));
+        assert_eq!(nothing, Counts::default());
+    }
+}
+
+#[test]
+fn an_update_ends_an_entry_and_puts_one_behind_it() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let slots = lines * 2 - 1;
+        for (m, updated) in (1..slots).flat_map(|m| (0..m).map(move |updated| (m, updated))) {
+            let (tree, counter) = counted::<Words>(lines, faithful);
+            (0..m).for_each(|key| _ = put(&tree, key as u32, 7));
+            let seen = cost(&counter, || assert!(put(&tree, updated as u32, 8)));
+            assert_costs(&seen, END + entry(updated + 1, m) + COMMIT, 0, faithful, "update");
+        }
+    }
+}
+
+#[test]
+fn a_split_writes_its_nodes_once_and_costs_two_fences_too() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Words>(lines, faithful);
+        let slots = tree.shape().slots as u64;
+        (1..=slots).for_each(|key| _ = put(&tree, key as u32, 7));
+        // Two leaves, and a root above them and the old one.
+        let seen = cost(&counter, || _ = put(&tree, slots as u32 + 1, 7));
+        let ends = |count: u64| (0..count).fold(Price::default(), |sum, _| sum + END);
+        // Algorithm 3 ends all that was in the leaf.
+        let ended = ends(if faithful { slots } else { 0 });
+        let price = nodes(2, lines, slots + 1) + nodes(1, lines, 3) + COMMIT_OF_ROOT + ended;
+        // An inner node of four lines is as large as the meta block, whose chunk has room.
+        let is_open = lines == 4;
+        let assert = if is_open { assert_costs } else { assert_costs_of_nodes };
+        assert(&seen, price, 3, faithful, "split of the root");
+        assert_eq!(tree.check().levels, 2);
+        // The right leaf fills and is split: its link is ended, two are put behind it. Links come from the end of a node: the first
+        // to the last slot, which it leaves for the second.
+        if slots < 7 {
+            continue;
+        }
+        let mut next = slots as u32 + 2;
+        let nodes_before = tree.check().nodes;
+        let seen = loop {
+            let seen = cost(&counter, || _ = put(&tree, next, 7));
+            next += 1;
+            if tree.check().nodes != nodes_before {
+                break seen;
+            }
+        };
+        let links = END + entry(slots - 1, slots - 1) + entry(slots - 1, slots - 2);
+        let price = nodes(2, lines, slots + 1) + links + COMMIT + ended;
+        assert_costs(&seen, price, 2, faithful, "split below the root");
+    }
+}
+
+#[test]
+fn byte_strings_cost_a_record_besides() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Keyed>(lines, faithful);
+        // The first record opens its chunk; that price is paid once a chunk.
+        put(&tree, 1, 7);
+        let slots = tree.shape().slots as u64;
+        // A slot stays free: of a leaf without one the next change takes the garbage out, many records at a time.
+        for m in 1..slots - 1 {
+            let seen = cost(&counter, || assert!(!put(&tree, m as u32 + 1, 7)));
+            assert_costs(&seen, entry(m, m) + COMMIT, 1, faithful, "insert");
+            let Part { words, flushes, fences, .. } = seen.part(Category::Record);
+            // Head, checksum, 9 bytes of key, 4 of value.
+            assert_eq!((words, fences.len()), (5, 0), "its record");
+            // Its head, and its content, which begins behind it and may go on in the next line.
+            assert!((2..=3).contains(&flushes), "{flushes} lines of a record of 40 bytes");
+        }
+        for key in 1..slots {
+            // What it named is given back by the collector.
+            let seen = cost(&counter, || assert!(delete(&tree, key as u32)));
+            assert_costs(&seen, END + COMMIT, 0, faithful, "delete");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A writer, a collector and readers on processors of their own: nobody sees what was not there at its version.
+//!
+//! What it found: a cursor that began between a rollback's look at who keeps what and its commit kept a version that was dead then.
+//! And a reader on its way from the root down did not look at a child before it looked at the root for the second time: when the root
+//! and then that child had been given back, it read whatever was in the child's place.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cdds::{Options, Tree};
+use common::beside::{Kinds, Numbered, Reader, Record, Writer};
+use common::options;
+use crash::History;
+use pmem::{Durability, Native};
+use tree::{Keyed, Words};
+
+const READERS: u64 = 3;
+/// Looks of a reader.
+const LOOKS: usize = 150;
+/// Changes that the writer may be ahead of the looks.
+const AHEAD: usize = 10;
+
+/// Says what was wrong, if anything was.
+fn beside<S: Numbered>(seed: u64, lines: u64, kinds: Kinds) -> Result<(), String> {
+    let medium = Native::anonymous(64 << 20, Durability::Power).map_err(|error| error.to_string())?;
+    let options = Options { stripes: 16, ..options(lines) };
+    let tree = Tree::<_, S>::create(medium, &options).map_err(|error| error.to_string())?;
+    let history = History::default();
+    let record = Record::new(&history, tree.version());
+    let (done, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let all = READERS as usize * LOOKS;
+    let goes_on = || done.load(Ordering::Relaxed) < all && !failed.load(Ordering::Relaxed);
+    let fails = |outcome: Result<(), String>| {
+        failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+        outcome
+    };
+    let outcomes = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for reader in 0..READERS {
+            let (tree, record, done) = (&tree, &record, &done);
+            let random = fastrand::Rng::with_seed(seed << 8 | reader);
+            threads.push(scope.spawn(move || {
+                let mut reader = Reader { tree, record, random, kinds };
+                let outcome = (0..LOOKS).try_for_each(|_| {
+                    let outcome = reader.step(thread::yield_now);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    outcome
+                });
+                fails(outcome)
+            }));
+        }
+        threads.push(scope.spawn(|| {
+            while goes_on() {
+                fails(tree.collect_some(3).map(drop).map_err(|error| error.to_string()))?;
+                thread::sleep(Duration::from_micros(50));
+            }
+            Ok(())
+        }));
+        let mut writer = Writer::new(&tree, &record, fastrand::Rng::with_seed(seed), kinds);
+        let mut changes = 0;
+        let mut outcome = Ok(());
+        while goes_on() && outcome.is_ok() {
+            if changes > AHEAD * (1 + done.load(Ordering::Relaxed)) {
+                thread::sleep(Duration::from_micros(50));
+                continue;
+            }
+            outcome = fails(writer.step());
+            changes += 1;
+        }
+        let mut outcomes = vec![outcome];
+        outcomes.extend(threads.into_iter().map(|thread| thread.join().expect("a thread panicked")));
+        outcomes
+    });
+    outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()))?;
+    record.judge()?;
+    let weight = history.judge(|_| None)?;
+    println!(
+        "{} looks, {} versions, {} of {} operations on keys overlap",
+        record.looks(),
+        record.versions(),
+        weight.overlapping,
+        weight.operations
+    );
+    let problems = tree.check().problems;
+    problems.first().map_or(Ok(()), |problem| Err(format!("the tree is damaged: {problem}")))
+}
+
+fn all<S: Numbered>() {
+    for (seed, lines) in [(1, 2), (2, 2), (3, 3), (4, 4)] {
+        for rolls_back in [false, true] {
+            let kinds = Kinds { rolls_back, stays: true };
+            beside::<S>(seed, lines, kinds)
+                .unwrap_or_else(|why| panic!("seed {seed}, {lines} lines, {kinds:?}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn readers_of_words_see_their_version_beside_a_writer() {
+    all::<Words>();
+}
+
+#[test]
+fn readers_of_byte_strings_see_their_version_beside_a_writer() {
+    all::<Keyed>();
+}
+
+/// The harness is not blind.
+#[test]
+fn a_reader_that_does_not_stay_at_its_version_is_noticed() {
+    let why = beside::<Words>(1, 2, Kinds { rolls_back: false, stays: false }).unwrap_err();
+    assert!(why.contains("at no version"), "{why}");
+}

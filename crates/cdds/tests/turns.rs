@@ -1,0 +1,78 @@
+//! A writer, a collector and those who keep versions take turns in one thread, in an order that a seed decides: what `threads` does
+//! by chance can be repeated here.
+//!
+//! `BRISTLECONE_ROUNDS` sets how many times as many orders there are (1), `BRISTLECONE_SEED` moves the seeds.
+//!
+//! What it found: the left one of two siblings gave entries to the right one and stayed, with what it gave ended in it; when their
+//! parent had been replaced, nobody looked for those there, and their blocks were given back under it. And slots whose clearing was
+//! put off were met a second time by the same step of the collector, which gave back what they named once more.
+
+mod common;
+
+use cdds::{Mark, Options, Tree};
+use common::beside::{Kinds, Numbered, Record, Writer};
+use common::{memory, options};
+use crash::History;
+use tree::{Keyed, Words};
+
+fn turns<S: Numbered>(seed: u64, lines: u64, rolls_back: bool, steps: usize) -> Result<(), String> {
+    let text = |error: pmem::Error| error.to_string();
+    let (medium, _) = memory(8 << 20);
+    let options = Options { stripes: 16, ..options(lines) };
+    let tree = Tree::<_, S>::create(medium, &options).map_err(text)?;
+    let history = History::default();
+    let record = Record::new(&history, tree.version());
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut writer = Writer::new(&tree, &record, random.fork(), Kinds { rolls_back, stays: true });
+    let mut kept: Vec<Mark> = Vec::new();
+    for step in 0..steps {
+        match random.u8(..32) {
+            0..20 => writer.step(),
+            20 if kept.len() < 3 => {
+                kept.push(tree.mark());
+                Ok(())
+            }
+            21 if !kept.is_empty() => {
+                kept.swap_remove(random.usize(..kept.len()));
+                Ok(())
+            }
+            22..30 => tree.collect_some(3).map(drop).map_err(text),
+            _ => Ok(()),
+        }
+        .map_err(|why| format!("step {step}: {why}"))?;
+        if step % 100 == 99
+            && let Some(problem) = tree.check().problems.first()
+        {
+            return Err(format!("step {step}: {problem}"));
+        }
+    }
+    Ok(())
+}
+
+fn number_from(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
+        Err(_) => default,
+    }
+}
+
+fn all<S: Numbered>() {
+    let (rounds, first) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0) << 16);
+    let seeds = first..first + 6 * rounds;
+    for (lines, seed) in (2..6).flat_map(|lines| seeds.clone().map(move |seed| (lines, seed))) {
+        for rolls_back in [false, true] {
+            turns::<S>(seed, lines, rolls_back, 4000)
+                .unwrap_or_else(|why| panic!("seed {seed}, {lines} lines, {rolls_back}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn words_stay_whole_whatever_is_kept_collected_and_taken_back() {
+    all::<Words>();
+}
+
+#[test]
+fn byte_strings_stay_whole_whatever_is_kept_collected_and_taken_back() {
+    all::<Keyed>();
+}
