@@ -256,5 +256,5 @@ fn mutation(seed: u64) -> usize {
 fn nothing_can_be_left_out() {
     let killed = mutation(21);
     println!("{killed} mutants killed, {} argued", ARGUED.len());
-    assert!(killed >= 38, "only {killed} mutants");
+    assert!(killed >= 46, "only {killed} mutants");
 }

@@ -76,3 +76,13 @@ fn words_stay_whole_whatever_is_kept_collected_and_taken_back() {
 fn byte_strings_stay_whole_whatever_is_kept_collected_and_taken_back() {
     all::<Keyed>();
 }
+
+#[test]
+fn what_a_sibling_gave_away_is_named_until_it_is_collected() {
+    turns::<Keyed>(19, 4, false, 4000).unwrap();
+}
+
+#[test]
+fn what_waits_to_be_cleared_is_not_collected_again() {
+    turns::<Keyed>(2, 3, true, 4000).unwrap();
+}
