@@ -154,6 +154,8 @@ fn retained_versions_can_be_read_until_they_are_too_old() {
     assert!(open::<Words>(&medium, 4, Recovery::Lazy).mark_at(since).is_none());
 }
 
+const LINES: u64 = 2;
+
 /// Names, rolling back to them and forgetting them, with a crash anywhere.
 #[derive(Clone, Debug)]
 enum Op {
@@ -182,11 +184,11 @@ impl Subject for Named {
         (0, 256 << 10)
     }
     fn create(medium: Observed, (): &()) -> Result<Self, String> {
-        let tree = Tree::create(medium.clone(), &options(2)).map_err(|error| error.to_string())?;
+        let tree = Tree::create(medium.clone(), &options(LINES)).map_err(|error| error.to_string())?;
         Ok(Self { medium, tree })
     }
     fn recover(medium: Observed, (): &()) -> Result<Self, String> {
-        let opened = Tree::open(medium.clone(), Path::new("observed"), &options(2), Recovery::Lazy);
+        let opened = Tree::open(medium.clone(), Path::new("observed"), &options(LINES), Recovery::Lazy);
         match opened {
             Ok((tree, _)) => Ok(Self { medium, tree }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(error.to_string()),

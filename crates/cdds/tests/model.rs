@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use cdds::{Recovery, Snapshot, Tree};
 use common::{Sample, memory, open, options, pairs, write_many};
-use pmem::Observed;
+use pmem::{Error, Observed};
 use tree::{Keyed, Words};
 
 type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
@@ -95,13 +95,14 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
                 93..96 if !kept.is_empty() => drop(kept.swap_remove(rng.usize(..kept.len()))),
                 96 if !kept.is_empty() => {
                     let (snapshot, old) = &kept[rng.usize(..kept.len())];
-                    let newest = kept.iter().all(|(other, _)| other.version() <= snapshot.version());
-                    assert_eq!(
-                        tree.roll_back(snapshot.mark()).unwrap(),
-                        newest || snapshot.version() == tree.version()
-                    );
-                    if newest {
-                        map = old.clone();
+                    let to = snapshot.version();
+                    assert!(tree.roll_back(snapshot.mark()).unwrap());
+                    map = old.clone();
+                    for (newer, _) in kept.extract_if(.., |(other, _)| other.version() > to) {
+                        let told = newer.get(S::borrow(&key), None);
+                        assert!(
+                            matches!(told, Err(Error::TakenBack { version }) if version == newer.version())
+                        );
                     }
                 }
                 97 => _ = tree.collect_some(rng.usize(1..8)).unwrap(),

@@ -328,7 +328,7 @@ fn reopen<S: Sample>(plan: Plan, closed: bool, recovery: Recovery) -> bool {
     run.faults.arm(true);
     if let Some((tree, _)) = run.acknowledged(|| run.open(recovery)) {
         run.assert_sound(&tree);
-        run.work(&tree, 12, 160);
+        run.work(&tree, 12, 400);
         run.assert_sound(&tree);
     }
     let met = run.faults.met() > 0;

@@ -49,10 +49,10 @@ impl Sample for Keyed {
 #[allow(dead_code)]
 pub type Pairs<S> = Vec<(<S as Schema>::KeyBuf, <S as Schema>::ValueBuf)>;
 
-/// Small chunks, few stripes. In the smallest nodes every batch goes in waves, of a block or a few.
+/// Small chunks, few stripes. In nodes of three lines batches go in waves of a few blocks.
 pub fn options(lines: u64) -> Options {
     let production = Options::new(lines, Durability::Power);
-    let wave_blocks = if lines == 2 { 3 } else { production.wave_blocks };
+    let wave_blocks = if lines == 3 { 3 } else { production.wave_blocks };
     Options { geometry: Geometry::tiny(), stripes: 2, wave_blocks, ..production }
 }
 
