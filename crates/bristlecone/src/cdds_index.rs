@@ -78,16 +78,16 @@ impl<S: Schema<Tail = [u64; 0]>> CddsIndex<S> {
     }
 
     /// Ages, and a step of the collector if there may be something to collect; how long to rest then.
-    fn tend_once(&self, collected: &mut Option<u64>) -> Duration {
+    fn tend_once(&self, collected: &mut Option<(u64, usize)>) -> Duration {
         self.tree.retain_since(self.ages().note(self.tree.version()));
         let horizon = self.tree.oldest_version();
-        if *collected == Some(horizon) && self.tree.dead_intervals() == 0 {
+        if *collected == Some((horizon, self.tree.dead_intervals())) {
             return IDLE;
         }
         let since = Instant::now();
         // A damaged node is told to whoever reads it, and a full disk to whoever writes; both may be over next time.
         if self.tree.collect_some(STEP).unwrap_or(true) {
-            *collected = Some(horizon);
+            *collected = Some((horizon, self.tree.dead_intervals()));
         }
         since.elapsed() * REST
     }

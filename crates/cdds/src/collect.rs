@@ -208,8 +208,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             // The traces are gone, durably, before the list forgets them.
             self.region.medium().fence(Fence::Guard);
             let mut dead = Dead::default();
-            let kept = writer.dead.intervals().iter().filter(|interval| !pass.removes.contains(interval));
-            kept.for_each(|interval| dead.push(*interval));
+            // Who keeps a version that was taken back is told so as long as he does.
+            let is_kept = |interval: &&Interval| {
+                !pass.removes.contains(interval) || self.pins.keeps_any(interval.lo..=interval.hi)
+            };
+            writer.dead.intervals().iter().filter(is_kept).for_each(|interval| dead.push(*interval));
             // In doubt, the list may hold a rollback that was not committed.
             if pass.doubt || dead.intervals() != writer.dead.intervals() {
                 self.write_dead(writer, dead);

@@ -175,6 +175,11 @@ impl Pins {
         self.since.store(version.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
+    /// True if somebody keeps one of these versions for long.
+    pub fn keeps_any(&self, versions: RangeInclusive<u64>) -> bool {
+        self.long.lock().unwrap_or_else(PoisonError::into_inner).range(versions).next().is_some()
+    }
+
     /// Waits until no look-up runs at one of these versions.
     pub fn wait_for_short(&self, versions: RangeInclusive<u64>) {
         for slot in &self.slots {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! * V1: versions are never used again. A version that may have left traces and was not committed is dead for ever, as long
 //!   as a trace may be left.
-//! * V2: nobody reads at a version inside a dead interval: a rollback waits until nobody does, and who begins to looks first. So an end inside one may be
+//! * V2: nobody reads at a version inside a dead interval: a rollback waits until nobody does, and who begins to looks first. Its interval stays in the
+//!   list as long as somebody keeps such a version. So an end inside one may be
 //!   overwritten, and an entry that began inside one is nobody's, whatever older versions are kept.
 //! * V3: an entry that a crashed version began is void: it names no block, and its slot is as good as free. An entry that was
 //!   rolled back names its blocks until it is removed.

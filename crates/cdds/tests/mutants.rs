@@ -178,6 +178,7 @@ fn runs(seed: u64) -> Vec<Run> {
     vec![
         run::<Words>("words, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
         run::<Words>("a split first", deep(seed), whole(Sizes { lines: 4, ..roomy() }, vec![], vec![split])),
+        run::<Words>("words, four lines", low(6), mixed(6, 4, lazy, 60, 24, 0)),
         run::<Keyed>("byte strings, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
         run::<Keyed>("byte strings, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),
         run::<Words>("words, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),

@@ -1,4 +1,4 @@
-//! Mutants that no image can break: at most three an engine, each with the invariant that makes it so.
+//! Mutants that no image can break: at most four an engine, each with the invariant that makes it so.
 
 use crash::{Argued, Kind, Spot};
 use tree::discipline::Discipline;
@@ -38,7 +38,7 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// The arguments that an engine needs: one to three.
+/// The arguments that an engine needs: two to four.
 pub fn argued(about: &About) -> Vec<Argued> {
     let lap = Argued {
         spot: spot(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
@@ -75,10 +75,20 @@ pub fn argued(about: &About) -> Vec<Argued> {
         why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
+    let opened = Argued {
+        spot: spot(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            include_str!("../../../pmem/src/alloc.rs"),
+            "medium.publish(at, 0);",
+        ),
+        why: "A3: the chunk was free before the operation began, so that it is may be durable at any time; what matters, and is not \
+              swapped, is that it is so before its bitmap is written over",
+    };
     // Inner nodes change through the log, where no valid bit is cleared.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
-    let mut argued = vec![lap];
+    let mut argued = vec![lap, opened];
     argued.extend((is_guarded && in_place).then_some(guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
     argued.extend([UndoRedo::NAME, Redo::NAME].contains(&about.discipline).then_some(closed));
