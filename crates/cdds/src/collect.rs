@@ -25,7 +25,7 @@ use tree::search::Target;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node};
 use crate::tree::{Tree, Writer};
-use crate::version::{Dead, Interval, View};
+use crate::version::{Interval, View};
 
 /// A pass through the tree.
 #[derive(Debug, Default)]
@@ -202,9 +202,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if complete && (pass.doubt || !pass.removes.is_empty()) {
             // The traces are gone, durably, before the list forgets them.
             self.region.medium().fence(Fence::Guard);
-            let mut dead = Dead::default();
-            let kept = writer.dead.intervals().iter().filter(|interval| !pass.removes.contains(interval));
-            kept.for_each(|interval| dead.push(*interval));
+            let dead = writer.dead.without(&pass.removes);
             // In doubt, the list may hold a rollback that was not committed.
             if pass.doubt || dead.intervals() != writer.dead.intervals() {
                 self.write_dead(writer, dead);

@@ -168,8 +168,8 @@ impl Node {
         persist.flush(medium, at, WORD);
     }
 
-    /// Fills a slot (N1). Not flushed.
-    fn fill<M: Medium>(self, medium: &M, slot: usize, entry: &Entry) {
+    /// Fills a slot in one go (N1). Not flushed.
+    pub fn fill<M: Medium>(self, medium: &M, slot: usize, entry: &Entry) {
         self.clear(medium, slot);
         let at = self.slot_at(slot);
         medium.copy(at, entry.key);

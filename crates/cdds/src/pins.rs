@@ -116,7 +116,34 @@ impl Pins {
     }
 }
 
+/// The versions that anybody may still read, one by one.
+#[derive(Debug)]
+pub struct Readers {
+    newest: u64,
+    /// Pinned ones, ascending.
+    pinned: Vec<u64>,
+}
+
+impl Readers {
+    /// True if one of them is at or above `start` and below `end`. Whoever comes later reads at the newest one or above.
+    pub fn any_between(&self, start: u64, end: u64) -> bool {
+        let first = self.pinned.partition_point(|version| *version < start);
+        end > self.newest || self.pinned.get(first).is_some_and(|version| *version < end)
+    }
+}
+
 impl Pins {
+    /// The versions that anybody may still read. As with the horizon, whoever is missed finds a newer version (P2).
+    pub fn readers(&self, newest: &AtomicU64) -> Readers {
+        let newest = newest.load(Ordering::SeqCst);
+        let short = self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst));
+        let mut pinned: Vec<u64> = short.filter(|version| *version != 0).collect();
+        let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        pinned.extend(long.keys());
+        pinned.sort_unstable();
+        Readers { newest, pinned }
+    }
+
     /// True if a snapshot or cursor keeps a version above `version`.
     pub fn has_long_above(&self, version: u64) -> bool {
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,6 +237,15 @@ mod tests {
         assert_eq!(pins.horizon(&newest), 6);
         drop(again);
         assert_eq!(pins.horizon(&newest), 7);
+    }
+
+    #[test]
+    fn between_two_pinned_versions_nobody_reads() {
+        let (pins, newest) = (Arc::new(Pins::default()), AtomicU64::new(9));
+        let (_low, _high) = (Mark::new(&pins, || 2, 0), Mark::new(&pins, || 7, 0));
+        let readers = pins.readers(&newest);
+        assert!(!readers.any_between(3, 7) && readers.any_between(3, 8) && readers.any_between(2, 3));
+        assert!(!readers.any_between(8, 9) && readers.any_between(8, 10));
     }
 
     #[test]
