@@ -10,12 +10,14 @@
 //! * [`pins`]: which versions somebody may still read.
 //! * [`persist`]: how often one waits for memory.
 //! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
+//! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod collect;
 pub mod delete;
+pub mod hash;
 pub mod insert;
 pub mod meta;
 pub mod named;

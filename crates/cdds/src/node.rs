@@ -163,9 +163,13 @@ impl Node {
 
     /// Ends an entry, or (with 0) lets it live again, and starts the write-back.
     pub fn set_end<M: Medium>(self, medium: &M, persist: Persist, slot: usize, end: u64) {
-        let at = self.slot_at(slot) + 3 * WORD;
-        medium.publish(at, end);
-        persist.flush(medium, at, WORD);
+        self.put_end(medium, slot, end);
+        self.flush_slot(medium, persist, slot);
+    }
+
+    /// As [`Node::set_end`]. Not flushed.
+    pub fn put_end<M: Medium>(self, medium: &M, slot: usize, end: u64) {
+        medium.publish(self.slot_at(slot) + 3 * WORD, end);
     }
 
     /// Fills a slot in one go (N1). Not flushed.

@@ -343,9 +343,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if !writer.in_doubt {
             return Ok(());
         }
-        let with_it = |writer: &Writer| {
-            writer.dead.with_crashed(in_flight(writer.state.current, &writer.dead))
-        };
+        let with_it =
+            |writer: &Writer| writer.dead.with_crashed(in_flight(writer.state.current, &writer.dead));
         let mut dead = with_it(writer);
         if dead.is_none() {
             self.sweep_locked(writer)?;
