@@ -103,7 +103,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let end = self.directory(writer)?.buckets;
         let until = pass.next.saturating_add(buckets).min(end);
         let range = pass.next..until;
-        self.clean_range(writer, range, collects, true)?;
+        self.clean_range(writer, range, collects, collects)?;
         pass.next = until;
         if until < end {
             writer.pass = Some(pass);
@@ -213,14 +213,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let is_removed =
             |version: u64| version > view.version || dead.iter().any(|interval| interval.holds(version));
         let removes = house.collects || is_removed(entry.start);
-        let (clears, gives) = if view.is_void(entry.start) || !is_here() {
+        let (clears, gives) = if view.is_void(entry.start) {
             (true, false)
+        } else if !is_here() {
+            // No trace of a dead version: a sweep leaves it.
+            (house.collects, false)
         } else if removes && is_unneeded(view, &house.readers, &entry) {
             (true, !S::PLAIN)
         } else {
             (false, false)
         };
-        let resets = !clears && entry.end != 0 && is_removed(entry.end);
+        let resets = !clears && entry.end != 0 && is_removed(entry.end) && is_here();
         if !clears && !resets {
             return Ok(false);
         }
