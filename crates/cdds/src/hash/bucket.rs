@@ -15,8 +15,6 @@ use crate::node::{Entry, Node, Shape};
 use crate::persist::Persist;
 
 const TAG: u64 = 0x00CD_B0CC;
-/// More nodes no chain has: a longer one goes in a circle.
-const CHAIN_MAX: usize = 1 << 26;
 
 /// Where a node says which one is next.
 pub fn next_at(node: Node) -> u64 {
@@ -35,14 +33,15 @@ pub struct Chain<'a, M> {
     medium: &'a M,
     bucket: u64,
     next: u64,
-    left: usize,
+    /// Nodes that there may be yet: no more than the medium has room for. A longer chain goes in a circle.
+    left: u64,
 }
 
 impl<'a, M: Medium> Chain<'a, M> {
     /// From the node that the bucket's slot names.
     #[inline]
     pub fn new(medium: &'a M, bucket: u64, first: u64) -> Self {
-        Self { medium, bucket, next: first, left: CHAIN_MAX }
+        Self { medium, bucket, next: first, left: medium.len() / (2 * LINE) }
     }
 
     /// The next node; `None` behind the last one.

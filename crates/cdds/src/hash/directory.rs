@@ -81,7 +81,8 @@ impl Directory {
             && segments <= SEGMENTS_LOG2_MAX;
         let buckets = medium.word(top + WORD);
         let directory = Self { top, buckets, slots_log2: slots as u32, segments_log2: segments as u32 };
-        (is_top && (1..=directory.room()).contains(&buckets)).then_some(directory)
+        let fits = is_top && top < medium.len() && directory.top_bytes() <= medium.len() - top;
+        (fits && (1..=directory.room()).contains(&buckets)).then_some(directory)
     }
 
     /// The seed of the hash.

@@ -152,7 +152,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         change.stored = true;
         self.end(change, old, &entry)?;
         old.0.flush_slot(self.region.medium(), self.persist, old.1);
-        change.keys -= 1;
+        // The count may be damaged.
+        change.keys = change.keys.saturating_sub(1);
         Ok(true)
     }
 
