@@ -116,6 +116,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let Some((directory, bucket, first, version)) = found else {
             return Some(Err(Error::Corrupt { what: "directory", at: top }));
         };
+        // Its lines are asked for at once: entries stand anywhere in it.
+        medium.prefetch(first, self.shape.bytes);
         let outcome = read(directory, bucket, Chain::new(medium, bucket, first));
         self.stripes.check(version).then_some(outcome)
     }
