@@ -184,3 +184,31 @@ fn space_comes_back_when_everything_is_deleted() {
     lives::<Words>(4, 600);
     lives::<Keyed>(4, 600);
 }
+
+/// With room for one node more when two buckets became one, a last bucket that was full by chance stood in the way of all others:
+/// a table of ten million keys that were deleted had a quarter of a million buckets left.
+#[test]
+fn deletes_alone_make_a_large_table_small() {
+    let (medium, _) = memory(128 << 20);
+    let geometry = pmem::Geometry { chunk_bytes: 64 << 10, ..pmem::Geometry::tiny() };
+    let options = cdds::hash::Options { geometry, segment_slots: 256, ..options(4) };
+    let table = Table::<Observed, Words>::create(medium, &options).unwrap();
+    const KEYS: u64 = 800_000;
+    for key in 0..KEYS {
+        table.put(&key, &key).unwrap();
+    }
+    let slots = table.shape().slots as u64;
+    assert!(table.buckets().unwrap() >= KEYS / slots);
+    // Deletes in a row that found the table sparse and left it as large as it was.
+    let (mut last, mut row, mut longest) = (table.buckets().unwrap(), 0, 0);
+    for key in 0..KEYS {
+        assert!(table.delete(&key).unwrap());
+        let buckets = table.buckets().unwrap();
+        let is_stuck = buckets == last && (KEYS - key) * 4 < buckets * slots;
+        row = if is_stuck { row + 1 } else { 0 };
+        (last, longest) = (buckets, longest.max(row));
+    }
+    assert!(longest < 100, "{longest} deletes were in vain");
+    assert!(last < 20, "{last} buckets are left");
+    assert_eq!(table.check().problems, Vec::<String>::new());
+}

@@ -27,6 +27,9 @@ use crate::node::{Entry, Node};
 
 /// Intents that an operation here may need beside those of nodes.
 const RING_SPARE: usize = 4;
+/// Most nodes that a bucket gets more when another one's entries come. With fewer the last bucket would stand in the way of all
+/// others for long, if by chance it is full; with more, buckets whose old versions are kept would become ever longer.
+const NODES_MORE: usize = 2;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     /// Before a put: a bucket more if they are two thirds full on average. Without room for it the buckets get longer.
@@ -159,10 +162,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let holes = self.cleared_slots(into, first)?;
         let (in_holes, rest) = moved.split_at(moved.len().min(holes.len()));
         let old = Chain::new(medium, last, medium.word(self.slot_of(&directory, last)?)).all()?;
-        if rest.len() > self.shape.slots || old.len() + RING_SPARE > INTENTS {
+        if rest.len() > NODES_MORE * self.shape.slots || old.len() + NODES_MORE + RING_SPARE > INTENTS {
             return Ok(false);
         }
-        let more = if rest.is_empty() { None } else { Some(self.take_node(writer)?) };
+        let mut longer = first;
+        for entries in rest.chunks(self.shape.slots) {
+            let node = self.take_node(writer)?;
+            compose(medium, persist, &self.shape, node, (into, longer), entries);
+            longer = node.0;
+        }
         for node in &old {
             writer.allocator.give(&self.region, node.0)?;
         }
@@ -175,10 +183,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             node.fill(medium, *slot, entry);
             node.flush_slot(medium, persist, *slot);
         }
-        if let Some(node) = more {
-            compose(medium, persist, &self.shape, node, (into, first), rest);
+        if longer != first {
             self.fence_payload(writer, Fence::Guard);
-            medium.publish(slot_at, node.0);
+            medium.publish(slot_at, longer);
             persist.flush(medium, slot_at, WORD);
         }
         self.fence_payload(writer, Fence::Payload);
