@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use pmem::alloc::{self, Kind};
-use pmem::{Medium, record};
+use pmem::{Medium, Region, record};
 use tree::Schema;
 use tree::check::Report;
 
@@ -64,7 +64,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let text = format!("{} keys are in leaves, {} were counted", walk.report.keys, writer.state.keys);
             walk.problem(text);
         }
-        self.check_blocks(&mut walk);
+        check_blocks(&self.region, std::mem::take(&mut walk.owned), &mut walk.report);
         walk.report
     }
 
@@ -172,37 +172,41 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             self.check_live(walk, Node(entry.payload), level - 1, entry.key, next);
         }
     }
+}
 
-    /// What is reached is what is allocated.
-    fn check_blocks(&self, walk: &mut Walk<S>) {
-        let mut owned = std::mem::take(&mut walk.owned);
-        walk.report.live_bytes = alloc::usage(&self.region).live_bytes;
-        for (chunk, class) in alloc::chunks(&self.region) {
-            let Ok(class) = class else {
-                walk.problem(format!("chunk {chunk:#x} has a damaged header"));
-                continue;
-            };
-            let Some(class) = class else { continue };
-            for block in alloc::blocks_in(&self.region, chunk, class) {
-                match owned.remove(&block) {
-                    Some(kind) if kind == class.kind => {}
-                    Some(kind) => {
-                        walk.problem(format!(
-                            "block {block:#x} is a {kind:?} in a chunk of {:?}",
-                            class.kind
-                        ));
-                    }
-                    None => walk.problem(format!(
+/// What is reached is what is allocated. `owned`: the blocks reached, with what they are used for.
+pub(crate) fn check_blocks<M: Medium>(region: &Region<M>, owned: HashMap<u64, Kind>, report: &mut Report) {
+    let mut owned = owned;
+    let mut problem = |text: String| {
+        if report.problems.len() < PROBLEMS_MAX {
+            report.problems.push(text);
+        }
+    };
+    for (chunk, class) in alloc::chunks(region) {
+        let Ok(class) = class else {
+            problem(format!("chunk {chunk:#x} has a damaged header"));
+            continue;
+        };
+        let Some(class) = class else { continue };
+        for block in alloc::blocks_in(region, chunk, class) {
+            match owned.remove(&block) {
+                Some(kind) if kind == class.kind => {}
+                Some(kind) => {
+                    problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind));
+                }
+                None => {
+                    problem(format!(
                         "block {block:#x} ({:?}) is allocated and belongs to nobody",
                         class.kind
-                    )),
+                    ));
                 }
             }
         }
-        let mut left: Vec<(u64, Kind)> = owned.into_iter().collect();
-        left.sort_unstable();
-        for (block, kind) in left {
-            walk.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
-        }
     }
+    let mut left: Vec<(u64, Kind)> = owned.into_iter().collect();
+    left.sort_unstable();
+    for (block, kind) in left {
+        problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
+    }
+    report.live_bytes = alloc::usage(region).live_bytes;
 }

@@ -25,7 +25,7 @@ use tree::{Schema, WriteOptions};
 use crate::named::Named;
 use crate::node::{Entry, Header, Node};
 use crate::tree::{Tree, Writer};
-use crate::version::{Dead, Interval, View};
+use crate::version::{Interval, View};
 
 /// A pass through the tree.
 #[derive(Debug, Default)]
@@ -207,12 +207,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         {
             // The traces are gone, durably, before the list forgets them.
             self.region.medium().fence(Fence::Guard);
-            let mut dead = Dead::default();
             // Who keeps a version that was taken back is told so as long as he does.
-            let is_kept = |interval: &&Interval| {
-                !pass.removes.contains(interval) || self.pins.keeps_any(interval.lo..=interval.hi)
-            };
-            writer.dead.intervals().iter().filter(is_kept).for_each(|interval| dead.push(*interval));
+            let is_kept = |interval: &Interval| self.pins.keeps_any(interval.lo..=interval.hi);
+            let removed: Vec<Interval> =
+                pass.removes.iter().filter(|interval| !is_kept(interval)).copied().collect();
+            let dead = writer.dead.without(&removed);
             // In doubt, the list may hold a rollback that was not committed.
             if pass.doubt || dead.intervals() != writer.dead.intervals() {
                 self.write_dead(writer, dead);

@@ -13,6 +13,7 @@
 //! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions.
+//! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod check;
 pub mod collect;
 pub mod delete;
 pub mod group;
+pub mod hash;
 pub mod insert;
 pub mod kept;
 pub mod meta;

@@ -163,13 +163,17 @@ impl Node {
 
     /// Ends an entry, or (with 0) lets it live again, and starts the write-back.
     pub fn set_end<M: Medium>(self, medium: &M, persist: Persist, slot: usize, end: u64) {
-        let at = self.slot_at(slot) + 3 * WORD;
-        medium.publish(at, end);
-        persist.flush(medium, at, WORD);
+        self.put_end(medium, slot, end);
+        self.flush_slot(medium, persist, slot);
     }
 
-    /// Fills a slot (N1). Not flushed.
-    fn fill<M: Medium>(self, medium: &M, slot: usize, entry: &Entry) {
+    /// As [`Node::set_end`]. Not flushed.
+    pub fn put_end<M: Medium>(self, medium: &M, slot: usize, end: u64) {
+        medium.publish(self.slot_at(slot) + 3 * WORD, end);
+    }
+
+    /// Fills a slot in one go (N1). Not flushed.
+    pub fn fill<M: Medium>(self, medium: &M, slot: usize, entry: &Entry) {
         self.clear(medium, slot);
         let at = self.slot_at(slot);
         medium.copy(at, entry.key);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError};
 
-use pmem::sync::{AtomicU64, Mutex, Ordering};
+use pmem::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 const SLOTS: usize = 64;
 
@@ -145,7 +145,47 @@ impl Pins {
     }
 }
 
+/// The versions that anybody may still read, one by one.
+#[derive(Debug)]
+pub struct Readers {
+    newest: u64,
+    /// Pinned ones, ascending.
+    pinned: Vec<u64>,
+}
+
+impl Readers {
+    /// True if one of them is at or above `start` and below `end`. Whoever comes later reads at the newest one or above.
+    pub fn any_between(&self, start: u64, end: u64) -> bool {
+        let first = self.pinned.partition_point(|version| *version < start);
+        end > self.newest || self.pinned.get(first).is_some_and(|version| *version < end)
+    }
+}
+
+/// While this lives, nobody begins to keep a version for long.
+pub struct NoneAbove<'a> {
+    _long: MutexGuard<'a, BTreeMap<u64, u64>>,
+}
+
 impl Pins {
+    /// The versions that anybody may still read. As with the horizon, whoever is missed finds a newer version (P2).
+    pub fn readers(&self, newest: &AtomicU64) -> Readers {
+        let newest = newest.load(Ordering::SeqCst);
+        let short = self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst));
+        let mut pinned: Vec<u64> = short.filter(|version| *version != 0).collect();
+        for list in [&self.more, &self.long] {
+            pinned.extend(list.lock().unwrap_or_else(PoisonError::into_inner).keys());
+        }
+        pinned.sort_unstable();
+        Readers { newest, pinned }
+    }
+
+    /// Unless a snapshot or cursor keeps a version above `version`: sees to it that none will, until the newest is another one.
+    pub fn none_above(&self, version: u64) -> Option<NoneAbove<'_>> {
+        let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_above = long.keys().next_back().is_some_and(|last| *last > version);
+        (!is_above).then_some(NoneAbove { _long: long })
+    }
+
     /// Pins a version that is pinned for long already, or was when it was not dead.
     #[inline]
     pub fn enter_at(&self, version: u64) -> Pin<'_> {
@@ -288,6 +328,15 @@ mod tests {
         assert_eq!(pins.horizon(&newest), 6);
         drop(again);
         assert_eq!(pins.horizon(&newest), 7);
+    }
+
+    #[test]
+    fn between_two_pinned_versions_nobody_reads() {
+        let (pins, newest) = (Arc::new(Pins::default()), AtomicU64::new(9));
+        let (_low, _high) = (Mark::new(&pins, || (2, None)), Mark::new(&pins, || (7, None)));
+        let readers = pins.readers(&newest);
+        assert!(!readers.any_between(3, 7) && readers.any_between(3, 8) && readers.any_between(2, 3));
+        assert!(!readers.any_between(8, 9) && readers.any_between(8, 10));
     }
 
     #[test]

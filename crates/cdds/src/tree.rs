@@ -444,31 +444,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if !writer.in_doubt {
             return Ok(());
         }
-        let mut version = in_flight(writer.state.current, &writer.dead);
-        let grows = |dead: &Dead, version: u64| {
-            let extends =
-                |interval: &Interval| interval.death == Death::Crashed && interval.hi + 1 == version;
-            dead.intervals().iter().position(extends)
-        };
-        if grows(&writer.dead, version).is_none() && writer.dead.intervals().len() == INTERVALS {
+        let with_it =
+            |writer: &Writer| writer.dead.with_crashed(in_flight(writer.state.current, &writer.dead));
+        let mut dead = with_it(writer);
+        if dead.is_none() {
             self.sweep_locked(writer)?;
             if !writer.in_doubt {
                 return Ok(());
             }
-            version = in_flight(writer.state.current, &writer.dead);
+            dead = with_it(writer);
         }
-        let mut dead = Dead::default();
-        let grown = grows(&writer.dead, version);
-        for (index, interval) in writer.dead.intervals().iter().enumerate() {
-            let hi = if grown == Some(index) { version } else { interval.hi };
-            dead.push(Interval { hi, ..*interval });
-        }
-        if grown.is_none() {
-            if dead.intervals().len() == INTERVALS {
-                return Err(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS });
-            }
-            dead.push(Interval { lo: version, hi: version, death: Death::Crashed });
-        }
+        let dead = dead.ok_or(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS })?;
         self.write_dead(writer, dead);
         writer.in_doubt = false;
         Ok(())

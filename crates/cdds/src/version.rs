@@ -90,6 +90,26 @@ impl Dead {
         self.intervals[self.count] = interval;
         self.count += 1;
     }
+
+    /// The list with a crashed version more, which an interval that ends before it takes up; `None` if there is no place.
+    pub fn with_crashed(&self, version: u64) -> Option<Self> {
+        let mut dead = *self;
+        let last = |interval: &&mut Interval| interval.death == Death::Crashed && interval.hi + 1 == version;
+        match dead.intervals[..dead.count].iter_mut().find(last) {
+            Some(interval) => interval.hi = version,
+            None if dead.count == INTERVALS => return None,
+            None => dead.push(Interval { lo: version, hi: version, death: Death::Crashed }),
+        }
+        Some(dead)
+    }
+
+    /// The list without these intervals.
+    pub fn without(&self, removed: &[Interval]) -> Self {
+        let mut dead = Self::default();
+        let kept = self.intervals().iter().filter(|interval| !removed.contains(interval));
+        kept.for_each(|interval| dead.push(*interval));
+        dead
+    }
 }
 
 /// What is seen at one version.

@@ -1,0 +1,246 @@
+//! Garbage collection, and the removal of what dead versions and splits left, bucket by bucket.
+//!
+//! An entry that no reader is between the versions of, now or later, is removed, and what it names is given back; so is a node
+//! without entries. A pass goes through the buckets by their numbers. A bucket that comes while it runs is the last one, and one
+//! that goes was cleaned on its way into its partner, so at its end no bucket has a trace of the versions that were dead when it
+//! began, and those are taken off the list.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of: intents | the slots are as they were |
+//! | payload | intents; some of: cleared slots, links, bits | a block is free if nobody leads to it |
+//! | commit | slots, links and bits | nothing to do |
+//!
+//! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
+
+use pmem::region::INTENTS;
+use pmem::{Fence, Medium, Result, WORD, record};
+use tree::Schema;
+
+use super::bucket::{Chain, next_at};
+use super::directory::Directory;
+use super::table::{Table, Writer, of_schema, stripe_of};
+use super::write::is_unneeded;
+use crate::node::Node;
+use crate::pins::Readers;
+use crate::version::{Interval, View};
+
+/// A pass through the table.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    next: u64,
+    /// Dead intervals whose traces this pass removes.
+    removes: Vec<Interval>,
+    /// It removes the traces of the version in flight, too.
+    doubt: bool,
+}
+
+/// Room in the intent ring that one entry may need, and most changes that wait for a fence.
+const RING_SPARE: usize = 4;
+const WAITING_MAX: usize = 256;
+
+/// What is done behind the fence that makes its intents durable.
+enum Waiting {
+    Clear(Node, usize),
+    /// The word here leads past a node.
+    Link(u64, u64),
+}
+
+/// One step of the collector.
+struct House<'a> {
+    writer: &'a mut Writer,
+    directory: Directory,
+    view: View,
+    readers: Readers,
+    /// Whether garbage is removed, or only what dead versions left.
+    collects: bool,
+    /// Whether nodes without entries go.
+    unlinks: bool,
+    waiting: Vec<Waiting>,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
+    /// Collects garbage and removes the traces of dead versions in so many buckets, and says whether a pass through the table
+    /// ended with it. Of a table that lost most of its keys, as many buckets go.
+    ///
+    /// # Errors
+    /// `Closed`; `Corrupt` if a node is damaged.
+    pub fn collect_some(&self, buckets: usize) -> Result<bool> {
+        let mut writer = self.lock_writer()?;
+        let done = self.pass_some(&mut writer, buckets as u64, true)?;
+        for _ in 0..buckets {
+            if !self.shrink_if_sparse(&mut writer)? {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`Table::collect_some`] until a whole pass ended, and no bucket can go.
+    ///
+    /// # Errors
+    /// As [`Table::collect_some`].
+    pub fn collect_all(&self) -> Result<()> {
+        let mut writer = self.lock_writer()?;
+        while self.shrink_if_sparse(&mut writer)? {}
+        writer.pass = None;
+        self.pass_some(&mut writer, u64::MAX, true).map(drop)
+    }
+
+    /// Removes the traces of dead versions from all of the table, and nothing else [thesis algorithm 6].
+    pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
+        writer.pass = None;
+        self.pass_some(writer, u64::MAX, false).map(drop)
+    }
+
+    /// Runs one step of a pass; true at its end.
+    fn pass_some(&self, writer: &mut Writer, buckets: u64, collects: bool) -> Result<bool> {
+        let mut pass = writer.pass.take().unwrap_or_else(|| Pass {
+            next: 0,
+            removes: writer.dead.intervals().to_vec(),
+            doubt: writer.in_doubt,
+        });
+        let end = self.directory(writer)?.buckets;
+        let until = pass.next.saturating_add(buckets).min(end);
+        let range = pass.next..until;
+        self.clean_range(writer, range, collects, collects)?;
+        pass.next = until;
+        if until < end {
+            writer.pass = Some(pass);
+            return Ok(false);
+        }
+        if pass.doubt || !pass.removes.is_empty() {
+            // The traces are gone, durably, before the list forgets them.
+            self.region.medium().fence(Fence::Guard);
+            let dead = writer.dead.without(&pass.removes);
+            // In doubt, the list may hold a rollback that was not committed.
+            if pass.doubt || dead.intervals() != writer.dead.intervals() {
+                self.write_dead(writer, dead);
+            }
+            writer.in_doubt &= !pass.doubt;
+        }
+        Ok(true)
+    }
+
+    /// Cleans some buckets as an operation of its own.
+    pub(crate) fn clean_alone(&self, writer: &mut Writer, buckets: &[u64], unlinks: bool) -> Result<()> {
+        self.clean_range(writer, buckets.iter().copied(), true, unlinks)
+    }
+
+    fn clean_range(
+        &self,
+        writer: &mut Writer,
+        buckets: impl IntoIterator<Item = u64>,
+        collects: bool,
+        unlinks: bool,
+    ) -> Result<()> {
+        let directory = self.directory(writer)?;
+        let (view, readers) = (self.view_now(writer), self.pins.readers(&self.visible));
+        self.operation(writer, |writer| {
+            let mut house =
+                House { writer, directory, view, readers, collects, unlinks, waiting: Vec::new() };
+            for bucket in buckets {
+                self.clean(&mut house, bucket)?;
+            }
+            self.leave(&mut house);
+            Ok(())
+        })
+    }
+
+    /// Does what waited, and ends the allocator's operation.
+    fn leave(&self, house: &mut House<'_>) {
+        let medium = self.region.medium();
+        let gives = house.writer.allocator.has_pending();
+        if gives {
+            medium.fence(Fence::Payload);
+        }
+        for waiting in house.waiting.drain(..) {
+            match waiting {
+                Waiting::Clear(node, slot) => {
+                    node.clear(medium, slot);
+                    node.flush_slot(medium, self.persist, slot);
+                }
+                Waiting::Link(at, next) => {
+                    medium.publish(at, next);
+                    self.persist.flush(medium, at, WORD);
+                }
+            }
+        }
+        if gives {
+            house.writer.allocator.flip(&self.region);
+            medium.fence(Fence::Commit);
+            house.writer.allocator.finish(&self.region, &mut house.writer.log);
+        }
+        self.stripes.unlock(&mut house.writer.held);
+    }
+
+    /// Leaves, if the ring or the list of what waits is nearly full.
+    fn make_way(&self, house: &mut House<'_>) {
+        if house.writer.allocator.named() + RING_SPARE > INTENTS || house.waiting.len() > WAITING_MAX {
+            self.leave(house);
+        }
+    }
+
+    /// Removes from one bucket what nobody needs.
+    fn clean(&self, house: &mut House<'_>, bucket: u64) -> Result<()> {
+        let medium = self.region.medium();
+        let mut link_at = self.slot_of(&house.directory, bucket)?;
+        for node in Chain::new(medium, bucket, medium.word(link_at)).all()? {
+            let mut entries = 0;
+            for slot in 0..self.shape.slots {
+                if node.start(medium, slot) != 0 {
+                    entries += u64::from(!self.clean_slot(house, bucket, node, slot)?);
+                }
+            }
+            if entries > 0 || !house.unlinks {
+                link_at = next_at(node);
+                continue;
+            }
+            self.make_way(house);
+            self.stripes.lock(stripe_of(bucket), &mut house.writer.held);
+            house.writer.allocator.give(&self.region, node.0)?;
+            house.waiting.push(Waiting::Link(link_at, medium.word(next_at(node))));
+        }
+        Ok(())
+    }
+
+    /// True if the slot is clear, or will be.
+    fn clean_slot(&self, house: &mut House<'_>, bucket: u64, node: Node, slot: usize) -> Result<bool> {
+        let (medium, view, entry) =
+            (self.region.medium(), &house.view, node.entry(self.region.medium(), slot));
+        let is_here = || house.directory.bucket_of(self.hash_of(&entry)) == bucket;
+        let dead = view.dead.intervals();
+        let is_removed =
+            |version: u64| version > view.version || dead.iter().any(|interval| interval.holds(version));
+        let removes = house.collects || is_removed(entry.start);
+        let (clears, gives) = if view.is_void(entry.start) {
+            (true, false)
+        } else if !is_here() {
+            // No trace of a dead version: a sweep leaves it.
+            (house.collects, false)
+        } else if removes && is_unneeded(view, &house.readers, &entry) {
+            (true, !S::PLAIN)
+        } else {
+            (false, false)
+        };
+        let resets = !clears && entry.end != 0 && is_removed(entry.end) && is_here();
+        if !clears && !resets {
+            return Ok(false);
+        }
+        if gives {
+            self.make_way(house);
+            for block in S::blocks_of(&of_schema::<S>(&entry)) {
+                record::give(&self.region, &mut house.writer.allocator, block)?;
+            }
+            house.waiting.push(Waiting::Clear(node, slot));
+        }
+        self.stripes.lock(stripe_of(bucket), &mut house.writer.held);
+        if resets {
+            node.set_end(medium, self.persist, slot, 0);
+        } else if !gives {
+            node.clear(medium, slot);
+            node.flush_slot(medium, self.persist, slot);
+        }
+        Ok(clears)
+    }
+}

@@ -1,0 +1,206 @@
+//! Look-ups and walks through all pairs, at any pinned version, beside the writer.
+//!
+//! A bucket has a stripe, for its slot and all of its nodes; what is above has one of its own. Both are looked at before and after
+//! their words. A pin keeps what its version sees, so what is found between two looks may be read afterwards.
+//!
+//! A walk goes by the hash with its bits reversed. A bucket has all hashes between two points of that order, whatever the number
+//! of buckets is, so a walk that remembers a point meets each key once, also when the table grows or shrinks under it.
+
+use std::cmp::Ordering::Equal;
+
+use pmem::sync::Ordering;
+use pmem::{Error, Medium, Result, WORD};
+use tree::Schema;
+
+use super::bucket::Chain;
+use super::directory::{Directory, bits_of};
+use super::table::{DIRECTORY, Table, of_schema, stripe_of};
+use crate::node::{Entry, Node};
+use crate::pins::Mark;
+use crate::version::View;
+
+/// A key as look-ups compare it.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe<P> {
+    pub hash: u64,
+    /// Key word of its entries.
+    pub word: u64,
+    pub key: P,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
+    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let pin = self.pins.enter(&self.visible);
+        self.get_in(&self.view_at(pin.version()), key, value)
+    }
+
+    /// Looks `key` up in a view of a pinned version.
+    pub(crate) fn get_in(&self, view: &View, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let medium = self.region.medium();
+        let probe = self.probe(key);
+        let entry = self.read_bucket(probe.hash, |_, _, mut chain| {
+            while let Some(node) = chain.step()? {
+                let mut slots = 0..self.shape.slots;
+                if let Some(slot) = slots.find(|slot| self.shows(view, node, *slot, &probe)) {
+                    return Ok(Some(node.entry(medium, slot)));
+                }
+            }
+            Ok(None)
+        })?;
+        let Some(entry) = entry else { return Ok(false) };
+        // The pin keeps the record.
+        if let Some(value) = value
+            && !S::read_value(medium, &of_schema::<S>(&entry), value)
+        {
+            return Err(Error::Corrupt { what: "record", at: entry.payload });
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn probe<'k>(&self, key: &'k S::Key) -> Probe<S::Probe<'k>> {
+        let (hash, key) = (self.hash(key), S::probe(key));
+        Probe { hash, word: if S::PLAIN { S::plain(key) } else { hash }, key }
+    }
+
+    /// True if the view sees an entry of this key in a slot.
+    #[inline]
+    pub(crate) fn shows(&self, view: &View, node: Node, slot: usize, probe: &Probe<S::Probe<'_>>) -> bool {
+        let (medium, at) = (self.region.medium(), node.slot_at(slot));
+        medium.word(at) == probe.word
+            && view.sees(medium.word(at + 2 * WORD), medium.word(at + 3 * WORD))
+            && (S::PLAIN || S::compare(medium, at + WORD, probe.key) == Equal)
+    }
+
+    /// Has `read` look at the bucket of a hash until nothing changed meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt` if the directory is damaged; what `read` says.
+    #[inline]
+    fn read_bucket<T>(
+        &self,
+        hash: u64,
+        mut read: impl FnMut(Directory, u64, Chain<'_, M>) -> Result<T>,
+    ) -> Result<T> {
+        let mut tries = self.stripes.tries();
+        loop {
+            if let Some(outcome) = self.try_bucket(hash, &mut read) {
+                return outcome;
+            }
+            tries.fail();
+        }
+    }
+
+    /// `None` if something changed meanwhile.
+    #[inline]
+    fn try_bucket<T>(
+        &self,
+        hash: u64,
+        read: impl FnOnce(Directory, u64, Chain<'_, M>) -> Result<T>,
+    ) -> Option<Result<T>> {
+        let medium = self.region.medium();
+        let above = self.stripes.read(DIRECTORY);
+        let top = self.top.load(Ordering::Acquire);
+        let found = Directory::read(medium, top).and_then(|directory| {
+            let bucket = directory.bucket_of(hash);
+            let version = self.stripes.read(stripe_of(bucket));
+            let first = medium.word(directory.slot_at(medium, bucket)?);
+            Some((directory, bucket, first, version))
+        });
+        if !self.stripes.check(above) {
+            return None;
+        }
+        let Some((directory, bucket, first, version)) = found else {
+            return Some(Err(Error::Corrupt { what: "directory", at: top }));
+        };
+        // Its lines are asked for at once: entries stand anywhere in it.
+        medium.prefetch(first, self.shape.bytes);
+        let outcome = read(directory, bucket, Chain::new(medium, bucket, first));
+        self.stripes.check(version).then_some(outcome)
+    }
+
+    /// All pairs of the newest durable version, in an order of their hashes. It keeps its version.
+    pub fn pairs(&self) -> Pairs<'_, M, S> {
+        self.pairs_at(Mark::new(&self.pins, || (self.version(), None)))
+    }
+
+    pub(crate) fn pairs_at(&self, mark: Mark) -> Pairs<'_, M, S> {
+        let view = self.view_at(mark.version());
+        Pairs { table: self, _mark: mark, view, next: Some(0), page: Vec::new() }
+    }
+
+    /// Has `each` see all pairs of the newest durable version, in an order of their hashes, until it says false.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn each(&self, each: impl FnMut(&S::Key, &S::Value) -> bool) -> Result<()> {
+        self.pairs().each(each)
+    }
+}
+
+/// A walk through all pairs of one version. It holds no lock; what it sees is kept as long as it lives.
+pub struct Pairs<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
+    table: &'a Table<M, S>,
+    _mark: Mark,
+    view: View,
+    /// The least reversed hash that was not looked at yet; none at the end.
+    next: Option<u64>,
+    page: Vec<Entry>,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
+    /// Copies the next pair out; false at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        loop {
+            if let Some(entry) = self.page.pop() {
+                // The pin keeps the record.
+                let whole = S::read_pair(self.table.region.medium(), &of_schema::<S>(&entry), key, value);
+                return if whole {
+                    Ok(true)
+                } else {
+                    Err(Error::Corrupt { what: "record", at: entry.payload })
+                };
+            }
+            let Some(from) = self.next else { return Ok(false) };
+            self.next = self.load(from)?;
+        }
+    }
+
+    /// Has `each` see the pairs that are left, until it says false.
+    ///
+    /// # Errors
+    /// As [`Pairs::next`].
+    pub fn each(&mut self, mut each: impl FnMut(&S::Key, &S::Value) -> bool) -> Result<()> {
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        while self.next(&mut key, &mut value)? && each(S::borrow(&key), S::borrow_value(&value)) {}
+        Ok(())
+    }
+
+    /// Reads the bucket that a reversed hash belongs to, and returns where the next one begins.
+    fn load(&mut self, from: u64) -> Result<Option<u64>> {
+        let Self { table, view, page, .. } = self;
+        let medium = table.region.medium();
+        let next = table.read_bucket(from.reverse_bits(), |directory, bucket, mut chain| {
+            page.clear();
+            while let Some(node) = chain.step()? {
+                let entries = (0..table.shape.slots).map(|slot| node.entry(medium, slot));
+                page.extend(entries.filter(|entry| {
+                    let is_here =
+                        |hash: u64| directory.bucket_of(hash) == bucket && hash.reverse_bits() >= from;
+                    view.sees(entry.start, entry.end) && is_here(table.hash_of(entry))
+                }));
+            }
+            let bits = bits_of(bucket, directory.buckets);
+            Ok(1_u64.checked_shl(64 - bits).and_then(|span| bucket.reverse_bits().checked_add(span)))
+        })?;
+        // Given out from the end.
+        page.sort_unstable_by_key(|entry| std::cmp::Reverse(table.hash_of(entry).reverse_bits()));
+        Ok(next)
+    }
+}

@@ -1,0 +1,206 @@
+//! One bucket more, one less; a larger top. Each is an operation of its own, of no version, with a pause that does not depend on
+//! how large the table is (but for the top, of which a word stands for a whole segment).
+//!
+//! | step | fence passed | durable | after a crash |
+//! |---|---|---|---|
+//! | grow | none | some of the new nodes | nobody leads to them |
+//! | | payload | new nodes, the new slot | the same, or the table has grown |
+//! | | commit | the number of buckets, bits | nothing to do |
+//! | shrink | none, guard | copies in the partner | they do not belong there, and are void |
+//! | | payload | all copies | the same, or the table has shrunk |
+//! | | commit | the number of buckets, bits | nothing to do |
+//! | larger top | payload | the new top | nobody leads to it, or all do |
+//!
+//! What is copied away stays behind, and does not count: an entry is there only in the bucket that its hash belongs to
+//! (H2). Before buckets become one again, what was left behind is cleared.
+
+use pmem::alloc::Kind;
+use pmem::region::INTENTS;
+use pmem::{Error, Fence, Medium, Result, WORD};
+use tree::Schema;
+
+use super::bucket::{Chain, compose};
+use super::directory::{Directory, bucket_of, partner};
+use super::table::{DIRECTORY, Table, Writer, stripe_of};
+use crate::meta::State;
+use crate::node::{Entry, Node};
+
+/// Intents that an operation here may need beside those of nodes.
+const RING_SPARE: usize = 4;
+/// Most nodes that a bucket gets more when another one's entries come. With fewer the last bucket would stand in the way of all
+/// others for long, if by chance it is full; with more, buckets whose old versions are kept would become ever longer.
+const NODES_MORE: usize = 2;
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
+    /// Before a put: a bucket more if they are two thirds full on average. Without room for it the buckets get longer.
+    pub(crate) fn grow_if_full(&self, writer: &mut Writer) -> Result<()> {
+        let buckets = self.directory(writer)?.buckets;
+        if writer.state.keys * 3 < buckets * self.shape.slots as u64 * 2 {
+            return Ok(());
+        }
+        match self.grow(writer) {
+            Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Before a delete, and by the collector: a bucket less if they are less than a quarter full on average, and if the two
+    /// that become one fit. True if there is one less.
+    pub(crate) fn shrink_if_sparse(&self, writer: &mut Writer) -> Result<bool> {
+        let buckets = self.directory(writer)?.buckets;
+        if buckets == 1 || writer.state.keys * 4 >= buckets * self.shape.slots as u64 {
+            return Ok(false);
+        }
+        match self.shrink(writer) {
+            Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(false),
+            other => other,
+        }
+    }
+
+    fn grow(&self, writer: &mut Writer) -> Result<()> {
+        if self.directory(writer)?.buckets == self.directory(writer)?.room() {
+            self.operation(writer, |writer| self.enlarge_top(writer))?;
+        }
+        let from = partner(self.directory(writer)?.buckets);
+        // Garbage is given back where it is: else nobody would name it, and nobody know it.
+        self.clean_alone(writer, &[from], false)?;
+        self.operation(writer, |writer| self.grow_cleaned(writer, from))
+    }
+
+    fn grow_cleaned(&self, writer: &mut Writer, from: u64) -> Result<()> {
+        let (medium, persist, directory) = (self.region.medium(), self.persist, self.directory(writer)?);
+        let (new, buckets) = (directory.buckets, directory.buckets + 1);
+        let mut moved = self.entries_of(writer, &directory, from)?;
+        moved.retain(|entry| bucket_of(self.hash_of(entry), buckets) == new);
+        if moved.len().div_ceil(self.shape.slots) + RING_SPARE > INTENTS {
+            return Ok(());
+        }
+        let mut first = 0;
+        for entries in moved.chunks(self.shape.slots) {
+            let node = self.take_node(writer)?;
+            compose(medium, persist, &self.shape, node, (new, first), entries);
+            first = node.0;
+        }
+        let slot_at = if directory.begins_segment(new) {
+            let (index, bytes) = (directory.index_of(new), directory.segment_bytes());
+            let segment = writer.allocator.take(&self.region, &mut writer.log, Kind::Inner, bytes)?;
+            directory.write_segment(medium, persist, index, segment);
+            self.lock_resize(writer, from, new);
+            medium.publish(directory.segment_at(index), segment);
+            persist.flush(medium, directory.segment_at(index), WORD);
+            directory.slot_in(segment, new)
+        } else {
+            self.lock_resize(writer, from, new);
+            self.slot_of(&directory, new)?
+        };
+        // D1: nobody looks there yet.
+        medium.publish(slot_at, first);
+        persist.flush(medium, slot_at, WORD);
+        self.fence_payload(writer, Fence::Payload);
+        self.set_buckets(writer, &directory, buckets);
+        Ok(())
+    }
+
+    fn lock_resize(&self, writer: &mut Writer, partner: u64, last: u64) {
+        for stripe in [DIRECTORY, stripe_of(partner), stripe_of(last)] {
+            self.stripes.lock(stripe, &mut writer.held);
+        }
+    }
+
+    /// Commit point of growing and shrinking.
+    fn set_buckets(&self, writer: &mut Writer, directory: &Directory, buckets: u64) {
+        let medium = self.region.medium();
+        let at = directory.top + WORD;
+        medium.publish(at, buckets);
+        self.persist.flush(medium, at, WORD);
+        writer.allocator.flip(&self.region);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(&self.region, &mut writer.log);
+    }
+
+    /// Entries that are in a bucket: not void, and belonging there.
+    fn entries_of(&self, writer: &Writer, directory: &Directory, bucket: u64) -> Result<Vec<Entry>> {
+        let (medium, view) = (self.region.medium(), self.view_now(writer));
+        let first = medium.word(self.slot_of(directory, bucket)?);
+        let mut entries = Vec::new();
+        for node in Chain::new(medium, bucket, first).all()? {
+            let used = node.used(medium, &self.shape, &view).map(|(_, entry)| entry);
+            entries.extend(used.filter(|entry| directory.bucket_of(self.hash_of(entry)) == bucket));
+        }
+        Ok(entries)
+    }
+
+    /// A top with twice the room.
+    fn enlarge_top(&self, writer: &mut Writer) -> Result<()> {
+        let (medium, directory) = (self.region.medium(), self.directory(writer)?);
+        let bytes = directory.doubled(0).top_bytes();
+        let top = writer.allocator.take(&self.region, &mut writer.log, Kind::Inner, bytes)?;
+        let segments: Vec<u64> =
+            (0..directory.segments()).map(|index| medium.word(directory.segment_at(index))).collect();
+        directory.doubled(top).write_top(medium, self.persist, directory.seed(medium), &segments);
+        writer.allocator.give(&self.region, directory.top)?;
+        self.stripes.lock(DIRECTORY, &mut writer.held);
+        self.fence_payload(writer, Fence::Payload);
+        writer.allocator.flip(&self.region);
+        self.switch(writer, State { root: top, ..writer.state });
+        writer.allocator.finish(&self.region, &mut writer.log);
+        Ok(())
+    }
+
+    fn shrink(&self, writer: &mut Writer) -> Result<bool> {
+        let last = self.directory(writer)?.buckets - 1;
+        self.clean_alone(writer, &[partner(last), last], true)?;
+        self.operation(writer, |writer| self.shrink_cleaned(writer, last))
+    }
+
+    fn shrink_cleaned(&self, writer: &mut Writer, last: u64) -> Result<bool> {
+        let (medium, persist, directory) = (self.region.medium(), self.persist, self.directory(writer)?);
+        let into = partner(last);
+        let slot_at = self.slot_of(&directory, into)?;
+        let first = medium.word(slot_at);
+        let moved = self.entries_of(writer, &directory, last)?;
+        let holes = self.cleared_slots(into, first)?;
+        let (in_holes, rest) = moved.split_at(moved.len().min(holes.len()));
+        let old = Chain::new(medium, last, medium.word(self.slot_of(&directory, last)?)).all()?;
+        if rest.len() > NODES_MORE * self.shape.slots || old.len() + NODES_MORE + RING_SPARE > INTENTS {
+            return Ok(false);
+        }
+        let mut longer = first;
+        for entries in rest.chunks(self.shape.slots) {
+            let node = self.take_node(writer)?;
+            compose(medium, persist, &self.shape, node, (into, longer), entries);
+            longer = node.0;
+        }
+        for node in &old {
+            writer.allocator.give(&self.region, node.0)?;
+        }
+        if directory.begins_segment(last) {
+            let segment = medium.word(directory.segment_at(directory.index_of(last)));
+            writer.allocator.give(&self.region, segment)?;
+        }
+        self.lock_resize(writer, into, last);
+        for ((node, slot), entry) in holes.iter().zip(in_holes) {
+            node.fill(medium, *slot, entry);
+            node.flush_slot(medium, persist, *slot);
+        }
+        if longer != first {
+            self.fence_payload(writer, Fence::Guard);
+            medium.publish(slot_at, longer);
+            persist.flush(medium, slot_at, WORD);
+        }
+        self.fence_payload(writer, Fence::Payload);
+        self.set_buckets(writer, &directory, last);
+        Ok(true)
+    }
+
+    /// Slots of a cleaned bucket that are not in use.
+    fn cleared_slots(&self, bucket: u64, first: u64) -> Result<Vec<(Node, usize)>> {
+        let medium = self.region.medium();
+        let mut holes = Vec::new();
+        for node in Chain::new(medium, bucket, first).all()? {
+            let cleared = (0..self.shape.slots).filter(|slot| node.start(medium, *slot) == 0);
+            holes.extend(cleared.map(|slot| (node, slot)));
+        }
+        Ok(holes)
+    }
+}

@@ -1,0 +1,116 @@
+//! Every state that a crash can leave of a small hash table is opened and judged.
+//!
+//! Beyond the table's own check: a walk and look-ups agree, and a second recovery stores nothing.
+
+#[allow(dead_code)]
+mod common;
+mod hash_common;
+#[path = "hash_common/subject.rs"]
+mod subject;
+
+use common::Sample;
+use crash::{Options, Report, explore_all};
+use subject::{Bytes, LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
+use tree::{Keyed, Words};
+
+/// Fewest states of the mixed runs.
+const FLOOR_MIXED: u64 = 98_000;
+
+fn bounds(cap: usize) -> Options {
+    Options { cap, nested_cap: 8, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() }
+}
+
+fn explore<S: Sample>(name: &str, workloads: &[Work<S>], cap: usize) -> Report
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let report = explore_all(workloads, &bounds(cap));
+    println!(
+        "{name}: {} images at {} crash points ({} sampled), {} inside recovery",
+        report.images, report.crash_points, report.sampled_points, report.nested_images
+    );
+    assert!(!report.is_violated(), "{report}");
+    report
+}
+
+/// Enough to be sure that nothing stopped testing; may only be raised.
+fn at_least(reports: &[Report], floor: u64) {
+    let states: u64 = reports.iter().map(|report| report.images + report.nested_images).sum();
+    println!("{states} states");
+    assert!(states >= floor, "{states} states, {floor} were explored before");
+}
+
+#[test]
+fn words_survive_a_crash_anywhere() {
+    let report = explore::<Words>("lives", &[lives(sizes(3, SCAN), 30), lives(sizes(2, LAZY), 20)], 64);
+    at_least(&[report], 6_100);
+}
+
+#[test]
+fn byte_strings_survive_a_crash_anywhere() {
+    let report = explore::<Keyed>("lives", &[lives(sizes(2, LAZY), 16), lives(sizes(3, SCAN), 20)], 16);
+    at_least(&[report], 7_900);
+}
+
+/// Values that are cut into pieces, written and given back, by batches and rollbacks too.
+#[test]
+fn values_in_pieces_survive_a_crash_anywhere() {
+    let large = |key| Op::Put(key, 11_000 + key);
+    let back = vec![(0, None), (1, Some(11_001)), (2, Some(11_002)), (3, None)];
+    let ops = vec![
+        large(1),
+        large(2),
+        Op::Mark,
+        large(3),
+        Op::Put(1, 5),
+        Op::Back(back),
+        Op::Release,
+        Op::Batch(vec![(2, None), (4, Some(12_000)), (4, Some(13_000)), (1, Some(7))]),
+        Op::CollectAll,
+        Op::Delete(4),
+        Op::CollectAll,
+    ];
+    let report = explore::<Keyed>("pieces", &[Work::new(sizes(2, LAZY), ops)], 16);
+    at_least(&[report], 4_000);
+}
+
+#[test]
+fn with_a_fence_around_each_flush_it_survives_too() {
+    let faithful = |lines, recovery| Sizes { faithful: true, ..sizes(lines, recovery) };
+    let words = explore::<Words>("words", &[lives(faithful(2, LAZY), 14)], 64);
+    let bytes = explore::<Keyed>("bytes", &[mixed(21, faithful(2, SCAN), 60, 12, 0)], 16);
+    at_least(&[words, bytes], 8_700);
+}
+
+/// What `mixed` draws and `lives` does not: updates, batches, marks, rollbacks, closes, kills; and steps cut short.
+#[test]
+fn mixed_operations_survive_a_crash_anywhere() {
+    let of = sizes;
+    let reports = [
+        explore::<Words>(
+            "2 lines",
+            &[mixed(1, of(2, LAZY), 250, 20, 0), mixed(2, of(2, SCAN), 160, 20, 0)],
+            64,
+        ),
+        explore::<Words>(
+            "3 lines",
+            &[mixed(3, of(3, LAZY), 250, 30, 0), mixed(4, of(3, SCAN), 160, 30, 0)],
+            64,
+        ),
+        explore::<Words>("4 lines", &[mixed(5, of(4, LAZY), 250, 40, 0)], 64),
+        explore::<Words>("cut", &[mixed(6, of(2, LAZY), 250, 20, 4), mixed(8, of(3, SCAN), 160, 24, 4)], 64),
+        explore::<Keyed>("2 lines", &[mixed(11, of(2, LAZY), 200, 18, 0)], 16),
+        explore::<Keyed>(
+            "3 lines",
+            &[mixed(13, of(3, LAZY), 200, 24, 0), mixed(14, of(3, SCAN), 130, 24, 0)],
+            16,
+        ),
+        explore::<Keyed>(
+            "cut",
+            &[mixed(16, of(2, LAZY), 200, 18, 4), mixed(17, of(3, LAZY), 200, 24, 4)],
+            16,
+        ),
+    ];
+    at_least(&reports, FLOOR_MIXED);
+}

@@ -1,0 +1,167 @@
+//! Readers beside a writer who moves what they look for: the table grows and shrinks under them, nodes and records are given back
+//! and used again. What a reader finds is of one version, whole.
+
+#[allow(dead_code)]
+mod common;
+mod hash_common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cdds::hash::{Options, Table};
+use common::{Sample, memory};
+use hash_common::{options, pairs, write_many};
+use pmem::Observed;
+use tree::{Keyed, Words};
+
+/// Keys that are always there; what their values sum up to never changes.
+const ACCOUNTS: u32 = 24;
+/// Keys that come and go.
+const OTHERS: std::ops::Range<u32> = 100..700;
+const EACH: u32 = 1000;
+
+/// Numbers of keys and values, from what was handed out.
+trait Numbered: Sample {
+    fn number(value: &Self::ValueBuf) -> u32;
+    fn is_account(key: &Self::KeyBuf) -> bool;
+}
+
+impl Numbered for Words {
+    fn number(value: &u64) -> u32 {
+        (value >> 32) as u32
+    }
+    fn is_account(key: &u64) -> bool {
+        key >> 32 < u64::from(ACCOUNTS)
+    }
+}
+
+impl Numbered for Keyed {
+    fn number(value: &Vec<u8>) -> u32 {
+        u32::from_le_bytes(value[value.len() - 4..].try_into().unwrap())
+    }
+    fn is_account(key: &Vec<u8>) -> bool {
+        *key < Self::key(ACCOUNTS)
+    }
+}
+
+/// What readers have seen, and whether the writer is done: when they have seen enough.
+#[derive(Debug, Default)]
+struct Progress {
+    done: AtomicBool,
+    versions: AtomicU64,
+    found: AtomicU64,
+}
+
+fn write<S: Numbered>(
+    table: &Table<Observed, S>,
+    progress: &Progress,
+    rounds: u64,
+    has_failed: impl Fn() -> bool,
+) {
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut accounts = [EACH; ACCOUNTS as usize];
+    let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let has_seen_all = || seen(&progress.versions) >= 2 * rounds && seen(&progress.found) >= 100 * rounds;
+    for round in 0.. {
+        if has_failed() || (round >= rounds && has_seen_all()) {
+            break;
+        }
+        let fills = round % 2 == 0;
+        for n in OTHERS {
+            let key = S::key(n);
+            if fills {
+                table.put(S::borrow(&key), S::borrow_value(&S::value(n))).unwrap();
+            } else {
+                table.delete(S::borrow(&key)).unwrap();
+            }
+            if n % 3 == 0 {
+                let [from, to] = [0, 1].map(|_| rng.usize(..accounts.len()));
+                let amount = rng.u32(..=accounts[from]);
+                accounts[from] -= amount;
+                accounts[to] += amount;
+                let of = |n: usize| (S::key(n as u32), Some(S::value(accounts[n])));
+                write_many(table, &[of(from), of(to)]).unwrap();
+            }
+            if n % 50 == 0 {
+                table.collect_some(7).unwrap();
+            }
+        }
+        // As if nothing had been: readers of the versions in between are gone, or it is refused.
+        let mark = table.mark();
+        write_many(table, &[(S::key(0), None), (S::key(1), Some(S::value(7)))]).unwrap();
+        if !table.roll_back(&mark).unwrap() {
+            let of = |n: usize| (S::key(n as u32), Some(S::value(accounts[n])));
+            write_many(table, &[of(0), of(1)]).unwrap();
+        }
+    }
+    progress.done.store(true, Ordering::Release);
+}
+
+/// Walks and look-ups of one version agree with each other and with its number of keys.
+fn read_versions<S: Numbered>(table: &Table<Observed, S>, progress: &Progress) {
+    let mut value = S::ValueBuf::default();
+    while !progress.done.load(Ordering::Acquire) {
+        let snapshot = table.snapshot();
+        let all = pairs(&mut snapshot.pairs());
+        assert_eq!(all.len() as u64, snapshot.len());
+        let accounts = all.iter().filter(|(key, _)| S::is_account(key));
+        let sum: u32 = accounts.map(|(_, value)| S::number(value)).sum();
+        assert!(sum == ACCOUNTS * EACH || is_taken_back::<S>(&all), "half of a batch: {sum}");
+        for (key, expected) in &all {
+            assert!(snapshot.get(S::borrow(key), Some(&mut value)).unwrap());
+            assert!(value == *expected);
+        }
+        assert!(!snapshot.get(S::borrow(&S::key(99)), None).unwrap());
+        progress.versions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The one version that is not balanced: account 0 is away, account 1 has 7.
+fn is_taken_back<S: Numbered>(all: &hash_common::Map<S>) -> bool {
+    !all.contains_key(&S::key(0)) && all.get(&S::key(1)) == Some(&S::value(7))
+}
+
+fn look_up<S: Numbered>(table: &Table<Observed, S>, progress: &Progress) {
+    let mut value = S::ValueBuf::default();
+    while !progress.done.load(Ordering::Acquire) {
+        for n in 2..ACCOUNTS {
+            assert!(table.get(S::borrow(&S::key(n)), Some(&mut value)).unwrap(), "account {n} is away");
+            assert!(S::number(&value) <= ACCOUNTS * EACH);
+            progress.found.fetch_add(1, Ordering::Relaxed);
+        }
+        for n in OTHERS.step_by(17) {
+            if table.get(S::borrow(&S::key(n)), Some(&mut value)).unwrap() {
+                assert_eq!(S::number(&value), n);
+            }
+        }
+    }
+}
+
+fn beside_a_writer<S: Numbered>(stripes: usize, rounds: u64) {
+    let (medium, _) = memory(16 << 20);
+    let table = Table::<Observed, S>::create(medium, &Options { stripes, ..options(4) }).unwrap();
+    for n in 0..ACCOUNTS {
+        table.put(S::borrow(&S::key(n)), S::borrow_value(&S::value(EACH))).unwrap();
+    }
+    let progress = Progress::default();
+    std::thread::scope(|scope| {
+        let readers =
+            [scope.spawn(|| look_up(&table, &progress)), scope.spawn(|| read_versions(&table, &progress))];
+        write(&table, &progress, rounds, || readers.iter().any(|reader| reader.is_finished()));
+    });
+    println!("{progress:?}");
+    table.collect_all().unwrap();
+    assert_eq!(table.check().problems, Vec::<String>::new());
+    assert_eq!(table.dead_intervals(), 0);
+}
+
+#[test]
+fn words_are_read_beside_a_writer() {
+    beside_a_writer::<Words>(64, 60);
+    beside_a_writer::<Words>(2, 10);
+}
+
+#[test]
+fn byte_strings_are_read_beside_a_writer() {
+    beside_a_writer::<Keyed>(64, 40);
+    beside_a_writer::<Keyed>(2, 10);
+}
