@@ -44,11 +44,11 @@ const FLOORS: &[(&str, u64)] = &[
     ("unsorted-shadow", 3_410_000),
     ("ubmp-shadow", 3_790_000),
     ("trad-4k", 2_750_000),
-    ("trad-4k-shadow", 2_870_000),
+    ("trad-4k-shadow", 5_400_000),
     ("cnt-4k", 1_060_000),
     ("bmp-4k", 1_050_000),
-    ("wb-4k", 730_000),
-    ("bmp-all-4k", 560_000),
+    ("wb-4k", 2_250_000),
+    ("bmp-all-4k", 1_760_000),
     ("buffer-pool", 3_260_000),
 ];
 
