@@ -34,10 +34,15 @@ fn trace(dir: &Path) -> Trace {
     all
 }
 
+/// Copies a store that may be open. What an engine does beside its users may still be under way: until nothing changes.
 fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
+    let names: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let read =
+        |dir: &Path| -> Vec<Vec<u8>> { names.iter().map(|name| fs::read(dir.join(name)).unwrap()).collect() };
+    while {
+        names.iter().for_each(|name| _ = fs::copy(from.join(name), to.join(name)).unwrap());
+        read(from) != read(to)
+    } {}
 }
 
 fn fill(store: &Store) {
