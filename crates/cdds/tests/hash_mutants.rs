@@ -7,14 +7,11 @@ mod hash_common;
 #[allow(dead_code)]
 mod subject;
 
-use std::collections::BTreeSet;
-
 use cdds::Recovery;
 use common::Sample;
-use crash::mutants::{Argued, MutationReport, Spot, run_mutants};
-use crash::{Kind, Mutant, Options};
+use crash::{Argued, Kind, Mutant, Options, Spot, Stage, Trial, run_mutants};
 use pmem::Fence;
-use subject::{Bytes, HashSubject, LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
+use subject::{Bytes, LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
 
 const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, contains: &'static str) -> Spot {
@@ -79,21 +76,20 @@ where
     Work::new(sizes(2, recovery), ops)
 }
 
-fn mutate<S: Sample>(workloads: &[Work<S>], cap: usize) -> MutationReport
+fn trials<S: Sample>(workloads: Vec<Work<S>>, cap: usize) -> impl Iterator<Item = Trial>
 where
     S::KeyBuf: Bytes,
     S::ValueBuf: Bytes,
 {
     let options = Options { cap, nested_cap: 8, samples: 8, line_cap: 64, ..Options::default() };
-    let report = run_mutants::<HashSubject<S>>(workloads, &options, &[]);
-    println!("{}: {report}", S::NAME);
-    assert!(!report.base.is_violated(), "{report}");
-    report
+    let number = workloads.into_iter().enumerate();
+    number
+        .map(move |(number, workload)| Trial::of(format!("{} {number}", S::NAME), options.clone(), workload))
 }
 
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
-    let words = [
+    let words = vec![
         first(),
         lives(sizes(2, LAZY), 14),
         rollbacks(LAZY),
@@ -101,7 +97,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
         mixed(6, sizes(2, SCAN), 100, 14, 4),
         mixed(17, sizes(2, LAZY), 150, 14, 4),
     ];
-    let bytes = [
+    let bytes = vec![
         first(),
         lives(sizes(2, LAZY), 12),
         rollbacks(LAZY),
@@ -110,25 +106,15 @@ fn no_flush_and_no_fence_can_be_left_out() {
         mixed(17, sizes(2, LAZY), 150, 14, 4),
         mixed(18, sizes(2, LAZY), 150, 14, 3),
     ];
-    let reports = [mutate::<Words>(&words, 64), mutate::<Keyed>(&bytes, 16)];
-    let killed: BTreeSet<Mutant> =
-        reports.iter().flat_map(|report| report.killed.iter().map(|(mutant, _)| *mutant)).collect();
-    // Either kind of keys tells. What the allocator and the region do is proved where every engine is.
-    let survived: BTreeSet<Mutant> =
-        reports.iter().flat_map(|report| report.survived.iter().copied()).collect();
-    let (argued, ours) = (argued(), |mutant: &&Mutant| !mutant.site.file().contains("pmem/src"));
-    let survived: Vec<&Mutant> = survived.difference(&killed).filter(ours).collect();
-    let killed = killed.iter().filter(ours).count();
-    println!("{killed} killed, {} argued", argued.len());
-    for mutant in &survived {
-        assert!(argued.iter().any(|argued| argued.spot.matches(mutant)), "{mutant} survived");
-    }
-    for Argued { spot, why } in &argued {
-        assert!(
-            survived.iter().any(|mutant| spot.matches(mutant)),
-            "{} needs no argument ({why})",
-            spot.contains
-        );
-    }
+    let trials: Vec<Trial> = trials::<Words>(words, 64).chain(trials::<Keyed>(bytes, 16)).collect();
+    let report = run_mutants(&trials, &argued(), |_| Stage::quiet());
+    println!("{report}");
+    assert!(!report.base.is_violated(), "{report}");
+    // What the allocator and the region do is proved where every engine is.
+    let ours = |mutant: &&Mutant| !mutant.site.file().contains("pmem/src");
+    let survived: Vec<String> = report.survived.iter().filter(ours).map(Mutant::to_string).collect();
+    assert!(survived.is_empty(), "survived:\n{}", survived.join("\n"));
+    assert!(report.stale.is_empty(), "no survivor needs these arguments: {:#?}", report.stale);
+    let killed = report.killed.iter().map(|(mutant, _)| mutant).filter(ours).count();
     assert!(killed >= 36, "{killed} mutants were killed, 36 before");
 }

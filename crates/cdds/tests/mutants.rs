@@ -5,12 +5,10 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
 use cdds::Recovery;
 use common::Sample;
 use common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
-use crash::{Argued, Kind, Mutant, Options, Report, Spot, Workload, explore_mutant};
+use crash::{Argued, Kind, Mutant, Options, Spot, Stage, Trial, Workload, run_mutants};
 use pmem::{Fence, Geometry};
 use tree::{Keyed, Words};
 
@@ -88,20 +86,6 @@ const ELSEWHERE: &[Argued] = &[argued(
     "A2: what gives up a record's pieces is the allocator's own",
 )];
 
-/// A workload with bounds of its own.
-struct Run {
-    name: &'static str,
-    explore: Box<dyn Fn(Option<Mutant>) -> Report>,
-}
-
-fn run<S: Sample>(name: &'static str, options: Options, work: Work<S>) -> Run
-where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
-{
-    Run { name, explore: Box::new(move |mutant| explore_mutant(&work, &options, mutant)) }
-}
-
 /// Most mutants break at once.
 fn low(seed: u64) -> Options {
     Options { seed, cap: 32, nested_cap: 4, samples: 8, line_cap: 64, ..Options::default() }
@@ -162,7 +146,15 @@ fn refused() -> Vec<Op> {
     ops
 }
 
-fn runs(seed: u64) -> Vec<Run> {
+fn of_words(name: &str, options: Options, work: Work<Words>) -> Trial {
+    Trial::of(name, options, work)
+}
+
+fn of_bytes(name: &str, options: Options, work: Work<Keyed>) -> Trial {
+    Trial::of(name, options, work)
+}
+
+fn trials(seed: u64) -> Vec<Trial> {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
     // An inner node of four lines is as large as the meta block: no chunk is opened, so no fence stands before its intents.
     let split = Op::Batch((1..9).map(|key| (key, Some(key))).collect());
@@ -176,23 +168,23 @@ fn runs(seed: u64) -> Vec<Run> {
     let of_large = Sizes { geometry: large, capacity: 1 << 20, ..sizes(8, lazy) };
     let small = Sizes { capacity: 80 << 10, ..sizes(2, lazy) };
     vec![
-        run::<Words>("words, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
-        run::<Words>("a split first", deep(seed), whole(Sizes { lines: 4, ..roomy() }, vec![], vec![split])),
-        run::<Words>("words, four lines", low(6), mixed(6, 4, lazy, 60, 24, 0)),
-        run::<Keyed>("byte strings, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
-        run::<Keyed>("byte strings, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),
-        run::<Words>("words, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),
-        run::<Keyed>("refused", low(seed), whole(small, vec![], refused())),
-        run::<Words>("rollbacks", low(seed), whole(sizes(2, lazy), vec![], rollbacks())),
-        run::<Keyed>("lives", low(seed), lives(3, lazy, 20)),
-        run::<Keyed>("byte strings, cut", low(seed), mixed(seed + 1, 2, lazy, 120, 14, 3)),
-        run::<Keyed>("byte strings, cut, scan", low(seed), mixed(seed + 2, 3, scan, 60, 20, 3)),
-        run::<Keyed>(
+        of_words("words, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
+        of_words("a split first", deep(seed), whole(Sizes { lines: 4, ..roomy() }, vec![], vec![split])),
+        of_words("words, four lines", low(6), mixed(6, 4, lazy, 60, 24, 0)),
+        of_bytes("byte strings, first operations", deep(seed), whole(roomy(), vec![], first(seed))),
+        of_bytes("byte strings, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),
+        of_words("words, random", low(seed), mixed(seed, 2, lazy, 60, 14, 0)),
+        of_bytes("refused", low(seed), whole(small, vec![], refused())),
+        of_words("rollbacks", low(seed), whole(sizes(2, lazy), vec![], rollbacks())),
+        of_bytes("lives", low(seed), lives(3, lazy, 20)),
+        of_bytes("byte strings, cut", low(seed), mixed(seed + 1, 2, lazy, 120, 14, 3)),
+        of_bytes("byte strings, cut, scan", low(seed), mixed(seed + 2, 3, scan, 60, 20, 3)),
+        of_bytes(
             "long bitmap",
             deep(seed),
             whole(of_large, long_bitmap, vec![Op::Put(70, 0), Op::Put(71, 0), Op::Kill]),
         ),
-        run::<Keyed>(
+        of_bytes(
             "closed chunks",
             deep(seed),
             whole(
@@ -201,7 +193,7 @@ fn runs(seed: u64) -> Vec<Run> {
                 (1..9).map(Op::Delete).chain([Op::CollectAll]).collect(),
             ),
         ),
-        run::<Keyed>(
+        of_bytes(
             "narrowed chunk",
             deep(seed),
             whole(of_large, narrowed, vec![Op::Kill, Op::Put(2, bytes(500)), Op::Put(3, bytes(500))]),
@@ -209,53 +201,17 @@ fn runs(seed: u64) -> Vec<Run> {
     ]
 }
 
-/// Tries every mutant. Returns how many were killed.
-fn mutation(seed: u64) -> usize {
-    let runs = runs(seed);
-    let mut bases: Vec<Report> = Vec::new();
-    for run in &runs {
-        let base = (run.explore)(None);
-        println!(
-            "{}: {} images at {} crash points, {} inside recovery, {} mutants, {:?}",
-            run.name,
-            base.images,
-            base.crash_points,
-            base.nested_images,
-            base.mutants.len(),
-            base.elapsed,
-        );
-        assert!(!base.is_violated(), "{} without a mutant: {base}", run.name);
-        bases.push(base);
-    }
-    let mut total = Report::default();
-    bases.iter().for_each(|base| total.merge(base.clone()));
-    let (mut killed, mut survived) = (BTreeMap::<&str, usize>::new(), Vec::new());
-    let lists: Vec<&Argued> = ARGUED.iter().chain(ELSEWHERE).collect();
-    let mut needed = vec![false; lists.len()];
-    for mutant in crash::mutants(&total) {
-        let changed = runs.iter().zip(&bases).filter(|(_, base)| base.mutants.contains(&mutant));
-        let killer = changed.into_iter().find(|(run, _)| (run.explore)(Some(mutant)).is_violated());
-        if killer.is_none() {
-            println!("survives: {mutant}");
-        }
-        let argument = lists.iter().position(|argued| argued.spot.matches(&mutant));
-        match (killer, argument) {
-            (Some((run, _)), _) => *killed.entry(run.name).or_default() += 1,
-            (None, Some(index)) => needed[index] = true,
-            (None, None) => survived.push(mutant.to_string()),
-        }
-    }
-    println!("killed: {killed:?}");
-    assert!(survived.is_empty(), "survived:\n{}", survived.join("\n"));
-    let stale: Vec<_> =
-        ARGUED.iter().zip(&needed).filter(|(_, needed)| !**needed).map(|(argued, _)| argued).collect();
-    assert!(stale.is_empty(), "no survivor needs these arguments: {stale:#?}");
-    killed.values().sum()
-}
-
 #[test]
 fn nothing_can_be_left_out() {
-    let killed = mutation(21);
-    println!("{killed} mutants killed, {} argued", ARGUED.len());
-    assert!(killed >= 46, "only {killed} mutants");
+    let report = run_mutants(&trials(21), ARGUED, |_| Stage::quiet());
+    println!("{report}");
+    for (trial, killed) in &report.kills {
+        println!("  killed by {trial}: {}", killed.len());
+    }
+    assert!(!report.base.is_violated(), "{report}");
+    let elsewhere = |mutant: &&Mutant| !ELSEWHERE.iter().any(|argued| argued.spot.matches(mutant));
+    let survived: Vec<String> = report.survived.iter().filter(elsewhere).map(Mutant::to_string).collect();
+    assert!(survived.is_empty(), "survived:\n{}", survived.join("\n"));
+    assert!(report.stale.is_empty(), "no survivor needs these arguments: {:#?}", report.stale);
+    assert!(report.killed.len() >= 45, "{} mutants were killed, 45 before", report.killed.len());
 }

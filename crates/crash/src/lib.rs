@@ -13,7 +13,7 @@
 //! * [`search`]: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
-//! * [`report`]: what was explored and what was found.
+//! * [`report`]: what was explored and what was found. [`workers`]: explorations side by side, the report in a fixed order.
 //! * [`history`]: for threads beside each other: can what they were told, and what is there after a crash, be explained?
 //! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
 //!
@@ -86,13 +86,15 @@ pub mod search;
 pub mod stage;
 pub mod subject;
 pub mod tape;
+pub mod workers;
 
 pub use explore::{Options, explore, explore_all, explore_mutant};
 pub use history::{Found, History, Operation};
 pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;
-pub use mutants::{Argued, MutationReport, Spot, canary, mutants, run_mutants};
+pub use mutants::{Argued, MutationReport, Spot, Trial, canary, mutants, run_mutants};
 pub use mutate::{Kind, Mutant};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};
+pub use workers::Stage;

@@ -12,6 +12,7 @@ use crate::explore::{Options, explore_all, explore_mutant};
 use crate::mutate::{Kind, Mutant};
 use crate::report::{Report, Violation};
 use crate::subject::{Subject, Workload};
+use crate::workers::Stage;
 
 /// A mutant named by the text of its source line.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +69,8 @@ pub struct MutationReport {
     pub survived: Vec<Mutant>,
     /// Arguments that no survivor needs.
     pub stale: Vec<Argued>,
+    /// Each trial, and the mutants that it killed and no trial before it did.
+    pub kills: Vec<(String, Vec<Mutant>)>,
     /// Images explored for all mutants.
     pub images: u64,
 }
@@ -99,23 +102,65 @@ impl fmt::Display for MutationReport {
     }
 }
 
-/// Explores `workloads` without a mutant, then each mutant on the same workloads until one breaks.
-pub fn run_mutants<S: Subject>(
-    workloads: &[Workload<S>],
-    options: &Options,
+/// What a mutant is tried on: an exploration with bounds of its own, whatever its subject.
+pub struct Trial {
+    name: String,
+    explore: Box<dyn Fn(Option<Mutant>) -> Report + Send + Sync>,
+}
+
+impl Trial {
+    /// An exploration by its name.
+    pub fn new(
+        name: impl Into<String>,
+        explore: impl Fn(Option<Mutant>) -> Report + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), explore: Box::new(explore) }
+    }
+
+    /// A workload, explored until one image breaks.
+    pub fn of<S>(name: impl Into<String>, options: Options, workload: Workload<S>) -> Self
+    where
+        S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
+    {
+        let options = Options { violations_max: 1, ..options };
+        Self::new(name, move |mutant| explore_mutant(&workload, &options, mutant))
+    }
+}
+
+/// Explores `trials` without a mutant, then each mutant on the trials in which it changes something, in their order, until
+/// one breaks. `stage` is asked for the threads of each of the two.
+pub fn run_mutants<'a>(
+    trials: &[Trial],
     argued: &[Argued],
+    stage: impl Fn(&'static str) -> Stage<'a>,
 ) -> MutationReport {
-    let options = Options { violations_max: 1, ..options.clone() };
-    let mut report = MutationReport { base: explore_all(workloads, &options), ..MutationReport::default() };
+    let name = |trial: &Trial| trial.name.clone();
+    let bases = stage("runs without a mutant").map(trials, name, |trial| (trial.explore)(None));
+    let mut report = MutationReport::default();
+    bases.iter().for_each(|base| report.base.merge(base.clone()));
     if report.base.is_violated() {
         return report;
     }
+    let mutants = mutants(&report.base);
+    let tried = stage("mutants").map(&mutants, Mutant::to_string, |mutant| {
+        let mut images = 0;
+        let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
+        let killer = changed.into_iter().find_map(|(number, _)| {
+            let explored = (trials[number].explore)(Some(*mutant));
+            images += explored.images + explored.nested_images;
+            explored.violations.into_iter().next().map(|violation| (number, violation))
+        });
+        (killer, images)
+    });
+    report.kills = trials.iter().map(|trial| (trial.name.clone(), Vec::new())).collect();
     let mut needed = vec![false; argued.len()];
-    for mutant in mutants(&report.base) {
-        let killed = kill(workloads, &options, mutant, &mut report.images);
-        let argument = argued.iter().position(|argued| argued.spot.matches(&mutant));
-        match (killed, argument) {
-            (Some(violation), _) => report.killed.push((mutant, violation)),
+    for (mutant, (killer, images)) in mutants.into_iter().zip(tried) {
+        report.images += images;
+        match (killer, argued.iter().position(|argued| argued.spot.matches(&mutant))) {
+            (Some((number, violation)), _) => {
+                report.kills[number].1.push(mutant);
+                report.killed.push((mutant, violation));
+            }
             (None, Some(index)) => {
                 needed[index] = true;
                 report.argued.push((mutant, argued[index].why));
@@ -129,17 +174,10 @@ pub fn run_mutants<S: Subject>(
 }
 
 /// The first violation that `mutant` causes.
-fn kill<S: Subject>(
-    workloads: &[Workload<S>],
-    options: &Options,
-    mutant: Mutant,
-    images: &mut u64,
-) -> Option<Violation> {
-    workloads.iter().find_map(|workload| {
-        let run = explore_mutant(workload, options, Some(mutant));
-        *images += run.images + run.nested_images;
-        run.violations.into_iter().next()
-    })
+fn kill<S: Subject>(workloads: &[Workload<S>], options: &Options, mutant: Mutant) -> Option<Violation> {
+    workloads
+        .iter()
+        .find_map(|workload| explore_mutant(workload, options, Some(mutant)).violations.into_iter().next())
 }
 
 /// Breaks the subject at `spot` on purpose, and returns how each such mutant was caught.
@@ -161,7 +199,6 @@ pub fn canary<S: Subject>(
     if found.is_empty() {
         return Err(format!("no {:?} at `{}` in {}", spot.kind, spot.contains, spot.file_suffix));
     }
-    let caught =
-        |mutant| kill(workloads, &options, mutant, &mut 0).ok_or_else(|| format!("{mutant} is not caught"));
+    let caught = |mutant| kill(workloads, &options, mutant).ok_or_else(|| format!("{mutant} is not caught"));
     found.into_iter().map(caught).collect()
 }

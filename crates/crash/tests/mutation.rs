@@ -3,7 +3,8 @@
 mod toys;
 
 use crash::{
-    Argued, Kind, Options, Spot, Workload, canary, explore, explore_mutant, interrupted, random, run_mutants,
+    Argued, Kind, Options, Spot, Stage, Trial, Workload, canary, explore, explore_mutant, interrupted,
+    random, run_mutants,
 };
 use pmem::Fence;
 use toys::{Flaw, Pair, Set};
@@ -25,9 +26,13 @@ fn workloads() -> Vec<Workload<Pair>> {
     vec![Workload::new(Flaw::None, [Set(1, 2), Set(3, 4), Set(5, 6)]), cut]
 }
 
+fn trials() -> Vec<Trial> {
+    workloads().into_iter().map(|workload| Trial::of("toy", Options::default(), workload)).collect()
+}
+
 #[test]
 fn every_mutant_of_the_toy_is_killed_or_argued() {
-    let report = run_mutants(&workloads(), &Options::default(), &ARGUED);
+    let report = run_mutants(&trials(), &ARGUED, |_| Stage::quiet());
     println!("{report}");
     assert!(report.is_good(), "{report}");
     let killed =
@@ -46,7 +51,7 @@ fn every_mutant_of_the_toy_is_killed_or_argued() {
 fn a_mutant_that_nothing_catches_is_a_survivor_and_a_needless_argument_is_stale() {
     let needless =
         Argued { spot: spot(Kind::DropFence(Fence::Payload), "[payload before commit]"), why: "none" };
-    let report = run_mutants(&workloads(), &Options::default(), &[needless]);
+    let report = run_mutants(&trials(), &[needless], |_| Stage::quiet());
     assert!(!report.is_good());
     assert_eq!(report.survived.len(), 1);
     assert_eq!(report.survived[0].kind, Kind::SplitPublish);

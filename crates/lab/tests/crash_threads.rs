@@ -1,6 +1,6 @@
 //! Threads share an exploration's pieces; what is found is the seed's alone.
 
-use lab::crash_tree::workers::Stage;
+use crash::Stage;
 use lab::crash_tree::{Options, explore, suite};
 
 #[test]

@@ -4,7 +4,6 @@
 //! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
 //! * [`suite`]: which workloads an engine gets, and the mutation run over them.
 //! * [`argued`]: mutants that nothing can break, and why.
-//! * [`workers`]: runs and mutants side by side, the report in a fixed order.
 //!
 //! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
 //! options alone, but for the times. A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
@@ -14,7 +13,6 @@ pub mod argued;
 pub mod laps;
 pub mod subject;
 pub mod suite;
-pub mod workers;
 pub mod workloads;
 
 use std::fmt;
@@ -22,8 +20,8 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use crash::Mutant;
+use crash::workers::{Say, Stage};
 use tree::roster::{About, TREES};
-use workers::{Say, Stage};
 
 /// A durable tree of the roster.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +110,7 @@ impl Options {
 
     /// A default run.
     pub fn new(engine: Engine) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = crash::workers::processors();
         Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads }
     }
 
@@ -176,7 +174,7 @@ pub struct Report {
     /// Mutants caught.
     pub mutants_killed: usize,
     /// Which runs caught them, and which of them each caught that no run before it did.
-    pub kills: Vec<suite::Kills>,
+    pub kills: Vec<Kills>,
     /// Mutants that nothing can catch.
     pub mutants_argued: Vec<Excuse>,
     /// Mutants that were not caught.
@@ -208,10 +206,14 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
     let stage = |name| Stage { name, threads: options.threads, say };
     let Explored { report: explored, worst, runs, mut violations } =
         explore(options, stage("runs"), |run| run.bounds(options.seed));
-    let suite::Mutation { report: mutation, kills } = suite::mutation(options, stage);
+    let mutation = suite::mutation(options, stage);
     let canary = suite::canary(options.engine, &mutation);
     let name = |mutant: &Mutant| mutant.to_string();
     let excuse = |(mutant, why): &(Mutant, &'static str)| Excuse { mutant: name(mutant), why };
+    let kills = |(run, mutants): &(String, Vec<Mutant>)| Kills {
+        run: run.clone(),
+        mutants: mutants.iter().map(name).collect(),
+    };
     violations.extend(
         mutation.base.violations.iter().map(|violation| ("mutation run".to_owned(), violation.to_string())),
     );
@@ -231,7 +233,7 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
         runs,
         violations,
         mutants_killed: mutation.killed.len(),
-        kills,
+        kills: mutation.kills.iter().map(kills).collect(),
         mutants_argued: mutation.argued.iter().map(excuse).collect(),
         mutants_survived: mutation.survived.iter().map(name).collect(),
         stale_arguments: mutation.stale.iter().map(|argued| argued.spot.contains.to_owned()).collect(),
@@ -239,6 +241,15 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
         canary,
         seconds: start.elapsed().as_secs_f64(),
     }
+}
+
+/// Mutants that a run killed.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Kills {
+    /// The run.
+    pub run: String,
+    /// The mutants.
+    pub mutants: Vec<String>,
 }
 
 /// What the runs without a mutant came to.

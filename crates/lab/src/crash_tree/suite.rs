@@ -1,6 +1,6 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
-use crash::{Argued, Mutant, MutationReport, Subject, Workload, explore_mutant};
+use crash::{Mutant, MutationReport, Stage, Subject, Trial, Workload, explore_mutant};
 use pmem::log::Format;
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
@@ -10,7 +10,6 @@ use tree::{Fixed, Slotted, Words, WriteAhead};
 use super::argued;
 use super::laps;
 use super::subject::Sample;
-use super::workers::Stage;
 use super::workloads::{Maker, Work};
 use super::{Engine, Options};
 
@@ -201,71 +200,15 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
 /// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
 const OPS_LONG: usize = 1000;
 
-/// Mutants that a run killed.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Kills {
-    /// The run.
-    pub run: String,
-    /// The mutants.
-    pub mutants: Vec<String>,
-}
-
-/// What became of the mutants, and by which runs.
-#[derive(Clone, Debug, Default)]
-pub struct Mutation {
-    /// The mutants.
-    pub report: MutationReport,
-    /// What each run killed that no run before it did.
-    pub kills: Vec<Kills>,
-}
-
 /// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
 /// until one breaks.
-pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> Mutation {
-    let (seed, runs) = (options.seed, mutation_runs(options.engine, options.seed));
-    let bases = stage("runs without a mutant")
-        .map(&runs, Run::name, |run| run.explore(&run.bounds_for_mutants(seed), None));
-    let mut found = Mutation::default();
-    bases.iter().for_each(|base| found.report.base.merge(base.clone()));
-    if found.report.base.is_violated() {
-        return found;
-    }
-    let mutants = crash::mutants(&found.report.base);
-    let killed = stage("mutants").map(&mutants, Mutant::to_string, |mutant| {
-        let mut images = 0;
-        let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
-        let killer = changed.into_iter().find_map(|(number, _)| {
-            let explored = runs[number].explore(&runs[number].bounds_for_mutants(seed), Some(*mutant));
-            images += explored.images + explored.nested_images;
-            explored.violations.into_iter().next().map(|violation| (number, violation))
-        });
-        (killer, images)
-    });
-    found.kills = runs.iter().map(|run| Kills { run: run.name(), mutants: Vec::new() }).collect();
-    let argued = argued::argued(options.engine.about());
-    let mut needed = vec![false; argued.len()];
-    let report = &mut found.report;
-    for (mutant, (killer, images)) in mutants.into_iter().zip(killed) {
-        report.images += images;
-        match (killer, excuse(&argued, &mutant)) {
-            (Some((number, violation)), _) => {
-                found.kills[number].mutants.push(mutant.to_string());
-                report.killed.push((mutant, violation));
-            }
-            (None, Some((number, argued))) => {
-                needed[number] = true;
-                report.argued.push((mutant, argued.why));
-            }
-            (None, None) => report.survived.push(mutant),
-        }
-    }
-    let unneeded = argued.into_iter().zip(needed).filter(|(_, needed)| !needed);
-    report.stale = unneeded.map(|(argued, _)| argued).collect();
-    found
-}
-
-fn excuse<'a>(argued: &'a [Argued], mutant: &Mutant) -> Option<(usize, &'a Argued)> {
-    argued.iter().enumerate().find(|(_, argued)| argued.spot.matches(mutant))
+pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> MutationReport {
+    let trial = |run: Run| {
+        let bounds = run.bounds_for_mutants(options.seed);
+        Trial::new(run.name(), move |mutant| run.explore(&bounds, mutant))
+    };
+    let trials: Vec<Trial> = mutation_runs(options.engine, options.seed).into_iter().map(trial).collect();
+    crash::run_mutants(&trials, &argued::argued(options.engine.about()), stage)
 }
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.

@@ -32,6 +32,11 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// One that tells nobody, on as many threads as there are processors.
+    pub fn quiet() -> Stage<'static> {
+        Stage { name: "", threads: processors(), say: &|_| {} }
+    }
+
     /// `work` done on each of `pieces`; the results in their order.
     pub fn map<P: Sync, R: Send>(
         &self,
@@ -64,6 +69,11 @@ impl Stage<'_> {
     }
 }
 
+/// Threads that run beside each other here.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +92,7 @@ mod tests {
             assert_eq!(squares, pieces.iter().map(|number| number * number).collect::<Vec<_>>());
             assert_eq!(told.into_inner(), pieces.len());
         }
-        let nothing = Stage { name: "nothing", threads: 2, say: &|_| {} };
+        let nothing = Stage::quiet();
         assert_eq!(nothing.map(&[] as &[u64], u64::to_string, |number| *number), []);
     }
 }
