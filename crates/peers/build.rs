@@ -1,4 +1,5 @@
-//! Finds the system's RocksDB, which is linked and not compiled: that would take longer than everything else together.
+//! Finds the system's RocksDB, which is linked and not compiled: that would take longer than everything else together. Berkeley
+//! DB is the system's, too; what calls it is compiled here.
 
 use std::path::PathBuf;
 use std::{env, process};
@@ -17,6 +18,8 @@ const FOLDERS: [&str; 7] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    #[cfg(feature = "berkeley")]
+    berkeley();
     if env::var_os("CARGO_FEATURE_ROCKSDB").is_none() {
         return;
     }
@@ -35,4 +38,18 @@ fn main() {
     };
     println!("cargo::rustc-link-search=native={}", folder.display());
     println!("cargo::rustc-link-lib=dylib=rocksdb");
+}
+
+#[cfg(feature = "berkeley")]
+fn berkeley() {
+    const SOURCE: &str = "src/berkeley.c";
+    println!("cargo::rerun-if-changed={SOURCE}");
+    if cc::Build::new().file(SOURCE).warnings_into_errors(true).try_compile("berkeley_calls").is_err() {
+        println!(
+            "cargo::error={SOURCE} does not compile: it needs a C compiler and Berkeley DB 5.3 (Debian: apt-get install gcc \
+             libdb5.3-dev)"
+        );
+        process::exit(1);
+    }
+    println!("cargo::rustc-link-lib=dylib=db-5.3");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::lab::scratch::Instructions;
-use ::lab::{Engine, engine, readers, reopen, stores, trees};
+use ::lab::{Engine, engine, readers, reopen, stores, trees, versioned};
 use peers::Promise;
 
 use crate::common::{show, with_spinner};
@@ -25,10 +25,11 @@ enum What {
     /// Time to open a store that was not closed, at growing numbers of keys.
     #[command(after_help = "Example:\n  bristlecone bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
-    /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb and fjall in the same run with the same durability, and
+    /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb, fjall and Berkeley DB in the same run with the same durability, and
     /// the syncs of each write, counted.
     #[command(after_help = "\
-The other stores are in builds with `--features peers`; RocksDB is the system's (Debian: librocksdb-dev).
+The other stores are in builds with `--features peers`; RocksDB and Berkeley DB are the system's (Debian:
+librocksdb-dev, libdb5.3-dev).
 
 Durability process: an acknowledged write survives kill -9. Durability power: it was synced before it was acknowledged.
 Every answer is checked, and at the end every store is opened again and compared.
@@ -37,6 +38,15 @@ Examples:
   cargo run --release --features peers -- bench store
   bristlecone bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
+    /// The CDDS B-Tree beside Berkeley DB, and beside a tree without versions, as its thesis measures them (section 5.3).
+    #[command(after_help = "\
+Berkeley DB is in builds with `--features peers`; it is the system's (Debian: libdb5.3-dev).
+A claim that does not hold is a result, not an error.
+
+Examples:
+  cargo run --release --features peers -- bench cdds
+  bristlecone bench cdds --pairs 100000 --keys 1000000 --json")]
+    Cdds(Cdds),
     /// Look-ups by one reader and by several, alone and beside one writer at full speed, and how they compare.
     #[command(after_help = "\
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
@@ -45,6 +55,28 @@ Examples:
   bristlecone bench readers
   bristlecone bench readers --keys 1000000 --readers 1,2,4,8 --engine wbtree-line --json")]
     Readers(Readers),
+}
+
+#[derive(clap::Args)]
+struct Cdds {
+    /// Pairs of 25 and 2,048 bytes.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pairs: u64,
+    /// Numbers of 64-bit keys at which the price of versions is measured, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 10_000_000], value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: Vec<u64>,
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Directory for the files: of memory, if the thesis is to be followed.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Seed of keys and order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// `--durability` of `bench store` and `bench readers`.
@@ -79,7 +111,7 @@ struct Store {
     /// What an acknowledged write survives.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
-    /// The stores to measure beside Bristlecone, separated by commas, of lmdb, rocksdb, redb and fjall; all that were built if
+    /// The stores to measure beside Bristlecone, separated by commas, of lmdb, rocksdb, redb, fjall and berkeley; all that were built if
     /// left out.
     #[arg(long, value_delimiter = ',', value_name = "STORES")]
     only: Option<Vec<String>>,
@@ -210,6 +242,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: store.seed,
             };
             show(with_spinner(|progress| stores::run(&options, progress))?, store.json)?;
+        }
+        What::Cdds(cdds) => {
+            let options = versioned::Options {
+                pairs: cdds.pairs,
+                keys: cdds.keys.clone(),
+                rounds: cdds.rounds as usize,
+                backing: cdds.backing.clone(),
+                seed: cdds.seed,
+            };
+            show(with_spinner(|progress| versioned::run(&options, progress))?, cdds.json)?;
         }
         What::Readers(arguments) => {
             let options = readers::Options {

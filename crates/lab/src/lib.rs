@@ -9,6 +9,7 @@
 //! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
+//! * [`versioned`]: `bench cdds`: the CDDS B-Tree beside Berkeley DB, and the price of versions.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
 pub mod contender;
@@ -25,6 +26,7 @@ pub mod scratch;
 pub mod stores;
 pub mod syncs;
 pub mod trees;
+pub mod versioned;
 
 use tree::roster::{About, TREES};
 
@@ -128,7 +130,7 @@ pub enum Error {
     },
 }
 
-/// An engine: a line of the roster.
+/// An engine: a line of the roster, or a tree with a room of its own.
 pub type Engine = &'static About;
 
 /// The engine of this name.
@@ -136,8 +138,9 @@ pub type Engine = &'static About;
 /// # Errors
 /// In words, with the names there are.
 pub fn engine(name: &str) -> std::result::Result<Engine, String> {
-    let names: Vec<_> = TREES.iter().map(|about| about.name).collect();
-    let found = TREES.iter().find(|about| about.name == name);
+    let measured = || TREES.iter().chain([&cdds::ABOUT]);
+    let names: Vec<_> = measured().map(|about| about.name).collect();
+    let found = measured().find(|about| about.name == name);
     found.ok_or_else(|| format!("no engine `{name}`; there are {}", names.join(", ")))
 }
 

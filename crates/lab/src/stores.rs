@@ -489,6 +489,9 @@ mod tests {
         fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> peers::Result<bool> {
             self.0.get(key, value)
         }
+        fn delete(&mut self, key: &[u8]) -> peers::Result<()> {
+            self.0.delete(key)
+        }
         fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> peers::Result<u64> {
             self.0.scan(from, limit, met)
         }

@@ -63,13 +63,20 @@ impl Contender for Fjall {
 
 struct Handle<'a>(&'a Fjall);
 
-impl Session for Handle<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.0.pairs.insert(key, value).map_err(refused(NAME, "put"))?;
+impl Handle<'_> {
+    /// What was written is kept as promised.
+    fn kept(&self) -> Result<()> {
         match self.0.promise {
             Promise::Process => Ok(()),
             Promise::Power => self.0.database.persist(PersistMode::SyncData).map_err(refused(NAME, "sync")),
         }
+    }
+}
+
+impl Session for Handle<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.pairs.insert(key, value).map_err(refused(NAME, "put"))?;
+        self.kept()
     }
 
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
@@ -89,6 +96,11 @@ impl Session for Handle<'_> {
         value.clear();
         value.extend_from_slice(found.as_deref().unwrap_or_default());
         Ok(found.is_some())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.0.pairs.remove(key).map_err(refused(NAME, "delete"))?;
+        self.kept()
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {

@@ -16,6 +16,8 @@
 
 use std::path::Path;
 
+#[cfg(feature = "berkeley")]
+mod berkeley;
 #[cfg(feature = "fjall")]
 mod fjall;
 #[cfg(feature = "lmdb")]
@@ -117,12 +119,14 @@ pub trait Session {
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()>;
     /// Copies a value into a buffer, which it replaces; false if there is none.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+    /// Removes a key, if it is there.
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
     /// Meets the pairs from a key on, in key order, at most so many. Their number.
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
 }
 
 /// The names of all stores that this crate knows, built or not.
-pub const NAMES: [&str; 4] = ["lmdb", "rocksdb", "redb", "fjall"];
+pub const NAMES: [&str; 5] = ["lmdb", "rocksdb", "redb", "fjall", "berkeley"];
 
 /// The stores that were built.
 pub const KINDS: &[Kind] = &[
@@ -134,7 +138,18 @@ pub const KINDS: &[Kind] = &[
     redb::KIND,
     #[cfg(feature = "fjall")]
     fjall::KIND,
+    #[cfg(feature = "berkeley")]
+    berkeley::KIND,
 ];
+
+/// Berkeley DB without transactions, if it was built: it keeps no promise.
+pub const PLAIN: Option<Kind> = {
+    #[cfg(feature = "berkeley")]
+    let plain = Some(berkeley::PLAIN);
+    #[cfg(not(feature = "berkeley"))]
+    let plain = None;
+    plain
+};
 
 /// How long a settling store is left alone before it is asked again.
 #[cfg(any(feature = "rocksdb", feature = "fjall"))]

@@ -90,6 +90,12 @@ impl Session for Handle<'_> {
         Ok(found.is_some())
     }
 
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let mut transaction = self.0.env.write_txn().map_err(refused(NAME, "begin a transaction"))?;
+        self.0.pairs.delete(&mut transaction, key).map_err(refused(NAME, "delete"))?;
+        transaction.commit().map_err(refused(NAME, "commit"))
+    }
+
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let transaction = self.0.env.read_txn().map_err(refused(NAME, "begin reading"))?;
         let range =

@@ -100,21 +100,28 @@ impl Contender for Redb {
 
 struct Handle<'a>(&'a Database);
 
+impl Handle<'_> {
+    fn commit(
+        &self,
+        write: impl FnOnce(&mut redb::Table<'_, &[u8], &[u8]>) -> std::result::Result<(), redb::StorageError>,
+    ) -> Result<()> {
+        let mut transaction = self.0.begin_write().map_err(refused(NAME, "begin a transaction"))?;
+        transaction.set_durability(Durability::Immediate).map_err(refused(NAME, "keep its promise"))?;
+        {
+            let mut table = transaction.open_table(PAIRS).map_err(refused(NAME, "open its table"))?;
+            write(&mut table).map_err(refused(NAME, "write"))?;
+        }
+        transaction.commit().map_err(refused(NAME, "commit"))
+    }
+}
+
 impl Session for Handle<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.batch(&[(key, value)])
     }
 
     fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut transaction = self.0.begin_write().map_err(refused(NAME, "begin a transaction"))?;
-        transaction.set_durability(Durability::Immediate).map_err(refused(NAME, "keep its promise"))?;
-        {
-            let mut table = transaction.open_table(PAIRS).map_err(refused(NAME, "open its table"))?;
-            for (key, value) in pairs {
-                table.insert(key, value).map_err(refused(NAME, "put"))?;
-            }
-        }
-        transaction.commit().map_err(refused(NAME, "commit"))
+        self.commit(|table| pairs.iter().try_for_each(|(key, value)| table.insert(key, value).map(drop)))
     }
 
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -126,6 +133,10 @@ impl Session for Handle<'_> {
             value.extend_from_slice(found.value());
         }
         Ok(found.is_some())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.commit(|table| table.remove(key).map(drop))
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {

@@ -95,6 +95,13 @@ unsafe extern "C" {
         value_bytes: usize,
         error: *mut Text,
     );
+    fn rocksdb_delete(
+        db: *mut Db,
+        options: *const WriteOptions,
+        key: *const u8,
+        key_bytes: usize,
+        error: *mut Text,
+    );
     safe fn rocksdb_writebatch_create() -> *mut Batch;
     fn rocksdb_writebatch_clear(batch: *mut Batch);
     fn rocksdb_writebatch_put(
@@ -338,6 +345,14 @@ impl Session for Handle<'_> {
         // SAFETY: it is not used again.
         unsafe { rocksdb_pinnableslice_destroy(pinned) };
         Ok(true)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let mut error = ptr::null_mut();
+        let Rocks { db, write, .. } = *self.rocks;
+        // SAFETY: R1, R2; the key outlives the call.
+        unsafe { rocksdb_delete(db, write, key.as_ptr(), key.len(), &raw mut error) };
+        told("delete", error)
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {

@@ -59,6 +59,10 @@ impl Session for Handle<'_> {
         self.0.get_into(key, value).map_err(refused(NAME, "get"))
     }
 
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.0.delete(key).map(drop).map_err(refused(NAME, "delete"))
+    }
+
     fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
         let from = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from.to_vec()) };
         let mut pairs = self.0.scan((from, Bound::Unbounded));
