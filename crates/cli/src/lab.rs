@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use ::lab::crash_tree::{self, Engine};
 use ::lab::experiment::{self, Experiment};
-use ::lab::heat;
 use ::lab::registry;
+use ::lab::{flush, heat};
 
-use crate::common::{progress_bar, show};
+use crate::common::{progress_bar, show, with_spinner};
 use crate::costs::{self, Costs};
 use crate::failure::Result;
 
@@ -61,6 +61,9 @@ Examples:
   bristlecone lab heat --tree btree --keys 100000 --svg heat.svg
   bristlecone lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
     Heat(Heat),
+    /// Lines written back a second, by the size of what is flushed.
+    #[command(after_help = "Example:\n  bristlecone lab flush --rounds 5")]
+    Flush(Flush),
     /// List every engine, its parts, and the lines of code that it takes.
     #[command(after_help = "Example:\n  bristlecone lab registry --json")]
     Registry(Registry),
@@ -86,6 +89,9 @@ struct Run {
     /// Directory whose file system backs the trees.
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
+    /// Directory of an ordinary file system, for what writes files.
+    #[arg(long, default_value = ".")]
+    disk: PathBuf,
     /// Multiply keys and operations.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -156,6 +162,19 @@ struct Heat {
 }
 
 #[derive(clap::Args)]
+struct Flush {
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Directory whose file system backs the region.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
 struct Registry {
     /// Print JSON.
     #[arg(long)]
@@ -197,6 +216,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         What::Costs(costs) => costs::run(costs),
         What::Run(run) => run_experiment(run),
         What::Heat(heat) => run_heat(heat),
+        What::Flush(flush) => {
+            let options = flush::Options { rounds: flush.rounds as usize, backing: flush.backing.clone() };
+            show(with_spinner(|progress| flush::run(&options, progress))?, flush.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
         What::Registry(listed) => {
             show(registry::report()?, listed.json)?;
             Ok(ExitCode::SUCCESS)
@@ -222,6 +246,7 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
             rounds: run.rounds as usize,
             node_lines: run.node_lines.clone(),
             backing: run.backing.clone(),
+            disk: run.disk.clone(),
             scale: run.scale,
             seed: run.seed,
             memory,

@@ -2,6 +2,7 @@
 //!
 //! * [`costs`]: `lab costs`: words, flushes and fences of an operation beside the papers' formulas.
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
+//! * [`flush`]: `lab flush`: how many lines a second can be written back, by the size of what is flushed.
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface; [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
@@ -9,6 +10,7 @@
 //! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
+//! * [`verdict`]: a paper's sentence beside what was measured.
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree beside Berkeley DB, and the price of versions.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
@@ -17,6 +19,7 @@ pub mod costs;
 pub mod crash_tree;
 pub mod experiment;
 pub mod floor;
+pub mod flush;
 pub mod heat;
 pub mod keys;
 pub mod readers;
@@ -26,6 +29,7 @@ pub mod scratch;
 pub mod stores;
 pub mod syncs;
 pub mod trees;
+pub mod verdict;
 pub mod versioned;
 
 use tree::roster::{About, TREES};

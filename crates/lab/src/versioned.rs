@@ -19,6 +19,7 @@ use crate::contender::{Making, of_words};
 use crate::keys::Random as _;
 use crate::scratch::{self, Instructions};
 use crate::stores::place::{Place, bytes_free};
+use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
 
 /// Bytes of a key and of a value of the first part.
@@ -89,18 +90,7 @@ pub struct Report {
     /// Prices by size.
     pub prices: Vec<Price>,
     /// The thesis's claims.
-    pub claims: Vec<Claim>,
-}
-
-/// A figure of the thesis beside ours.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Claim {
-    /// What it says.
-    pub claim: String,
-    /// Ours.
-    pub ours: String,
-    /// Whether it holds here.
-    pub holds: bool,
+    pub claims: Vec<Verdict>,
 }
 
 /// How a store is opened.
@@ -336,7 +326,7 @@ fn price(options: &Options, count: u64, progress: &dyn Fn(&str)) -> Result<Price
     Ok(Price { keys: count, insert_ns, get_ns })
 }
 
-fn claims(rows: &[Row], prices: &[Price]) -> Vec<Claim> {
+fn claims(rows: &[Row], prices: &[Price]) -> Vec<Verdict> {
     let mut claims = Vec::new();
     let rate = |name: &str, operation: &str| {
         rows.iter().find(|row| row.name == name).and_then(|row| row.rate.get(operation)).copied()
@@ -344,7 +334,7 @@ fn claims(rows: &[Row], prices: &[Price]) -> Vec<Claim> {
     let mut gain = |operation: &str, percent: f64, of: (&str, &str)| {
         if let (Some(first), Some(second)) = (rate(of.0, operation), rate(of.1, operation)) {
             let ours = (first / second - 1.0) * 100.0;
-            claims.push(Claim {
+            claims.push(Verdict {
                 claim: format!("{operation}: {} {percent:+.0} % to {}", of.0, of.1),
                 ours: format!("{ours:+.0} %"),
                 holds: ours >= percent,
@@ -362,7 +352,7 @@ fn claims(rows: &[Row], prices: &[Price]) -> Vec<Claim> {
         for (what, [without, with], percent) in parts {
             // A rate lower by so many percent is a time longer by more.
             let ours = (1.0 - without / with) * 100.0;
-            claims.push(Claim {
+            claims.push(Verdict {
                 claim: format!("{} keys: {what} at most {percent:.0} % slower for versions", price.keys),
                 ours: format!("{ours:.0} %"),
                 holds: ours <= percent,
@@ -403,9 +393,6 @@ impl std::fmt::Display for Report {
             writeln!(f, "{keys:>12}{ib:>12.0}{ic:>12.0}{gb:>12.0}{gc:>12.0}")?;
         }
         writeln!(f)?;
-        self.claims.iter().try_for_each(|Claim { claim, ours, holds }| {
-            let verdict = if *holds { "holds" } else { "does not hold" };
-            writeln!(f, "{verdict:15}{claim}; ours {ours}")
-        })
+        self.claims.iter().try_for_each(|claim| writeln!(f, "{claim}"))
     }
 }

@@ -3,6 +3,7 @@
 //! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times beside the volatile tree of the same round.
 //! * [`counts`]: words, flushes, fences and lines read by the same operations: what explains the times.
 //! * [`simulated`]: the same batches on simulated memory: cycles, energy and wear. [`writes`]: single writes there.
+//! * [`layers`]: what files and system calls cost beside mapped memory.
 //! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
 //! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
@@ -15,6 +16,7 @@ pub mod claims;
 pub mod counts;
 mod draw;
 pub mod figure;
+pub mod layers;
 pub mod report;
 pub mod simulated;
 pub mod wb_tree;
@@ -51,6 +53,8 @@ pub enum Outcome {
     Simulated(simulated::Report),
     /// Cycles of writes.
     Writes(writes::Report),
+    /// Files and memory.
+    Layers(layers::Report),
 }
 
 impl std::fmt::Display for Outcome {
@@ -59,6 +63,7 @@ impl std::fmt::Display for Outcome {
             Outcome::Measured(report) => report.fmt(f),
             Outcome::Simulated(report) => report.fmt(f),
             Outcome::Writes(report) => report.fmt(f),
+            Outcome::Layers(report) => report.fmt(f),
         }
     }
 }
@@ -70,6 +75,12 @@ const SIMULATED: (u64, u64) = (20_000_000, 100_000);
 
 /// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "cdds-fig3",
+        about: "CDDS thesis, chapter 3: mapped memory beside write and fsync, by the size of a block",
+        sizes: MEASURED,
+        run: layers::chapter_3,
+    },
     Experiment {
         name: "wb-fig4",
         about: "wB+-Tree paper, section 2.4: writes flushed and fenced, on simulated memory",
@@ -125,6 +136,8 @@ pub struct Options {
     pub node_lines: Vec<u64>,
     /// Directory whose file system backs the trees.
     pub backing: PathBuf,
+    /// Directory of an ordinary file system, for what writes files.
+    pub disk: PathBuf,
     /// Keys and operations are multiplied by this.
     pub scale: f64,
     /// Seed of keys and order.
