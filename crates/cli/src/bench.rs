@@ -22,7 +22,7 @@ enum What {
     /// Search, insert, update, delete and scan: our trees beside std's BTreeMap and the memory's floor.
     #[command(after_help = "Example:\n  bristlecone bench trees --keys 10000000 --json")]
     Trees(Trees),
-    /// Time to open a store that was not closed, at growing numbers of keys.
+    /// Time to open a store that was not closed, at growing numbers of keys: the default engine, and `cdds` in both ways.
     #[command(after_help = "Example:\n  bristlecone bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
     /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb, fjall and Berkeley DB in the same run with the same durability, and

@@ -1,5 +1,8 @@
 //! `bench reopen`: how long a store that was not closed takes to open again, at growing numbers of keys.
 //!
+//! The wB+-Tree, and the CDDS B-Tree in both ways: it leaves what a crash left to be removed beside use (lazy), or removes it
+//! before it opens (scan, the thesis's algorithm 6).
+//!
 //! The tree is left as a killed process leaves it: in the middle of its life, with its file's pages in the page cache. It is
 //! then mapped anew, elsewhere in memory, and opened; the time runs from before the mapping to the first key read. Every
 //! reopened tree is counted to the end and compared with what was stored.
@@ -8,11 +11,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pmem::{Durability, Native};
+use cdds::Recovery;
+use pmem::{Durability, Found, Medium, Native};
 use tree::{Slotted, Tree, TreeOptions, Words, WriteAtomic};
 
-use crate::Error;
-use crate::scratch;
+use crate::{Error, scratch, wrong};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct Options {
 /// One size.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
+    /// The tree, and how it recovers.
+    pub tree: &'static str,
     /// Keys in the store.
     pub keys: u64,
     /// Microseconds from mapping to the first key read, median.
@@ -49,8 +54,71 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-type Subject = Tree<Native, Words, (Slotted, Slotted), WriteAtomic>;
+/// A tree as it is opened here.
+trait Subject: Sized {
+    fn create(medium: Native) -> pmem::Result<Self>;
+    fn open(medium: Native, recovery: Recovery) -> pmem::Result<(Self, Found)>;
+    fn put(&self, key: u64, value: u64) -> pmem::Result<bool>;
+    fn get(&self, key: u64, value: &mut u64) -> pmem::Result<bool>;
+    /// Keys, counted.
+    fn count(&self) -> pmem::Result<u64>;
+    fn file_bytes(&self) -> u64;
+}
+
+const PATH: &str = "reopen";
 const ENGINE: &str = "wbtree";
+const NODE_LINES: u64 = 16;
+type Wbtree = Tree<Native, Words, (Slotted, Slotted), WriteAtomic>;
+type Cdds = cdds::Tree<Native, Words>;
+
+impl Subject for Wbtree {
+    fn create(medium: Native) -> pmem::Result<Self> {
+        Tree::create(medium, &TreeOptions::new(ENGINE, NODE_LINES, Durability::Process))
+    }
+    fn open(medium: Native, _: Recovery) -> pmem::Result<(Self, Found)> {
+        Tree::open(medium, Path::new(PATH), ENGINE, Durability::Process, 1024)
+    }
+    fn put(&self, key: u64, value: u64) -> pmem::Result<bool> {
+        self.put(&key, &value)
+    }
+    fn get(&self, key: u64, value: &mut u64) -> pmem::Result<bool> {
+        self.get(&key, Some(value))
+    }
+    fn count(&self) -> pmem::Result<u64> {
+        while self.count_some(1 << 16)? {}
+        Ok(self.len().0)
+    }
+    fn file_bytes(&self) -> u64 {
+        self.region().medium().len()
+    }
+}
+
+impl Subject for Cdds {
+    fn create(medium: Native) -> pmem::Result<Self> {
+        Self::create(medium, &cdds::Options::new(NODE_LINES, Durability::Process))
+    }
+    fn open(medium: Native, recovery: Recovery) -> pmem::Result<(Self, Found)> {
+        let options = cdds::Options::new(NODE_LINES, Durability::Process);
+        Self::open(medium, Path::new(PATH), &options, recovery)
+    }
+    fn put(&self, key: u64, value: u64) -> pmem::Result<bool> {
+        self.put(&key, &value)
+    }
+    fn get(&self, key: u64, value: &mut u64) -> pmem::Result<bool> {
+        self.get(&key, Some(value))
+    }
+    fn count(&self) -> pmem::Result<u64> {
+        let (mut key, mut value, mut keys) = (0, 0, 0);
+        let mut cursor = self.cursor();
+        while cursor.next(&mut key, &mut value)? {
+            keys += 1;
+        }
+        Ok(keys)
+    }
+    fn file_bytes(&self) -> u64 {
+        self.region().medium().len()
+    }
+}
 
 /// Runs it.
 ///
@@ -59,50 +127,61 @@ const ENGINE: &str = "wbtree";
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let mut rows = Vec::new();
     for &keys in &options.keys {
-        progress(&format!("storing {keys} keys"));
-        let file = scratch::file(&options.backing, "reopen")?;
-        let map = || -> Result<Native, Error> {
-            let file: File =
-                file.try_clone().map_err(|source| Error::File { path: options.backing.clone(), source })?;
-            Ok(Native::map(file, Path::new("reopen"), 1 << 40, Durability::Process)?)
-        };
-        let tree = Subject::create(map()?, &TreeOptions::new(ENGINE, 16, Durability::Process))?;
-        let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for n in 0..keys {
-            tree.put(&key(n), &n)?;
-        }
-        let file_bytes = pmem::Medium::len(tree.region().medium());
-        // A killed process runs no destructor. (Its mapping stays behind until this one ends.)
-        std::mem::forget(tree);
+        rows.extend(measure::<Wbtree>(options, keys, &[(ENGINE, Recovery::Lazy)], progress)?);
+        let both = [("cdds, lazy", Recovery::Lazy), ("cdds, scan", Recovery::Scan)];
+        rows.extend(measure::<Cdds>(options, keys, &both, progress)?);
+    }
+    Ok(Report { backing: options.backing.clone(), rounds: options.rounds, rows })
+}
+
+fn measure<T: Subject>(
+    options: &Options,
+    keys: u64,
+    kinds: &[(&'static str, Recovery)],
+    progress: &dyn Fn(&str),
+) -> Result<Vec<Row>, Error> {
+    let name = kinds[0].0;
+    progress(&format!("storing {keys} keys, {name}"));
+    let file = scratch::file(&options.backing, PATH)?;
+    let map = || -> Result<Native, Error> {
+        let file: File =
+            file.try_clone().map_err(|source| Error::File { path: options.backing.clone(), source })?;
+        Ok(Native::map(file, Path::new(PATH), 1 << 40, Durability::Process)?)
+    };
+    let tree = T::create(map()?)?;
+    let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for n in 0..keys {
+        tree.put(key(n), n)?;
+    }
+    let file_bytes = tree.file_bytes();
+    // A killed process runs no destructor. (Its mapping stays behind until this one ends.)
+    std::mem::forget(tree);
+    let mut rows = Vec::new();
+    for &(name, recovery) in kinds {
         let mut times = Vec::new();
         for round in 0..options.rounds {
-            progress(&format!("opening {keys} keys, round {}", round + 1));
+            progress(&format!("opening {keys} keys, {name}, round {}", round + 1));
             let start = Instant::now();
-            let (tree, found) =
-                Subject::open(map()?, Path::new("reopen"), ENGINE, Durability::Process, 1024)?;
+            let (tree, found) = T::open(map()?, recovery)?;
             let mut value = 0;
-            let there = tree.get(&key(keys / 2), Some(&mut value))?;
+            let there = tree.get(key(keys / 2), &mut value)?;
             times.push(start.elapsed().as_nanos() as f64 / 1000.0);
-            if found != pmem::Found::InUse || !there || value != keys / 2 {
-                return Err(wrong(format!("{found:?}, key {there}, value {value}")));
+            if found != Found::InUse || !there || value != keys / 2 {
+                return Err(wrong(name, format!("{found:?}, key {there}, value {value}")));
             }
             if round + 1 == options.rounds {
-                while tree.count_some(1 << 16)? {}
-                if tree.len() != (keys, false) {
-                    return Err(wrong(format!("{:?} keys of {keys}", tree.len())));
+                let met = tree.count()?;
+                if met != keys {
+                    return Err(wrong(name, format!("{met} keys of {keys} after reopening")));
                 }
             }
             std::mem::forget(tree);
         }
         times.sort_by(f64::total_cmp);
         let (open_us, open_us_max) = (times[times.len() / 2], times[times.len() - 1]);
-        rows.push(Row { keys, open_us, open_us_max, file_bytes });
+        rows.push(Row { tree: name, keys, open_us, open_us_max, file_bytes });
     }
-    Ok(Report { backing: options.backing.clone(), rounds: options.rounds, rows })
-}
-
-fn wrong(what: String) -> Error {
-    Error::Wrong { who: "reopened store".into(), what }
+    Ok(rows)
 }
 
 impl std::fmt::Display for Report {
@@ -113,12 +192,12 @@ impl std::fmt::Display for Report {
             self.backing.display(),
             self.rounds
         )?;
-        writeln!(f, "{:>12}{:>14}{:>14}{:>16}", "keys", "open us", "slowest us", "file bytes")?;
+        writeln!(f, "{:12}{:>12}{:>14}{:>14}{:>16}", "tree", "keys", "open us", "slowest us", "file bytes")?;
         for row in &self.rows {
             writeln!(
                 f,
-                "{:>12}{:>14.0}{:>14.0}{:>16}",
-                row.keys, row.open_us, row.open_us_max, row.file_bytes
+                "{:12}{:>12}{:>14.0}{:>14.0}{:>16}",
+                row.tree, row.keys, row.open_us, row.open_us_max, row.file_bytes
             )?;
         }
         Ok(())
