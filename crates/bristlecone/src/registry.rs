@@ -11,7 +11,7 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Keyed, Schema, Tree, Words};
+use tree::{Schema, Tree, Words};
 
 use crate::cdds_index::CddsIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
@@ -77,10 +77,10 @@ impl Visitor for Engines {
 const OTHERS: &[Entry] = &[Entry {
     about: &cdds::ABOUT,
     capabilities: <CddsIndex<Words> as Index<U64>>::CAPABILITIES,
-    bytes: house::open::<Bytes, CddsIndex<Keyed>>,
+    bytes: house::open::<Bytes, CddsIndex<cdds::Inlined>>,
     words: house::open::<U64, CddsIndex<Words>>,
     fixed: None,
-    leaf_of_bytes: salvage::leaf_of_versions::<Keyed>,
+    leaf_of_bytes: salvage::leaf_of_versions::<cdds::Inlined>,
     leaf_of_words: salvage::leaf_of_versions::<Words>,
     leaf_of_fixed: |_, _| Vec::new(),
 }];

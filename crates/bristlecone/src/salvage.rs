@@ -160,7 +160,7 @@ pub(crate) fn leaf_of_versions<S: Schema<Tail = [u64; 0]>>(
     node: Node,
 ) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
     let met = |entry: cdds::node::Entry| {
-        let pair = pair::<S>(region, &tree::shape::Entry::new([entry.key, 0], entry.payload));
+        let pair = pair::<S>(region, &entry.of_tree());
         let hash = pair.as_ref().map_or(0, |(key, _)| S::hash(S::borrow(key)));
         Met { pair, hash, start: entry.start, ended: entry.end != 0 }
     };

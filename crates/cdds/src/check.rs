@@ -91,7 +91,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             }
             for pair in used.windows(2) {
                 let (left, right) = (pair[0].1, pair[1].1);
-                let order = compare_words::<M, S>(medium, left.key, right.key);
+                let order = compare_words::<M, S>(medium, left.words(), right.words());
                 if order.then(left.start.cmp(&right.start)).is_gt() {
                     walk.problem(format!("node {:#x}: {left:?} before {right:?}", node.0));
                 }
@@ -113,13 +113,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if entry.start < header.birth || (entry.end != 0 && entry.end <= entry.start) {
             walk.problem(format!("node {:#x}: versions of an entry are wrong", node.0));
         }
-        if compare_words::<M, S>(medium, entry.key, header.low).is_lt() {
+        if compare_words::<M, S>(medium, entry.words(), [header.low, 0]).is_lt() {
             walk.problem(format!("node {:#x}: a key below its lowest", node.0));
         }
         let mut key = S::KeyBuf::default();
-        let mut is_whole = self.key_of_word(entry.key, &mut key);
+        let mut is_whole = self.key_of_words(entry.words(), &mut key);
         if header.level == 0 {
-            let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
+            let of_tree = entry.of_tree();
             is_whole &= S::read_value(medium, &of_tree, &mut S::ValueBuf::default());
             // A whole record may be another key's.
             let mut own = S::KeyBuf::default();
@@ -142,20 +142,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     fn check_live(&self, walk: &mut Walk<S>, node: Node, level: usize, low: u64, high: Option<u64>) {
         let medium = self.region.medium();
         let Some(header) = Header::read(medium, node) else { return };
-        if compare_words::<M, S>(medium, header.low, low).is_ne() {
+        if compare_words::<M, S>(medium, [header.low, 0], [low, 0]).is_ne() {
             walk.problem(format!("node {:#x}: its lowest key is not its link's", node.0));
         }
         let seen: Vec<Entry> =
             node.seen(medium, &self.shape, &walk.view).into_iter().map(|(_, e)| e).collect();
         for entry in &seen {
-            if high.is_some_and(|high| compare_words::<M, S>(medium, entry.key, high).is_ge()) {
+            if high.is_some_and(|high| compare_words::<M, S>(medium, entry.words(), [high, 0]).is_ge()) {
                 walk.problem(format!("node {:#x}: a key at or above the next node's", node.0));
             }
         }
         if level == 0 {
             for entry in &seen {
                 let mut key = S::KeyBuf::default();
-                S::read_key(medium, [entry.key, 0], &mut key);
+                self.key_of_words(entry.words(), &mut key);
                 if walk.last_key.as_ref().is_some_and(|last| *last >= key) {
                     walk.problem(format!("leaf {:#x}: key {key:?} is not above the one before", node.0));
                 }
@@ -164,7 +164,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             }
             return;
         }
-        if seen.first().is_none_or(|first| compare_words::<M, S>(medium, first.key, header.low).is_ne()) {
+        if seen
+            .first()
+            .is_none_or(|first| compare_words::<M, S>(medium, first.words(), [header.low, 0]).is_ne())
+        {
             walk.problem(format!("node {:#x}: its first child does not begin where it does", node.0));
         }
         for (index, entry) in seen.iter().enumerate() {

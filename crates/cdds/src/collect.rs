@@ -14,7 +14,7 @@
 //!
 //! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use pmem::alloc::Kind;
 use pmem::region::INTENTS;
@@ -55,7 +55,12 @@ struct House<'a> {
     nodes: usize,
     /// Slots to be cleared when what they name is in the ring. Until then they look used, and are not.
     cleared: Vec<(Node, usize)>,
+    /// Leaves of the current version that took over what nodes in removal had: most of their records are named there.
+    heirs: VecDeque<Node>,
 }
+
+/// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
+const HEIRS_MAX: usize = 4;
 
 /// Nodes of a step of a whole collection.
 const NODES_OF_STEP: usize = 256;
@@ -103,11 +108,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let room = |node: &Node| shape.slots - node.used(medium, shape, &view).count();
         let (leaf, inner) = path.split_last().expect("a path ends at a leaf");
-        if !S::PLAIN && room(leaf) == 0 {
+        let (mut free, mut seen) = (shape.slots, 0);
+        for (_, entry) in leaf.used(medium, shape, &view) {
+            free -= 1;
+            seen += usize::from(view.sees(entry.start, entry.end));
+        }
+        if !S::PLAIN && free == 0 {
             self.clean_one(writer, *leaf)?;
+            (free, seen) = (room(leaf), leaf.seen(medium, shape, &view).len());
         }
         // An insert splits what has no room, a delete merges what has few entries.
-        if inner.is_empty() || (room(leaf) > 0 && leaf.seen(medium, shape, &view).len() > shape.least + 1) {
+        if inner.is_empty() || (free > 0 && seen > shape.least + 1) {
             return Ok(());
         }
         for node in inner.iter().rev().filter(|node| room(node) < 2) {
@@ -157,7 +168,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     fn house<'a>(&self, writer: &'a mut Writer, collects: bool) -> House<'a> {
         let (view, horizon) = (self.view_now(writer), self.pins.horizon(&self.visible));
-        House { writer, view, horizon, collects, nodes: 0, cleared: Vec::new() }
+        House { writer, view, horizon, collects, nodes: 0, cleared: Vec::new(), heirs: VecDeque::new() }
     }
 
     /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
@@ -349,8 +360,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let view = house.view;
             let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
             if level == 0 {
-                for block in S::blocks_of(&tree::shape::Entry::new([entry.key, 0], entry.payload)) {
-                    if !self.is_named(&named, Kind::Record, block)? {
+                for block in S::blocks_of(&entry.of_tree()) {
+                    // An entry of a node that goes with its link was moved to others, as a rule.
+                    let is_inherited =
+                        open.len() > 1 && self.is_inherited(&named, &mut house.heirs, block)?;
+                    if !is_inherited && !self.is_named(&named, Kind::Record, block)? {
                         record::give(&self.region, &mut house.writer.allocator, block)?;
                     }
                 }
@@ -381,6 +395,25 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             open.pop();
         }
         Ok(())
+    }
+
+    /// True if a leaf of the current version names a record: one of the heirs, which the leaf for its key becomes.
+    fn is_inherited(&self, named: &Named<'_>, heirs: &mut VecDeque<Node>, block: u64) -> Result<bool> {
+        if heirs.iter().any(|leaf| self.names(named, *leaf, block)) {
+            return Ok(true);
+        }
+        let mut key = S::KeyBuf::default();
+        if !S::key_of_block(self.region.medium(), block, &mut key) {
+            return Ok(false);
+        }
+        let path = self.path(named.view, named.root, S::probe(S::borrow(&key)))?;
+        let leaf = path[path.len() - 1];
+        if heirs.contains(&leaf) {
+            return Ok(false);
+        }
+        heirs.truncate(HEIRS_MAX - 1);
+        heirs.push_front(leaf);
+        Ok(self.names(named, leaf, block))
     }
 
     /// A slot of a node whose entry may name blocks.

@@ -43,29 +43,37 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.drop_records(change, leaf, &slots);
         self.end(change, leaf, &slots);
         change.state.keys -= 1;
-        self.underflow(change, path)?;
+        self.underflow(change, &path)?;
         Ok(true)
     }
 
     /// The last node of the path lost an entry: if too few are left, it shares with a sibling, and so on upwards.
-    fn underflow(&self, change: &mut Change<'_>, mut path: Vec<Node>) -> Result<()> {
+    fn underflow(&self, change: &mut Change<'_>, mut path: &[Node]) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        while let (Some(node), Some(parent)) = (path.pop(), path.last().copied()) {
-            let own = node.seen(medium, shape, &change.view);
+        while let [above @ .., node] = path {
+            let Some(parent) = above.last() else { return Ok(()) };
+            // Copies that a crash left are counted twice; who has so many has enough all the same.
+            let sees = |(_, entry): &(usize, Entry)| change.view.sees(entry.start, entry.end);
+            if node.used(medium, shape, &change.view).filter(sees).nth(2 * shape.least).is_some()
+                || node.seen(medium, shape, &change.view).len() > shape.least
+            {
+                return Ok(());
+            }
             let links = parent.seen(medium, shape, &change.view);
-            if own.len() > shape.least || links.len() < 2 {
+            if links.len() < 2 {
                 return Ok(());
             }
             let index = links.iter().position(|(_, link)| link.payload == node.0);
             let index = index.ok_or(Error::Corrupt { what: "link to a node", at: parent.0 })?;
             let in_place = if index == 0 {
-                self.share_out(change, &path, node, Node(links[1].1.payload))?
+                self.share_out(change, above, *node, Node(links[1].1.payload))?
             } else {
-                self.share_with_left(change, &path, &links[index - 1].1, node)?
+                self.share_with_left(change, above, &links[index - 1].1, *node)?
             };
             if !in_place {
                 return Ok(());
             }
+            path = above;
         }
         Ok(())
     }

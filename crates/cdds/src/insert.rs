@@ -38,11 +38,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
         let (medium, shape, probe) = (self.region.medium(), &self.shape, S::probe(key));
-        let mut path = self.path(&change.view, change.state.root, probe)?;
+        let path = self.path(&change.view, change.state.root, probe)?;
+        let (&leaf, path) = path.split_last().expect("a path ends at a leaf");
         let writer = &mut *change.writer;
         let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)?;
         let entry = Entry { key: made.key[0], payload: made.payload, start: change.view.version, end: 0 };
-        let leaf = path.pop().expect("a path ends at a leaf");
         let old: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
         let place = leaf.bound::<M, S>(medium, shape, &change.view, probe, true);
         change.stored = true;
@@ -64,9 +64,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 let header = Header::at_level(medium, leaf, 0)?;
                 self.drop_records(change, leaf, &old);
                 let is_last = live.last().is_none_or(|(slot, _)| *slot < place);
-                change.appends = is_last && !self.persist.faithful && self.is_rightmost(change, &path, leaf);
+                change.appends = is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
                 let links = self.make_nodes(change, header, &entries)?;
-                self.replace(change, &path, &[leaf], &links)?;
+                self.replace(change, path, &[leaf], &links)?;
                 change.appends = false;
             }
         }
@@ -102,7 +102,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         for slot in slots {
             let entry = leaf.entry(self.region.medium(), *slot);
             if entry.start == change.view.version {
-                let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
+                let of_tree = entry.of_tree();
                 change.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
             }
         }
@@ -133,11 +133,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// beforehand, many at a time ([`Tree::make_room`]).
     fn leaf_hole(&self, change: &Change<'_>, leaf: Node, place: usize) -> Option<usize> {
         let (medium, view) = (self.region.medium(), &change.view);
-        let is_hole = |slot: &usize| {
-            let entry = leaf.entry(medium, *slot);
+        let is_hole = |slot: usize| {
+            let entry = leaf.entry(medium, slot);
             view.is_void(entry.start) || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.horizon))
         };
-        leaf.best_hole((0..self.shape.slots).filter(is_hole), place)
+        leaf.best_hole(&self.shape, is_hole, place)
     }
 
     pub(crate) fn take_node(&self, change: &mut Change<'_>, level: usize) -> Result<Node> {
@@ -173,7 +173,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             };
             let node = self.take_node(change, header.level)?;
             let header = Header { birth, low, ..header };
-            node.compose(self.region.medium(), self.persist, &self.shape, header, half);
+            let spread = !change.appends && !self.persist.faithful;
+            node.compose(self.region.medium(), self.persist, &self.shape, header, half, spread);
             links.push((low, node));
         }
         Ok(links)
@@ -193,7 +194,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if level > 0 {
             return Ok(right.key);
         }
-        let of = |entry: &Entry| tree::shape::Entry::new([entry.key, 0], entry.payload);
+        let of = |entry: &Entry| entry.of_tree();
         let writer = &mut *change.writer;
         S::separate(&self.region, &mut writer.allocator, &mut writer.log, &of(left), &of(right))
             .map(|key| key[0])
@@ -273,14 +274,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
     }
 
-    /// Puts an entry into a node that has a void slot; its key is known as a word. The caller holds the stripe.
+    /// Puts an entry into a node that has a void slot; its key is known by its words. The caller holds the stripe.
     pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
         let (medium, slots) = (self.region.medium(), self.shape.slots);
-        let is_void = |slot: &usize| change.view.is_void(node.start(medium, *slot));
-        let key = |slot: usize| medium.word(node.slot_at(slot));
-        let behind = |slot: &usize| compare_words::<M, S>(medium, key(*slot), entry.key).is_gt();
-        let place = (0..slots).filter(|slot| !is_void(slot)).find(behind).unwrap_or(slots);
-        let hole = node.best_hole((0..slots).filter(is_void), place).expect("the caller counted void slots");
+        let is_void = |slot: usize| change.view.is_void(node.start(medium, slot));
+        let words = |slot: usize| node.entry(medium, slot).words();
+        let behind = |slot: &usize| compare_words::<M, S>(medium, words(*slot), entry.words()).is_gt();
+        let place = (0..slots).filter(|slot| !is_void(*slot)).find(behind).unwrap_or(slots);
+        let hole = node.best_hole(&self.shape, is_void, place).expect("the caller counted void slots");
         self.insert_at(change, node, place, hole, entry);
     }
 
@@ -294,7 +295,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let node = self.take_node(change, level)?;
             let link = below.map(|(key, child)| Entry { key, payload: child.0, start: birth, end: 0 });
             let header = Header { level, birth, low: root.low };
-            node.compose(medium, self.persist, &self.shape, header, link.as_slice());
+            node.compose(medium, self.persist, &self.shape, header, link.as_slice(), false);
             below = Some((root.low, node));
         }
         change.writer.retired += 1;
@@ -324,7 +325,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             end: 0,
         }));
         let root = self.take_node(change, level)?;
-        root.compose(medium, self.persist, &self.shape, Header { level, ..header }, &entries);
+        root.compose(medium, self.persist, &self.shape, Header { level, ..header }, &entries, false);
         change.state.root = root.0;
         Ok(())
     }

@@ -6,6 +6,7 @@
 //!
 //! * [`version`]: what an entry's versions mean to a reader at one version; dead versions.
 //! * [`node`]: how a node keeps its entries; shifts.
+//! * [`inlined`]: byte strings with the first bytes in the entry.
 //! * [`meta`]: root, current version and count in one line.
 //! * [`pins`]: which versions somebody may still read.
 //! * [`salvage`]: leaves without a tree.
@@ -23,6 +24,7 @@ pub mod collect;
 pub mod delete;
 pub mod group;
 pub mod hash;
+pub mod inlined;
 pub mod insert;
 pub mod kept;
 pub mod meta;
@@ -55,6 +57,7 @@ pub const ABOUT: About = About {
         include_str!("collect.rs"),
         include_str!("delete.rs"),
         include_str!("group.rs"),
+        include_str!("inlined.rs"),
         include_str!("insert.rs"),
         include_str!("kept.rs"),
         include_str!("meta.rs"),
@@ -71,6 +74,7 @@ pub const ABOUT: About = About {
     ],
 };
 
+pub use self::inlined::Inlined;
 pub use self::kept::Kept;
 pub use self::pins::Mark;
 pub use self::scan::Cursor;

@@ -28,6 +28,13 @@ pub(crate) struct Named<'a> {
     pub cleared: &'a [(Node, usize)],
 }
 
+impl Named<'_> {
+    /// True unless the slot is one that is about to be cleared.
+    fn counts(&self, node: Node, slot: usize) -> bool {
+        self.except != Some((node, slot)) && !self.cleared.contains(&(node, slot))
+    }
+}
+
 /// Versions at which a key has not been found a child for.
 struct Uncovered(Vec<(u64, u64)>);
 
@@ -114,8 +121,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 _ => level == lowest && entry.payload == block,
             };
             let mut used = node.used(medium, &self.shape, named.view);
-            let counts = |slot| named.except != Some((node, slot)) && !named.cleared.contains(&(node, slot));
-            if used.any(|(slot, entry)| names(&entry) && counts(slot)) {
+            if used.any(|(slot, entry)| names(&entry) && named.counts(node, slot)) {
                 return Ok(true);
             }
             if level > lowest {
@@ -130,13 +136,25 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(false)
     }
 
+    /// True if an entry of this leaf that counts names the record.
+    pub(crate) fn names(&self, named: &Named<'_>, leaf: Node, record: u64) -> bool {
+        let used = leaf.used(self.region.medium(), &self.shape, named.view);
+        let mut naming = used.filter(|(_, entry)| entry.key == record || entry.payload == record);
+        naming.any(|(slot, _)| named.counts(leaf, slot))
+    }
+
     /// Copies out the key of a key word; the lowest one is of 0.
     pub(crate) fn key_of_word(&self, word: u64, key: &mut S::KeyBuf) -> bool {
-        if !S::PLAIN && word == 0 {
+        self.key_of_words([word, 0], key)
+    }
+
+    /// As [`Tree::key_of_word`], of an entry, whose payload stands behind it.
+    pub(crate) fn key_of_words(&self, words: [u64; 2], key: &mut S::KeyBuf) -> bool {
+        if !S::PLAIN && words[0] == 0 {
             *key = S::KeyBuf::default();
             return true;
         }
-        S::read_key(self.region.medium(), [word, 0], key)
+        S::read_key(self.region.medium(), words, key)
     }
 
     /// Children that had the key at any version at which something that names a block may have begun.

@@ -46,6 +46,18 @@ pub struct Entry {
     pub end: u64,
 }
 
+impl Entry {
+    /// As the schemas have it.
+    pub fn of_tree(&self) -> tree::shape::Entry {
+        tree::shape::Entry::new(self.words(), self.payload)
+    }
+
+    /// Key word and payload, of which keys are read.
+    pub fn words(&self) -> [u64; 2] {
+        [self.key, self.payload]
+    }
+}
+
 /// Sizes of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -182,7 +194,8 @@ impl Node {
         medium.publish(at + 2 * WORD, entry.start);
     }
 
-    /// Writes a node that nobody can reach yet, and starts its write-back.
+    /// Writes a node that nobody can reach yet, and starts its write-back. Its free slots are behind the entries, or stand between
+    /// them (`spread`): then the next entries find one in the line that they belong to.
     pub fn compose<M: Medium>(
         self,
         medium: &M,
@@ -190,19 +203,23 @@ impl Node {
         shape: &Shape,
         header: Header,
         entries: &[Entry],
+        spread: bool,
     ) {
         assert!(entries.len() <= shape.slots && header.level < LEVELS_MAX);
         medium.copy(self.0, TAG << 56 | header.level as u64);
         medium.copy(self.0 + WORD, header.birth);
         medium.copy(self.0 + 2 * WORD, header.low);
+        let place = |index: usize| if spread { index * shape.slots / entries.len() } else { index };
+        let mut next = 0;
         for slot in 0..shape.slots {
             let at = self.slot_at(slot);
-            match entries.get(slot) {
+            match entries.get(next).filter(|_| place(next) == slot) {
                 None => medium.copy(at + 2 * WORD, 0),
-                Some(entry) => [entry.key, entry.payload, entry.start, entry.end]
-                    .into_iter()
-                    .zip(0..)
-                    .for_each(|(value, word)| medium.copy(at + word * WORD, value)),
+                Some(entry) => {
+                    let words = [entry.key, entry.payload, entry.start, entry.end];
+                    words.into_iter().zip(0..).for_each(|(value, word)| medium.copy(at + word * WORD, value));
+                    next += 1;
+                }
             }
         }
         persist.flush(medium, self.0, shape.bytes);
@@ -256,9 +273,12 @@ impl Node {
         self.line_of(from).abs_diff(self.line_of(to))
     }
 
-    /// Of some holes the one that costs least, for an entry that belongs before slot `place`.
-    pub fn best_hole(self, holes: impl Iterator<Item = usize>, place: usize) -> Option<usize> {
-        holes.min_by_key(|&hole| {
+    /// Of the slots that are holes the one that costs least, for an entry that belongs before slot `place`.
+    pub fn best_hole(self, shape: &Shape, is_hole: impl Fn(usize) -> bool, place: usize) -> Option<usize> {
+        // What lies farther away on the same side costs more.
+        let before = (0..place).rev().find(|slot| is_hole(*slot));
+        let behind = (place..shape.slots).find(|slot| is_hole(*slot));
+        before.into_iter().chain(behind).min_by_key(|&hole| {
             let target = if hole < place { place - 1 } else { place };
             (self.crossings(hole, target), hole.abs_diff(target))
         })
@@ -297,10 +317,10 @@ pub fn compare<M: Medium, S: Schema>(medium: &M, at: u64, probe: S::Probe<'_>) -
     S::compare(medium, at, probe)
 }
 
-/// Compares two key words. 0 is below all byte strings.
-pub fn compare_words<M: Medium, S: Schema>(medium: &M, a: u64, b: u64) -> Ordering {
-    if a == b || (!S::PLAIN && (a == 0 || b == 0)) {
-        return a.cmp(&b);
+/// Compares two key words, each with the payload behind it if it is a leaf's. 0 is below all byte strings.
+pub fn compare_words<M: Medium, S: Schema>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
+    if a == b || (!S::PLAIN && (a[0] == 0 || b[0] == 0)) {
+        return a[0].cmp(&b[0]);
     }
-    S::compare_keys(medium, [a, 0], [b, 0])
+    S::compare_keys(medium, a, b)
 }

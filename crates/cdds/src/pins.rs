@@ -27,6 +27,8 @@ struct Slot(AtomicU64);
 #[derive(Debug)]
 pub struct Pins {
     slots: Box<[Slot]>,
+    /// Slots from here on were never taken.
+    taken: AtomicU64,
     long: Mutex<BTreeMap<u64, u64>>,
     /// Look-ups that found no slot.
     more: Mutex<BTreeMap<u64, u64>>,
@@ -42,6 +44,7 @@ impl Default for Pins {
     fn default() -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            taken: AtomicU64::new(0),
             long: Mutex::default(),
             more: Mutex::default(),
             newest: AtomicU64::new(0),
@@ -101,12 +104,28 @@ impl Pins {
         pins
     }
 
+    /// A slot is about to be taken: before it, so that who looks later at what was taken looks at it, too (P2).
+    #[inline]
+    fn take(&self, slot: usize) {
+        if self.taken.load(Ordering::SeqCst) <= slot as u64 {
+            self.taken.fetch_max(slot as u64 + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// What the slots hold that were ever taken.
+    fn short(&self) -> impl Iterator<Item = u64> {
+        let taken = self.taken.load(Ordering::SeqCst) as usize;
+        let versions = self.slots[..taken].iter().map(|slot| slot.0.load(Ordering::SeqCst));
+        versions.filter(|version| *version != 0)
+    }
+
     /// Pins the newest version for a short while.
     #[inline]
     pub fn enter<'a>(&'a self, newest: &AtomicU64) -> Pin<'a> {
         let first = first_slot();
         for turn in 0..SLOTS {
             let slot = (first + turn) % SLOTS;
+            self.take(slot);
             let mut version = newest.load(Ordering::SeqCst);
             let place = &self.slots[slot].0;
             if place.compare_exchange(0, version, Ordering::SeqCst, Ordering::Relaxed).is_err() {
@@ -134,8 +153,7 @@ impl Pins {
         let newest = newest.load(Ordering::SeqCst);
         let retained = newest.saturating_sub(self.newest.load(Ordering::SeqCst));
         let retained = retained.max(1).min(self.since.load(Ordering::SeqCst));
-        let pinned =
-            self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst)).filter(|version| *version != 0);
+        let pinned = self.short();
         let more = self.more.lock().unwrap_or_else(PoisonError::into_inner).keys().next().copied();
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = long.keys().next().copied();
@@ -170,8 +188,7 @@ impl Pins {
     /// The versions that anybody may still read. As with the horizon, whoever is missed finds a newer version (P2).
     pub fn readers(&self, newest: &AtomicU64) -> Readers {
         let newest = newest.load(Ordering::SeqCst);
-        let short = self.slots.iter().map(|slot| slot.0.load(Ordering::SeqCst));
-        let mut pinned: Vec<u64> = short.filter(|version| *version != 0).collect();
+        let mut pinned: Vec<u64> = self.short().collect();
         for list in [&self.more, &self.long] {
             pinned.extend(list.lock().unwrap_or_else(PoisonError::into_inner).keys());
         }
@@ -192,6 +209,7 @@ impl Pins {
         let first = first_slot();
         for turn in 0..SLOTS {
             let slot = (first + turn) % SLOTS;
+            self.take(slot);
             let place = &self.slots[slot].0;
             if place.compare_exchange(0, version, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 return Pin { pins: self, slot: Some(slot), version };

@@ -72,7 +72,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
         self.given += 1;
         // It keeps the record.
         let _reading = self.tree.reading(self.view.version)?;
-        let of_tree = tree::shape::Entry::new([entry.key, 0], entry.payload);
+        let of_tree = entry.of_tree();
         if !S::read_pair(self.tree.region.medium(), &of_tree, key, value) {
             return Err(Error::Corrupt { what: "record", at: entry.payload });
         }
@@ -111,7 +111,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
             tries.fail();
         };
         // A crash may have left an entry twice.
-        self.page.dedup_by_key(|entry| entry.key);
+        self.page.dedup_by_key(|entry| entry.words());
         if self.descending {
             self.page.reverse();
         }

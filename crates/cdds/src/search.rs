@@ -11,7 +11,7 @@ use pmem::{Error, Medium, Result};
 use tree::Schema;
 use tree::search::Target;
 
-use crate::node::{Entry, Header, Node, compare};
+use crate::node::{Entry, Header, LEVELS_MAX, Node, compare};
 use crate::tree::Tree;
 use crate::version::View;
 
@@ -22,6 +22,19 @@ pub(crate) struct Turn {
     pub low: u64,
     /// Key word of the next child.
     pub high: Option<u64>,
+}
+
+/// The nodes from the root down to a leaf.
+pub(crate) struct Way {
+    nodes: [Node; LEVELS_MAX],
+    length: usize,
+}
+
+impl std::ops::Deref for Way {
+    type Target = [Node];
+    fn deref(&self) -> &[Node] {
+        &self.nodes[..self.length]
+    }
 }
 
 /// A leaf as a reader found it.
@@ -66,11 +79,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let Some(entry) = self.find_in(view, key)? else { return Ok(false) };
         // The pin keeps the record.
         if let Some(value) = value
-            && !S::read_value(
-                self.region.medium(),
-                &tree::shape::Entry::new([entry.key, 0], entry.payload),
-                value,
-            )
+            && !S::read_value(self.region.medium(), &entry.of_tree(), value)
         {
             return Err(Error::Corrupt { what: "record", at: entry.payload });
         }
@@ -159,7 +168,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 }
                 // Before the second look: if this node stands then, so did its child. (A root that was given back may be followed by
                 // its child, in whose place there is another node then.)
-                let child = turn.as_ref().map(|turn| self.stripes.read(turn.child.0));
+                let child = turn.as_ref().map(|turn| {
+                    medium.prefetch(turn.child.0, self.shape.bytes);
+                    self.stripes.read(turn.child.0)
+                });
                 if !self.stripes.check(version) {
                     tries.fail();
                     continue 'again;
@@ -179,18 +191,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     ///
     /// # Errors
     /// `Corrupt` if a node is damaged.
-    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Vec<Node>> {
+    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
         let medium = self.region.medium();
         let mut node = Node(root);
         let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
         let mut level = Header::read(medium, node).ok_or_else(|| corrupt(node))?.level;
-        let mut path = vec![node];
+        let mut way = Way { nodes: [node; LEVELS_MAX], length: 1 };
         while level > 0 {
             let turn = self.turn(view, node, Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
             (node, level) = (turn.child, level - 1);
+            medium.prefetch(node.0, self.shape.bytes);
             Header::at_level(medium, node, level)?;
-            path.push(node);
+            way.nodes[way.length] = node;
+            way.length += 1;
         }
-        Ok(path)
+        Ok(way)
     }
 }

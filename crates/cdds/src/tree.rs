@@ -267,7 +267,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let meta = Meta(writer.allocator.take(region, &mut writer.log, Kind::Inner, META_BYTES)?);
         writer.state = State { root, current: 1, keys: 0 };
         let header = Header { level: 0, birth: 1, low: 0 };
-        Node(root).compose(medium, self.persist, &self.shape, header, &[]);
+        Node(root).compose(medium, self.persist, &self.shape, header, &[], false);
         meta.create(medium, &writer.state);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);

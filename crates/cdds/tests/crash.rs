@@ -2,11 +2,12 @@
 
 mod common;
 
+use cdds::Inlined;
 use cdds::Recovery;
 use common::Sample;
 use common::subject::{Bytes, Work, lives, mixed};
 use crash::{Options, Report, explore_all};
-use tree::{Keyed, Words};
+use tree::Words;
 
 /// Fewest states of the mixed runs.
 const FLOOR_MIXED: u64 = 92_000;
@@ -46,7 +47,7 @@ fn words_survive_a_crash_anywhere() {
 #[test]
 fn byte_strings_survive_a_crash_anywhere() {
     let (lazy, scan) = (Recovery::Lazy, Recovery::Scan);
-    let report = explore::<Keyed>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 16);
+    let report = explore::<Inlined>("lives", &[lives(2, lazy, 12), lives(3, scan, 14)], 16);
     at_least(&[report], 7_500);
 }
 
@@ -59,9 +60,9 @@ fn mixed_operations_survive_a_crash_anywhere() {
         explore::<Words>("3 lines", &[mixed(3, 3, lazy, 120, 20, 0), mixed(4, 3, scan, 80, 20, 0)], 64),
         explore::<Words>("4 lines", &[mixed(5, 4, lazy, 120, 30, 0)], 64),
         explore::<Words>("cut", &[mixed(6, 2, lazy, 150, 14, 4), mixed(8, 3, scan, 80, 20, 4)], 64),
-        explore::<Keyed>("2 lines", &[mixed(11, 2, lazy, 100, 14, 0)], 16),
-        explore::<Keyed>("3 lines", &[mixed(13, 3, lazy, 100, 20, 0), mixed(14, 3, scan, 60, 20, 0)], 16),
-        explore::<Keyed>("cut", &[mixed(16, 2, lazy, 120, 14, 4), mixed(17, 3, lazy, 120, 20, 4)], 16),
+        explore::<Inlined>("2 lines", &[mixed(11, 2, lazy, 100, 14, 0)], 16),
+        explore::<Inlined>("3 lines", &[mixed(13, 3, lazy, 100, 20, 0), mixed(14, 3, scan, 60, 20, 0)], 16),
+        explore::<Inlined>("cut", &[mixed(16, 2, lazy, 120, 14, 4), mixed(17, 3, lazy, 120, 20, 4)], 16),
     ];
     at_least(&reports, FLOOR_MIXED);
 }

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cdds::Inlined;
 use cdds::node::{Header, Node};
 use cdds::{Recovery, Tree};
 use common::{Sample, open, options, write_many};
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
-use tree::{Keyed, Words};
+use tree::Words;
 
 const BYTES: u64 = 1 << 20;
 const LINES: u64 = 3;
@@ -234,7 +235,7 @@ fn a_damaged_tree_of_words_answers_whatever_it_is_asked() {
 
 #[test]
 fn a_damaged_tree_of_byte_strings_answers_whatever_it_is_asked() {
-    campaign::<Keyed>(4000);
+    campaign::<Inlined>(4000);
 }
 
 /// Nodes that the current version shows, from the root down.
@@ -331,7 +332,7 @@ fn a_flipped_bit_of_what_is_checked_in_a_tree_of_words_is_reported() {
 
 #[test]
 fn a_flipped_bit_of_what_is_checked_in_a_tree_of_byte_strings_is_reported() {
-    assert_reported::<Keyed>(1000);
+    assert_reported::<Inlined>(1000);
 }
 
 const _: () = assert!(BYTES.is_multiple_of(LINE));

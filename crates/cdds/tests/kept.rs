@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
+use cdds::Inlined;
 use cdds::{Recovery, Tree};
 use common::{Sample, memory, open, options, pairs};
 use crash::{Contents, Options, Subject, Workload, explore_all};
 use pmem::{Error, Observed};
-use tree::{Keyed, Words, WriteOptions};
+use tree::{Words, WriteOptions};
 
 type Pairs<S> = common::Pairs<S>;
 
@@ -90,7 +91,7 @@ fn names_survive<S: Sample>() {
 #[test]
 fn named_versions_show_the_same_until_they_are_forgotten_or_rolled_back() {
     names_survive::<Words>();
-    names_survive::<Keyed>();
+    names_survive::<Inlined>();
 }
 
 #[test]

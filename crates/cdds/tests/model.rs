@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use cdds::Inlined;
 use cdds::{Recovery, Snapshot, Tree};
 use common::{Sample, memory, open, options, pairs, write_many};
 use pmem::{Error, Observed};
-use tree::{Keyed, Words};
+use tree::Words;
 
 type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
 
@@ -137,6 +138,6 @@ fn words_agree_with_a_map_at_every_kept_version() {
 #[test]
 fn byte_strings_agree_with_a_map_at_every_kept_version() {
     for (seed, lines) in [(11, 2), (12, 3), (13, 4), (14, 8)] {
-        run::<Keyed>(seed, lines, 40 * lines as u32, 30);
+        run::<Inlined>(seed, lines, 40 * lines as u32, 30);
     }
 }

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cdds::Inlined;
 use cdds::{Mark, Recovery, Tree};
 use common::{Sample, options, pairs};
 use pmem::{Counter, Error, Fence, Found, Line, Medium, Memory, Observed, Result};
-use tree::{Keyed, Words, Write};
+use tree::{Words, Write};
 
 /// Which calls fail.
 #[derive(Clone, Copy, Debug)]
@@ -377,5 +378,5 @@ fn the_nth_growth_or_sync_fails_over_words() {
 
 #[test]
 fn the_nth_growth_or_sync_fails_over_byte_strings() {
-    all::<Keyed>(20);
+    all::<Inlined>(20);
 }

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cdds::Inlined;
 use cdds::{Options, Tree};
 use common::beside::{Kinds, Numbered, Reader, Record, Writer};
 use common::options;
 use crash::History;
 use pmem::{Durability, Native};
-use tree::{Keyed, Words};
+use tree::Words;
 
 const READERS: u64 = 3;
 /// Looks of a reader.
@@ -105,7 +106,7 @@ fn readers_of_words_see_their_version_beside_a_writer() {
 
 #[test]
 fn readers_of_byte_strings_see_their_version_beside_a_writer() {
-    all::<Keyed>();
+    all::<Inlined>();
 }
 
 /// The harness is not blind.

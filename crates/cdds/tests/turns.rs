@@ -9,11 +9,12 @@
 
 mod common;
 
+use cdds::Inlined;
 use cdds::{Mark, Options, Tree};
 use common::beside::{Kinds, Numbered, Record, Writer};
 use common::{memory, options};
 use crash::History;
-use tree::{Keyed, Words};
+use tree::Words;
 
 fn turns<S: Numbered>(seed: u64, lines: u64, rolls_back: bool, steps: usize) -> Result<(), String> {
     let text = |error: pmem::Error| error.to_string();
@@ -74,15 +75,15 @@ fn words_stay_whole_whatever_is_kept_collected_and_taken_back() {
 
 #[test]
 fn byte_strings_stay_whole_whatever_is_kept_collected_and_taken_back() {
-    all::<Keyed>();
+    all::<Inlined>();
 }
 
 #[test]
 fn what_a_sibling_gave_away_is_named_until_it_is_collected() {
-    turns::<Keyed>(19, 4, false, 4000).unwrap();
+    turns::<Inlined>(19, 4, false, 4000).unwrap();
 }
 
 #[test]
 fn what_waits_to_be_cleared_is_not_collected_again() {
-    turns::<Keyed>(2, 3, true, 4000).unwrap();
+    turns::<Inlined>(2, 3, true, 4000).unwrap();
 }

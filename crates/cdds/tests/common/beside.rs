@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
+use cdds::Inlined;
 use cdds::{Cursor, Mark, Tree};
 use crash::{Found, History};
 use pmem::Medium;
-use tree::{Keyed, Schema, Words, Write};
+use tree::{Schema, Words, Write};
 
 use super::{Pairs, Sample};
 
@@ -33,7 +34,7 @@ impl Numbered for Words {
     }
 }
 
-impl Numbered for Keyed {
+impl Numbered for Inlined {
     fn number(value: &Vec<u8>) -> u64 {
         let last = value.last_chunk().copied().unwrap_or_default();
         u32::from_le_bytes(last).into()

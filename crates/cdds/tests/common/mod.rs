@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+use cdds::Inlined;
 use cdds::{Cursor, Options, Recovery, Tree};
 use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
 use tree::{Keyed, Schema, Words, Write};
@@ -43,6 +44,30 @@ impl Sample for Keyed {
     }
     fn value(n: u32) -> Vec<u8> {
         (0..n / 8).map(|i| (n + i * 7) as u8).chain(n.to_le_bytes()).collect()
+    }
+}
+
+impl Sample for Inlined {
+    /// Short keys, longer ones, ones that begin like others, ones that end with zeros; separators of all lengths.
+    fn key(n: u32) -> Vec<u8> {
+        const TAILS: [&[u8]; 8] = [
+            b"",
+            b"\0",
+            b"\0\0\0",
+            b"\0\0\0\0",
+            b"\0\0\0\0\x01",
+            b"\0\0\x01",
+            b"tail of many bytes",
+            b"tail of many bytez",
+        ];
+        if n == 0 {
+            return Vec::new();
+        }
+        let (group, tail) = (n / 8, TAILS[n as usize % 8]);
+        [b"k", &group.to_be_bytes()[1..], tail].concat()
+    }
+    fn value(n: u32) -> Vec<u8> {
+        <Keyed as Sample>::value(n)
     }
 }
 
