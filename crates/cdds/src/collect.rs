@@ -57,7 +57,11 @@ struct House<'a> {
     cleared: Vec<(Node, usize)>,
     /// Leaves of the current version that took over what nodes in removal had: most of their records are named there.
     heirs: VecDeque<Node>,
+    alone: Alone,
 }
+
+/// A node that was asked after, and whether one way alone leads to it.
+type Alone = Option<(Node, bool)>;
 
 /// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
 const HEIRS_MAX: usize = 4;
@@ -168,7 +172,16 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     fn house<'a>(&self, writer: &'a mut Writer, collects: bool) -> House<'a> {
         let (view, horizon) = (self.view_now(writer), self.pins.horizon(&self.visible));
-        House { writer, view, horizon, collects, nodes: 0, cleared: Vec::new(), heirs: VecDeque::new() }
+        House {
+            writer,
+            view,
+            horizon,
+            collects,
+            nodes: 0,
+            cleared: Vec::new(),
+            heirs: VecDeque::new(),
+            alone: None,
+        }
     }
 
     /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
@@ -361,10 +374,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
             if level == 0 {
                 for block in S::blocks_of(&entry.of_tree()) {
-                    // An entry of a node that goes with its link was moved to others, as a rule.
-                    let is_inherited =
-                        open.len() > 1 && self.is_inherited(&named, &mut house.heirs, block)?;
-                    if !is_inherited && !self.is_named(&named, Kind::Record, block)? {
+                    let is_named =
+                        if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                            self.names(&named, Kind::Record, node, block)
+                        } else {
+                            // An entry of a node that goes with its link was moved to others, as a rule.
+                            (open.len() > 1 && self.is_inherited(&named, &mut house.heirs, block)?)
+                                || self.is_named(&named, Kind::Record, block)?
+                        };
+                    if !is_named {
                         record::give(&self.region, &mut house.writer.allocator, block)?;
                     }
                 }
@@ -372,7 +390,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 let child = Node(entry.payload);
                 let kind = if level == 1 { Kind::Leaf } else { Kind::Inner };
                 Header::at_level(self.region.medium(), child, level - 1)?;
-                if !self.is_named(&named, kind, child.0)? {
+                let is_named = if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                    self.names(&named, kind, node, child.0)
+                } else {
+                    self.is_named(&named, kind, child.0)?
+                };
+                if !is_named {
                     if let Some(next) = self.first_owner(&view, child, level - 1, &house.cleared) {
                         open.push((child, level - 1, next));
                         continue;
@@ -399,7 +422,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// True if a leaf of the current version names a record: one of the heirs, which the leaf for its key becomes.
     fn is_inherited(&self, named: &Named<'_>, heirs: &mut VecDeque<Node>, block: u64) -> Result<bool> {
-        if heirs.iter().any(|leaf| self.names(named, *leaf, block)) {
+        if heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block)) {
             return Ok(true);
         }
         let mut key = S::KeyBuf::default();
@@ -413,7 +436,51 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
         heirs.truncate(HEIRS_MAX - 1);
         heirs.push_front(leaf);
-        Ok(self.names(named, leaf, block))
+        Ok(self.names(named, Kind::Record, leaf, block))
+    }
+
+    /// True if the way of the current version is the only one to a node: what it names no other node of its level does.
+    fn is_alone(&self, known: &mut Alone, named: &Named<'_>, node: Node, level: usize) -> Result<bool> {
+        if let Some((of, alone)) = known
+            && *of == node
+        {
+            return Ok(*alone);
+        }
+        let alone = self.has_one_way(named, node, level)?;
+        *known = Some((node, alone));
+        Ok(alone)
+    }
+
+    fn has_one_way(&self, named: &Named<'_>, node: Node, level: usize) -> Result<bool> {
+        let medium = self.region.medium();
+        let mut key = S::KeyBuf::default();
+        let header = Header::at_level(medium, node, level)?;
+        if !named.view.dead.is_empty() || !self.key_of_word(header.low, &mut key) {
+            return Ok(false);
+        }
+        let path = self.path(named.view, named.root, S::probe(S::borrow(&key)))?;
+        let Some(way) = path.len().checked_sub(level).map(|length| &path[..length]) else { return Ok(false) };
+        if way.last() != Some(&node) {
+            return Ok(false);
+        }
+        Ok(way.windows(2).all(|step| self.has_one_child(named.view, step[0], step[1])))
+    }
+
+    /// True if no link of a node leads elsewhere with keys that a child of the current version has: none that ended
+    /// and is of the same range, or of one before it and older than the child's link. (One that lives takes keys of a
+    /// neighbour, and gives none away.)
+    fn has_one_child(&self, view: &View, node: Node, child: Node) -> bool {
+        let (mut oldest, mut start) = (u64::MAX, None);
+        for (_, link) in node.used(self.region.medium(), &self.shape, view) {
+            match (start, link.end) {
+                (None, 0) if link.payload == child.0 => start = Some(link.start),
+                (None, 0) => {}
+                (None, _) => oldest = oldest.min(link.start),
+                (Some(_), 0) => break,
+                (Some(_), _) => return false,
+            }
+        }
+        start.is_some_and(|start| start <= oldest)
     }
 
     /// A slot of a node whose entry may name blocks.

@@ -136,11 +136,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(false)
     }
 
-    /// True if an entry of this leaf that counts names the record.
-    pub(crate) fn names(&self, named: &Named<'_>, leaf: Node, record: u64) -> bool {
-        let used = leaf.used(self.region.medium(), &self.shape, named.view);
-        let mut naming = used.filter(|(_, entry)| entry.key == record || entry.payload == record);
-        naming.any(|(slot, _)| named.counts(leaf, slot))
+    /// True if an entry of this node that counts names the block; of a leaf a record, of an inner node a child.
+    pub(crate) fn names(&self, named: &Named<'_>, kind: Kind, node: Node, block: u64) -> bool {
+        let used = node.used(self.region.medium(), &self.shape, named.view);
+        let mut naming =
+            used.filter(|(_, entry)| entry.payload == block || (kind == Kind::Record && entry.key == block));
+        naming.any(|(slot, _)| named.counts(node, slot))
     }
 
     /// Copies out the key of a key word; the lowest one is of 0.
