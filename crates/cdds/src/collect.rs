@@ -363,8 +363,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Removes an entry, and what only it names.
     fn remove(&self, house: &mut House<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
         // Nodes still to be emptied, with what is to be removed when they are: at most one a level.
-        let mut open = vec![(node, level, slot)];
-        while let Some(&(node, level, slot)) = open.last() {
+        // Of what is named elsewhere nothing is removed; else `next` is the child's slot that comes next.
+        let mut open: Vec<(Node, usize, usize, Option<usize>)> = vec![(node, level, slot, None)];
+        while let Some(&(node, level, slot, next)) = open.last() {
             if house.writer.allocator.named() + RING_SPARE > INTENTS || house.cleared.len() > CLEARED_MAX {
                 self.leave(house);
             }
@@ -378,9 +379,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                         if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
                             self.names(&named, Kind::Record, node, block)
                         } else {
+                            let mut key = S::KeyBuf::default();
+                            if !self.key_of_words(entry.words(), &mut key) {
+                                return Err(Error::Corrupt { what: "record", at: block });
+                            }
                             // An entry of a node that goes with its link was moved to others, as a rule.
-                            (open.len() > 1 && self.is_inherited(&named, &mut house.heirs, block)?)
-                                || self.is_named(&named, Kind::Record, block)?
+                            (open.len() > 1 && self.is_inherited(&named, &mut house.heirs, &key, block)?)
+                                || self.is_named_at(&named, Kind::Record, block, &key, 0)?
                         };
                     if !is_named {
                         record::give(&self.region, &mut house.writer.allocator, block)?;
@@ -390,14 +395,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 let child = Node(entry.payload);
                 let kind = if level == 1 { Kind::Leaf } else { Kind::Inner };
                 Header::at_level(self.region.medium(), child, level - 1)?;
-                let is_named = if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                let is_named = if next.is_some() {
+                    false
+                } else if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
                     self.names(&named, kind, node, child.0)
                 } else {
                     self.is_named(&named, kind, child.0)?
                 };
                 if !is_named {
-                    if let Some(next) = self.first_owner(&view, child, level - 1, &house.cleared) {
-                        open.push((child, level - 1, next));
+                    if let Some(owner) = self.next_owner(&view, child, level - 1, next.unwrap_or(0)) {
+                        if let Some(last) = open.last_mut() {
+                            last.3 = Some(owner + 1);
+                        }
+                        open.push((child, level - 1, owner, None));
                         continue;
                     }
                     self.stripes.lock(child.0, &mut house.writer.held);
@@ -421,15 +431,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// True if a leaf of the current version names a record: one of the heirs, which the leaf for its key becomes.
-    fn is_inherited(&self, named: &Named<'_>, heirs: &mut VecDeque<Node>, block: u64) -> Result<bool> {
+    fn is_inherited(
+        &self,
+        named: &Named<'_>,
+        heirs: &mut VecDeque<Node>,
+        key: &S::KeyBuf,
+        block: u64,
+    ) -> Result<bool> {
         if heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block)) {
             return Ok(true);
         }
-        let mut key = S::KeyBuf::default();
-        if !S::key_of_block(self.region.medium(), block, &mut key) {
-            return Ok(false);
-        }
-        let path = self.path(named.view, named.root, S::probe(S::borrow(&key)))?;
+        let path = self.path(named.view, named.root, S::probe(S::borrow(key)))?;
         let leaf = path[path.len() - 1];
         if heirs.contains(&leaf) {
             return Ok(false);
@@ -483,12 +495,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         start.is_some_and(|start| start <= oldest)
     }
 
-    /// A slot of a node whose entry may name blocks.
-    fn first_owner(&self, view: &View, node: Node, level: usize, cleared: &[(Node, usize)]) -> Option<usize> {
+    /// The next slot of a node whose entry may name blocks.
+    fn next_owner(&self, view: &View, node: Node, level: usize, from: usize) -> Option<usize> {
         if level == 0 && S::PLAIN {
             return None;
         }
         let mut used = node.used(self.region.medium(), &self.shape, view).map(|(slot, _)| slot);
-        used.find(|slot| !cleared.contains(&(node, *slot)))
+        used.find(|slot| *slot >= from)
     }
 }

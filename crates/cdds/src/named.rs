@@ -106,7 +106,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             }
         };
         let lowest = if kind == Kind::Separator { 1 } else { lowest };
-        let probe = S::probe(S::borrow(&key));
+        self.is_named_at(named, kind, block, &key, lowest)
+    }
+
+    /// As [`Tree::is_named`], of something that is named where this key is, at this level or above it.
+    pub(crate) fn is_named_at(
+        &self,
+        named: &Named<'_>,
+        kind: Kind,
+        block: u64,
+        key: &S::KeyBuf,
+        lowest: usize,
+    ) -> Result<bool> {
+        let medium = self.region.medium();
+        let probe = S::probe(S::borrow(key));
         let root = Node(named.root);
         let level = Header::read(medium, root).ok_or(Error::Corrupt { what: "root", at: root.0 })?.level;
         let (mut open, mut met) = (vec![(root, level)], vec![root]);
