@@ -19,41 +19,36 @@
 //!   until the collector gives it back.
 //! * B3: if a batch is stopped by an error, its waves are rolled back at once, as the next open would.
 
-use std::borrow::Borrow;
-
 use pmem::{Error, Fence, Medium, Result};
 use tree::insert::Decision;
 use tree::{Pair, Schema, Write, WriteOptions};
 
-use crate::node::Node;
-use crate::tree::{Change, Tree, Writer};
+use crate::meta::State;
+use crate::structure::{ChangeOf, KeyOf, Structure, ValueBufOf, ValueOf, WriteOf, WriterOf};
 use crate::version::{Death, INTERVALS, Interval};
+use crate::versioned::Versioned;
 
 /// Dead intervals that a batch in waves may need.
 const INTERVALS_OF_BATCH: usize = 2;
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Carries out all of the writes in their order as one step: after a crash all are there, or none. Says of each whether
     /// it found its key.
     ///
     /// # Errors
-    /// As [`Tree::put`]; `TooLarge` if no group can hold them, or if the tree has too many dead versions to note, which it could
-    /// not remove.
-    pub fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<Vec<bool>> {
+    /// As [`Versioned::put`]; `TooLarge` if no group can hold them, or if there are too many dead versions to note, which could
+    /// not be removed.
+    pub fn write_many(&self, writes: &[WriteOf<'_, X>]) -> Result<Vec<bool>> {
         self.write_many_as(writes, WriteOptions::default())
     }
 
-    /// As [`Tree::write_many`].
+    /// As [`Versioned::write_many`].
     ///
     /// # Errors
     /// As there.
-    pub fn write_many_as(
-        &self,
-        writes: &[Write<'_, S::Key, S::Value>],
-        how: WriteOptions,
-    ) -> Result<Vec<bool>> {
-        let bytes = bytes_of::<S>(writes);
-        let mut writer = self.enter_for(|writer| self.lines_of_batch(writer, writes, bytes))?;
+    pub fn write_many_as(&self, writes: &[WriteOf<'_, X>], how: WriteOptions) -> Result<Vec<bool>> {
+        X::prepare(self, writes)?;
+        let mut writer = self.enter_to_write(writes)?;
         let found = self.write_locked(&mut writer, writes)?;
         self.acknowledge(writer, how)?;
         Ok(found)
@@ -63,19 +58,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// one key the last counts. False if it was not done because of a condition.
     ///
     /// # Errors
-    /// As [`Tree::write_many`].
-    pub fn batch(&self, writes: Vec<Pair<S>>, expected: &[Pair<S>], how: WriteOptions) -> Result<bool> {
-        let pairs = tree::batch::last_of_each::<S>(writes);
-        let writes: Vec<_> = pairs.iter().map(tree::batch::write_of::<S>).collect();
-        let bytes = bytes_of::<S>(&writes);
-        let mut writer = self.enter_for(|writer| self.lines_of_batch(writer, &writes, bytes))?;
+    /// As [`Versioned::write_many`].
+    pub fn batch(
+        &self,
+        writes: Vec<Pair<X::Schema>>,
+        expected: &[Pair<X::Schema>],
+        how: WriteOptions,
+    ) -> Result<bool> {
+        let pairs = tree::batch::last_of_each::<X::Schema>(writes);
+        let writes: Vec<_> = pairs.iter().map(tree::batch::write_of::<X::Schema>).collect();
+        X::prepare(self, &writes)?;
+        let mut writer = self.enter_to_write(&writes)?;
         let view = self.view_now(&writer);
-        let mut value = S::ValueBuf::default();
+        let mut value = ValueBufOf::<X>::default();
         let mut holds = true;
         for (key, wanted) in expected {
-            let found = self.get_in(&view, S::borrow(key), Some(&mut value))?;
-            let found = found.then(|| S::borrow_value(&value));
-            holds &= found == wanted.as_ref().map(S::borrow_value);
+            let found = self.get_in(&view, X::Schema::borrow(key), Some(&mut value))?;
+            let found = found.then(|| X::Schema::borrow_value(&value));
+            holds &= found == wanted.as_ref().map(X::Schema::borrow_value);
         }
         if holds {
             self.write_locked(&mut writer, &writes)?;
@@ -88,27 +88,31 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Reads and changes one key in one step: no other write comes between.
     ///
     /// # Errors
-    /// As [`Tree::put`].
-    pub fn update<W: Borrow<S::Value>>(
+    /// As [`Versioned::put`].
+    pub fn update<W: std::borrow::Borrow<ValueOf<X>>>(
         &self,
-        key: &S::Key,
-        mut decide: impl FnMut(Option<&S::Value>) -> Decision<W>,
+        key: &KeyOf<X>,
+        mut decide: impl FnMut(Option<&ValueOf<X>>) -> Decision<W>,
         how: WriteOptions,
     ) -> Result<()> {
-        let mut value = S::ValueBuf::default();
+        let mut value = ValueBufOf::<X>::default();
         let mut bytes = 0;
         loop {
-            let mut writer = self.enter(1, bytes)?;
+            let deletes = [Write::Delete(key)];
+            let mut writer = self.enter_for(|writer| {
+                Ok(X::lines_of(self, writer, &deletes)? + self.lines_besides(1, bytes))
+            })?;
             let found = self.get_in(&self.view_now(&writer), key, Some(&mut value))?;
-            match decide(found.then(|| S::borrow_value(&value))) {
+            match decide(found.then(|| X::Schema::borrow_value(&value))) {
                 Decision::Keep => {}
                 Decision::Put(new) => {
-                    let needed = S::record_bytes(key, new.borrow());
+                    let value = std::borrow::Borrow::borrow(&new);
+                    let needed = X::Schema::record_bytes(key, value);
                     if needed > bytes && self.pending.is_some() {
                         bytes = needed;
                         continue;
                     }
-                    self.write_locked(&mut writer, &[Write::Put(key, new.borrow())])?;
+                    self.write_locked(&mut writer, &[Write::Put(key, value)])?;
                 }
                 Decision::Delete => _ = self.write_locked(&mut writer, &[Write::Delete(key)])?,
             }
@@ -116,37 +120,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         }
     }
 
-    /// Removes every key, as one step and at no cost: an empty tree takes the old one's place, which is collected later.
-    ///
-    /// # Errors
-    /// As [`Tree::put`].
-    pub fn clear(&self) -> Result<()> {
-        let mut writer = self.enter(1, 0)?;
-        self.change(&mut writer, |change| self.clear_in(change))?;
-        self.acknowledge(writer, WriteOptions::default())
-    }
-
     /// All writes as one step.
     pub(crate) fn write_locked(
         &self,
-        writer: &mut Writer,
-        writes: &[Write<'_, S::Key, S::Value>],
+        writer: &mut WriterOf<X>,
+        writes: &[WriteOf<'_, X>],
     ) -> Result<Vec<bool>> {
-        for write in writes {
-            let (Write::Put(key, _) | Write::Delete(key)) = write;
-            self.make_room(writer, key)?;
-        }
+        X::make_room(self, writer, writes)?;
         self.settle_doubt(writer)?;
         self.free_intervals(writer, INTERVALS_OF_BATCH)?;
-        self.change_and_promote(writer, |change| {
+        X::change(self, writer, |change| {
             let mut found = Vec::with_capacity(writes.len());
             for write in writes {
                 if change.writer.allocator.named() >= self.wave_blocks {
                     self.end_wave(change)?;
                 }
                 found.push(match write {
-                    Write::Put(key, value) => self.put_in(change, key, value)?,
-                    Write::Delete(key) => self.delete_in(change, key)?,
+                    Write::Put(key, value) => X::put_in(self, change, key, value)?,
+                    Write::Delete(key) => X::delete_in(self, change, key)?,
                 });
             }
             Ok(found)
@@ -155,16 +146,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// What was done so far is durable with its blocks, and seen by nobody: readers may look again. The next version is the
     /// change's.
-    pub(crate) fn end_wave(&self, change: &mut Change<'_>) -> Result<()> {
-        self.give_dropped(change)?;
-        let (medium, persist, writer) = (self.region.medium(), self.persist, &mut *change.writer);
-        persist.fence(medium, Fence::Payload);
-        if persist.faithful {
-            medium.fence(Fence::Payload); // the allocator's intents
-        }
+    pub(crate) fn end_wave(&self, change: &mut ChangeOf<'_, X>) -> Result<()> {
+        X::finish(self, change)?;
+        let writer = &mut *change.writer;
+        self.fence_payload(writer, Fence::Payload);
         writer.allocator.flip(&self.region);
         if writer.state.root != change.state.root {
-            self.switch_root(writer, Node(change.state.root));
+            self.switch(writer, State { root: change.state.root, ..writer.state });
         }
         let lo = *change.first_wave.get_or_insert(change.view.version);
         let mut dead = change.view.dead;
@@ -172,7 +160,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.note_dead(&dead);
         writer.allocator.finish(&self.region, &mut writer.log);
         self.stripes.unlock(&mut writer.held);
-        change.unfenced.clear();
+        X::next_wave(&mut change.own);
         change.view.version += 1;
         Ok(())
     }
@@ -181,22 +169,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     ///
     /// # Errors
     /// `TooLarge` if pins keep what is dead from being removed.
-    pub(crate) fn free_intervals(&self, writer: &mut Writer, count: usize) -> Result<()> {
-        let have_room = |writer: &Writer| writer.dead.intervals().len() + count <= INTERVALS;
+    pub(crate) fn free_intervals(&self, writer: &mut WriterOf<X>, count: usize) -> Result<()> {
+        let have_room = |writer: &WriterOf<X>| writer.dead.intervals().len() + count <= INTERVALS;
         if !have_room(writer) {
-            self.sweep_locked(writer)?;
+            X::sweep(self, writer)?;
         }
         if !have_room(writer) {
             return Err(Error::TooLarge { records: writer.dead.intervals().len() + count, limit: INTERVALS });
         }
         Ok(())
     }
-}
-
-fn bytes_of<S: Schema>(writes: &[Write<'_, S::Key, S::Value>]) -> u64 {
-    let bytes = |write: &Write<'_, S::Key, S::Value>| match write {
-        Write::Put(key, value) => S::record_bytes(key, value),
-        Write::Delete(_) => 0,
-    };
-    writes.iter().map(bytes).sum()
 }

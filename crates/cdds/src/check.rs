@@ -37,8 +37,7 @@ impl<S: Schema> Walk<S> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
-    pub fn check(&self) -> Report {
+    pub(crate) fn check_all_nodes(&self) -> Report {
         let writer = self.writer_side();
         let mut walk = Walk::<S> {
             report: Report::default(),

@@ -18,10 +18,12 @@ use std::collections::{HashSet, VecDeque};
 
 use pmem::alloc::Kind;
 use pmem::region::INTENTS;
+use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 use tree::search::Target;
 use tree::{Schema, WriteOptions};
 
+use crate::meta::State;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node};
 use crate::tree::{Tree, Writer};
@@ -29,7 +31,7 @@ use crate::version::{Interval, View};
 
 /// A pass through the tree.
 #[derive(Debug, Default)]
-pub(crate) struct Pass {
+pub struct Pass {
     /// Key word's bytes of the next leaf's lower bound; none: the first leaf.
     next: Option<Vec<u8>>,
     /// Dead intervals whose traces this pass removes.
@@ -66,40 +68,23 @@ type Alone = Option<(Node, bool)>;
 /// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
 const HEIRS_MAX: usize = 4;
 
-/// Nodes of a step of a whole collection.
-const NODES_OF_STEP: usize = 256;
 /// Most slots that wait for that.
 const CLEARED_MAX: usize = 256;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Collects garbage and removes the traces of dead versions in about `nodes` nodes, and says whether a pass through the
-    /// tree ended with it. (More nodes where retained versions hold many below one.)
-    ///
-    /// # Errors
-    /// `Closed`; `Corrupt` if a node is damaged.
-    pub fn collect_some(&self, nodes: usize) -> Result<bool> {
-        let mut writer = self.enter(nodes as u64, 0)?;
+    /// A step of the collector.
+    pub(crate) fn collect_places(&self, nodes: usize) -> Result<bool> {
+        let operations = nodes as u64;
+        let mut writer = self.enter_for(|writer| {
+            Ok(self.lines_of_each(writer, operations) + self.lines_besides(operations, 0))
+        })?;
         let done = self.pass_some(&mut writer, nodes, true)?;
         self.promote(&mut writer)?;
         self.acknowledge(writer, WriteOptions { sync: false })?;
         Ok(done)
     }
 
-    /// As [`Tree::collect_some`] until a whole pass ended.
-    ///
-    /// # Errors
-    /// As [`Tree::collect_some`].
-    pub fn collect_all(&self) -> Result<()> {
-        self.enter(0, 0)?.pass = None;
-        while !self.collect_some(NODES_OF_STEP)? {}
-        self.commit()
-    }
-
     /// Removes the traces of dead versions from all of the tree, and nothing else [thesis algorithm 6].
-    pub(crate) fn sweep_all(&self) -> Result<()> {
-        self.sweep_locked(&mut *self.lock_writer()?)
-    }
-
     pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
         writer.pass = None;
         self.pass_some(writer, usize::MAX, false).map(drop)
@@ -162,7 +147,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             if given.is_ok() {
                 medium.fence(Fence::Payload);
                 writer.allocator.flip(&self.region);
-                self.switch_root(writer, Node(link.payload));
+                self.switch(writer, State { root: link.payload, ..writer.state });
                 writer.allocator.finish(&self.region, &mut writer.log);
             }
             self.stripes.unlock(&mut writer.held);
@@ -224,30 +209,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             writer.pass = Some(pass);
             return Ok(false);
         }
-        let complete = pass.retired == writer.retired;
-        if complete
-            && (pass.removes.is_empty() || self.forget_dead(writer).is_ok())
-            && (pass.doubt || !pass.removes.is_empty())
-        {
-            // The traces are gone, durably, before the list forgets them.
-            self.region.medium().fence(Fence::Guard);
-            // Who keeps a version that was taken back is told so as long as he does.
-            let is_kept = |interval: &Interval| self.pins.keeps_any(interval.lo..=interval.hi);
-            let removed: Vec<Interval> =
-                pass.removes.iter().filter(|interval| !is_kept(interval)).copied().collect();
-            let dead = writer.dead.without(&removed);
-            // In doubt, the list may hold a rollback that was not committed.
-            if pass.doubt || dead.intervals() != writer.dead.intervals() {
-                self.write_dead(writer, dead);
-            }
-            writer.in_doubt &= !pass.doubt;
+        if pass.retired == self.own.retired.load(Ordering::Relaxed) {
+            self.end_pass(writer, &pass.removes, pass.doubt);
         }
         Ok(true)
     }
 
     fn new_pass(&self, writer: &Writer) -> Pass {
         let removes = writer.dead.intervals().to_vec();
-        Pass { removes, retired: writer.retired, doubt: writer.in_doubt, ..Pass::default() }
+        Pass {
+            removes,
+            retired: self.own.retired.load(Ordering::Relaxed),
+            doubt: writer.in_doubt,
+            ..Pass::default()
+        }
     }
 
     /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.

@@ -4,32 +4,12 @@
 //! one.) Where there is only a right sibling, or the left one has many, both nodes are replaced.
 
 use pmem::{Error, Medium, Result};
-use tree::{Schema, WriteOptions};
+use tree::Schema;
 
 use crate::node::{Entry, Header, Node};
 use crate::tree::{Change, Tree};
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Removes a key, and says whether it was there. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`Tree::put`]; nothing has changed then.
-    pub fn delete(&self, key: &S::Key) -> Result<bool> {
-        self.delete_as(key, WriteOptions::default())
-    }
-
-    /// As [`Tree::delete`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
-        let mut writer = self.enter(1, 0)?;
-        self.make_room(&mut writer, key)?;
-        let found = self.change_and_promote(&mut writer, |change| self.delete_in(change, key))?;
-        self.acknowledge(writer, how)?;
-        Ok(found)
-    }
-
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
         let probe = S::probe(key);
         let path = self.path(&change.view, change.state.root, probe)?;

@@ -8,17 +8,15 @@
 //! Invariants:
 //! * G1: a group ends between two changes, so a version is in it whole or not at all, and so is a batch in waves.
 //! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
-//! * G3: after a failed commit nothing more is written: the tree is what is durable.
-
-use std::collections::HashMap;
+//! * G3: after a failed commit nothing more is written: what there is is what is durable.
 
 use pmem::pending::Pending;
 use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, Group, LINE, Medium, Result};
 use tree::{Schema, Write, WriteOptions};
 
-use crate::node::{Header, Node};
-use crate::tree::{Tree, Writer};
+use crate::structure::{Structure, WriteOf, WriterOf};
+use crate::versioned::Versioned;
 
 pub(crate) const OPEN: u8 = 0;
 pub(crate) const READ_ONLY: u8 = 1;
@@ -27,16 +25,12 @@ pub(crate) const CLOSING: u8 = 2;
 pub(crate) const CLOSED: u8 = 3;
 pub(crate) const FAILED: u8 = 4;
 
-/// Nodes of a level that an operation may store to: two that are replaced, two that take their place.
-const NODES_OF_LEVEL: u64 = 4;
-/// Levels that an operation may add.
-const LEVELS_MORE: u64 = 2;
 /// Lines besides nodes, log and chunk heads: the intents, the meta block, the superblock's, the bits of all blocks of a ring.
 const LINES_MORE: u64 = 192;
 /// Chunks that an operation may open or return.
 const CHUNKS: u64 = 4;
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, X: Structure> Versioned<M, X> {
     /// `Closed`, `ReadOnly` or `Failed` once no more writes are taken.
     pub(crate) fn writable(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
@@ -52,22 +46,42 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.writable().is_err()
     }
 
-    /// Refuses every write from now on, and has nothing to close: for a tree over memory of its own.
+    /// Refuses every write from now on, and has nothing to close: for one over memory of its own.
     pub fn refuse_writes(&self) {
         self.state.store(READ_ONLY, Ordering::Release);
     }
 
-    /// The writer's side for so many operations that write records of so many bytes together, with room for them in the running
-    /// group.
+    /// The writer's side, with room in the running group for what changes no entries.
+    ///
+    /// # Errors
+    /// As [`Versioned::enter_for`].
+    pub(crate) fn enter(&self) -> Result<MutexGuard<'_, WriterOf<X>>> {
+        self.enter_for(|writer| Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, 0)))
+    }
+
+    /// The writer's side for these writes as one step, with room for them in the running group.
+    ///
+    /// # Errors
+    /// As [`Versioned::enter_for`].
+    pub(crate) fn enter_to_write(&self, writes: &[WriteOf<'_, X>]) -> Result<MutexGuard<'_, WriterOf<X>>> {
+        let bytes = |write: &WriteOf<'_, X>| match write {
+            Write::Put(key, value) => X::Schema::record_bytes(key, value),
+            Write::Delete(_) => 0,
+        };
+        self.enter_for(|writer| {
+            let (count, bytes) = (writes.len() as u64, writes.iter().map(bytes).sum());
+            Ok(X::lines_of(self, writer, writes)? + self.lines_besides(count, bytes))
+        })
+    }
+
+    /// The writer's side for what may change as many lines as `lines` says.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold them; what a commit says that had to make room.
-    pub(crate) fn enter(&self, operations: u64, bytes: u64) -> Result<MutexGuard<'_, Writer>> {
-        self.enter_for(|writer| Ok(self.lines_of(writer, operations, bytes)))
-    }
-
-    /// As [`Tree::enter`], for what may change as many lines as `lines` says.
-    pub(crate) fn enter_for(&self, lines: impl Fn(&Writer) -> Result<u64>) -> Result<MutexGuard<'_, Writer>> {
+    pub(crate) fn enter_for(
+        &self,
+        lines: impl Fn(&WriterOf<X>) -> Result<u64>,
+    ) -> Result<MutexGuard<'_, WriterOf<X>>> {
         loop {
             let mut writer = self.lock_writer()?;
             let Some(pending) = &self.pending else { return Ok(writer) };
@@ -89,8 +103,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
     ///
     /// # Errors
-    /// As [`Tree::commit`].
-    pub(crate) fn acknowledge(&self, writer: MutexGuard<'_, Writer>, how: WriteOptions) -> Result<()> {
+    /// As [`Versioned::commit`].
+    pub(crate) fn acknowledge(&self, writer: MutexGuard<'_, WriterOf<X>>, how: WriteOptions) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let (ticket, version) = (pending.ticket(), writer.state.current);
         if !how.sync {
@@ -113,7 +127,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Makes everything durable by the means of the file system.
     ///
     /// # Errors
-    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Tree::commit`].
+    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Versioned::commit`].
     pub fn sync(&self) -> Result<()> {
         if self.pending.is_some() {
             return self.commit();
@@ -151,7 +165,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let taken_back = TakenBack(self);
         let outcome = self.region.medium().commit_beside(|| {
             let writer = self.writer_side();
-            // After the last group of a tree that closes, its region's life cycle stores and commits alone.
+            // After the last group of one that closes, its region's life cycle stores and commits alone.
             if !matches!(self.state.load(Ordering::Acquire), OPEN | CLOSING) {
                 return None;
             }
@@ -182,55 +196,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.stripes.unlock(&mut writer.held);
     }
 
-    /// Most lines that so many operations change, wherever they are, with records of so many bytes together.
-    fn lines_of(&self, writer: &Writer, operations: u64, bytes: u64) -> u64 {
-        let node_lines = self.shape.bytes / LINE;
-        let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
-        operations * each + self.lines_of_records(operations, bytes) + self.lines_once(writer)
-    }
-
-    /// Most lines that these writes change as one step: nearer to what comes, for their leaves are looked at.
-    pub(crate) fn lines_of_batch(
-        &self,
-        writer: &Writer,
-        writes: &[Write<'_, S::Key, S::Value>],
-        bytes: u64,
-    ) -> Result<u64> {
-        let (medium, shape, view) = (self.region.medium(), &self.shape, self.view_now(writer));
-        let node_lines = shape.bytes / LINE;
-        let mut of_leaf: HashMap<Node, usize> = HashMap::new();
-        for write in writes {
-            let (Write::Put(key, _) | Write::Delete(key)) = write;
-            let path = self.path(&view, writer.state.root, S::probe(key))?;
-            *of_leaf.entry(path[path.len() - 1]).or_default() += 1;
-        }
-        // A leaf with room for all stays; another is replaced, and so are its neighbours, and its part of a node above.
-        let lines = of_leaf.iter().map(|(leaf, writes)| {
-            let used = leaf.used(medium, shape, &view).count();
-            let is_thin = leaf.seen(medium, shape, &view).len() <= shape.least + *writes;
-            if used + writes <= shape.slots && !is_thin {
-                node_lines
-            } else {
-                (NODES_OF_LEVEL + 1 + (4 * writes / shape.slots) as u64) * node_lines
-            }
-        });
-        let count = writes.len() as u64;
-        Ok(lines.sum::<u64>() + self.lines_of_records(count, bytes) + self.lines_once(writer))
-    }
-
-    fn lines_of_records(&self, count: u64, bytes: u64) -> u64 {
-        let piece = self.region.geometry().chunk_bytes / 8;
-        // Each may straddle a line, and changes a bit of its own and one of what it replaces.
-        bytes.div_ceil(LINE) + 3 * count + 3 * bytes.div_ceil(piece)
-    }
-
-    /// What counts once: a way down, log, chunk heads and the rest.
-    fn lines_once(&self, writer: &Writer) -> u64 {
+    /// Most lines that so many operations change beside the structure's, with records of so many bytes together.
+    pub(crate) fn lines_besides(&self, count: u64, bytes: u64) -> u64 {
         let geometry = self.region.geometry();
-        let level = Header::read(self.region.medium(), Node(writer.state.root)).map_or(0, |root| root.level);
-        let way = NODES_OF_LEVEL * (level as u64 + LEVELS_MORE) * (self.shape.bytes / LINE);
+        let piece = geometry.chunk_bytes / 8;
+        // Each may straddle a line, and changes a bit of its own and one of what it replaces.
+        let records = bytes.div_ceil(LINE) + 3 * count + 3 * bytes.div_ceil(piece);
         let heads = CHUNKS * (geometry.chunk_bytes / 16 / 8).div_ceil(LINE);
-        way + heads + geometry.log_records / 4 + LINES_MORE
+        records + heads + geometry.log_records / 4 + LINES_MORE
     }
 }
 
@@ -248,9 +221,9 @@ fn has_lines(group: Option<Group>, lines: u64) -> Result<bool> {
 }
 
 /// Takes back what is not durable when it is dropped.
-struct TakenBack<'a, M: Medium, S: Schema<Tail = [u64; 0]>>(&'a Tree<M, S>);
+struct TakenBack<'a, M: Medium, X: Structure>(&'a Versioned<M, X>);
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Drop for TakenBack<'_, M, S> {
+impl<M: Medium, X: Structure> Drop for TakenBack<'_, M, X> {
     fn drop(&mut self) {
         self.0.take_back();
     }

@@ -4,6 +4,7 @@
 //! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
 
 use pmem::alloc::Kind;
+use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 use tree::{Schema, WriteOptions};
 
@@ -15,27 +16,6 @@ use crate::tree::{Change, Tree};
 pub(crate) type Link = (u64, Node);
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
-    ///
-    /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then. Over a medium of groups what a
-    /// commit says: whether it is there will be seen when the tree is opened again.
-    pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        self.put_as(key, value, WriteOptions::default())
-    }
-
-    /// As [`Tree::put`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
-        let mut writer = self.enter(1, S::record_bytes(key, value))?;
-        self.make_room(&mut writer, key)?;
-        let found = self.change_and_promote(&mut writer, |change| self.put_in(change, key, value))?;
-        self.acknowledge(writer, how)?;
-        Ok(found)
-    }
-
     pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
         let (medium, shape, probe) = (self.region.medium(), &self.shape, S::probe(key));
         let path = self.path(&change.view, change.state.root, probe)?;
@@ -64,10 +44,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 let header = Header::at_level(medium, leaf, 0)?;
                 self.drop_records(change, leaf, &old);
                 let is_last = live.last().is_none_or(|(slot, _)| *slot < place);
-                change.appends = is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
+                change.own.appends =
+                    is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
                 let links = self.make_nodes(change, header, &entries)?;
                 self.replace(change, path, &[leaf], &links)?;
-                change.appends = false;
+                change.own.appends = false;
             }
         }
         change.state.keys += u64::from(old.is_empty());
@@ -103,14 +84,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             let entry = leaf.entry(self.region.medium(), *slot);
             if entry.start == change.view.version {
                 let of_tree = entry.of_tree();
-                change.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
+                change.own.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
             }
         }
     }
 
     /// Gives back what entries of this version named that are gone, if nobody else names it.
     pub(crate) fn give_dropped(&self, change: &mut Change<'_>) -> Result<()> {
-        let mut dropped = std::mem::take(&mut change.dropped);
+        let mut dropped = std::mem::take(&mut change.own.dropped);
         dropped.sort_unstable();
         dropped.dedup();
         for (kind, block) in dropped {
@@ -135,7 +116,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let (medium, view) = (self.region.medium(), &change.view);
         let is_hole = |slot: usize| {
             let entry = leaf.entry(medium, slot);
-            view.is_void(entry.start) || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.horizon))
+            view.is_void(entry.start)
+                || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon))
         };
         leaf.best_hole(&self.shape, is_hole, place)
     }
@@ -161,7 +143,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         } else {
             // Keys that come in order leave full nodes behind.
             let half = born.len().div_ceil(2);
-            let right = if change.appends { half.min(self.shape.least + 1) } else { half };
+            let right = if change.own.appends { half.min(self.shape.least + 1) } else { half };
             let (left, right) = born.split_at(born.len() - right);
             vec![left, right]
         };
@@ -173,7 +155,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             };
             let node = self.take_node(change, header.level)?;
             let header = Header { birth, low, ..header };
-            let spread = !change.appends && !self.persist.faithful;
+            let spread = !change.own.appends && !self.persist.faithful;
             node.compose(self.region.medium(), self.persist, &self.shape, header, half, spread);
             links.push((low, node));
         }
@@ -210,7 +192,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         links: &[Link],
     ) -> Result<bool> {
         let (medium, shape, version) = (self.region.medium(), &self.shape, change.view.version);
-        change.writer.retired += removed.len() as u64;
+        self.note_retired(removed.len() as u64);
         if self.persist.faithful {
             for node in removed {
                 self.stripes.lock(node.0, &mut change.writer.held);
@@ -232,9 +214,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         for (_, link) in used.iter().filter(|(slot, link)| ended.contains(slot) && link.start == version) {
             let child = Header::read(medium, Node(link.payload));
             let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
-            change.dropped.push((kind, link.payload));
+            change.own.dropped.push((kind, link.payload));
             let separator = S::separator_block([link.key, 0]).filter(|block| *block != 0);
-            change.dropped.extend(separator.map(|block| (Kind::Separator, block)));
+            change.own.dropped.extend(separator.map(|block| (Kind::Separator, block)));
         }
         if shape.slots - used.len() >= links.len() {
             self.stripes.lock(parent.0, &mut change.writer.held);
@@ -262,15 +244,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Puts an entry into a node of which earlier moves may be on their way (N3). The caller holds the stripe.
     fn insert_at(&self, change: &mut Change<'_>, node: Node, place: usize, hole: usize, entry: &Entry) {
         let (medium, crosses) = (self.region.medium(), node.crosses(place, hole));
-        if crosses && change.unfenced.contains(&node) {
+        if crosses && change.own.unfenced.contains(&node) {
             self.persist.fence(medium, Fence::Guard);
         }
         if crosses {
-            change.unfenced.clear(); // a crossing is a fence
+            change.own.unfenced.clear(); // a crossing is a fence
         }
         node.insert(medium, self.persist, place, hole, entry);
-        if !change.unfenced.contains(&node) {
-            change.unfenced.push(node);
+        if !change.own.unfenced.contains(&node) {
+            change.own.unfenced.push(node);
         }
     }
 
@@ -285,8 +267,21 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         self.insert_at(change, node, place, hole, entry);
     }
 
+    fn note_retired(&self, nodes: u64) {
+        // One writer.
+        let retired = &self.own.retired;
+        retired.store(retired.load(Ordering::Relaxed) + nodes, Ordering::Relaxed);
+    }
+
+    /// At no cost: an empty tree takes the old one's place.
+    pub(crate) fn clear_all(&self) -> Result<()> {
+        let mut writer = self.enter()?;
+        self.change(&mut writer, |change| self.clear_in(change))?;
+        self.acknowledge(writer, WriteOptions::default())
+    }
+
     /// An empty tree takes the place of all that is there: a way of empty nodes down to a leaf, as long as the old one's.
-    pub(crate) fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
+    fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
         let (medium, old) = (self.region.medium(), Node(change.state.root));
         let root = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
         let birth = change.view.version;
@@ -298,7 +293,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             node.compose(medium, self.persist, &self.shape, header, link.as_slice(), false);
             below = Some((root.low, node));
         }
-        change.writer.retired += 1;
+        self.note_retired(1);
         (change.stored, change.state.keys) = (true, 0);
         self.grow(change, old, below.as_slice())
     }
@@ -314,7 +309,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let mut entries = Vec::new();
         if header.birth == version {
             let kind = if header.level == 0 { Kind::Leaf } else { Kind::Inner };
-            change.dropped.push((kind, old.0));
+            change.own.dropped.push((kind, old.0));
         } else {
             entries.push(Entry { key: header.low, payload: old.0, start: header.birth, end: version });
         }

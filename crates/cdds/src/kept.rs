@@ -17,10 +17,11 @@ use std::sync::PoisonError;
 use pmem::alloc::Kind;
 use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::{Schema, WriteOptions};
+use tree::WriteOptions;
 
 use crate::pins::Mark;
-use crate::tree::{Tree, Writer};
+use crate::structure::{Structure, WriterOf};
+use crate::versioned::Versioned;
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -36,18 +37,20 @@ pub struct Kept {
     pub mark: Mark,
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Gives the newest version a name, under which it is found also after a restart. False if there is one of that name.
     /// Durable when it returns.
     ///
     /// # Errors
-    /// `TooLarge` for a name beyond [`NAME_BYTES_MAX`] bytes, an empty one, or one too many; as [`Tree::put`].
+    /// `TooLarge` for a name beyond [`NAME_BYTES_MAX`] bytes, an empty one, or one too many; as [`Versioned::put`].
     pub fn keep(&self, name: &str) -> Result<bool> {
         let bytes = name.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
             return Err(Error::TooLarge { records: bytes, limit: NAME_BYTES_MAX });
         }
-        let mut writer = self.enter(1, (NAMES_MAX * (NAME_BYTES_MAX + 17)) as u64)?;
+        let list_bytes = (NAMES_MAX * (NAME_BYTES_MAX + 17)) as u64;
+        let mut writer =
+            self.enter_for(|writer| Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, list_bytes)))?;
         let mut kept = self.kept();
         if kept.iter().any(|other| other.name == name) {
             return Ok(false);
@@ -68,20 +71,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// Forgets a named version; false if there is none of that name. Durable when it returns.
     ///
     /// # Errors
-    /// As [`Tree::put`].
+    /// As [`Versioned::put`].
     pub fn forget(&self, name: &str) -> Result<bool> {
         self.forget_all(|kept| kept.name == name)
     }
 
     /// Forgets all that `which` says; false if that is none.
     fn forget_all(&self, which: impl Fn(&Kept) -> bool) -> Result<bool> {
-        let mut writer = self.enter(1, 0)?;
+        let mut writer = self.enter()?;
         let forgot = self.forget_locked(&mut writer, which)?;
         self.acknowledge(writer, WriteOptions::default())?;
         Ok(forgot)
     }
 
-    fn forget_locked(&self, writer: &mut Writer, which: impl Fn(&Kept) -> bool) -> Result<bool> {
+    fn forget_locked(&self, writer: &mut WriterOf<X>, which: impl Fn(&Kept) -> bool) -> Result<bool> {
         let mut kept = self.kept();
         let list: Vec<Kept> = kept.iter().filter(|kept| !which(kept)).cloned().collect();
         let forgot = list.len() < kept.len();
@@ -93,7 +96,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// Takes what is rolled back off the list (K2).
-    pub(crate) fn forget_dead(&self, writer: &mut Writer) -> Result<()> {
+    pub(crate) fn forget_dead(&self, writer: &mut WriterOf<X>) -> Result<()> {
         let dead = writer.dead;
         let is_dead = |version| dead.intervals().iter().any(|interval| interval.holds(version));
         self.forget_locked(writer, |kept| is_dead(kept.mark.version())).map(drop)
@@ -114,7 +117,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// Makes the list durable.
-    fn write_kept(&self, writer: &mut Writer, list: &[Kept]) -> Result<()> {
+    fn write_kept(&self, writer: &mut WriterOf<X>, list: &[Kept]) -> Result<()> {
         let old = self.meta.kept(self.region.medium());
         let new = match list {
             [] => Ok(0),
@@ -149,11 +152,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(())
     }
 
-    /// Reads the list (K1). Nobody else has the tree yet.
+    /// Reads the list (K1). Nobody else has it yet.
     ///
     /// # Errors
     /// `Corrupt` if it is damaged.
-    pub(crate) fn read_kept(&self, writer: &mut Writer) -> Result<()> {
+    pub(crate) fn read_kept(&self, writer: &mut WriterOf<X>) -> Result<()> {
         let at = self.meta.kept(self.region.medium());
         if at == 0 {
             return Ok(());

@@ -11,13 +11,17 @@
 //! * [`pins`]: which versions somebody may still read.
 //! * [`salvage`]: leaves without a tree.
 //! * [`persist`]: how often one waits for memory.
-//! * [`tree`](mod@tree): the tree itself; the protocol of a change is read there.
+//! * [`versioned`]: what the tree and the hash table have in common; the protocol of a change is read there. [`structure`]: what
+//!   each has for its own.
+//! * [`tree`](mod@tree): the tree itself.
+//! * [`access`]: look-ups, puts, deletes. [`upkeep`]: collection, verification, clearing.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod batch;
 pub mod check;
 pub mod collect;
@@ -36,8 +40,11 @@ pub mod salvage;
 pub mod scan;
 pub mod search;
 pub mod snapshot;
+pub mod structure;
 pub mod tree;
+pub mod upkeep;
 pub mod version;
+pub mod versioned;
 
 use ::tree::roster::About;
 
@@ -52,6 +59,7 @@ pub const ABOUT: About = About {
     lines: (2, 64),
     default_lines: 16,
     sources: &[
+        include_str!("access.rs"),
         include_str!("batch.rs"),
         include_str!("check.rs"),
         include_str!("collect.rs"),
@@ -69,14 +77,19 @@ pub const ABOUT: About = About {
         include_str!("scan.rs"),
         include_str!("search.rs"),
         include_str!("snapshot.rs"),
+        include_str!("structure.rs"),
         include_str!("tree.rs"),
+        include_str!("upkeep.rs"),
         include_str!("version.rs"),
+        include_str!("versioned.rs"),
     ],
 };
 
 pub use self::inlined::Inlined;
 pub use self::kept::Kept;
 pub use self::pins::Mark;
-pub use self::scan::Cursor;
-pub use self::snapshot::Snapshot;
-pub use self::tree::{ENGINE, Options, Recovery, Tree};
+pub use self::scan::{Cursor, Snapshot};
+pub use self::snapshot::SnapshotOf;
+pub use self::structure::Structure;
+pub use self::tree::{ENGINE, Ordered, Tree};
+pub use self::versioned::{Options, Recovery, Versioned};

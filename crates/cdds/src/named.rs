@@ -8,11 +8,10 @@
 //! The thesis collects nodes by mark and sweep, since a node may have several parents (§4.4.4). This asks for one block at a
 //! time, so that space comes back in small steps and the allocator's bits are right after each of them.
 
-use pmem::alloc::{self, Class, Kind};
-use pmem::{Error, Medium, Result, record};
+use pmem::alloc::Kind;
+use pmem::{Error, Medium, Result};
 use tree::Schema;
 
-use crate::meta::META_BYTES;
 use crate::node::{Entry, Header, Node};
 use crate::tree::Tree;
 use crate::version::{Death, View};
@@ -53,36 +52,6 @@ impl Uncovered {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Settles the allocator's intents by asking the tree.
-    pub(crate) fn recover_blocks(&self) -> Result<()> {
-        let view = self.view_at(self.version());
-        let root = self.root.load(pmem::sync::Ordering::Acquire);
-        let named = Named { view: &view, root, except: None, cleared: &[] };
-        alloc::recover(
-            &self.region,
-            |class, at| Ok(root != 0 && self.owns(&named, class, at)?),
-            |class, at| {
-                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
-            },
-        )
-    }
-
-    fn owns(&self, named: &Named<'_>, class: Class, at: u64) -> Result<bool> {
-        match class.kind {
-            Kind::Inner if at == self.meta_at() => Ok(class.block_bytes == META_BYTES),
-            Kind::Leaf | Kind::Inner => Ok(at == named.root || self.is_named(named, class.kind, at)?),
-            Kind::Record | Kind::Separator => self.is_named(named, class.kind, at),
-            Kind::Batch => Ok(at == self.meta.kept(self.region.medium())),
-            // Shares its record's fate, if the record lists it.
-            Kind::Piece => {
-                let record = self.region.medium().word(at);
-                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
-                let listed = class.is_some() && record::pieces(&self.region, record).contains(&at);
-                Ok(listed && self.is_named(named, Kind::Record, record)?)
-            }
-        }
-    }
-
     /// True if an entry that is reachable and not void names the block.
     ///
     /// # Errors

@@ -148,16 +148,21 @@ impl Pins {
         Pin { pins: self, slot: None, version: count(&self.more, version) }
     }
 
+    /// The oldest version, of those up to `newest`, that is kept though nobody reads it.
+    fn retained(&self, newest: u64) -> u64 {
+        let retained = newest.saturating_sub(self.newest.load(Ordering::SeqCst));
+        newest.min(retained.max(1)).min(self.since.load(Ordering::SeqCst))
+    }
+
     /// The oldest version that anybody may still read (P1).
     pub fn horizon(&self, newest: &AtomicU64) -> u64 {
         let newest = newest.load(Ordering::SeqCst);
-        let retained = newest.saturating_sub(self.newest.load(Ordering::SeqCst));
-        let retained = retained.max(1).min(self.since.load(Ordering::SeqCst));
+        let retained = self.retained(newest);
         let pinned = self.short();
         let more = self.more.lock().unwrap_or_else(PoisonError::into_inner).keys().next().copied();
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = long.keys().next().copied();
-        let horizon = pinned.chain(more).chain(kept).fold(newest.min(retained), u64::min);
+        let horizon = pinned.chain(more).chain(kept).fold(retained, u64::min);
         self.collected.fetch_max(horizon, Ordering::SeqCst);
         horizon
     }
@@ -166,41 +171,46 @@ impl Pins {
 /// The versions that anybody may still read, one by one.
 #[derive(Debug)]
 pub struct Readers {
-    newest: u64,
+    /// From this one on all versions may be read.
+    retained: u64,
     /// Pinned ones, ascending.
     pinned: Vec<u64>,
 }
 
 impl Readers {
-    /// True if one of them is at or above `start` and below `end`. Whoever comes later reads at the newest one or above.
+    /// True if one of them is at or above `start` and below `end`. Whoever comes later reads at a retained one, the newest or above.
     pub fn any_between(&self, start: u64, end: u64) -> bool {
         let first = self.pinned.partition_point(|version| *version < start);
-        end > self.newest || self.pinned.get(first).is_some_and(|version| *version < end)
+        end > self.retained || self.pinned.get(first).is_some_and(|version| *version < end)
     }
 }
 
 /// While this lives, nobody begins to keep a version for long.
-pub struct NoneAbove<'a> {
+pub struct NoneKept<'a> {
     _long: MutexGuard<'a, BTreeMap<u64, u64>>,
 }
 
 impl Pins {
     /// The versions that anybody may still read. As with the horizon, whoever is missed finds a newer version (P2).
     pub fn readers(&self, newest: &AtomicU64) -> Readers {
-        let newest = newest.load(Ordering::SeqCst);
+        let retained = self.retained(newest.load(Ordering::SeqCst));
         let mut pinned: Vec<u64> = self.short().collect();
-        for list in [&self.more, &self.long] {
-            pinned.extend(list.lock().unwrap_or_else(PoisonError::into_inner).keys());
-        }
+        pinned.extend(self.more.lock().unwrap_or_else(PoisonError::into_inner).keys());
+        let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        pinned.extend(long.keys());
+        // What lies between those that are pinned may be collected.
+        self.collected.fetch_max(retained, Ordering::SeqCst);
+        drop(long);
         pinned.sort_unstable();
-        Readers { newest, pinned }
+        Readers { retained, pinned }
     }
 
-    /// Unless a snapshot or cursor keeps a version above `version`: sees to it that none will, until the newest is another one.
-    pub fn none_above(&self, version: u64) -> Option<NoneAbove<'_>> {
+    /// Unless a snapshot, a cursor or a rule keeps a version: sees to it that none will.
+    pub fn none_kept(&self) -> Option<NoneKept<'_>> {
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_above = long.keys().next_back().is_some_and(|last| *last > version);
-        (!is_above).then_some(NoneAbove { _long: long })
+        let has_rule =
+            self.newest.load(Ordering::SeqCst) != 0 || self.since.load(Ordering::SeqCst) != u64::MAX;
+        (long.is_empty() && !has_rule).then_some(NoneKept { _long: long })
     }
 
     /// Pins a version that is pinned for long already, or was when it was not dead.

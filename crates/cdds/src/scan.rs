@@ -11,8 +11,12 @@ use tree::search::Target;
 
 use crate::node::Entry;
 use crate::pins::Mark;
-use crate::tree::Tree;
+use crate::snapshot::SnapshotOf;
+use crate::tree::{Ordered, Tree};
 use crate::version::View;
+
+/// A version of the tree.
+pub type Snapshot<'a, M, S> = SnapshotOf<'a, M, Ordered<S>>;
 
 /// A position in key order. It holds no lock; what it sees is kept as long as it lives.
 pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
@@ -46,6 +50,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             page: Vec::new(),
             given: 0,
         }
+    }
+}
+
+impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
+    /// A cursor before the first key. It keeps the version itself, also when the snapshot is dropped.
+    pub fn cursor(&self) -> Cursor<'a, M, S> {
+        self.of.cursor_at(self.mark.clone())
     }
 }
 

@@ -48,46 +48,8 @@ pub(crate) struct Leaf {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
-    ///
-    /// # Errors
-    /// `Corrupt` if a node or record is damaged.
-    pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        loop {
-            let told = self.told.load(Ordering::SeqCst);
-            let pin = self.pins.enter(&self.visible);
-            let durable = self.view_at(pin.version());
-            if told <= pin.version() {
-                return self.get_in(&durable, key, value);
-            }
-            // What is there now and was at the durable version is durable, and so is what was absent both times.
-            let newest = self.view_at(self.applied.load(Ordering::SeqCst));
-            let settled = match self.find_in(&newest, key)? {
-                Some(entry) => entry.start <= pin.version(),
-                None => self.find_in(&durable, key)?.is_none(),
-            };
-            if settled {
-                return self.get_in(&durable, key, value.as_deref_mut());
-            }
-            drop(pin);
-            self.settle_told();
-        }
-    }
-
-    /// Looks `key` up in a view of a pinned version.
-    pub(crate) fn get_in(&self, view: &View, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let Some(entry) = self.find_in(view, key)? else { return Ok(false) };
-        // The pin keeps the record.
-        if let Some(value) = value
-            && !S::read_value(self.region.medium(), &entry.of_tree(), value)
-        {
-            return Err(Error::Corrupt { what: "record", at: entry.payload });
-        }
-        Ok(true)
-    }
-
     /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
-    fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
+    pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         let probe = S::probe(key);
         let mut tries = self.stripes.tries();
         loop {

@@ -4,20 +4,19 @@ use std::sync::PoisonError;
 
 use pmem::sync::{Ordering, fence};
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 
 use crate::pins::{Mark, Pin};
-use crate::scan::Cursor;
-use crate::tree::Tree;
+use crate::structure::{KeyOf, Structure, ValueBufOf};
+use crate::versioned::Versioned;
 
-/// A version of the tree, whole as long as this lives. It is not durable: after a restart there is the newest version alone.
-pub struct Snapshot<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
-    tree: &'a Tree<M, S>,
-    mark: Mark,
+/// A version, whole as long as this lives. It is not durable: after a restart there are the newest version and named ones alone.
+pub struct SnapshotOf<'a, M: Medium, X: Structure> {
+    pub(crate) of: &'a Versioned<M, X>,
+    pub(crate) mark: Mark,
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
-    /// Keeps the newest durable version. Takes the same time whatever the tree holds; waits for a running write, and for what
+impl<M: Medium, X: Structure> Versioned<M, X> {
+    /// Keeps the newest durable version. Takes the same time whatever there is; waits for a running write, and for what
     /// was written without sync.
     pub fn mark(&self) -> Mark {
         if self.pending.is_some() {
@@ -29,41 +28,31 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// Keeps the newest version, for reading it.
-    pub fn snapshot(&self) -> Snapshot<'_, M, S> {
-        Snapshot { tree: self, mark: self.mark() }
+    pub fn snapshot(&self) -> SnapshotOf<'_, M, X> {
+        SnapshotOf { of: self, mark: self.mark() }
     }
 
-    /// A marked version, for reading it; `None` if the mark is another tree's.
-    pub fn snapshot_of(&self, mark: Mark) -> Option<Snapshot<'_, M, S>> {
-        mark.is_of(&self.pins).then_some(Snapshot { tree: self, mark })
+    /// A marked version, for reading it; `None` if the mark is another one's.
+    pub fn snapshot_of(&self, mark: Mark) -> Option<SnapshotOf<'_, M, X>> {
+        mark.is_of(&self.pins).then_some(SnapshotOf { of: self, mark })
     }
 
     /// Takes back all writes since `to`, as one step: after a crash all of them are there, or none. Durable when it returns.
     /// Marks, snapshots and cursors of versions in between say from then on that these were taken back; named ones are forgotten.
-    /// False if the mark is another tree's: nothing has changed then.
+    /// False if the mark is another one's: nothing has changed then.
     ///
     /// # Errors
-    /// `TakenBack` if `to` was itself taken back; `Closed`; `TooLarge` if the tree has too many dead versions to note, which it
-    /// could not remove; over a medium of groups, what a commit says.
+    /// `TakenBack` if `to` was itself taken back; `Closed`; `TooLarge` if there are too many dead versions to note, which could
+    /// not be removed; over a medium of groups, what a commit says.
     pub fn roll_back(&self, to: &Mark) -> Result<bool> {
         if !to.is_of(&self.pins) {
             return Ok(false);
         }
         let keys = match to.keys() {
             Some(keys) => keys,
-            None => self.count(to)?,
+            None => X::count(self, to)?,
         };
         self.roll_back_to(to.version(), keys).map(|()| true)
-    }
-
-    /// Counts the keys of a version.
-    fn count(&self, mark: &Mark) -> Result<u64> {
-        let (mut key, mut value, mut keys) = (S::KeyBuf::default(), S::ValueBuf::default(), 0);
-        let mut cursor = self.cursor_at(mark.clone());
-        while cursor.next(&mut key, &mut value)? {
-            keys += 1;
-        }
-        Ok(keys)
     }
 
     /// Keeps what is seen at a version from being removed, while that is not taken back.
@@ -79,7 +68,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 }
 
-impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
+impl<M: Medium, X: Structure> SnapshotOf<'_, M, X> {
     /// What keeps it.
     pub fn mark(&self) -> &Mark {
         &self.mark
@@ -99,13 +88,8 @@ impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
     ///
     /// # Errors
     /// `TakenBack` if a rollback took its version back; `Corrupt` if a node or record is damaged.
-    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let _reading = self.tree.reading(self.version())?;
-        self.tree.get_in(&self.tree.view_at(self.version()), key, value)
-    }
-
-    /// A cursor before the first key. It keeps the version itself, also when the snapshot is dropped.
-    pub fn cursor(&self) -> Cursor<'a, M, S> {
-        self.tree.cursor_at(self.mark.clone())
+    pub fn get(&self, key: &KeyOf<X>, value: Option<&mut ValueBufOf<X>>) -> Result<bool> {
+        let _reading = self.of.reading(self.version())?;
+        self.of.get_in(&self.of.view_at(self.version()), key, value)
     }
 }

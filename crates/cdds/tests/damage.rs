@@ -94,7 +94,7 @@ fn made<S: Sample>(used: bool) -> Image {
         drop(mark);
         if round == 3 {
             let mark = tree.mark();
-            write_many::<S>(&tree, &[(S::key(1), None), (S::key(2), Some(S::value(9)))]).unwrap();
+            write_many(&tree, &[(S::key(1), None), (S::key(2), Some(S::value(9)))]).unwrap();
             assert!(tree.roll_back(&mark).unwrap());
             assert!(tree.dead_intervals() >= 2, "{} dead intervals", tree.dead_intervals());
             assert_eq!(tree.check().problems, Vec::<String>::new());
@@ -134,7 +134,7 @@ fn use_it<S: Sample>(medium: &Observed, recovery: Recovery, seed: u64) -> Result
             1 => _ = tree.delete(S::borrow(&key)),
             2 => _ = tree.collect_some(3),
             3 => _ = tree.collect_all(),
-            4 => _ = write_many::<S>(&tree, &[(key, Some(value)), (S::key(7), None)]),
+            4 => _ = write_many(&tree, &[(key, Some(value)), (S::key(7), None)]),
             5 => {
                 _ = tree.put(S::borrow(&key), S::borrow_value(&value));
                 _ = tree.roll_back(&mark);

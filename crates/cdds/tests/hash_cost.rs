@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cdds::hash::{Options, Table};
 use common::{Sample, memory};
-use hash_common::{options, pairs};
+use hash_common::pairs;
 use pmem::observed::Counts;
 use pmem::{Counter, Geometry, Observed};
 use tree::{Keyed, Words};
@@ -24,7 +24,8 @@ use tree::{Keyed, Words};
 fn counted<S: Sample>(lines: u64, faithful: bool) -> (Table<Observed, S>, Arc<Counter>) {
     let (medium, counter) = memory(64 << 20);
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
-    let options = Options { faithful, geometry, segment_slots: 256, ..options(lines) };
+    let common = cdds::Options { faithful, geometry, ..common::options(lines) };
+    let options = Options { segment_slots: 256, ..common::hash_options(common) };
     (Table::create(medium, &options).unwrap(), counter)
 }
 

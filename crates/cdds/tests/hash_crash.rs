@@ -9,8 +9,9 @@ mod hash_common;
 mod subject;
 
 use common::Sample;
+use common::subject::{Bytes, Op, Sizes};
 use crash::{Options, Report, explore_all};
-use subject::{Bytes, LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
+use subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
 
 /// Fewest states of the mixed runs.

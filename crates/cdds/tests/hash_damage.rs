@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use cdds::Recovery;
 use cdds::hash::Table;
-use common::{Sample, memory};
-use hash_common::{Map, open, options, pairs, write_many};
+use common::{Sample, memory, write_many};
+use hash_common::{Map, open, options, pairs};
 use pmem::{Counter, Error, Memory, Observed};
 use tree::{Keyed, Words};
 

@@ -7,11 +7,11 @@ mod hash_common;
 
 use cdds::Recovery;
 use cdds::hash::{Snapshot, Table};
-use common::{Sample, memory};
-use hash_common::{Map, open, options, pairs, write_many};
-use pmem::Observed;
+use common::{Sample, memory, write_many};
+use hash_common::{Map, open, options, pairs};
+use pmem::{Error, Observed};
 use tree::insert::Decision;
-use tree::{Keyed, Words};
+use tree::{Keyed, Words, WriteOptions};
 
 fn compare<S: Sample>(
     table: &Table<Observed, S>,
@@ -23,7 +23,7 @@ fn compare<S: Sample>(
     assert_eq!(table.len(), map.len() as u64);
     assert!(pairs(&mut table.pairs()) == *map);
     for (snapshot, map) in kept {
-        assert_eq!(snapshot.len(), map.len() as u64);
+        assert_eq!(snapshot.keys(), Some(map.len() as u64));
         assert!(pairs(&mut snapshot.pairs()) == *map, "at {}", snapshot.version());
     }
     let mut value = S::ValueBuf::default();
@@ -82,16 +82,16 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
                             Decision::Delete => Decision::Delete,
                         }
                     };
-                    table.update(S::borrow(&key), decide).unwrap();
+                    table.update(S::borrow(&key), decide, WriteOptions::default()).unwrap();
                 }
                 86..90 => {
                     let writes: Vec<_> = (0..rng.usize(..12))
                         .map(|_| (S::key(rng.u32(..keys)), rng.bool().then(|| S::value(rng.u32(..200)))))
                         .collect();
-                    let mut found = 0;
+                    let mut found = Vec::new();
                     let result = write_many(&table, &writes).unwrap();
                     for (key, value) in writes {
-                        found += u64::from(match value {
+                        found.push(match value {
                             Some(value) => map.insert(key, value).is_some(),
                             None => map.remove(&key).is_some(),
                         });
@@ -102,14 +102,15 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
                 93..96 if !kept.is_empty() => drop(kept.swap_remove(rng.usize(..kept.len()))),
                 96 if !kept.is_empty() => {
                     let (snapshot, old) = &kept[rng.usize(..kept.len())];
-                    let newest = kept.iter().all(|(other, _)| other.version() <= snapshot.version());
-                    assert_eq!(
-                        table.roll_back(snapshot.mark()).unwrap(),
-                        newest || snapshot.version() == table.version()
-                    );
-                    if newest {
-                        map = old.clone();
+                    let version = snapshot.version();
+                    assert!(table.roll_back(snapshot.mark()).unwrap());
+                    map = old.clone();
+                    let taken_back = |other: &Snapshot<'_, Observed, S>| other.version() > version;
+                    for (other, _) in kept.iter().filter(|(other, _)| taken_back(other)) {
+                        let told = other.get(S::borrow(&key), None);
+                        assert!(matches!(told, Err(Error::TakenBack { .. })), "{told:?}");
                     }
+                    kept.retain(|(other, _)| !taken_back(other));
                 }
                 97 => _ = table.collect_some(rng.usize(1..8)).unwrap(),
                 98 => table.collect_all().unwrap(),
@@ -191,7 +192,8 @@ fn space_comes_back_when_everything_is_deleted() {
 fn deletes_alone_make_a_large_table_small() {
     let (medium, _) = memory(128 << 20);
     let geometry = pmem::Geometry { chunk_bytes: 64 << 10, ..pmem::Geometry::tiny() };
-    let options = cdds::hash::Options { geometry, segment_slots: 256, ..options(4) };
+    let common = cdds::Options { geometry, ..common::options(4) };
+    let options = cdds::hash::Options { segment_slots: 256, ..common::hash_options(common) };
     let table = Table::<Observed, Words>::create(medium, &options).unwrap();
     const KEYS: u64 = 800_000;
     for key in 0..KEYS {

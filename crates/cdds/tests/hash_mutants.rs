@@ -9,9 +9,10 @@ mod subject;
 
 use cdds::Recovery;
 use common::Sample;
+use common::subject::{Bytes, Op, Sizes};
 use crash::{Argued, Kind, Mutant, Options, Spot, Stage, Trial, run_mutants};
 use pmem::Fence;
-use subject::{Bytes, LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
+use subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
 
 const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, contains: &'static str) -> Spot {
@@ -20,7 +21,7 @@ const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, conta
 
 /// Mutants that no image can break.
 fn argued() -> Vec<Argued> {
-    let table = include_str!("../src/hash/table.rs");
+    let versioned = include_str!("../src/versioned.rs");
     let resize = include_str!("../src/hash/resize.rs");
     let meta = include_str!("../src/meta.rs");
     let made = "a table that was only made is empty, and so is one that is made once more; what is acknowledged later passes a \
@@ -30,7 +31,13 @@ fn argued() -> Vec<Argued> {
     let count = "the count in this place is of another version until the current one is published, behind it in its line";
     let dead = "the interval is none while its last version is written, or grows by a version that is dead already (M1)";
     [
-        (Kind::DropFence(Fence::Commit), "hash/table.rs", table, "medium.fence(Fence::Commit);", made),
+        (
+            Kind::DropFence(Fence::Commit),
+            "cdds/src/versioned.rs",
+            versioned,
+            "medium.fence(Fence::Commit);",
+            made,
+        ),
         (Kind::SwapPublish, "hash/resize.rs", resize, "medium.publish(directory.segment_at(index)", unseen),
         (Kind::SwapPublish, "hash/resize.rs", resize, "medium.publish(slot_at, first);", unseen),
         (Kind::SwapPublish, "cdds/src/meta.rs", meta, "count_word(state));", count),

@@ -8,9 +8,10 @@ use tree::Schema;
 use tree::check::Report;
 
 use super::directory::Directory;
-use super::table::{Table, of_schema};
+use super::table::{Hashed, Table};
 use crate::check::check_blocks;
 use crate::node::{Entry, Node};
+use crate::structure::Structure;
 use crate::version::View;
 
 const PROBLEMS_MAX: usize = 100;
@@ -39,9 +40,7 @@ impl Walk {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds. (Of the report, `levels`
-    /// is the number of nodes of the longest bucket.)
-    pub fn check(&self) -> Report {
+    pub(crate) fn check_all_buckets(&self) -> Report {
         let writer = self.writer_side();
         let directory = match self.directory(&writer) {
             Ok(directory) => directory,
@@ -51,6 +50,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let mut walk = Walk { report: Report::default(), owned: HashMap::new(), view, directory };
         walk.own(self.meta_at(), Kind::Inner);
         walk.own(directory.top, Kind::Inner);
+        let kept = self.meta.kept(self.region.medium());
+        if kept != 0 {
+            walk.own(kept, Kind::Batch);
+            record::pieces(&self.region, kept).into_iter().for_each(|piece| walk.own(piece, Kind::Piece));
+        }
         for index in 0..directory.segments() {
             let segment = self.region.medium().word(directory.segment_at(index));
             walk.own(segment, Kind::Inner);
@@ -93,7 +97,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     }
 
     fn check_entry(&self, walk: &mut Walk, node: Node, entry: &Entry, seen: &mut HashSet<Vec<u8>>) {
-        let of_schema = of_schema::<S>(entry);
+        let of_schema = Hashed::<S>::of_schema(entry);
         if entry.end != 0 && entry.end <= entry.start {
             walk.problem(format!("node {:#x}: versions of an entry are wrong", node.0));
         }

@@ -15,19 +15,20 @@
 
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result, WORD, record};
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 
 use super::bucket::{Chain, next_at};
 use super::directory::Directory;
-use super::table::{Table, Writer, of_schema, stripe_of};
+use super::table::{Hashed, Table, Writer, stripe_of};
 use super::write::is_unneeded;
 use crate::node::Node;
 use crate::pins::Readers;
+use crate::structure::Structure;
 use crate::version::{Interval, View};
 
 /// A pass through the table.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub struct Pass {
     next: u64,
     /// Dead intervals whose traces this pass removes.
     removes: Vec<Interval>,
@@ -60,31 +61,34 @@ struct House<'a> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Collects garbage and removes the traces of dead versions in so many buckets, and says whether a pass through the table
-    /// ended with it. Of a table that lost most of its keys, as many buckets go.
-    ///
-    /// # Errors
-    /// `Closed`; `Corrupt` if a node is damaged.
-    pub fn collect_some(&self, buckets: usize) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
+    /// A step of the collector; of a sparse table, as many buckets go.
+    pub(crate) fn collect_places(&self, buckets: usize) -> Result<bool> {
+        let mut writer = self.enter_for(|writer| {
+            let directory = self.directory(writer)?;
+            let mut lines = self.lines_besides(buckets as u64, 0);
+            let from = writer.pass.as_ref().map_or(0, |pass| pass.next);
+            for bucket in (from..directory.buckets).take(buckets) {
+                lines += self.lines_of_bucket(&directory, bucket)?;
+            }
+            Ok(lines)
+        })?;
         let done = self.pass_some(&mut writer, buckets as u64, true)?;
+        self.acknowledge(writer, WriteOptions { sync: false })?;
         for _ in 0..buckets {
-            if !self.shrink_if_sparse(&mut writer)? {
+            if !self.shrink_alone()? {
                 break;
             }
         }
         Ok(done)
     }
 
-    /// As [`Table::collect_some`] until a whole pass ended, and no bucket can go.
-    ///
-    /// # Errors
-    /// As [`Table::collect_some`].
-    pub fn collect_all(&self) -> Result<()> {
-        let mut writer = self.lock_writer()?;
-        while self.shrink_if_sparse(&mut writer)? {}
-        writer.pass = None;
-        self.pass_some(&mut writer, u64::MAX, true).map(drop)
+    /// One bucket less, if they are sparse, as a step of its own.
+    pub(crate) fn shrink_alone(&self) -> Result<bool> {
+        let mut writer =
+            self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)))?;
+        let is_less = self.shrink_if_sparse(&mut writer)?;
+        self.acknowledge(writer, WriteOptions { sync: false })?;
+        Ok(is_less)
     }
 
     /// Removes the traces of dead versions from all of the table, and nothing else [thesis algorithm 6].
@@ -109,16 +113,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             writer.pass = Some(pass);
             return Ok(false);
         }
-        if pass.doubt || !pass.removes.is_empty() {
-            // The traces are gone, durably, before the list forgets them.
-            self.region.medium().fence(Fence::Guard);
-            let dead = writer.dead.without(&pass.removes);
-            // In doubt, the list may hold a rollback that was not committed.
-            if pass.doubt || dead.intervals() != writer.dead.intervals() {
-                self.write_dead(writer, dead);
-            }
-            writer.in_doubt &= !pass.doubt;
-        }
+        self.end_pass(writer, &pass.removes, pass.doubt);
         Ok(true)
     }
 
@@ -229,7 +224,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
         if gives {
             self.make_way(house);
-            for block in S::blocks_of(&of_schema::<S>(&entry)) {
+            for block in S::blocks_of(&Hashed::<S>::of_schema(&entry)) {
                 record::give(&self.region, &mut house.writer.allocator, block)?;
             }
             house.waiting.push(Waiting::Clear(node, slot));

@@ -27,7 +27,7 @@
 //! * [`directory`]: which bucket a hash belongs to, and which chain a bucket has.
 //! * [`bucket`]: chains of nodes.
 //! * [`table`]: the table itself; how a change becomes true.
-//! * [`read`], [`write`](mod@write), [`resize`], [`collect`], [`snapshot`], [`own`], [`check`]: what it does.
+//! * [`read`], [`write`](mod@write), [`resize`], [`collect`], [`own`], [`check`]: what it does.
 
 pub mod bucket;
 pub mod check;
@@ -36,10 +36,8 @@ pub mod directory;
 pub mod own;
 pub mod read;
 pub mod resize;
-pub mod snapshot;
 pub mod table;
 pub mod write;
 
-pub use self::read::Pairs;
-pub use self::snapshot::Snapshot;
-pub use self::table::{ENGINE, Options, Table};
+pub use self::read::{Pairs, Snapshot};
+pub use self::table::{ENGINE, Hashed, Options, Table};

@@ -14,9 +14,11 @@ use tree::Schema;
 
 use super::bucket::Chain;
 use super::directory::{Directory, bits_of};
-use super::table::{DIRECTORY, Table, of_schema, stripe_of};
+use super::table::{DIRECTORY, Hashed, Table, stripe_of};
 use crate::node::{Entry, Node};
 use crate::pins::Mark;
+use crate::snapshot::SnapshotOf;
+use crate::structure::Structure;
 use crate::version::View;
 
 /// A key as look-ups compare it.
@@ -29,20 +31,11 @@ pub(crate) struct Probe<P> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
-    ///
-    /// # Errors
-    /// `Corrupt` if a node or record is damaged.
-    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let pin = self.pins.enter(&self.visible);
-        self.get_in(&self.view_at(pin.version()), key, value)
-    }
-
-    /// Looks `key` up in a view of a pinned version.
-    pub(crate) fn get_in(&self, view: &View, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
+    /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
+    pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         let medium = self.region.medium();
         let probe = self.probe(key);
-        let entry = self.read_bucket(probe.hash, |_, _, mut chain| {
+        self.read_bucket(probe.hash, |_, _, mut chain| {
             while let Some(node) = chain.step()? {
                 let mut slots = 0..self.shape.slots;
                 if let Some(slot) = slots.find(|slot| self.shows(view, node, *slot, &probe)) {
@@ -50,15 +43,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
                 }
             }
             Ok(None)
-        })?;
-        let Some(entry) = entry else { return Ok(false) };
-        // The pin keeps the record.
-        if let Some(value) = value
-            && !S::read_value(medium, &of_schema::<S>(&entry), value)
-        {
-            return Err(Error::Corrupt { what: "record", at: entry.payload });
-        }
-        Ok(true)
+        })
     }
 
     pub(crate) fn probe<'k>(&self, key: &'k S::Key) -> Probe<S::Probe<'k>> {
@@ -103,7 +88,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     ) -> Option<Result<T>> {
         let medium = self.region.medium();
         let above = self.stripes.read(DIRECTORY);
-        let top = self.top.load(Ordering::Acquire);
+        let top = self.root.load(Ordering::Acquire);
         let found = Directory::read(medium, top).and_then(|directory| {
             let bucket = directory.bucket_of(hash);
             let version = self.stripes.read(stripe_of(bucket));
@@ -124,6 +109,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
 
     /// All pairs of the newest durable version, in an order of their hashes. It keeps its version.
     pub fn pairs(&self) -> Pairs<'_, M, S> {
+        self.settle_told();
         self.pairs_at(Mark::new(&self.pins, || (self.version(), None)))
     }
 
@@ -141,6 +127,16 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     }
 }
 
+/// A version of the table.
+pub type Snapshot<'a, M, S> = SnapshotOf<'a, M, Hashed<S>>;
+
+impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
+    /// All pairs, in an order of their hashes. The walk keeps the version itself, also when the snapshot is dropped.
+    pub fn pairs(&self) -> Pairs<'a, M, S> {
+        self.of.pairs_at(self.mark.clone())
+    }
+}
+
 /// A walk through all pairs of one version. It holds no lock; what it sees is kept as long as it lives.
 pub struct Pairs<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
     table: &'a Table<M, S>,
@@ -155,12 +151,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
     /// Copies the next pair out; false at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if a rollback took the walk's version back; `Corrupt` if a node or record is damaged.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         loop {
             if let Some(entry) = self.page.pop() {
-                // The pin keeps the record.
-                let whole = S::read_pair(self.table.region.medium(), &of_schema::<S>(&entry), key, value);
+                // It keeps the record.
+                let _reading = self.table.reading(self.view.version)?;
+                let of_schema = Hashed::<S>::of_schema(&entry);
+                let whole = S::read_pair(self.table.region.medium(), &of_schema, key, value);
                 return if whole {
                     Ok(true)
                 } else {
@@ -186,6 +184,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
     fn load(&mut self, from: u64) -> Result<Option<u64>> {
         let Self { table, view, page, .. } = self;
         let medium = table.region.medium();
+        let _reading = table.reading(view.version)?;
         let next = table.read_bucket(from.reverse_bits(), |directory, bucket, mut chain| {
             page.clear();
             while let Some(node) = chain.step()? {

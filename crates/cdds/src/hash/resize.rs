@@ -38,8 +38,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         if writer.state.keys * 3 < buckets * self.shape.slots as u64 * 2 {
             return Ok(());
         }
+        self.grow_or_not(writer).map(drop)
+    }
+
+    /// A bucket more, if there is room for it. True if there is one more.
+    pub(crate) fn grow_or_not(&self, writer: &mut Writer) -> Result<bool> {
         match self.grow(writer) {
-            Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(()),
+            Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(false),
             other => other,
         }
     }
@@ -57,7 +62,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    fn grow(&self, writer: &mut Writer) -> Result<()> {
+    fn grow(&self, writer: &mut Writer) -> Result<bool> {
         if self.directory(writer)?.buckets == self.directory(writer)?.room() {
             self.operation(writer, |writer| self.enlarge_top(writer))?;
         }
@@ -67,13 +72,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.operation(writer, |writer| self.grow_cleaned(writer, from))
     }
 
-    fn grow_cleaned(&self, writer: &mut Writer, from: u64) -> Result<()> {
+    fn grow_cleaned(&self, writer: &mut Writer, from: u64) -> Result<bool> {
         let (medium, persist, directory) = (self.region.medium(), self.persist, self.directory(writer)?);
         let (new, buckets) = (directory.buckets, directory.buckets + 1);
         let mut moved = self.entries_of(writer, &directory, from)?;
         moved.retain(|entry| bucket_of(self.hash_of(entry), buckets) == new);
         if moved.len().div_ceil(self.shape.slots) + RING_SPARE > INTENTS {
-            return Ok(());
+            return Ok(false);
         }
         let mut first = 0;
         for entries in moved.chunks(self.shape.slots) {
@@ -98,7 +103,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         persist.flush(medium, slot_at, WORD);
         self.fence_payload(writer, Fence::Payload);
         self.set_buckets(writer, &directory, buckets);
-        Ok(())
+        Ok(true)
     }
 
     fn lock_resize(&self, writer: &mut Writer, partner: u64, last: u64) {

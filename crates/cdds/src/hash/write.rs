@@ -4,18 +4,19 @@
 //! for both. Without a free slot the bucket gets a node more, in front; that is one word, and of no version: what the node
 //! holds is void until the change is published.
 
-use std::borrow::Borrow;
+use std::collections::HashSet;
 
 use pmem::alloc::Kind;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD, record};
-use tree::insert::Decision;
 use tree::{Schema, Write};
 
 use super::bucket::{Chain, beside, compose};
+use super::directory::Directory;
 use super::read::Probe;
-use super::table::{Change, Table, Writer, of_schema, stripe_of};
+use super::table::{Change, Hashed, Table, Writer, stripe_of};
 use crate::node::{Entry, Node};
 use crate::pins::Readers;
+use crate::structure::Structure;
 use crate::version::View;
 
 /// A slot and where it is.
@@ -34,74 +35,40 @@ struct Located {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
-    ///
-    /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then.
-    pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
-        self.make_room(&mut writer, key)?;
-        self.change(&mut writer, |change| self.put_in(change, key, value))
-    }
-
-    /// Removes a key, and says whether it was there. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`Table::put`]; nothing has changed then.
-    pub fn delete(&self, key: &S::Key) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
-        self.shrink_if_sparse(&mut writer)?;
-        self.change(&mut writer, |change| self.delete_in(change, key))
-    }
-
-    /// Reads and changes one key in one step: no other write comes between. `decide` must not use the table. Durable when it
-    /// returns.
-    ///
-    /// # Errors
-    /// As [`Table::put`]; nothing has changed then.
-    pub fn update<V: Borrow<S::Value>>(
-        &self,
-        key: &S::Key,
-        decide: impl FnOnce(Option<&S::Value>) -> Decision<V>,
-    ) -> Result<()> {
-        let mut writer = self.lock_writer()?;
-        self.make_room(&mut writer, key)?;
-        let mut value = S::ValueBuf::default();
-        let found = self.get_in(&self.view_now(&writer), key, Some(&mut value))?;
-        let decision = decide(found.then(|| S::borrow_value(&value)));
-        self.change(&mut writer, |change| match decision {
-            Decision::Keep => Ok(()),
-            Decision::Put(value) => self.put_in(change, key, value.borrow()).map(drop),
-            Decision::Delete => self.delete_in(change, key).map(drop),
-        })
-    }
-
-    /// Carries out all of the writes in their order as one version: after a crash all are there, or none. Returns how many of
-    /// them found their key.
-    ///
-    /// # Errors
-    /// As [`Table::put`]; `TooLarge` if together they take or give back more blocks than an operation may.
-    pub fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<u64> {
-        let mut writer = self.lock_writer()?;
-        for write in writes {
-            self.make_room(&mut writer, write.key())?;
-        }
-        self.change(&mut writer, |change| {
-            let mut found = 0;
-            for write in writes {
-                found += u64::from(match write {
-                    Write::Put(key, value) => self.put_in(change, key, value)?,
-                    Write::Delete(key) => self.delete_in(change, key)?,
-                });
+    /// Before a batch, with a step of its own for each bucket more that the keys which it adds would come with: while it runs there
+    /// is none. Without room for them the buckets get longer.
+    pub(crate) fn grow_for(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<()> {
+        let slots = self.shape.slots as u64;
+        let is_full = |directory: &Directory, keys: u64| keys * 3 >= directory.buckets * slots * 2;
+        let enter = || self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)));
+        let mut more = writes.iter().filter(|write| matches!(write, Write::Put(..))).count() as u64;
+        {
+            let writer = self.lock_writer()?;
+            let directory = self.directory(&writer)?;
+            if more < 2 || !is_full(&directory, writer.state.keys + more) {
+                return Ok(());
             }
-            Ok(found)
-        })
+            // How many of them are new?
+            let view = self.view_now(&writer);
+            let mut absent = HashSet::new();
+            for write in writes.iter().filter(|write| matches!(write, Write::Put(..))) {
+                if self.find_in(&view, write.key())?.is_none() {
+                    absent.insert(self.hash(write.key()));
+                }
+            }
+            more = absent.len() as u64;
+        }
+        loop {
+            let mut writer = enter()?;
+            let directory = self.directory(&writer)?;
+            if !is_full(&directory, writer.state.keys + more) || !self.grow_or_not(&mut writer)? {
+                return Ok(());
+            }
+        }
     }
 
-    /// Before a change at `key`: one bucket more if they are full, and a free slot if garbage takes them all that has to be
-    /// given back first.
-    fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
-        self.grow_if_full(writer)?;
+    /// Before a change at `key`: a free slot, if garbage takes them all that has to be given back first.
+    pub(crate) fn make_hole(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
         if S::PLAIN {
             return Ok(());
         }
@@ -119,7 +86,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         if nodes > 0 { self.clean_alone(writer, &[bucket], false) } else { Ok(()) }
     }
 
-    fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
+    pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
         let (medium, probe) = (self.region.medium(), self.probe(key));
         let located = self.locate(change, &probe)?;
         let writer = &mut *change.writer;
@@ -141,11 +108,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             }
             None => self.prepend(change, &located, entry)?,
         }
-        change.keys += u64::from(located.old.is_none());
+        change.state.keys += u64::from(located.old.is_none());
         Ok(located.old.is_some())
     }
 
-    fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
+    pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
         let located = self.locate(change, &self.probe(key))?;
         let Some((old, entry)) = located.old else { return Ok(false) };
         self.stripes.lock(stripe_of(located.bucket), &mut change.writer.held);
@@ -153,8 +120,28 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.end(change, old, &entry)?;
         old.0.flush_slot(self.region.medium(), self.persist, old.1);
         // The count may be damaged.
-        change.keys = change.keys.saturating_sub(1);
+        change.state.keys = change.state.keys.saturating_sub(1);
         Ok(true)
+    }
+
+    /// Ends everything that the change's view sees.
+    pub(crate) fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
+        let (medium, directory) = (self.region.medium(), change.own.directory);
+        for bucket in 0..directory.buckets {
+            for node in self.chain(&directory, bucket)? {
+                for slot in 0..self.shape.slots {
+                    let entry = node.entry(medium, slot);
+                    let is_here = || directory.bucket_of(self.hash_of(&entry)) == bucket;
+                    if change.view.sees(entry.start, entry.end) && is_here() {
+                        self.stripes.lock(stripe_of(bucket), &mut change.writer.held);
+                        self.end(change, (node, slot), &entry)?;
+                        node.flush_slot(medium, self.persist, slot);
+                    }
+                }
+            }
+        }
+        (change.stored, change.state.keys) = (true, 0);
+        Ok(())
     }
 
     /// Ends an entry at the change's version. One that began with it was never seen: it goes, with what it names. Not flushed.
@@ -165,7 +152,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             return Ok(());
         }
         node.clear(medium, slot);
-        for block in S::blocks_of(&of_schema::<S>(entry)) {
+        for block in S::blocks_of(&Hashed::<S>::of_schema(entry)) {
             record::give(&self.region, &mut change.writer.allocator, block)?;
         }
         Ok(())
@@ -178,7 +165,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         compose(medium, self.persist, &self.shape, node, (located.bucket, located.first), &[entry]);
         // The node is whole, and its block known to recovery, before anything leads to it.
         self.fence_payload(change.writer, Fence::Guard);
-        change.linked.push((located.slot_at, located.first));
+        change.own.linked.push((located.slot_at, located.first));
         medium.publish(located.slot_at, node.0);
         self.persist.flush(medium, located.slot_at, WORD);
         Ok(())
@@ -192,7 +179,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     ///
     /// # Errors
     /// `Corrupt` if there is no such segment.
-    pub(crate) fn slot_of(&self, directory: &super::directory::Directory, bucket: u64) -> Result<u64> {
+    pub(crate) fn slot_of(&self, directory: &Directory, bucket: u64) -> Result<u64> {
         let slot_at = directory.slot_at(self.region.medium(), bucket);
         slot_at.ok_or(Error::Corrupt { what: "directory", at: directory.top })
     }
@@ -200,8 +187,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     /// Finds a key's entry as the change's view sees it, and a slot for another one.
     fn locate(&self, change: &Change<'_>, probe: &Probe<S::Probe<'_>>) -> Result<Located> {
         let (medium, view, slots) = (self.region.medium(), &change.view, self.shape.slots);
-        let bucket = change.directory.bucket_of(probe.hash);
-        let slot_at = self.slot_of(&change.directory, bucket)?;
+        let bucket = change.own.directory.bucket_of(probe.hash);
+        let slot_at = self.slot_of(&change.own.directory, bucket)?;
         let first = medium.word(slot_at);
         let (mut old, mut hole) = (None, None);
         let mut chain = Chain::new(medium, bucket, first);
@@ -216,10 +203,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
         let is_free = |(node, slot): &Place| {
             let entry = node.entry(medium, *slot);
-            let is_here = || change.directory.bucket_of(self.hash_of(&entry)) == bucket;
+            let is_here = || change.own.directory.bucket_of(self.hash_of(&entry)) == bucket;
             view.is_void(entry.start)
                 || !is_here()
-                || (S::PLAIN && is_unneeded(view, &change.readers, &entry))
+                || (S::PLAIN && is_unneeded(view, &change.own.readers, &entry))
         };
         if let Some(((node, slot), entry)) = old {
             let neighbour = beside(slot).filter(|slot| *slot < slots).map(|slot| (node, slot));

@@ -1,4 +1,4 @@
-//! What the tests share: trees in plain memory, keys and values from small numbers.
+//! What the tests share: trees and tables in plain memory, keys and values from small numbers.
 
 #[allow(dead_code)]
 pub mod beside;
@@ -9,9 +9,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use cdds::Inlined;
-use cdds::{Cursor, Options, Recovery, Tree};
-use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
+use cdds::hash::Hashed;
+use cdds::{Cursor, Inlined, Options, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash};
+use pmem::{Counter, Durability, Error, Geometry, Medium, Memory, Observed};
 use tree::{Keyed, Schema, Words, Write};
 
 /// A schema whose keys and values come from small numbers.
@@ -81,6 +81,71 @@ pub fn options(lines: u64) -> Options {
     Options { geometry: Geometry::tiny(), stripes: 2, wave_blocks, ..production }
 }
 
+/// Small segments, too.
+#[allow(dead_code)]
+pub fn hash_options(common: Options) -> hash::Options {
+    hash::Options { common, segment_slots: 2, seed: 7 }
+}
+
+/// A structure that is tested as trees and tables both are.
+#[allow(dead_code)]
+pub trait Tested: Structure<Schema: Sample> {
+    /// Its options.
+    fn options(common: Options) -> Self::Options;
+
+    /// All pairs of a snapshot in order of their keys, each found in every way that there is.
+    ///
+    /// # Errors
+    /// Two ways differ.
+    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<Self::Schema>, String>;
+
+    /// All pairs of the newest version.
+    fn newest(of: &Versioned<Observed, Self>) -> Pairs<Self::Schema> {
+        Self::pairs(&of.snapshot()).unwrap()
+    }
+
+    /// Opens what is in memory.
+    fn open_in(medium: &Observed, lines: u64, recovery: Recovery) -> Versioned<Observed, Self> {
+        let options = Self::options(options(lines));
+        Versioned::open(medium.clone(), Path::new("memory"), &options, recovery).unwrap().0
+    }
+}
+
+impl<S: Sample> Tested for Ordered<S> {
+    fn options(common: Options) -> Options {
+        common
+    }
+
+    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<S>, String> {
+        let up = pairs(&mut of.cursor(), Bound::Unbounded, false);
+        let mut down = pairs(&mut of.cursor(), Bound::Unbounded, true);
+        down.reverse();
+        match up == down {
+            true => Ok(up),
+            false => Err(format!("{} pairs forwards, {} backwards, not the same", up.len(), down.len())),
+        }
+    }
+}
+
+impl<S: Sample> Tested for Hashed<S> {
+    fn options(common: Options) -> hash::Options {
+        hash_options(common)
+    }
+
+    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<S>, String> {
+        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let (mut walk, mut pairs) = (of.pairs(), Pairs::<S>::new());
+        while walk.next(&mut key, &mut value).map_err(|error| error.to_string())? {
+            pairs.push((key.clone(), value.clone()));
+        }
+        pairs.sort_by(|one, other| one.0.cmp(&other.0));
+        match pairs.windows(2).find(|two| two[0].0 == two[1].0) {
+            None => Ok(pairs),
+            Some(two) => Err(format!("{:?} comes twice", two[0].0)),
+        }
+    }
+}
+
 /// Observed memory and who counts.
 #[allow(dead_code)]
 pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
@@ -109,18 +174,18 @@ pub fn pairs<M: Medium, S: Sample>(
     pairs
 }
 
-/// One batch: `None` deletes.
+/// One batch: `None` deletes. Says of each write whether it found its key.
 #[allow(dead_code)]
-pub fn write_many<S: Sample>(
-    tree: &Tree<Observed, S>,
-    writes: &[(S::KeyBuf, Option<S::ValueBuf>)],
-) -> Result<(), pmem::Error> {
+pub fn write_many<X: Tested>(of: &Versioned<Observed, X>, writes: &[PairOf<X>]) -> Result<Vec<bool>, Error> {
     let writes: Vec<_> = writes
         .iter()
         .map(|(key, value)| match value {
-            Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
-            None => Write::Delete(S::borrow(key)),
+            Some(value) => Write::Put(X::Schema::borrow(key), X::Schema::borrow_value(value)),
+            None => Write::Delete(X::Schema::borrow(key)),
         })
         .collect();
-    tree.write_many(&writes).map(drop)
+    of.write_many(&writes)
 }
+
+/// A key, and a value if there is one.
+pub type PairOf<X> = tree::Pair<<X as Structure>::Schema>;

@@ -1,24 +1,26 @@
-//! The tree as the crash explorer sees it, and the workloads it is driven by.
+//! Trees and tables as the crash explorer sees them, and the workloads that trees are driven by.
 //!
-//! Contents are judged after recovery both ways, lazily and by a scan. Beyond the tree's own check: scans both ways and look-ups
+//! Contents are judged after recovery both ways, lazily and by a scan. Beyond their own check: scans both ways and look-ups
 //! agree, and a second recovery stores nothing.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
-use std::ops::Bound;
 use std::path::Path;
 
-use cdds::{Mark, Recovery, Tree};
+use cdds::{Mark, Ordered, Recovery, Versioned};
 use crash::{Contents, Step, Subject, Workload, interrupted, random};
 use pmem::{Error, Geometry, Observed};
+use tree::insert::Decision;
+use tree::{Schema, WriteOptions};
 
-use super::{Sample, options, pairs, write_many};
+use super::{PairOf, Sample, Tested, options, write_many};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
 pub enum Op {
     Put(u32, u32),
     Delete(u32),
+    /// Decided in one step with a look: `None` deletes.
+    Update(u32, Option<u32>),
     /// All as one: `None` deletes.
     Batch(Vec<(u32, Option<u32>)>),
     /// Keeps the version.
@@ -27,6 +29,10 @@ pub enum Op {
     Release,
     /// Goes back to the last mark; this is what has to be written to get there without one.
     Back(Vec<(u32, Option<u32>)>),
+    /// As a batch, if these are as they say, and they are.
+    If(Vec<(u32, Option<u32>)>, Vec<(u32, Option<u32>)>),
+    /// Removes everything.
+    Clear,
     /// As a batch, with a value behind it that the region has no room for: nothing of it happens.
     Refused(Vec<(u32, Option<u32>)>),
     /// Collects in so many nodes.
@@ -38,7 +44,7 @@ pub enum Op {
     Kill,
 }
 
-/// How a tree is made and opened.
+/// How one is made and opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Cache lines of a node.
@@ -67,12 +73,11 @@ impl Sizes {
 }
 
 /// See the module's head.
-pub struct CddsSubject<S: Sample> {
+pub struct CddsSubject<X: Tested> {
     medium: Observed,
     sizes: Sizes,
-    tree: Option<Tree<Observed, S>>,
+    tree: Option<Versioned<Observed, X>>,
     marks: Vec<Mark>,
-    parts: PhantomData<S>,
 }
 
 /// A byte string for which no region here has room, under a key that nothing else has.
@@ -83,18 +88,18 @@ fn text_of(error: Error) -> String {
     error.to_string()
 }
 
-impl<S: Sample> CddsSubject<S>
+impl<X: Tested> CddsSubject<X>
 where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
+    <X::Schema as Schema>::KeyBuf: Bytes,
+    <X::Schema as Schema>::ValueBuf: Bytes,
 {
-    fn tree(&self) -> &Tree<Observed, S> {
+    fn tree(&self) -> &Versioned<Observed, X> {
         self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
     }
 
-    fn open(medium: &Observed, sizes: Sizes) -> Result<Tree<Observed, S>, Error> {
-        let path = Path::new("observed");
-        Tree::open(medium.clone(), path, &sizes.options(), sizes.recovery).map(|(tree, _)| tree)
+    fn open(medium: &Observed, sizes: Sizes) -> Result<Versioned<Observed, X>, Error> {
+        let (path, options) = (Path::new("observed"), X::options(sizes.options()));
+        Versioned::open(medium.clone(), path, &options, sizes.recovery).map(|(tree, _)| tree)
     }
 
     fn reopen(&mut self) -> Result<(), String> {
@@ -105,8 +110,11 @@ where
     }
 
     fn batch(&self, writes: &[(u32, Option<u32>)]) -> Result<(), Error> {
-        let writes: Vec<_> = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
-        write_many(self.tree(), &writes)
+        write_many(self.tree(), &Self::pairs_of(writes)).map(drop)
+    }
+
+    fn pairs_of(writes: &[(u32, Option<u32>)]) -> Vec<PairOf<X>> {
+        writes.iter().map(|(key, value)| (X::Schema::key(*key), value.map(X::Schema::value))).collect()
     }
 }
 
@@ -128,24 +136,24 @@ impl Bytes for Vec<u8> {
     }
 }
 
-fn write_model<S: Sample>(writes: &[(u32, Option<u32>)], model: &mut Contents)
+fn write_model<X: Tested>(writes: &[(u32, Option<u32>)], model: &mut Contents)
 where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
+    <X::Schema as Schema>::KeyBuf: Bytes,
+    <X::Schema as Schema>::ValueBuf: Bytes,
 {
     for (key, value) in writes {
-        let key = S::key(*key).bytes();
+        let key = X::Schema::key(*key).bytes();
         match value {
-            Some(value) => _ = model.insert(key, S::value(*value).bytes()),
+            Some(value) => _ = model.insert(key, X::Schema::value(*value).bytes()),
             None => _ = model.remove(&key),
         }
     }
 }
 
-impl<S: Sample> Subject for CddsSubject<S>
+impl<X: Tested> Subject for CddsSubject<X>
 where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
+    <X::Schema as Schema>::KeyBuf: Bytes,
+    <X::Schema as Schema>::ValueBuf: Bytes,
 {
     type Op = Op;
     type Config = Sizes;
@@ -155,15 +163,13 @@ where
     }
 
     fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
-        let tree = Tree::create(medium.clone(), &sizes.options()).map_err(text_of)?;
-        Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
+        let tree = Versioned::create(medium.clone(), &X::options(sizes.options())).map_err(text_of)?;
+        Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new() })
     }
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
         match Self::open(&medium, *sizes) {
-            Ok(tree) => {
-                Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new(), parts: PhantomData })
-            }
+            Ok(tree) => Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new() }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
             Err(error) => panic!("a whole superblock, and yet: {error}"),
         }
@@ -172,11 +178,28 @@ where
     fn apply(&mut self, op: &Op) -> Result<(), String> {
         match op {
             Op::Put(key, value) => {
-                let (key, value) = (S::key(*key), S::value(*value));
-                self.tree().put(S::borrow(&key), S::borrow_value(&value)).map(drop)
+                let (key, value) = (X::Schema::key(*key), X::Schema::value(*value));
+                self.tree().put(X::Schema::borrow(&key), X::Schema::borrow_value(&value)).map(drop)
             }
-            Op::Delete(key) => self.tree().delete(S::borrow(&S::key(*key))).map(drop),
+            Op::Delete(key) => self.tree().delete(X::Schema::borrow(&X::Schema::key(*key))).map(drop),
+            Op::Update(key, value) => {
+                let value = value.map(X::Schema::value);
+                let decide = |_: Option<&<X::Schema as Schema>::Value>| match &value {
+                    Some(value) => Decision::Put(X::Schema::borrow_value(value)),
+                    None => Decision::Delete,
+                };
+                let key = X::Schema::key(*key);
+                self.tree().update(X::Schema::borrow(&key), decide, WriteOptions::default())
+            }
             Op::Batch(writes) => self.batch(writes),
+            Op::If(writes, expected) => {
+                let (writes, expected) = (Self::pairs_of(writes), Self::pairs_of(expected));
+                match self.tree().batch(writes, &expected, WriteOptions::default()) {
+                    Ok(false) => return Err("a condition that holds does not".to_owned()),
+                    other => other.map(drop),
+                }
+            }
+            Op::Clear => self.tree().clear(),
             Op::Mark => {
                 self.marks.push(self.tree().mark());
                 Ok(())
@@ -213,9 +236,11 @@ where
 
     fn apply_model(op: &Op, model: &mut Contents) {
         match op {
-            Op::Put(key, value) => write_model::<S>(&[(*key, Some(*value))], model),
-            Op::Delete(key) => write_model::<S>(&[(*key, None)], model),
-            Op::Batch(writes) | Op::Back(writes) => write_model::<S>(writes, model),
+            Op::Put(key, value) => write_model::<X>(&[(*key, Some(*value))], model),
+            Op::Delete(key) => write_model::<X>(&[(*key, None)], model),
+            Op::Update(key, value) => write_model::<X>(&[(*key, *value)], model),
+            Op::Batch(writes) | Op::Back(writes) | Op::If(writes, _) => write_model::<X>(writes, model),
+            Op::Clear => model.clear(),
             _ => {}
         }
     }
@@ -226,25 +251,22 @@ where
         if let Some(first) = problems.first() {
             return Err(format!("{first} ({} problems)", problems.len()));
         }
-        let up = pairs(&mut tree.cursor(), Bound::Unbounded, false);
-        let mut down = pairs(&mut tree.cursor(), Bound::Unbounded, true);
-        down.reverse();
-        if up != down {
-            return Err(format!("{} pairs forwards, {} backwards, not the same", up.len(), down.len()));
+        let all = X::pairs(&tree.snapshot())?;
+        if tree.len() != all.len() as u64 {
+            return Err(format!("{} pairs are scanned, {} counted", all.len(), tree.len()));
         }
-        if tree.len() != up.len() as u64 {
-            return Err(format!("{} pairs are scanned, {} counted", up.len(), tree.len()));
-        }
-        let mut got = S::ValueBuf::default();
-        for (key, value) in &up {
-            if !tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)? || got != *value {
+        let mut got = <X::Schema as Schema>::ValueBuf::default();
+        for (key, value) in &all {
+            if !tree.get(X::Schema::borrow(key), Some(&mut got)).map_err(text_of)? || got != *value {
                 return Err(format!("get and scan differ at {key:?}"));
             }
         }
-        let contents: Contents = up.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+        let contents: Contents = all.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
         for n in 0..16 {
-            let key = S::key(n);
-            if !contents.contains_key(&key.bytes()) && tree.get(S::borrow(&key), None).map_err(text_of)? {
+            let key = X::Schema::key(n);
+            if !contents.contains_key(&key.bytes())
+                && tree.get(X::Schema::borrow(&key), None).map_err(text_of)?
+            {
                 return Err(format!("get finds {key:?}, the scan does not"));
             }
         }
@@ -253,8 +275,8 @@ where
 
     fn continuation(op: &Op) -> Vec<Op> {
         let key = match op {
-            Op::Put(key, _) | Op::Delete(key) => *key,
-            Op::Batch(writes) | Op::Back(writes) | Op::Refused(writes) => {
+            Op::Put(key, _) | Op::Delete(key) | Op::Update(key, _) => *key,
+            Op::Batch(writes) | Op::Back(writes) | Op::Refused(writes) | Op::If(writes, _) => {
                 writes.first().map_or(3, |(key, _)| *key)
             }
             _ => 5,
@@ -277,7 +299,7 @@ where
 }
 
 /// A workload of the tree.
-pub type Work<S> = Workload<CddsSubject<S>>;
+pub type Work<S> = Workload<CddsSubject<Ordered<S>>>;
 
 /// Random operations that keep a window of keys, with marks, rollbacks and collections among them; with `cuts`, no marks, and
 /// about one step in so many is cut short.

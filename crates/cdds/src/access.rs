@@ -1,0 +1,98 @@
+//! One key at a time: look-ups at the newest durable version, puts, deletes.
+
+use pmem::sync::Ordering;
+use pmem::{Error, Medium, Result};
+use tree::{Schema, Write, WriteOptions};
+
+use crate::structure::{KeyOf, Structure, ValueBufOf, ValueOf};
+use crate::version::View;
+use crate::versioned::Versioned;
+
+impl<M: Medium, X: Structure> Versioned<M, X> {
+    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node or record is damaged.
+    pub fn get(&self, key: &KeyOf<X>, mut value: Option<&mut ValueBufOf<X>>) -> Result<bool> {
+        loop {
+            let told = self.told.load(Ordering::SeqCst);
+            let pin = self.pins.enter(&self.visible);
+            let durable = self.view_at(pin.version());
+            if told <= pin.version() {
+                return self.get_in(&durable, key, value);
+            }
+            // What is there now and was at the durable version is durable, and so is what was absent both times.
+            let newest = self.view_at(self.applied.load(Ordering::SeqCst));
+            let settled = match X::find_in(self, &newest, key)? {
+                Some(entry) => entry.start <= pin.version(),
+                None => X::find_in(self, &durable, key)?.is_none(),
+            };
+            if settled {
+                return self.get_in(&durable, key, value.as_deref_mut());
+            }
+            drop(pin);
+            self.settle_told();
+        }
+    }
+
+    /// Looks `key` up in a view of a pinned version.
+    #[inline]
+    pub(crate) fn get_in(
+        &self,
+        view: &View,
+        key: &KeyOf<X>,
+        value: Option<&mut ValueBufOf<X>>,
+    ) -> Result<bool> {
+        let Some(entry) = X::find_in(self, view, key)? else { return Ok(false) };
+        // The pin keeps the record.
+        if let Some(value) = value
+            && !X::Schema::read_value(self.region.medium(), &X::of_schema(&entry), value)
+        {
+            return Err(Error::Corrupt { what: "record", at: entry.payload });
+        }
+        Ok(true)
+    }
+
+    /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then. Over a medium of groups what a
+    /// commit says: whether it is there will be seen when the region is opened again.
+    pub fn put(&self, key: &KeyOf<X>, value: &ValueOf<X>) -> Result<bool> {
+        self.put_as(key, value, WriteOptions::default())
+    }
+
+    /// As [`Versioned::put`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_as(&self, key: &KeyOf<X>, value: &ValueOf<X>, how: WriteOptions) -> Result<bool> {
+        let writes = [Write::Put(key, value)];
+        let mut writer = self.enter_to_write(&writes)?;
+        X::make_room(self, &mut writer, &writes)?;
+        let found = X::change(self, &mut writer, |change| X::put_in(self, change, key, value))?;
+        self.acknowledge(writer, how)?;
+        Ok(found)
+    }
+
+    /// Removes a key, and says whether it was there. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Versioned::put`]; nothing has changed then.
+    pub fn delete(&self, key: &KeyOf<X>) -> Result<bool> {
+        self.delete_as(key, WriteOptions::default())
+    }
+
+    /// As [`Versioned::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_as(&self, key: &KeyOf<X>, how: WriteOptions) -> Result<bool> {
+        let writes = [Write::Delete(key)];
+        let mut writer = self.enter_to_write(&writes)?;
+        X::make_room(self, &mut writer, &writes)?;
+        let found = X::change(self, &mut writer, |change| X::delete_in(self, change, key))?;
+        self.acknowledge(writer, how)?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,628 @@
+//! What a tree and a table of versions have in common: state, the one writer, and how a change goes through them.
+//!
+//! A change is a version. Its entries begin, and those that it replaces end, at a version that nobody reads yet; what is new
+//! is written back together; one fence later the current version is published, and with it all of the change, however much
+//! that is. So a change has no log, and a batch costs what its writes cost. Where entries stand and how they are found is a
+//! [`Structure`]'s.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none, or some of the structure's | any of: ends, starts, new nodes | their version is dead |
+//! | payload | all of the change | the same |
+//! | commit | root, count, version | nothing to do |
+//!
+//! Invariants:
+//! * S1: what a view at the current version sees is exactly what was acknowledged. All that a view at a pinned version sees is
+//!   whole, and its nodes and records allocated (P1).
+//! * S2: between operations a block is allocated if and only if the structure, the meta block or the list of named versions
+//!   leads to it.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use pmem::alloc::{self, Allocator, Class, Kind};
+use pmem::log::{Format, Log};
+use pmem::pending::Pending;
+use pmem::region::{INTENTS, ROOT_AT};
+use pmem::stripe::{Held, Stripes};
+use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use pmem::{
+    Durability, Error, Fence, Found, Geometry, Identity, Medium, Region, RegionOptions, Result, WORD, record,
+};
+use tree::{Schema, WriteOptions};
+
+use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
+use crate::kept::Kept;
+use crate::meta::{META_BYTES, Meta, State, in_flight};
+use crate::node::Shape;
+use crate::persist::Persist;
+use crate::pins::Pins;
+use crate::structure::{ChangeOf, Structure, WriterOf};
+use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
+
+/// How to make and open a tree, or what a table has in common with one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Cache lines of a node, 2 to 64. (Of an existing one, what it was made with.)
+    pub node_lines: u64,
+    /// The region's fixed sizes. (Of an existing one, what it was made with.)
+    pub geometry: Geometry,
+    /// The promise, for the superblock.
+    pub durability: Durability,
+    /// Version stripes; a power of two.
+    pub stripes: usize,
+    /// A fence before and after each flush [thesis §4.1], and every entry of a node that is split ended in it [algorithm 3].
+    pub faithful: bool,
+    /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
+    /// allocator's ring names. (Tests make it small.)
+    pub wave_blocks: usize,
+}
+
+impl Options {
+    /// Production settings.
+    pub fn new(node_lines: u64, durability: Durability) -> Self {
+        Self {
+            node_lines,
+            geometry: Geometry::default(),
+            durability,
+            stripes: 1024,
+            faithful: false,
+            wave_blocks: INTENTS / 2,
+        }
+    }
+}
+
+impl AsRef<Self> for Options {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// What is done at open about what a crash left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// The version in flight is dead; its traces are removed beside use. Work bounded by what was in flight.
+    Lazy,
+    /// All of it is looked through, and the traces are removed [thesis algorithm 6].
+    Scan,
+}
+
+/// A structure of versions over a medium.
+pub struct Versioned<M: Medium, X: Structure> {
+    pub(crate) region: Region<M>,
+    pub(crate) shape: Shape,
+    pub(crate) persist: Persist,
+    pub(crate) stripes: Stripes,
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) meta: Meta,
+    /// Right for every version from the horizon to [`Versioned::visible`].
+    pub(crate) root: AtomicU64,
+    /// The newest version that is durable.
+    pub(crate) visible: AtomicU64,
+    /// The newest version that there is.
+    pub(crate) applied: AtomicU64,
+    /// The newest version that somebody was told of who did not wait until it is durable.
+    pub(crate) told: AtomicU64,
+    /// Keys at the newest version.
+    pub(crate) keys: AtomicU64,
+    pub(crate) dead: SharedDead,
+    pub(crate) state: AtomicU8,
+    /// Over a medium of groups: who waits for which.
+    pub(crate) pending: Option<Box<Pending>>,
+    /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
+    pub(crate) shown: Mutex<(u64, Option<u64>)>,
+    /// Named versions.
+    pub(crate) kept: Mutex<Vec<Kept>>,
+    pub(crate) wave_blocks: usize,
+    /// Who closes, and who keeps others from it.
+    closing: Mutex<()>,
+    writer: Mutex<WriterOf<X>>,
+    /// What is the structure's own.
+    pub(crate) own: X,
+}
+
+/// What only the writer has.
+pub struct Writer<P> {
+    pub(crate) log: Log,
+    pub(crate) allocator: Allocator,
+    pub(crate) held: Held,
+    pub(crate) state: State,
+    pub(crate) dead: Dead,
+    /// The version in flight may have left traces, and no durable interval says so (M1).
+    pub(crate) in_doubt: bool,
+    /// The running pass of the collector.
+    pub(crate) pass: Option<P>,
+    /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
+    pub(crate) rolled_back: Option<(u64, Interval)>,
+}
+
+/// A change in the making.
+pub struct Change<'a, P, C> {
+    pub(crate) writer: &'a mut Writer<P>,
+    /// Of the version that it makes.
+    pub(crate) view: View,
+    /// What will be true.
+    pub(crate) state: State,
+    /// Something was stored in nodes.
+    pub(crate) stored: bool,
+    /// The version of its first wave, if one has ended ([`crate::batch`]).
+    pub(crate) first_wave: Option<u64>,
+    /// What the structure keeps of it.
+    pub(crate) own: C,
+}
+
+impl<M: Medium, X: Structure> Versioned<M, X> {
+    /// Makes an empty one in a fresh medium.
+    ///
+    /// # Errors
+    /// `Nodes` for a size that is none; what growing the medium may say.
+    pub fn create(medium: M, options: &X::Options) -> Result<Self> {
+        const { assert!(X::Schema::KEY_WORDS == 1, "an entry has one key word") };
+        let common = options.as_ref();
+        let lines = common.node_lines;
+        if !(2..=64).contains(&lines) {
+            return Err(Error::Nodes { lines });
+        }
+        let identity = Identity { engine: X::ENGINE.into(), kind: X::Schema::kind(1), node_lines: lines };
+        let region = RegionOptions { geometry: common.geometry, identity };
+        let region = Region::create(medium, &region, common.durability)?;
+        Self::start(region, Found::New, options, Recovery::Lazy)
+    }
+
+    /// Opens what is in a region, recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
+    pub fn open(medium: M, path: &Path, options: &X::Options, recovery: Recovery) -> Result<(Self, Found)> {
+        const { assert!(X::Schema::KEY_WORDS == 1, "an entry has one key word") };
+        let (region, found) = Region::open(medium, path)?;
+        let identity = region.identity();
+        if identity.engine != X::ENGINE || X::Schema::payload_words(&identity.kind).is_none() {
+            return Err(Error::Mismatch {
+                found: format!("engine {} over {}", identity.engine, identity.kind),
+                asked: format!("{} over {}", X::ENGINE, X::Schema::NAME),
+            });
+        }
+        Ok((Self::start(region, found, options, recovery)?, found))
+    }
+
+    fn start(region: Region<M>, found: Found, of: &X::Options, recovery: Recovery) -> Result<Self> {
+        let options = of.as_ref();
+        let shape = Shape::new(region.identity().node_lines);
+        let persist = Persist { faithful: options.faithful };
+        let allocator = Allocator::new(&region);
+        region.mark_in_use(options.durability)?;
+        let log = match found {
+            Found::New => Log::new(region.geometry(), Format::Redo),
+            _ => Log::recover(region.medium(), region.geometry(), Format::Redo)?,
+        };
+        let root = region.root()?;
+        let mut writer = Writer {
+            log,
+            allocator,
+            held: Held::default(),
+            state: State { root: 0, current: 1, keys: 0 },
+            dead: Dead::default(),
+            in_doubt: found == Found::InUse && root != 0,
+            pass: None,
+            rolled_back: None,
+        };
+        if root != 0 {
+            writer.state = Meta(root).read(region.medium())?;
+            writer.state = Meta(root).settle_cut(region.medium(), persist, writer.state)?;
+            writer.dead = Meta(root).read_dead(region.medium(), writer.state.current)?;
+        }
+        let own = X::found(region.medium(), writer.state.root, of)?;
+        let mut this = Self {
+            shape,
+            persist,
+            stripes: Stripes::new(options.stripes),
+            pins: Arc::new(Pins::since(writer.state.current)),
+            meta: Meta(root),
+            root: AtomicU64::new(writer.state.root),
+            visible: AtomicU64::new(writer.state.current),
+            applied: AtomicU64::new(writer.state.current),
+            told: AtomicU64::new(0),
+            keys: AtomicU64::new(writer.state.keys),
+            dead: SharedDead::new(&writer.dead),
+            state: AtomicU8::new(OPEN),
+            pending: region.medium().group().map(|_| Box::default()),
+            shown: Mutex::new((writer.state.current, Some(writer.state.keys))),
+            kept: Mutex::default(),
+            wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
+            closing: Mutex::new(()),
+            writer: Mutex::new(writer),
+            region,
+            own,
+        };
+        if found == Found::InUse {
+            this.recover_blocks()?;
+        }
+        if root == 0 {
+            this.format(of)?;
+        } else {
+            this.read_kept(&mut *this.lock_writer()?)?;
+        }
+        if root != 0 && recovery == Recovery::Scan && (found == Found::InUse || this.dead_intervals() > 0) {
+            // Also of one that was closed with a list: else the next open after a crash would find something to do.
+            X::sweep(&this, &mut *this.lock_writer()?)?;
+        }
+        // Nobody else has it yet.
+        this.region.medium().commit_beside(|| Some(()))?;
+        this.show_durable(this.applied.load(Ordering::Acquire), this.len());
+        Ok(this)
+    }
+
+    /// Gives a region without a meta block (new, or crashed before it had one) that and an empty structure.
+    fn format(&mut self, options: &X::Options) -> Result<()> {
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let (region, medium) = (&self.region, self.region.medium());
+        let root = self.own.format(region, writer, (&self.shape, self.persist), options)?;
+        let meta = Meta(writer.allocator.take(region, &mut writer.log, Kind::Inner, META_BYTES)?);
+        writer.state = State { root, current: 1, keys: 0 };
+        meta.create(medium, &writer.state);
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(region);
+        medium.publish(ROOT_AT, Region::<M>::root_word(meta.0));
+        medium.flush(ROOT_AT, WORD);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(region, &mut writer.log);
+        self.root.store(root, Ordering::Release);
+        self.meta = meta;
+        Ok(())
+    }
+
+    /// Settles the allocator's intents by asking who leads to each block.
+    fn recover_blocks(&self) -> Result<()> {
+        let view = self.view_at(self.version());
+        let is_made = self.root.load(Ordering::Acquire) != 0;
+        alloc::recover(
+            &self.region,
+            |class, at| Ok(is_made && self.owns(&view, class, at)?),
+            |class, at| {
+                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
+            },
+        )
+    }
+
+    fn owns(&self, view: &View, class: Class, at: u64) -> Result<bool> {
+        let medium = self.region.medium();
+        match class.kind {
+            Kind::Inner if at == self.meta.0 => Ok(class.block_bytes == META_BYTES),
+            Kind::Batch => Ok(at == self.meta.kept(medium)),
+            // Shares its record's fate, if the record lists it.
+            Kind::Piece => {
+                let record = medium.word(at);
+                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
+                match class.filter(|_| record::pieces(&self.region, record).contains(&at)) {
+                    Some(class) => self.owns(view, class, record),
+                    None => Ok(false),
+                }
+            }
+            _ => X::owns(self, view, class, at),
+        }
+    }
+
+    /// The writer's side, unless it was closed.
+    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, WriterOf<X>>> {
+        self.stripes.give_way();
+        let writer = self.writer_side();
+        self.writable()?;
+        self.stripes.take_over();
+        Ok(writer)
+    }
+
+    pub(crate) fn writer_side(&self) -> MutexGuard<'_, WriterOf<X>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is seen at a pinned version.
+    pub(crate) fn view_at(&self, version: u64) -> View {
+        View { version, dead: self.dead.get() }
+    }
+
+    /// What is seen at the current version.
+    pub(crate) fn view_now(&self, writer: &WriterOf<X>) -> View {
+        View { version: writer.state.current, dead: writer.dead }
+    }
+
+    /// Runs `make` as one version: all that it does is there afterwards, or nothing.
+    pub(crate) fn change<T>(
+        &self,
+        writer: &mut WriterOf<X>,
+        make: impl FnOnce(&mut ChangeOf<'_, X>) -> Result<T>,
+    ) -> Result<T> {
+        self.settle_doubt(writer)?;
+        let version = in_flight(writer.state.current, &writer.dead);
+        let view = View { version, dead: writer.dead };
+        let own = X::begin(self, writer)?;
+        let state = writer.state;
+        let mut change = Change { writer, view, state, stored: false, first_wave: None, own };
+        let made = make(&mut change).and_then(|made| {
+            match change.first_wave {
+                Some(_) => self.end_wave(&mut change)?,
+                None => X::finish(self, &mut change)?,
+            }
+            Ok(made)
+        });
+        match made {
+            Ok(made) => {
+                if change.stored {
+                    let waves = u64::from(change.first_wave.is_some());
+                    change.state.current = change.view.version - waves;
+                    self.publish(&mut change);
+                }
+                if change.first_wave.is_some() {
+                    self.note_dead(&change.writer.dead); // B1
+                }
+                self.stripes.unlock(&mut change.writer.held);
+                Ok(made)
+            }
+            Err(error) => {
+                let Change { stored, first_wave, view, writer, own, .. } = change;
+                X::abandon(self, own);
+                writer.allocator.abort(&self.region, &mut writer.log);
+                match first_wave {
+                    Some(lo) => self.take_back_waves(writer, lo, view.version),
+                    None => writer.in_doubt |= stored,
+                }
+                writer.pass = None;
+                self.stripes.unlock(&mut writer.held);
+                Err(error)
+            }
+        }
+    }
+
+    /// Rolls back the waves of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
+    fn take_back_waves(&self, writer: &mut WriterOf<X>, lo: u64, dead: u64) {
+        let waves = Interval { lo, hi: dead - 1, death: Death::RolledBack };
+        let mut list = writer.dead;
+        list.push(waves);
+        list.push(Interval { lo: dead, hi: dead, death: Death::Crashed });
+        self.write_dead(writer, list);
+        let state = State { current: dead + 1, ..writer.state };
+        self.switch(writer, state);
+    }
+
+    fn publish(&self, change: &mut ChangeOf<'_, X>) {
+        let writer = &mut *change.writer;
+        self.fence_payload(writer, Fence::Payload);
+        writer.allocator.flip(&self.region);
+        self.switch(writer, change.state);
+        writer.allocator.finish(&self.region, &mut writer.log);
+    }
+
+    /// What was written for the running operation is durable, and so are the allocator's intents.
+    #[track_caller]
+    pub(crate) fn fence_payload(&self, writer: &WriterOf<X>, why: Fence) {
+        self.persist.fence(self.region.medium(), why);
+        if self.persist.faithful && writer.allocator.has_pending() {
+            self.region.medium().fence(why); // the allocator's intents
+        }
+    }
+
+    /// There is a new state, durable but over a medium of groups. The root first, which is right for the versions before, too.
+    fn show(&self, state: &State) {
+        self.root.store(state.root, Ordering::Release);
+        self.keys.store(state.keys, Ordering::Release);
+        self.applied.store(state.current, Ordering::SeqCst);
+        if self.pending.is_none() {
+            self.visible.store(state.current, Ordering::SeqCst);
+        }
+    }
+
+    /// Readers see a version that is durable.
+    pub(crate) fn show_durable(&self, version: u64, keys: u64) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = (version, Some(keys));
+        self.visible.store(version, Ordering::SeqCst);
+    }
+
+    /// What is durable is the truth again: everything else was taken back from memory, under all stripes.
+    pub(crate) fn read_back(&self, writer: &mut WriterOf<X>) {
+        if let Ok(state) = self.meta.read(self.region.medium())
+            && let Ok(dead) = self.meta.read_dead(self.region.medium(), state.current)
+        {
+            (writer.state, writer.dead) = (state, dead);
+            self.dead.set(&dead);
+            self.show(&state);
+        }
+        self.told.store(0, Ordering::SeqCst);
+    }
+
+    /// Makes a state the truth. What belongs to it is durable; and a root shows the same at every version from the horizon on.
+    pub(crate) fn switch(&self, writer: &mut WriterOf<X>, state: State) {
+        self.meta.commit(self.region.medium(), self.persist, &writer.state, &state);
+        writer.state = state;
+        self.show(&state);
+    }
+
+    /// Has the version in flight declared dead if it may have left traces (M1).
+    ///
+    /// # Errors
+    /// `TooLarge` if there are too many dead intervals, which pins keep from being removed.
+    pub(crate) fn settle_doubt(&self, writer: &mut WriterOf<X>) -> Result<()> {
+        if !writer.in_doubt {
+            return Ok(());
+        }
+        let with_it =
+            |writer: &WriterOf<X>| writer.dead.with_crashed(in_flight(writer.state.current, &writer.dead));
+        let mut dead = with_it(writer);
+        if dead.is_none() {
+            X::sweep(self, writer)?;
+            if !writer.in_doubt {
+                return Ok(());
+            }
+            dead = with_it(writer);
+        }
+        let dead = dead.ok_or(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS })?;
+        self.write_dead(writer, dead);
+        writer.in_doubt = false;
+        Ok(())
+    }
+
+    /// A whole pass met all traces of the versions that were dead when it began (`removes`), and of the one in flight if that was in
+    /// doubt: takes them off the list.
+    pub(crate) fn end_pass(&self, writer: &mut WriterOf<X>, removes: &[Interval], doubt: bool) {
+        // Without room for the new list of names the intervals stay (K2).
+        let is_forgotten = removes.is_empty() || self.forget_dead(writer).is_ok();
+        if !is_forgotten || (!doubt && removes.is_empty()) {
+            return;
+        }
+        // The traces are gone, durably, before the list forgets them.
+        self.region.medium().fence(Fence::Guard);
+        // Who keeps a version that was taken back is told so as long as he does.
+        let is_kept = |interval: &Interval| self.pins.keeps_any(interval.lo..=interval.hi);
+        let removed: Vec<Interval> = removes.iter().filter(|interval| !is_kept(interval)).copied().collect();
+        let dead = writer.dead.without(&removed);
+        // In doubt, the list may hold a rollback that was not committed.
+        if doubt || dead.intervals() != writer.dead.intervals() {
+            self.write_dead(writer, dead);
+        }
+        writer.in_doubt &= !doubt;
+    }
+
+    /// Replaces the list of dead versions, durably.
+    pub(crate) fn write_dead(&self, writer: &mut WriterOf<X>, dead: Dead) {
+        self.note_dead(&dead);
+        writer.dead = dead;
+        self.dead.set(&dead);
+    }
+
+    /// Replaces the durable list of dead versions.
+    pub(crate) fn note_dead(&self, dead: &Dead) {
+        let written = self.meta.write_dead(self.region.medium(), self.persist, dead);
+        assert!(written, "a list of dead versions has as many places as entries");
+    }
+
+    /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step.
+    pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<()> {
+        let mut writer = self.enter()?;
+        self.settle_doubt(&mut writer)?;
+        if self.is_taken_back(to) || to > writer.state.current {
+            return Err(Error::TakenBack { version: to });
+        }
+        if to == writer.state.current {
+            return self.acknowledge(writer, WriteOptions::default());
+        }
+        self.free_intervals(&mut writer, 1)?;
+        let taken_back = self.roll_back_locked(&mut writer, to, keys);
+        self.end_roll_back(writer, taken_back)
+    }
+
+    /// Makes everything since the version `to` dead; there is room for one more interval. It is not over yet.
+    pub(crate) fn roll_back_locked(&self, writer: &mut WriterOf<X>, to: u64, keys: u64) -> Interval {
+        let mut dead = writer.dead;
+        let interval = Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack };
+        dead.push(interval);
+        // Until the next version is current the interval is none (M2).
+        self.write_dead(writer, dead);
+        self.switch(writer, State { current: in_flight(writer.state.current, &dead), keys, ..writer.state });
+        writer.pass = None;
+        interval
+    }
+
+    /// Waits until a rollback is durable and nobody reads what it took back.
+    pub(crate) fn end_roll_back<'a>(
+        &'a self,
+        mut writer: MutexGuard<'a, WriterOf<X>>,
+        taken_back: Interval,
+    ) -> Result<()> {
+        // Nothing changes before the last look-up at a dead version is over (V2).
+        fence(Ordering::SeqCst);
+        match &self.pending {
+            None => self.pins.wait_for_short(taken_back.lo..=taken_back.hi),
+            Some(pending) => {
+                writer.rolled_back = Some((pending.ticket(), taken_back));
+                self.acknowledge(writer, WriteOptions::default())?;
+                writer = self.enter()?;
+            }
+        }
+        // Without room for the new list the old one stays, and the interval with it (K2).
+        let _ = self.forget_dead(&mut writer);
+        self.acknowledge(writer, WriteOptions::default())
+    }
+
+    /// Runs `look` while nobody changes or closes; readers go on.
+    ///
+    /// # Errors
+    /// `Closed` or `Failed`: it was not run.
+    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.lock_writer()?;
+        Ok(look())
+    }
+
+    /// Closes cleanly. Later writes are refused, reads go on.
+    ///
+    /// # Errors
+    /// `Io` if the data or the mark cannot be synced; what recording a dead version may say; `Failed` if a sync failed before.
+    pub fn close(&self) -> Result<()> {
+        // Who comes second waits until the first is done.
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state.load(Ordering::Acquire) == READ_ONLY {
+            self.state.store(CLOSED, Ordering::Release);
+            return Ok(());
+        }
+        let mut writer = match self.enter() {
+            Err(Error::Closed) => return Ok(()),
+            other => other?,
+        };
+        self.settle_doubt(&mut writer)?;
+        writer.log.settle(self.region.medium());
+        let keys = writer.state.keys;
+        if self.pending.is_some() {
+            self.state.store(CLOSING, Ordering::Release);
+            self.acknowledge(writer, WriteOptions::default())?;
+            writer = self.writer_side();
+        }
+        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
+        self.state.store(FAILED, Ordering::Release);
+        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
+        drop(writer);
+        self.region.mark_clean(keys)?;
+        self.state.store(CLOSED, Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.
+    pub fn close_on_drop(&self) {
+        if !std::thread::panicking() {
+            let _ = self.close();
+        }
+    }
+
+    /// Number of keys at the newest version.
+    pub fn len(&self) -> u64 {
+        self.keys.load(Ordering::Acquire)
+    }
+
+    /// True without keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The newest durable version.
+    pub fn version(&self) -> u64 {
+        self.visible.load(Ordering::SeqCst)
+    }
+
+    /// Dead intervals of versions whose traces were not removed yet.
+    pub fn dead_intervals(&self) -> usize {
+        self.dead.get().intervals().len()
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// Sizes of nodes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(crate) fn meta_at(&self) -> u64 {
+        self.meta.0
+    }
+}
