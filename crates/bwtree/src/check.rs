@@ -9,6 +9,7 @@ use crate::node::{Body, Node};
 use crate::page::{Outline, records, terms};
 use crate::pairs::{At, KeyRef, Pairs, Place};
 use crate::stats::{Count, Stats};
+use crate::structure::Contents;
 use crate::sync::Ordering;
 use crate::table::{Pid, ROOT};
 use crate::tree::{Tree, Visit};
@@ -60,6 +61,11 @@ impl<P: Pairs> Walk<'_, '_, P> {
                 self.tell(pid, || format!("a node of LSN {b} is in front of one of LSN {a}, or on another level"));
             }
             node = next;
+        }
+        let contents = Contents::of(head);
+        let bytes = contents.bytes(0..contents.len());
+        if bytes != head.bytes {
+            self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
         }
         let keys: Vec<KeyRef<'_, P>> = if head.level == 0 {
             let records = records(head);

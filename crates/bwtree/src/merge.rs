@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 
 use crate::canary::Canary;
 use crate::node::{Body, Bounds, Link, Node, Retired};
-use crate::page::{Outline, find_term, terms};
+use crate::page::{Outline, find_term, term_bytes_of, terms};
 use crate::pairs::{At, KeyRef, Pairs, Place};
 use crate::stats::Count;
 use crate::structure::Contents;
@@ -40,37 +40,43 @@ fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
 }
 
 impl<P: Pairs> Visit<'_, P> {
-    /// A page became small: announces that it is going to be merged with a neighbour, if both fit into one, and does it.
-    pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>) {
+    /// A page became small: it is merged with a neighbour below the same parent, if both fit into one.
+    pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>) {
+        // Whichever of them is to the right goes.
+        if !self.merge(pid, level, low, 0) {
+            self.merge(pid, level, low, 1);
+        }
+    }
+
+    /// Announces that the child `further` places to the right of page `pid` is going to be merged into the one to its left, if both
+    /// fit into one, and does it. False if they do not.
+    fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
-        let Some((parent, head)) = self.find(place, level + 1) else { return };
+        let Some((parent, head)) = self.find(place, level + 1) else { return false };
         let terms = terms(head);
-        let Some(at) = terms.iter().position(|term| term.1 == pid) else { return };
-        // The first child has no left sibling here: the second comes to it.
-        let victim = at.max(1);
-        let Some((Some(key), _)) = terms.get(victim) else { return };
+        let Some(victim) = terms.iter().position(|term| term.1 == pid).map(|at| at + further) else {
+            return false;
+        };
+        let Some((Some(key), _)) = terms.get(victim) else { return false };
         let key = key.to_buf();
         if Outline::of(head).merging.contains(&&key) {
-            return self.finish_merge(level, key.borrow());
+            self.finish_merge(level, key.borrow());
+            return true;
         }
-        let mut bytes = 0;
-        for page in [terms[victim - 1].1, terms[victim].1] {
-            let Some(page) = self.load(page) else { return };
-            if matches!(page.body, Body::Remove { .. }) {
-                return;
-            }
-            bytes += Outline::of(page).bytes;
-        }
+        let pages = [terms[victim - 1].1, terms[victim].1];
+        let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes).sum();
         // Not so large that it is split soon.
         if bytes > self.sizes(level).0 / 4 * 3 {
-            return;
+            return false;
         }
-        let delta = Node::delta(head, self.draw(), Body::IndexMerging { key: key.clone() });
+        let body = Body::IndexMerging { key: key.clone() };
+        let delta = Node::delta(head, self.draw(), head.bytes, body);
         if self.tree.table.append(parent, delta, Canary::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
             self.count(Count::MergeFailures);
         }
+        true
     }
 
     /// Completes what removed the page with this head.
@@ -113,7 +119,9 @@ impl<P: Pairs> Visit<'_, P> {
                 continue;
             }
             let body = Body::IndexDelete { key: P::own_key(key), low, high, child: left };
-            if self.tree.table.append(parent, Node::delta(head, self.draw(), body), Canary::Structure) {
+            let bytes = head.bytes - term_bytes_of::<P>(key);
+            let delta = Node::delta(head, self.draw(), bytes, body);
+            if self.tree.table.append(parent, delta, Canary::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::Node(Link::to(removed)));
                 self.maintain(parent);
@@ -138,7 +146,7 @@ impl<P: Pairs> Visit<'_, P> {
         match (compare_high(outline.high, high), outline.high, outline.right) {
             (Ordering::Equal, ..) => {
                 let body = Body::Remove { low: Some(P::own_key(key)) };
-                let delta = Node::delta(victim, self.draw(), body);
+                let delta = Node::delta(victim, self.draw(), victim.bytes, body);
                 if !self.tree.table.append(pid, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
@@ -162,7 +170,10 @@ impl<P: Pairs> Visit<'_, P> {
                 let of = Outline::of(contents);
                 let (high, right) = (of.high.cloned(), of.right);
                 let body = Body::Merge { key: P::own_key(key), contents: Link::to(contents), high, right };
-                if !self.tree.table.append(left, Node::delta(kept, self.draw(), body), Canary::Structure) {
+                // The first term of an inner page gets a key.
+                let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
+                let delta = Node::delta(kept, self.draw(), kept.bytes + removed.bytes + first, body);
+                if !self.tree.table.append(left, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -171,12 +182,11 @@ impl<P: Pairs> Visit<'_, P> {
         false
     }
 
-    /// The page of a level that begins at `key` has a left sibling now that it did not have: it may be small.
+    /// The page of a level that begins at `key` has a left sibling now that it did not have: one of them may be small.
     fn merge_at(&self, level: u32, key: &P::Key) {
         let Some((pid, head)) = self.find(At(key), level) else { return };
-        let outline = Outline::of(head);
-        if outline.bytes < self.sizes(level).1 && pid != ROOT {
-            self.merge(pid, level, outline.low);
+        if pid != ROOT {
+            self.merge(pid, level, Outline::of(head).low, 0);
         }
     }
 
@@ -206,7 +216,7 @@ impl<P: Pairs> Visit<'_, P> {
                     }
                     continue;
                 }
-                let delta = Node::delta(head, self.draw(), Body::Remove { low: None });
+                let delta = Node::delta(head, self.draw(), head.bytes, Body::Remove { low: None });
                 if !self.tree.table.append(child, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
@@ -222,8 +232,8 @@ impl<P: Pairs> Visit<'_, P> {
             let Some(removed) = self.load(child) else { return };
             let (Body::Remove { low: None }, Some(old)) = (&removed.body, removed.next()) else { return };
             let contents = Contents::of(old);
-            let body = contents.body(0..contents.len(), Bounds { low: None, high: None, right: None });
-            let page = Node::base(old.level, self.draw(), body);
+            let bounds = Bounds { low: None, high: None, right: None };
+            let page = contents.page(0..contents.len(), self.draw(), bounds);
             if let Some(retired) = self.tree.table.replace(ROOT, root, page, Canary::Structure) {
                 self.count(Count::RootShrinks);
                 self.retire(retired);

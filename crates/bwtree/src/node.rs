@@ -38,6 +38,8 @@ pub(crate) struct Node<P: Pairs> {
     pub(crate) depth: u32,
     /// 0: a leaf.
     pub(crate) level: u32,
+    /// Bytes that the page would take in a base page.
+    pub(crate) bytes: usize,
     watch: Watch,
 }
 
@@ -56,9 +58,9 @@ pub(crate) struct Bounds<P: Pairs> {
 #[derive(Debug)]
 pub(crate) enum Body<P: Pairs> {
     /// A base page of records.
-    Leaf { keys: P::Keys, values: P::Values, bounds: Bounds<P>, bytes: usize },
+    Leaf { keys: P::Keys, values: P::Values, bounds: Bounds<P> },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
-    Inner { keys: P::Keys, children: Box<[Pid]>, bounds: Bounds<P>, bytes: usize },
+    Inner { keys: P::Keys, children: Box<[Pid]>, bounds: Bounds<P> },
     /// A record is there, with this value.
     Put { key: P::KeyBuf, value: P::Held },
     /// A record is not there.
@@ -111,10 +113,10 @@ impl<P: Pairs> Body<P> {
         let own = |key: &P::KeyBuf| P::key_memory(key);
         let may = |key: &Option<P::KeyBuf>| key.as_ref().map_or(0, P::key_memory);
         match self {
-            Self::Leaf { keys, values, bounds, .. } => {
+            Self::Leaf { keys, values, bounds } => {
                 P::keys_memory(keys) + P::values_memory(values) + may(&bounds.low) + may(&bounds.high)
             }
-            Self::Inner { keys, children, bounds, .. } => {
+            Self::Inner { keys, children, bounds } => {
                 P::keys_memory(keys) + size_of_val(&**children) + may(&bounds.low) + may(&bounds.high)
             }
             Self::Put { key, value } => own(key) + P::held_memory(value),
@@ -128,15 +130,15 @@ impl<P: Pairs> Body<P> {
 
 impl<P: Pairs> Node<P> {
     /// A base page.
-    pub(crate) fn base(level: u32, lsn: u64, body: Body<P>) -> Box<Self> {
-        Box::new(Self { body, next: Link(ptr::null_mut()), lsn, depth: 0, level, watch: Watch::new() })
+    pub(crate) fn base(level: u32, lsn: u64, bytes: usize, body: Body<P>) -> Box<Self> {
+        Box::new(Self { body, next: Link(ptr::null_mut()), lsn, depth: 0, level, bytes, watch: Watch::new() })
     }
 
-    /// A delta in front of `head`.
+    /// A delta in front of `head`, which makes it a page of so many bytes.
     #[inline(always)]
-    pub(crate) fn delta(head: &Self, lsn: u64, body: Body<P>) -> Box<Self> {
+    pub(crate) fn delta(head: &Self, lsn: u64, bytes: usize, body: Body<P>) -> Box<Self> {
         let (depth, level) = (head.depth + 1, head.level);
-        Box::new(Self { body, next: Link::to(head), lsn, depth, level, watch: Watch::new() })
+        Box::new(Self { body, next: Link::to(head), lsn, depth, level, bytes, watch: Watch::new() })
     }
 
     /// What this delta is in front of; nothing for a base page.

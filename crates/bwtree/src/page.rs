@@ -109,14 +109,10 @@ pub(crate) struct Outline<'g, P: Pairs> {
     pub(crate) high: Option<&'g P::KeyBuf>,
     pub(crate) right: Option<Pid>,
     pub(crate) is_removed: bool,
-    /// Bytes of its base pages.
-    pub(crate) bytes: usize,
     /// Keys of merge deltas: pages that were merged into this one since it was consolidated.
     pub(crate) merged: Vec<&'g P::KeyBuf>,
     /// Index terms of children that are going to be merged.
     pub(crate) merging: Vec<&'g P::KeyBuf>,
-    /// A split since it was consolidated.
-    pub(crate) is_split: bool,
 }
 
 impl<'g, P: Pairs> Outline<'g, P> {
@@ -127,10 +123,8 @@ impl<'g, P: Pairs> Outline<'g, P> {
             high: None,
             right: None,
             is_removed: false,
-            bytes: 0,
             merged: Vec::new(),
             merging: Vec::new(),
-            is_split: false,
         };
         let mut is_bounded = false;
         let mut gone: Vec<&P::KeyBuf> = Vec::new();
@@ -142,19 +136,14 @@ impl<'g, P: Pairs> Outline<'g, P> {
                 }
             };
             match &at.body {
-                Body::Leaf { bounds, bytes, .. } | Body::Inner { bounds, bytes, .. } => {
+                Body::Leaf { bounds, .. } | Body::Inner { bounds, .. } => {
                     bound(bounds.high.as_ref(), bounds.right);
                     own.low = bounds.low.as_ref();
-                    own.bytes += bytes;
                 }
-                Body::Split { key, right } => {
-                    bound(Some(key), Some(*right));
-                    own.is_split = true;
-                }
+                Body::Split { key, right } => bound(Some(key), Some(*right)),
                 Body::Merge { key, high, right, .. } => {
                     bound(high.as_ref(), *right);
                     own.merged.push(key);
-                    own.bytes += at.body.contents().map_or(0, |contents| Self::of(contents).bytes);
                 }
                 Body::Remove { .. } => own.is_removed = true,
                 Body::IndexDelete { key, .. } => gone.push(key),
@@ -297,18 +286,21 @@ pub(crate) fn term_bytes<P: Pairs>((key, _): &Term<'_, P>) -> usize {
     key.map_or(0, KeyRef::bytes) + size_of::<u64>()
 }
 
+/// As [`term_bytes`], of a term with this key.
+pub(crate) fn term_bytes_of<P: Pairs>(key: &P::Key) -> usize {
+    P::key_bytes(key) + size_of::<u64>()
+}
+
 /// A leaf of these records.
 pub(crate) fn leaf<P: Pairs>(records: &[Record<'_, P>], bounds: Bounds<P>) -> Body<P> {
     let keys: Vec<_> = records.iter().map(|(key, _)| *key).collect();
     let values: Vec<_> = records.iter().map(|(_, value)| *value).collect();
-    let bytes = records.iter().map(record_bytes).sum();
-    Body::Leaf { keys: P::keys_of(&keys), values: P::values_of(&values), bounds, bytes }
+    Body::Leaf { keys: P::keys_of(&keys), values: P::values_of(&values), bounds }
 }
 
 /// An inner page of these terms, of which the first's key is the page's low key.
 pub(crate) fn inner<P: Pairs>(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Body<P> {
     let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
     let children = terms.iter().map(|(_, child)| *child).collect();
-    let bytes = terms.iter().map(term_bytes).sum();
-    Body::Inner { keys: P::keys_of(&keys), children, bounds, bytes }
+    Body::Inner { keys: P::keys_of(&keys), children, bounds }
 }

@@ -15,7 +15,7 @@ use std::borrow::Borrow;
 use crate::canary::{Canary, sings};
 use crate::node::{Body, Bounds, Link, Node, Retired};
 use crate::page::{
-    Outline, Record, Term, find_term, inner, leaf, record_bytes, records, term_bytes, terms,
+    Outline, Record, Term, find_term, inner, leaf, record_bytes, records, term_bytes, term_bytes_of, terms,
 };
 use crate::pairs::{At, KeyRef, Pairs};
 use crate::stats::Count;
@@ -25,35 +25,41 @@ use crate::tree::Visit;
 /// All of a page, in order.
 pub(crate) enum Contents<'g, P: Pairs> {
     Leaf(Vec<Record<'g, P>>),
-    Inner(Vec<Term<'g, P>>),
+    Inner(Vec<Term<'g, P>>, u32),
 }
 
 impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn of(head: &'g Node<P>) -> Self {
-        if head.level == 0 { Self::Leaf(records(head)) } else { Self::Inner(terms(head)) }
+        if head.level == 0 { Self::Leaf(records(head)) } else { Self::Inner(terms(head), head.level) }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Leaf(records) => records.len(),
-            Self::Inner(terms) => terms.len(),
+            Self::Inner(terms, _) => terms.len(),
         }
     }
 
     fn bytes_of(&self, i: usize) -> usize {
         match self {
             Self::Leaf(records) => record_bytes(&records[i]),
-            Self::Inner(terms) => term_bytes(&terms[i]),
+            Self::Inner(terms, _) => term_bytes(&terms[i]),
         }
     }
 
-    fn bytes(&self) -> usize {
-        (0..self.len()).map(|i| self.bytes_of(i)).sum()
+    /// Bytes of a page of these.
+    pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> usize {
+        // The first term of a page has no key.
+        let first = match self {
+            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, KeyRef::bytes),
+            _ => 0,
+        };
+        range.map(|i| self.bytes_of(i)).sum::<usize>() - first
     }
 
     /// Where both halves have about as many bytes; neither is empty.
     fn middle(&self) -> usize {
-        let half = self.bytes() / 2;
+        let half = self.bytes(0..self.len()) / 2;
         let mut sum = 0;
         let before = (0..self.len()).take_while(|i| {
             sum += self.bytes_of(*i);
@@ -65,14 +71,16 @@ impl<'g, P: Pairs> Contents<'g, P> {
     fn separator(&self, at: usize) -> Option<P::KeyBuf> {
         match self {
             Self::Leaf(records) => Some(P::separator(records[at - 1].0, records[at].0)),
-            Self::Inner(terms) => terms[at].0.map(KeyRef::to_buf),
+            Self::Inner(terms, _) => terms[at].0.map(KeyRef::to_buf),
         }
     }
 
-    pub(crate) fn body(&self, range: std::ops::Range<usize>, bounds: Bounds<P>) -> Body<P> {
+    /// A base page of these.
+    pub(crate) fn page(&self, range: std::ops::Range<usize>, lsn: u64, bounds: Bounds<P>) -> Box<Node<P>> {
+        let bytes = self.bytes(range.clone());
         match self {
-            Self::Leaf(records) => leaf(&records[range], bounds),
-            Self::Inner(terms) => inner(&terms[range], bounds),
+            Self::Leaf(records) => Node::base(0, lsn, bytes, leaf(&records[range], bounds)),
+            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, inner(&terms[range], bounds)),
         }
     }
 }
@@ -114,7 +122,7 @@ impl<P: Pairs> Visit<'_, P> {
         };
         let contents = Contents::of(head);
         let (split, merge) = self.sizes(head.level);
-        let bytes = contents.bytes();
+        let bytes = head.bytes;
         if bytes > split && contents.len() >= if head.level == 0 { 2 } else { 4 } {
             return self.split(pid, head, &outline, &contents);
         }
@@ -124,7 +132,7 @@ impl<P: Pairs> Visit<'_, P> {
         if pid == ROOT && head.level > 0 && contents.len() == 1 {
             self.shrink();
         } else if pid != ROOT && bytes < merge {
-            self.merge(pid, head.level, outline.low);
+            self.merge_with_neighbour(pid, head.level, outline.low);
         }
     }
 
@@ -136,8 +144,8 @@ impl<P: Pairs> Visit<'_, P> {
         contents: &Contents<'_, P>,
     ) -> bool {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
-        let body = contents.body(0..contents.len(), Bounds { low, high, right: outline.right });
-        let page = Node::base(head.level, self.draw(), body);
+        let bounds = Bounds { low, high, right: outline.right };
+        let page = contents.page(0..contents.len(), self.draw(), bounds);
         let retired = self.tree.table.replace(pid, head, page, Canary::Consolidation);
         self.count(if retired.is_some() { Count::Consolidations } else { Count::ConsolidationFailures });
         let done = retired.is_some();
@@ -151,14 +159,14 @@ impl<P: Pairs> Visit<'_, P> {
         let middle = contents.middle();
         let Some(key) = contents.separator(middle) else { return };
         let (low, high) = (Some(key.clone()), outline.high.cloned());
-        let right = contents.body(middle..contents.len(), Bounds { low, high, right: outline.right });
-        let right = Node::base(head.level, self.draw(), right);
+        let bounds = Bounds { low, high, right: outline.right };
+        let right = contents.page(middle..contents.len(), self.draw(), bounds);
         // Without a PID the page stays as large as it is.
         let Some(right) = self.tree.table.allocate(right) else { return };
         if pid == ROOT {
             return self.split_root(head, contents, middle, &key, right);
         }
-        let delta = Node::delta(head, self.draw(), Body::Split { key: key.clone(), right });
+        let delta = Node::delta(head, self.draw(), contents.bytes(0..middle), Body::Split { key: key.clone(), right });
         if !self.tree.table.append(pid, delta, Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
@@ -180,13 +188,14 @@ impl<P: Pairs> Visit<'_, P> {
         right: Pid,
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
-        let left = Node::base(head.level, self.draw(), contents.body(0..middle, bounds));
+        let left = contents.page(0..middle, self.draw(), bounds);
         let Some(left) = self.tree.table.allocate(left) else {
             return self.forget(right);
         };
         let terms: [Term<'_, P>; 2] = [(None, left), (Some(KeyRef::Whole(key)), right)];
+        let bytes = terms.iter().map(term_bytes).sum();
         let body = inner(&terms, Bounds { low: None, high: None, right: None });
-        let root = Node::base(head.level + 1, self.draw(), body);
+        let root = Node::base(head.level + 1, self.draw(), bytes, body);
         match self.tree.table.replace(ROOT, head, root, Canary::Structure) {
             Some(retired) => {
                 self.count(Count::Splits);
@@ -222,7 +231,9 @@ impl<P: Pairs> Visit<'_, P> {
             let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
             let high = next.or_else(|| Outline::of(head).high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
-            if self.tree.table.append(parent, Node::delta(head, self.draw(), body), Canary::Structure) {
+            let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
+            let delta = Node::delta(head, self.draw(), bytes, body);
+            if self.tree.table.append(parent, delta, Canary::Structure) {
                 self.count(Count::IndexPosts);
                 if head.depth + 1 >= self.tree.options.inner_chain {
                     self.maintain(parent);

@@ -65,7 +65,7 @@ impl<P: Pairs> Tree<P> {
         let table = Table::new(options.segment_entries);
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
-        table.allocate(Node::base(0, 0, leaf(&[], bounds)));
+        table.allocate(Node::base(0, 0, 0, leaf(&[], bounds)));
         Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() }
     }
 
@@ -172,20 +172,26 @@ impl<P: Pairs> Tree<P> {
             let old = lookup(head, key);
             let was_there = old.is_some();
             let held = decide(old.map(|old| old.get())).held(self.options.large_value_bytes)?;
-            let (body, records) = match held {
+            // Bytes of the page without the record.
+            let rest = head.bytes - old.map_or(0, |old| P::key_bytes(key) + old.bytes());
+            let (body, records, bytes) = match held {
                 Change::Keep => return Ok((was_there, 0)),
                 Change::Delete if !was_there => return Ok((false, 0)),
-                Change::Delete => (Body::Delete { key: P::own_key(key) }, -1),
-                Change::Put(value) => (Body::Put { key: P::own_key(key), value }, i64::from(!was_there)),
+                Change::Delete => (Body::Delete { key: P::own_key(key) }, -1, rest),
+                Change::Put(value) => {
+                    let bytes = rest + P::key_bytes(key) + P::held_bytes(&value);
+                    (Body::Put { key: P::own_key(key), value }, i64::from(!was_there), bytes)
+                }
             };
             let (lsn, depth) = (visit.draw(), head.depth + 1);
-            if !self.table.append(pid, Node::delta(head, lsn, body), Canary::Update) {
+            if !self.table.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update) {
                 visit.count(Count::UpdateFailures);
                 continue;
             }
             visit.count(Count::Updates);
             visit.seat.count(Count::Records, records.cast_unsigned());
-            if depth >= self.options.leaf_chain {
+            let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
+            if depth >= self.options.leaf_chain || is_small {
                 visit.maintain(pid);
             }
             return Ok((was_there, lsn));
