@@ -159,13 +159,17 @@ impl<P: Pairs> Tree<P> {
         (0..levels).rev().for_each(|level| walk.walk_level(level));
         let Walk { mut found, pages, mut terms, .. } = walk;
         found.pages = pages.iter().sum();
-        found.is_quiet = was_alone && self.lsn.load(Ordering::Acquire) == lsn && is_alone();
+        let tally = |count| self.epochs.tally(count);
+        let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
+        let (used, free) = (self.table.used(), self.table.count_free());
+        // Whoever changed something since drew an LSN since, or was there in the beginning.
+        found.is_quiet = was_alone && is_alone() && self.lsn.load(Ordering::Acquire) == lsn;
         if !found.is_quiet {
             return found;
         }
         let mut tell = |what: String| found.problems.push(what);
-        if self.len() != found.records {
-            tell(format!("{} records are counted, {} are there", self.len(), found.records));
+        if counted != found.records {
+            tell(format!("{counted} records are counted, {} are there", found.records));
         }
         // The root has no term.
         if let Some(last) = terms.last_mut() {
@@ -174,10 +178,7 @@ impl<P: Pairs> Tree<P> {
         if pages != terms {
             tell(format!("pages by level: {pages:?}, terms: {terms:?}"));
         }
-        let tally = |count| self.epochs.tally(count);
-        let limbo = tally(Count::RetiredPids) - tally(Count::FreedPids);
-        let (used, free) = (self.table.used(), self.table.count_free());
-        if used != found.pages + free + limbo {
+        if used != found.pages + free.wrapping_add(limbo) {
             tell(format!("{used} PIDs, of which {} pages, {free} free, {limbo} retired", found.pages));
         }
         found

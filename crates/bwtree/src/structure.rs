@@ -222,14 +222,18 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) {
         loop {
             let Some((parent, head)) = self.find(At(key.borrow()), level + 1) else { return };
-            let terms = terms(head);
+            let (terms, outline) = (terms(head), Outline::of(head));
             let Err(at) = find_term(&terms, key.borrow()) else { return };
+            // The first term of a page has no key of its own: it is the page's low key.
+            if outline.low == Some(key) {
+                return;
+            }
             // S1.
             if !sings(Canary::SecondLook) && !self.is_split_at(pid, key, right) {
                 return;
             }
             let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
-            let high = next.or_else(|| Outline::of(head).high.cloned());
+            let high = next.or_else(|| outline.high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
             let delta = Node::delta(head, self.draw(), bytes, body);
@@ -244,13 +248,18 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// True if a page ends at `key` and goes on in `right`.
-    fn is_split_at(&self, pid: Pid, key: &P::KeyBuf, right: Pid) -> bool {
-        let Some(head) = self.load(pid) else { return false };
-        if matches!(head.body, Body::Remove { .. }) {
-            return false;
+    /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since.
+    fn is_split_at(&self, mut pid: Pid, key: &P::KeyBuf, right: Pid) -> bool {
+        loop {
+            let Some(head) = self.load(pid) else { return false };
+            if matches!(head.body, Body::Remove { .. }) {
+                return false;
+            }
+            let outline = Outline::of(head);
+            match (outline.high, outline.right) {
+                (Some(high), Some(next)) if high < key => pid = next,
+                (high, next) => return high == Some(key) && next == Some(right),
+            }
         }
-        let outline = Outline::of(head);
-        outline.high == Some(key) && outline.right == Some(right)
     }
 }
