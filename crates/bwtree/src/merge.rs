@@ -50,7 +50,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Announces that the child `further` places to the right of page `pid` is going to be merged into the one to its left, if both
     /// fit into one, and does it. False if they do not.
-    fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>, further: usize) -> bool {
+    pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
         let Some((parent, head)) = self.find(place, level + 1) else { return false };
         let terms = terms(head);

@@ -155,7 +155,7 @@ impl<P: Pairs> Visit<'_, P> {
         done
     }
 
-    fn split(&self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>, contents: &Contents<'_, P>) {
+    pub(crate) fn split(&self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>, contents: &Contents<'_, P>) {
         let middle = contents.middle();
         let Some(key) = contents.separator(middle) else { return };
         let (low, high) = (Some(key.clone()), outline.high.cloned());
