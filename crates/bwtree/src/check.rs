@@ -58,7 +58,9 @@ impl<P: Pairs> Walk<'_, '_, P> {
         while let Some(next) = node.next() {
             if next.lsn >= node.lsn || next.level != head.level || next.depth + 1 != node.depth {
                 let (a, b) = (next.lsn, node.lsn);
-                self.tell(pid, || format!("a node of LSN {b} is in front of one of LSN {a}, or on another level"));
+                self.tell(pid, || {
+                    format!("a node of LSN {b} is in front of one of LSN {a}, or on another level")
+                });
             }
             node = next;
         }
@@ -107,7 +109,9 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
         self.found.judged += 1;
         if found != Some((level, low.cloned())) {
-            self.tell(pid, || format!("{other:?} should begin at {low:?} on level {level}, and is {found:?}"));
+            self.tell(pid, || {
+                format!("{other:?} should begin at {low:?} on level {level}, and is {found:?}")
+            });
         }
     }
 

@@ -18,6 +18,8 @@ impl<P: Pairs> Visit<'_, P> {
         if let Retired::Pid(pid) = retired
             && sings(Canary::Pids)
         {
+            self.count(Count::FreedObjects);
+            self.count(Count::FreedPids);
             return self.tree.table.release(pid);
         }
         self.seat.retire(retired);

@@ -13,12 +13,13 @@ use loom::thread;
 
 use crate::canary::{Canary, sing};
 use crate::epoch::Epochs;
-use crate::node::{Bounds, Node};
+use crate::node::{Body, Bounds, Node};
 use crate::options::Options;
 use crate::page::{Outline, leaf};
+use crate::pairs::At;
 use crate::structure::Contents;
 use crate::sync::{AtomicPtr, NUMBER, Ordering, Watch};
-use crate::table::{Pid, ROOT, Table};
+use crate::table::{Pid, Table};
 use crate::tree::Tree;
 use crate::words::Words;
 
@@ -50,14 +51,14 @@ fn put(tree: &Tree<Words>, keys: &[u64]) {
 /// Consolidates or splits the leaf of a key.
 fn maintain(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
-    let (pid, _) = visit.leaf(crate::pairs::At(&key));
+    let (pid, _) = visit.leaf(At(&key));
     visit.maintain(pid);
 }
 
 /// Splits the leaf of a key, however small it is.
 fn split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
-    let (pid, head) = visit.leaf(crate::pairs::At(&key));
+    let (pid, head) = visit.leaf(At(&key));
     let contents = Contents::of(head);
     if contents.len() > 1 {
         visit.split(pid, head, &Outline::of(head), &contents);
@@ -67,7 +68,7 @@ fn split(tree: &Tree<Words>, key: u64) {
 /// Merges the leaf of a key into the one to its left, however large they are: the options let it.
 fn merge(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
-    let (pid, head) = visit.leaf(crate::pairs::At(&key));
+    let (pid, head) = visit.leaf(At(&key));
     visit.merge(pid, 0, Outline::of(head).low, 0);
 }
 
@@ -258,14 +259,6 @@ fn merge_and_readers_of_the_victim() {
     model.explore("remove, merge, index delete, shrink; get and scan");
 }
 
-/// Three leaves of one or two records.
-fn three_leaves(tree: &Tree<Words>) {
-    put(tree, &[10, 20, 30, 40]);
-    maintain(tree, 10);
-    split(tree, 30);
-    maintain(tree, 30);
-}
-
 /// Leaves may be merged that have three records together.
 fn wide() -> Options {
     Options { leaf_split_bytes: 64, ..options() }
@@ -305,20 +298,58 @@ fn merges_of_neighbours() {
 #[test]
 fn pids_are_used_again() {
     let model = Model {
-        options: merging(),
-        before: nearly_one_leaf,
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            split(tree, 10);
+        },
         threads: &[
             |tree| {
-                // The second leaf goes; two others come.
-                tree.delete(&40).unwrap();
-                tree.reclaim();
-                split(tree, 10);
+                // The PID of the second leaf is free, and another's.
+                merge(tree, 20);
+                split(tree, 30);
             },
-            |tree| assert_eq!(tree.get(&30), Some(300)),
+            |tree| assert_eq!(tree.get(&20), Some(200)),
         ],
-        after: &[10, 30],
+        after: &[10, 20, 30, 40],
     };
     model.explore("PIDs used again");
+}
+
+/// Splits the leaf of a key half: nobody tells the parent.
+fn half_split(tree: &Tree<Words>, key: u64) {
+    let visit = tree.visit();
+    let (pid, head) = visit.leaf(At(&key));
+    let (contents, outline) = (Contents::of(head), Outline::of(head));
+    let at = contents.len() / 2;
+    let key = contents.separator(at).unwrap();
+    let bounds = Bounds { low: Some(key), high: outline.high.cloned(), right: outline.right };
+    let right = contents.page(at..contents.len(), visit.draw(), bounds);
+    let right = tree.table.allocate(right).unwrap();
+    let delta = Node::delta(head, visit.draw(), contents.bytes(0..at), Body::Split { key, right });
+    assert!(tree.table.append(pid, delta, Canary::Structure));
+}
+
+#[test]
+fn a_split_that_is_undone_while_it_is_posted() {
+    let model = Model {
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            half_split(tree, 30);
+        },
+        threads: &[
+            |tree| assert_eq!(tree.get(&40), Some(400)),
+            |tree| {
+                assert!(tree.contains(&40));
+                merge(tree, 40);
+            },
+        ],
+        after: &[10, 20, 30, 40],
+    };
+    model.explore("index term, helping reader who merges it again");
 }
 
 /// What a thing of the model of epochs is.
@@ -408,12 +439,13 @@ fn the_free_list_gives_no_pid_twice() {
 /// Whoever leaves a part of the protocols out is found out by one of the models above.
 #[test]
 fn a_part_that_is_left_out_is_noticed() {
-    let canaries: [(Canary, fn()); 5] = [
+    let canaries: [(Canary, fn()); 6] = [
         (Canary::Update, two_appends_to_one_key),
         (Canary::Consolidation, append_and_consolidate),
         (Canary::Structure, split_and_insert_into_the_moved_range),
         (Canary::Pins, pin_advance_reclaim),
-        (Canary::Pids, merge_and_readers_of_the_victim),
+        (Canary::Pids, pids_are_used_again),
+        (Canary::SecondLook, a_split_that_is_undone_while_it_is_posted),
     ];
     for (canary, model) in canaries {
         sing(canary);

@@ -110,7 +110,11 @@ impl<P: Pairs> Cursor<'_, P> {
         let copied = records.get(start..end).unwrap_or_default().iter();
         let copied = copied.map(|(key, value)| (key.to_buf(), P::own_value(value.get())));
         self.page.clear();
-        if self.descends { self.page.extend(copied.rev()) } else { self.page.extend(copied) }
+        if self.descends {
+            self.page.extend(copied.rev())
+        } else {
+            self.page.extend(copied)
+        }
         self.of = Some((pid, head.lsn));
         let outline = Outline::of(head);
         self.then = if self.descends {
@@ -145,7 +149,11 @@ impl<P: Pairs> Iterator for Cursor<'_, P> {
             } else if self.is_fresh() {
                 let (key, value) = self.page.pop_front()?;
                 let behind = Bound::Excluded(key.clone());
-                if self.descends { self.to = behind } else { self.from = behind }
+                if self.descends {
+                    self.to = behind
+                } else {
+                    self.from = behind
+                }
                 return Some((key, value));
             } else {
                 self.of = None;

@@ -68,7 +68,8 @@ impl<'g, P: Pairs> Contents<'g, P> {
         before.count().clamp(1, self.len() - 1)
     }
 
-    fn separator(&self, at: usize) -> Option<P::KeyBuf> {
+    /// A key between two neighbours.
+    pub(crate) fn separator(&self, at: usize) -> Option<P::KeyBuf> {
         match self {
             Self::Leaf(records) => Some(P::separator(records[at - 1].0, records[at].0)),
             Self::Inner(terms, _) => terms[at].0.map(KeyRef::to_buf),
@@ -155,7 +156,13 @@ impl<P: Pairs> Visit<'_, P> {
         done
     }
 
-    pub(crate) fn split(&self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>, contents: &Contents<'_, P>) {
+    pub(crate) fn split(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        outline: &Outline<'_, P>,
+        contents: &Contents<'_, P>,
+    ) {
         let middle = contents.middle();
         let Some(key) = contents.separator(middle) else { return };
         let (low, high) = (Some(key.clone()), outline.high.cloned());
@@ -166,7 +173,12 @@ impl<P: Pairs> Visit<'_, P> {
         if pid == ROOT {
             return self.split_root(head, contents, middle, &key, right);
         }
-        let delta = Node::delta(head, self.draw(), contents.bytes(0..middle), Body::Split { key: key.clone(), right });
+        let delta = Node::delta(
+            head,
+            self.draw(),
+            contents.bytes(0..middle),
+            Body::Split { key: key.clone(), right },
+        );
         if !self.tree.table.append(pid, delta, Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);

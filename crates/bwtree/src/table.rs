@@ -51,12 +51,7 @@ impl<P: Pairs> Table<P> {
     /// An empty table.
     pub(crate) fn new(first_entries: usize) -> Self {
         let segments = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        Self {
-            segments,
-            first_bits: first_entries.ilog2(),
-            next: AtomicU64::new(0),
-            free: AtomicU64::new(0),
-        }
+        Self { segments, first_bits: first_entries.ilog2(), next: AtomicU64::new(0), free: AtomicU64::new(0) }
     }
 
     /// Segment and index of a PID.

@@ -271,7 +271,10 @@ fn execute_lsns(_how: Use) -> Verdict {
     for key in 0..4 {
         let last = puts.iter().filter(|put| put.0 == key).max_by_key(|put| put.1).map(|put| put.2);
         if tree.get(&key) != last {
-            return Err(format!("key {key} holds {:?}, the last LSN wrote {last:?}: {puts:?}", tree.get(&key)));
+            return Err(format!(
+                "key {key} holds {:?}, the last LSN wrote {last:?}: {puts:?}",
+                tree.get(&key)
+            ));
         }
     }
     problems(&tree)?;
