@@ -46,8 +46,14 @@ fn campaigns(seed: u64) -> Vec<Step> {
     let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 200,000 schedules.
+        // Some 200,000 schedules of trees in durable memory, two million of the Bw-tree.
         crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
+        Step::new("cargo test --package bristlecone-bwtree --test model")
+            .with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 12,000 histories.
+        Step::new("cargo test --package bristlecone-bwtree --test threads")
+            .with("BRISTLECONE_ROUNDS", "50")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 2,400 orders of 4,000 turns.
         Step::new("cargo test --package bristlecone-cdds --test turns")
             .with("BRISTLECONE_ROUNDS", "25")

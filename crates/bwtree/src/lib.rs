@@ -1,16 +1,16 @@
 //! A latch-free Bw-tree in memory (Levandoski, Lomet, Sengupta: *The Bw-Tree*, ICDE 2013; with what Wang et al. learned of it:
 //! *Building a Bw-Tree Takes More Than Just Buzz Words*, SIGMOD 2018).
 //!
-//! * [`table`]: the mapping table, from a page's number (PID) to its newest node. Every change of a page is one exchange there.
-//! * [`node`]: base pages and deltas, and who owns them. [`page`]: what a chain of them means.
+//! * `table`: the mapping table, from a page's number (PID) to its newest node. Every change of a page is one exchange there.
+//! * `node`: base pages and deltas, and who owns them. `page`: what a chain of them means.
 //! * [`pairs`]: what keys and values are: [`Words`], [`Bytes`].
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * [`structure`]: consolidation, splits, index terms. [`merge`]: merges, and the root's way down.
-//! * [`epoch`]: when what was taken out can be freed. [`limbo`]: freeing it.
+//! * `structure`: consolidation, splits, index terms. `merge`: merges, and the root's way down.
+//! * `epoch`: when what was taken out can be freed. `limbo`: freeing it.
 //! * [`check`]: the structure checker. [`stats`]: what is counted.
-//! * [`sync`]: the one door to atomics: the processor's, a model checker's, a scheduler's. [`canary`]: protocols with a part left out.
+//! * `sync`: the one door to atomics: the processor's, a model checker's, a scheduler's. [`canary`]: protocols with a part left out.
 //!
-//! No operation waits for another one. Unsafe code is in [`table`], [`node`], [`epoch`] and [`limbo`] alone.
+//! No operation waits for another one. Unsafe code is in `table`, `node`, `epoch` and `limbo` alone.
 
 pub mod bytes;
 #[doc(hidden)]

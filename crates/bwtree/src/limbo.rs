@@ -2,7 +2,7 @@
 
 use crate::canary::{Canary, sings};
 use crate::epoch::Seat;
-use crate::node::{Retired, free_all};
+use crate::node::{Retired, Weighed, free_all};
 use crate::pairs::Pairs;
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
@@ -22,7 +22,7 @@ impl<P: Pairs> Visit<'_, P> {
             self.count(Count::FreedPids);
             return self.tree.table.release(pid);
         }
-        self.seat.retire(retired);
+        self.seat.retire((retired, (objects, bytes)));
     }
 
     /// A page is no longer in the tree: with it goes its PID.
@@ -41,9 +41,8 @@ impl<P: Pairs> Tree<P> {
     }
 
     /// Frees what of a seat's bag nobody can have any more.
-    fn empty(&self, seat: &Seat<'_, Retired<P>>) {
-        for retired in seat.expired() {
-            let (objects, bytes) = retired.weight();
+    fn empty(&self, seat: &Seat<'_, Weighed<P>>) {
+        for (retired, (objects, bytes)) in seat.expired() {
             seat.count(Count::FreedObjects, objects);
             seat.count(Count::FreedBytes, bytes);
             // SAFETY: it was taken out of the tree, and whoever could have it has left (E2).
@@ -66,7 +65,7 @@ impl<P: Pairs> Drop for Tree<P> {
         if given_up() {
             return;
         }
-        for retired in self.epochs.take_all() {
+        for (retired, _) in self.epochs.take_all() {
             // SAFETY: nobody is at work any more, and it is not in the tree.
             if let Some(pid) = unsafe { retired.free(&self.graves) } {
                 self.table.release(pid);

@@ -203,6 +203,9 @@ pub(crate) enum Retired<P: Pairs> {
     Pid(Pid),
 }
 
+/// What was retired, with its objects and bytes.
+pub(crate) type Weighed<P> = (Retired<P>, (u64, u64));
+
 // SAFETY: a retired node is owned by who has this, and may be dropped by any thread.
 unsafe impl<P: Pairs> Send for Retired<P> {}
 

@@ -31,7 +31,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             leaf_chain: 8,
-            leaf_chain_read: 4,
+            leaf_chain_read: 2,
             inner_chain: 2,
             leaf_split_bytes: 4096,
             leaf_merge_bytes: 1024,

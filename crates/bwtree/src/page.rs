@@ -93,7 +93,7 @@ pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option
     loop {
         node = match &node.body {
             Body::Leaf { keys, values, .. } => {
-                return P::find(keys, wanted).ok().map(|at| ValueRef::In(values, at));
+                return P::lookup(keys, values, wanted);
             }
             Body::Put { key, value } if key.borrow() == wanted => return Some(ValueRef::Held(value)),
             Body::Delete { key } if key.borrow() == wanted => return None,

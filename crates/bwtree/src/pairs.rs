@@ -130,6 +130,15 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn count(keys: &Self::Keys) -> usize;
     /// Where a key is, or would be.
     fn find(keys: &Self::Keys, key: &Self::Key) -> std::result::Result<usize, usize>;
+    /// The value of a key in a leaf's runs.
+    #[inline(always)]
+    fn lookup<'a>(
+        keys: &'a Self::Keys,
+        values: &'a Self::Values,
+        key: &Self::Key,
+    ) -> Option<ValueRef<'a, Self>> {
+        Self::find(keys, key).ok().map(|at| ValueRef::In(values, at))
+    }
     /// How many keys of a run are at or below `key`.
     fn not_above(keys: &Self::Keys, key: &Self::Key) -> usize;
     /// How many keys of a run are below `key`.

@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 use crate::canary::Canary;
 use crate::epoch::{Epochs, Seat};
 use crate::error::Result;
-use crate::node::{Body, Bounds, Graves, Node, Retired};
+use crate::node::{Body, Bounds, Graves, Node, Weighed};
 use crate::options::Options;
 use crate::page::{Step, leaf, lookup, step};
 use crate::pairs::{At, Pairs, Target};
@@ -32,7 +32,7 @@ pub enum Change<V> {
 #[derive(Debug)]
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,
-    pub(crate) epochs: Epochs<Retired<P>>,
+    pub(crate) epochs: Epochs<Weighed<P>>,
     /// The LSN that is drawn next.
     pub(crate) lsn: AtomicU64,
     pub(crate) options: Options,
@@ -42,7 +42,7 @@ pub struct Tree<P: Pairs> {
 /// Somebody at work: what he finds in the tree stays there as long as he does.
 pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) tree: &'t Tree<P>,
-    pub(crate) seat: Seat<'t, Retired<P>>,
+    pub(crate) seat: Seat<'t, Weighed<P>>,
 }
 
 impl<P: Pairs> Default for Tree<P> {

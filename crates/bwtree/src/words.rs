@@ -11,16 +11,31 @@ pub struct Words;
 
 const WORD: usize = size_of::<u64>();
 
+/// Parts that a run is divided into at a time.
+const PARTS: usize = 8;
+/// So few keys are counted one by one.
+const FEW: usize = 40;
+
+/// A part of a run with the end of the keys that `is_left` is true for in it or at its end: where it begins, and how many keys it
+/// has. What is compared does not depend on each other, so the processor waits for all lines of a round at once.
+#[inline(always)]
+fn narrow(keys: &[u64], is_left: &impl Fn(u64) -> bool) -> (usize, usize) {
+    let (mut from, mut count) = (0, keys.len());
+    while count > FEW {
+        let part = count / PARTS;
+        let of = &keys[from..from + count];
+        let left: usize = (1..PARTS).map(|i| usize::from(is_left(of[i * part - 1]))).sum();
+        from += left * part;
+        count = if left == PARTS - 1 { count - left * part } else { part };
+    }
+    (from, count)
+}
+
 /// How many of the keys `is_left` is true for: those at the beginning. Without branches: which way it goes is anybody's guess.
 #[inline(always)]
 fn partition(keys: &[u64], is_left: impl Fn(u64) -> bool) -> usize {
-    let (mut from, mut count) = (0, keys.len());
-    while count > 1 {
-        let half = count / 2;
-        from = std::hint::select_unpredictable(is_left(keys[from + half - 1]), from + half, from);
-        count -= half;
-    }
-    from + usize::from(count == 1 && is_left(keys[from]))
+    let (from, count) = narrow(keys, &is_left);
+    from + keys[from..from + count].iter().map(|key| usize::from(is_left(*key))).sum::<usize>()
 }
 
 impl Pairs for Words {
@@ -66,6 +81,14 @@ impl Pairs for Words {
     fn find(keys: &Box<[u64]>, key: &u64) -> std::result::Result<usize, usize> {
         let at = partition(keys, |own| own < *key);
         if keys.get(at) == Some(key) { Ok(at) } else { Err(at) }
+    }
+    #[inline(always)]
+    fn lookup<'a>(keys: &'a Box<[u64]>, values: &'a Box<[u64]>, key: &u64) -> Option<ValueRef<'a, Self>> {
+        let (from, count) = narrow(keys, &|own| own < *key);
+        // The value's line is on its way while the keys are.
+        std::hint::black_box(values.get(from + count / 2).copied());
+        let before = keys[from..from + count].iter().map(|own| usize::from(own < key)).sum::<usize>();
+        (keys.get(from + before) == Some(key)).then_some(ValueRef::In(values, from + before))
     }
     #[inline(always)]
     fn not_above(keys: &Box<[u64]>, key: &u64) -> usize {
@@ -118,10 +141,12 @@ mod tests {
 
     #[test]
     fn a_key_is_found_where_a_plain_search_finds_it() {
-        for count in 0..40u64 {
+        for count in (0..100u64).chain([255, 256, 513]) {
             let keys: Box<[u64]> = (0..count).map(|i| 2 * i + 1).collect();
             for key in 0..=2 * count + 1 {
                 assert_eq!(Words::find(&keys, &key), keys.binary_search(&key), "{key} in {keys:?}");
+                let found = Words::lookup(&keys, &keys, &key).map(|value| *value.get());
+                assert_eq!(found, keys.binary_search(&key).ok().map(|_| key));
                 assert_eq!(Words::not_above(&keys, &key), keys.partition_point(|own| *own <= key));
             }
         }

@@ -161,7 +161,7 @@ fn long<P: Numbered>(options: Options, keys: u64, count: u64) {
     let (tree, mut model) = (Tree::<P>::new(options).unwrap(), Model::new());
     for next in 1..=count {
         let n = random.u64(..keys);
-        let grows = next / 5000 % 2 == 0;
+        let grows = (next / 5000).is_multiple_of(2);
         let step = match random.u8(..16) {
             0..6 if grows => Step::Put(n),
             0..8 if grows => Step::Insert(n),
@@ -345,11 +345,11 @@ fn a_cursor_goes_on_whatever_became_of_its_page() {
                 tree.iter()
             };
             let mut seen = Vec::new();
-            while let Some((key, _)) = cursor.next() {
+            for (key, _) in cursor.by_ref() {
                 seen.push(key_of::<P>(&key));
                 for _ in 0..random.usize(..30) {
                     let n = random.u64(..80);
-                    if n % 4 != 0 && random.bool() {
+                    if !n.is_multiple_of(4) && random.bool() {
                         tree.delete(P::key(n).borrow()).unwrap();
                     } else {
                         tree.put(P::key(n).borrow(), P::value(n).borrow()).unwrap();

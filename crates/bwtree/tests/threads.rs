@@ -131,7 +131,7 @@ fn stress<P: Numbered>(options: Options, keys: u64, steps: u64) {
                     let mut own = std::collections::BTreeMap::new();
                     for step in 0..steps {
                         // In waves: up, and down to nearly nothing.
-                        let grows = step / (steps / 6) % 2 == 0;
+                        let grows = (step / (steps / 6)).is_multiple_of(2);
                         let n = random.u64(..keys / WRITERS) * WRITERS + thread;
                         if fixed(n) {
                             assert!(
@@ -197,7 +197,7 @@ fn writers_scanners_and_the_checker_beside_each_other() {
     stress::<Words>(Options::tiny(), 3000, 60_000);
     stress::<Bytes>(Options::tiny(), 3000, 60_000);
     let options = Options { leaf_split_bytes: 512, leaf_merge_bytes: 128, ..Options::default() };
-    stress::<Words>(options, 30_000, 200_000);
+    stress::<Words>(options, 20_000, 100_000);
 }
 
 /// Somebody who stays at work keeps memory, and nothing else; it is seen in the counts, and freed when he leaves.
