@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
-use crate::run::Step;
+use crate::run::{Step, target};
 
 /// How long, and from which seed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,6 +74,22 @@ fn campaigns(seed: u64) -> Vec<Step> {
     steps
 }
 
+/// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too. It needs a toolchain that has it: where there is
+/// none, nothing is done.
+fn sanitized() -> Outcome {
+    if !Step::new("cargo +nightly --version").succeeds() {
+        println!("== no nightly toolchain: the Bw-tree is not run under the address sanitizer");
+        return Ok(());
+    }
+    let folder = target().join("asan");
+    let line = format!(
+        "cargo test --package bristlecone-bwtree --test threads --target x86_64-unknown-linux-gnu \
+         --target-dir {}",
+        folder.display()
+    );
+    Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", "-Zsanitizer=address").run()
+}
+
 /// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
 const TREES: [&str; 11] = [
     "wbtree",
@@ -95,6 +111,7 @@ pub fn run(options: &Options) -> Outcome {
     Step::new("cargo build --release").run()?;
     // No seed changes these: once, and deeper than `test` goes.
     crate::test::models(3).run()?;
+    sanitized()?;
     let mut done = 0;
     for seed in options.seed.. {
         println!("\n== soak: seed {seed}");
