@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
-use crate::run::Step;
+use crate::run::{Step, target};
 
 /// How long, and from which seed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +46,14 @@ fn campaigns(seed: u64) -> Vec<Step> {
     let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 200,000 schedules.
+        // Some 200,000 schedules of trees in durable memory, two million of the Bw-tree.
         crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
+        Step::new("cargo test --package bristlecone-bwtree --test model")
+            .with("BRISTLECONE_SEED", seed.to_string()),
+        // Some 12,000 histories.
+        Step::new("cargo test --package bristlecone-bwtree --test threads")
+            .with("BRISTLECONE_ROUNDS", "50")
+            .with("BRISTLECONE_SEED", seed.to_string()),
         // Some 2,400 orders of 4,000 turns.
         Step::new("cargo test --package bristlecone-cdds --test turns")
             .with("BRISTLECONE_ROUNDS", "25")
@@ -66,6 +72,22 @@ fn campaigns(seed: u64) -> Vec<Step> {
     ];
     steps.extend(TREES.map(lab));
     steps
+}
+
+/// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too. It needs a toolchain that has it: where there is
+/// none, nothing is done.
+fn sanitized() -> Outcome {
+    if !Step::new("cargo +nightly --version").succeeds() {
+        println!("== no nightly toolchain: the Bw-tree is not run under the address sanitizer");
+        return Ok(());
+    }
+    let folder = target().join("asan");
+    let line = format!(
+        "cargo test --package bristlecone-bwtree --test threads --target x86_64-unknown-linux-gnu \
+         --target-dir {}",
+        folder.display()
+    );
+    Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", "-Zsanitizer=address").run()
 }
 
 /// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
@@ -89,6 +111,7 @@ pub fn run(options: &Options) -> Outcome {
     Step::new("cargo build --release").run()?;
     // No seed changes these: once, and deeper than `test` goes.
     crate::test::models(3).run()?;
+    sanitized()?;
     let mut done = 0;
     for seed in options.seed.. {
         println!("\n== soak: seed {seed}");

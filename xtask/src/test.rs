@@ -26,8 +26,11 @@ pub fn run() -> Outcome {
 /// the model checker's flag would build everything anew.
 pub fn models(preemptions: u32) -> Step {
     let folder = target().join("loom");
-    let line =
-        format!("cargo test --package bristlecone-pmem --lib --target-dir {} model::", folder.display());
+    let line = format!(
+        "cargo test --package bristlecone-pmem --package bristlecone-bwtree --lib --target-dir {} \
+         model:: -- --nocapture",
+        folder.display()
+    );
     Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())
 }
 
@@ -36,7 +39,8 @@ pub fn models(preemptions: u32) -> Step {
 pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(
-        "cargo test --package bristlecone-tree --test schedules --target-dir {} -- --nocapture",
+        "cargo test --package bristlecone-tree --package bristlecone-bwtree --test schedules --target-dir {} \
+         -- --nocapture",
         folder.display()
     );
     Step::new(&line)

@@ -1,0 +1,242 @@
+//! The structure checker: walks the whole tree, beside whoever works on it, and says what is wrong.
+//!
+//! Each page is judged by itself as it was at one moment (the chain behind one head), and against its children and its right
+//! sibling if it was still so after these were read. If nobody changed anything meanwhile, all pages together are judged too.
+
+use std::borrow::Borrow;
+
+use crate::node::{Body, Node};
+use crate::page::{Outline, records, terms};
+use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::stats::{Count, Stats};
+use crate::structure::Contents;
+use crate::sync::Ordering;
+use crate::table::{Pid, ROOT};
+use crate::tree::{Tree, Visit};
+
+/// What the checker found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// What is wrong, in words. Empty if nothing is.
+    pub problems: Vec<String>,
+    /// Records met.
+    pub records: u64,
+    /// Pages met.
+    pub pages: u64,
+    /// Pages that were judged against their children and siblings, too.
+    pub judged: u64,
+    /// Nobody worked on the tree meanwhile: all pages were judged together, and `records` is exact.
+    pub is_quiet: bool,
+}
+
+/// Problems beyond these are not told.
+const TOLD: usize = 100;
+
+struct Walk<'v, 't, P: Pairs> {
+    visit: &'v Visit<'t, P>,
+    found: Check,
+    /// Pages met, and the terms that should lead to them, by level.
+    pages: Vec<u64>,
+    terms: Vec<u64>,
+}
+
+/// The low key of a page, which the remove delta has too.
+fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::KeyBuf> {
+    if let Body::Remove { low } = &head.body { low.as_ref() } else { Outline::of(head).low }
+}
+
+impl<P: Pairs> Walk<'_, '_, P> {
+    fn tell(&mut self, pid: Pid, what: impl FnOnce() -> String) {
+        if self.found.problems.len() < TOLD {
+            self.found.problems.push(format!("{pid:?}: {}", what()));
+        }
+    }
+
+    /// P1 and the order of LSNs, of one chain.
+    fn judge_page(&mut self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>) {
+        let mut node = head;
+        while let Some(next) = node.next() {
+            if next.lsn >= node.lsn || next.level != head.level || next.depth + 1 != node.depth {
+                let (a, b) = (next.lsn, node.lsn);
+                self.tell(pid, || {
+                    format!("a node of LSN {b} is in front of one of LSN {a}, or on another level")
+                });
+            }
+            node = next;
+        }
+        let contents = Contents::of(head);
+        let bytes = contents.bytes(0..contents.len());
+        if bytes != head.bytes {
+            self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
+        }
+        let keys: Vec<KeyRef<'_, P>> = if head.level == 0 {
+            let records = records(head);
+            self.found.records += records.len() as u64;
+            records.into_iter().map(|(key, _)| key).collect()
+        } else {
+            let terms = terms(head);
+            if terms.is_empty() || terms[0].0.is_some() {
+                self.tell(pid, || "the first term is missing".to_owned());
+            }
+            self.terms[head.level as usize - 1] += terms.len() as u64;
+            terms.into_iter().filter_map(|(key, _)| key).collect()
+        };
+        let mut last = outline.low.cloned();
+        for (i, key) in keys.iter().enumerate() {
+            // Only the first record of a leaf may be at the low key.
+            let may_equal = i == 0 && head.level == 0;
+            if let Some(last) = &last {
+                let order = key.compare(last.borrow());
+                if order.is_lt() || (order.is_eq() && !may_equal) {
+                    self.tell(pid, || format!("key {:?} is behind {last:?}", key.to_buf()));
+                }
+            }
+            if outline.high.is_some_and(|high| key.compare(high.borrow()).is_ge()) {
+                self.tell(pid, || format!("key {:?} is not below {:?}", key.to_buf(), outline.high));
+            }
+            last = Some(key.to_buf());
+        }
+        if outline.high.is_some() != outline.right.is_some() {
+            self.tell(pid, || format!("high key {:?}, right sibling {:?}", outline.high, outline.right));
+        }
+    }
+
+    /// P2 and P3: another page, as this one has it.
+    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::KeyBuf>) {
+        let found = self.visit.load(other).map(|head| (head.level, low_of(head).cloned()));
+        if !self.visit.load(pid).is_some_and(|again| std::ptr::eq(again, head)) {
+            return;
+        }
+        self.found.judged += 1;
+        if found != Some((level, low.cloned())) {
+            self.tell(pid, || {
+                format!("{other:?} should begin at {low:?} on level {level}, and is {found:?}")
+            });
+        }
+    }
+
+    fn judge_others(&mut self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>) {
+        if let Some(right) = outline.right {
+            self.judge_other(pid, head, right, head.level, outline.high);
+        }
+        if head.level > 0 {
+            for (key, child) in terms(head) {
+                let low = key.map(KeyRef::to_buf).or_else(|| outline.low.cloned());
+                // A child that becomes the root has no low key, and neither has the first.
+                self.judge_other(pid, head, child, head.level - 1, low.as_ref());
+            }
+        }
+    }
+
+    fn walk_level(&mut self, level: u32) {
+        let mut at: Option<P::KeyBuf> = None;
+        loop {
+            let place = at.as_ref().map_or(Place::First, |at| Place::At(at.borrow()));
+            let Some((pid, head)) = self.visit.find(place, level) else { return };
+            let outline = Outline::of(head);
+            if outline.low > at.as_ref() {
+                self.tell(pid, || format!("was found for {at:?}, and begins at {:?}", outline.low));
+            }
+            self.pages[level as usize] += 1;
+            self.judge_page(pid, head, &outline);
+            self.judge_others(pid, head, &outline);
+            let Some(high) = outline.high else { return };
+            at = Some(high.clone());
+        }
+    }
+}
+
+impl<P: Pairs> Tree<P> {
+    /// Walks the whole tree and says what is wrong with it; may be called at any time.
+    pub fn check(&self) -> Check {
+        let visit = self.visit();
+        let lsn = self.lsn.load(Ordering::Acquire);
+        let is_alone = || self.epochs.seated() == 1;
+        let was_alone = is_alone();
+        let levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
+        let mut walk = Walk {
+            visit: &visit,
+            found: Check::default(),
+            pages: vec![0; levels as usize],
+            terms: vec![0; levels as usize],
+        };
+        (0..levels).rev().for_each(|level| walk.walk_level(level));
+        let Walk { mut found, pages, mut terms, .. } = walk;
+        found.pages = pages.iter().sum();
+        let tally = |count| self.epochs.tally(count);
+        let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
+        let (used, free) = (self.table.used(), self.table.count_free());
+        // Whoever changed something since drew an LSN since, or was there in the beginning.
+        found.is_quiet = was_alone && is_alone() && self.lsn.load(Ordering::Acquire) == lsn;
+        if !found.is_quiet {
+            return found;
+        }
+        let mut tell = |what: String| found.problems.push(what);
+        if counted != found.records {
+            tell(format!("{counted} records are counted, {} are there", found.records));
+        }
+        // The root has no term.
+        if let Some(last) = terms.last_mut() {
+            *last += 1;
+        }
+        if pages != terms {
+            tell(format!("pages by level: {pages:?}, terms: {terms:?}"));
+        }
+        if used != found.pages + free.wrapping_add(limbo) {
+            tell(format!("{used} PIDs, of which {} pages, {free} free, {limbo} retired", found.pages));
+        }
+        found
+    }
+
+    /// What happened to the tree, and what it is: walks over all pages.
+    pub fn stats(&self) -> Stats {
+        let tally = |count| self.epochs.tally(count);
+        let mut stats = Stats {
+            records: self.len(),
+            table_bytes: self.table.memory() as u64,
+            updates: tally(Count::Updates),
+            update_failures: tally(Count::UpdateFailures),
+            consolidations: tally(Count::Consolidations),
+            consolidation_failures: tally(Count::ConsolidationFailures),
+            splits: tally(Count::Splits),
+            split_failures: tally(Count::SplitFailures),
+            merges: tally(Count::Merges),
+            merge_failures: tally(Count::MergeFailures),
+            root_splits: tally(Count::RootSplits),
+            root_shrinks: tally(Count::RootShrinks),
+            index_posts: tally(Count::IndexPosts),
+            structure_failures: tally(Count::StructureFailures),
+            helped: tally(Count::Helped),
+            freed_objects: tally(Count::FreedObjects),
+            freed_bytes: tally(Count::FreedBytes),
+            freed_pids: tally(Count::FreedPids),
+            retired_objects: tally(Count::RetiredObjects),
+            retired_bytes: tally(Count::RetiredBytes),
+            retired_pids: tally(Count::RetiredPids),
+            ..Stats::default()
+        };
+        let visit = self.visit();
+        stats.levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
+        for level in 0..stats.levels {
+            let mut at: Option<P::KeyBuf> = None;
+            while let Some((_, head)) = match &at {
+                None => visit.find(Place::First, level),
+                Some(at) => visit.find(At(at.borrow()), level),
+            } {
+                if level == 0 {
+                    stats.leaves += 1;
+                    stats.leaf_deltas += u64::from(head.depth);
+                    stats.chain_max = stats.chain_max.max(head.depth);
+                } else {
+                    stats.inner_pages += 1;
+                    stats.inner_deltas += u64::from(head.depth);
+                }
+                stats.page_bytes += Node::chain_memory(head) as u64;
+                let Some(high) = Outline::of(head).high else { break };
+                at = Some(high.clone());
+            }
+        }
+        stats.pids = stats.leaves + stats.inner_pages;
+        stats
+    }
+}

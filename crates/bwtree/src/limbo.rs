@@ -1,0 +1,87 @@
+//! What was taken out of the tree: retired, and freed when nobody can have it any more.
+
+use crate::canary::{Canary, sings};
+use crate::epoch::Seat;
+use crate::node::{Retired, Weighed, free_all};
+use crate::pairs::Pairs;
+use crate::stats::Count;
+use crate::sync::IS_SMALL;
+use crate::table::Pid;
+use crate::tree::{Tree, Visit};
+
+impl<P: Pairs> Visit<'_, P> {
+    /// What was taken out of the tree is freed when nobody can have it any more.
+    pub(crate) fn retire(&self, retired: Retired<P>) {
+        let (objects, bytes) = retired.weight();
+        self.seat.count(Count::RetiredObjects, objects);
+        self.seat.count(Count::RetiredBytes, bytes);
+        if let Retired::Pid(pid) = retired
+            && sings(Canary::Pids)
+        {
+            self.count(Count::FreedObjects);
+            self.count(Count::FreedPids);
+            return self.tree.table.release(pid);
+        }
+        self.seat.retire((retired, (objects, bytes)));
+    }
+
+    /// A page is no longer in the tree: with it goes its PID.
+    pub(crate) fn discard(&self, pid: Pid, page: Retired<P>) {
+        self.tree.table.vacate(pid);
+        self.retire(page);
+        self.count(Count::RetiredPids);
+        self.retire(Retired::Pid(pid));
+    }
+}
+
+impl<P: Pairs> Tree<P> {
+    /// Tries to free everything that waits for it, whoever retired it. Only somebody who is at work keeps anything.
+    pub fn reclaim(&self) {
+        self.epochs.visit_all(|seat| self.empty(seat));
+    }
+
+    /// Frees what of a seat's bag nobody can have any more.
+    fn empty(&self, seat: &Seat<'_, Weighed<P>>) {
+        for (retired, (objects, bytes)) in seat.expired() {
+            seat.count(Count::FreedObjects, objects);
+            seat.count(Count::FreedBytes, bytes);
+            // SAFETY: it was taken out of the tree, and whoever could have it has left (E2).
+            if let Some(pid) = unsafe { retired.free(&self.graves) } {
+                seat.count(Count::FreedPids, 1);
+                self.table.release(pid);
+            }
+        }
+    }
+}
+
+/// A model or a schedule found something: the tree may be anything.
+#[inline(always)]
+fn given_up() -> bool {
+    IS_SMALL && std::thread::panicking()
+}
+
+impl<P: Pairs> Drop for Tree<P> {
+    fn drop(&mut self) {
+        if given_up() {
+            return;
+        }
+        for (retired, _) in self.epochs.take_all() {
+            // SAFETY: nobody is at work any more, and it is not in the tree.
+            if let Some(pid) = unsafe { retired.free(&self.graves) } {
+                self.table.release(pid);
+            }
+        }
+        let heads = self.table.heads();
+        // SAFETY: nobody is at work any more, and what was retired has been freed.
+        unsafe { free_all(heads.into_iter()) };
+    }
+}
+
+impl<P: Pairs> Drop for Visit<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !given_up() && self.seat.is_due(self.tree.options.limbo) {
+            self.tree.empty(&self.seat);
+        }
+    }
+}

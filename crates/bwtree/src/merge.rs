@@ -1,0 +1,246 @@
+//! Merges of pages, and the root's way down [Bw-tree §IV-B, §IV-C].
+//!
+//! Page R is merged into its left sibling L, below the parent O of both:
+//!
+//! 1. O is told: a delta says that R's term is going to be merged. From here on the merge will be done; and O is neither split, nor
+//!    consolidated, nor removed before it is. (The paper does not say what keeps O from being split between L and R meanwhile.)
+//! 2. R gets a remove delta: it does not change any more. R's own split and merges are completed before.
+//! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before; if L is being removed, that is.
+//! 4. O gets an index delete delta: R cannot be found any more. Its PID and its remove delta are retired by who put it there.
+//!
+//! Each step looks at what there is and does what comes next, so it is all the same who began, and how many are at it.
+//!
+//! Invariants:
+//! * G1: R and L are children of O side by side from step 1 to step 4: only splits of L come in between, and their terms too.
+//! * G2: the exchange of step 3 is made for a head of L that ends where R begins, with R to its right. L ends further right from then
+//!   on, so the exchange can succeed once only.
+//! * G3: a PID is not used again while somebody is at work who knew it before, so R is the same page throughout.
+//!
+//! The root shrinks when it has one child that has no right sibling: the child gets a remove delta without a low key, and what it had
+//! becomes the root's contents. Only a split of the child could give the root another one, and it cannot be split any more.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+
+use crate::canary::Canary;
+use crate::node::{Body, Bounds, Link, Node, Retired};
+use crate::page::{Outline, find_term, term_bytes_of, terms};
+use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::stats::Count;
+use crate::structure::Contents;
+use crate::table::{Pid, ROOT};
+use crate::tree::Visit;
+
+/// How the ends of two pages compare; no key is the end of all.
+fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    }
+}
+
+impl<P: Pairs> Visit<'_, P> {
+    /// A page became small: it is merged with a neighbour below the same parent, if both fit into one.
+    pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>) {
+        // Whichever of them is to the right goes.
+        if !self.merge(pid, level, low, 0) {
+            self.merge(pid, level, low, 1);
+        }
+    }
+
+    /// Announces that the child `further` places to the right of page `pid` is going to be merged into the one to its left, if both
+    /// fit into one, and does it. False if they do not.
+    pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>, further: usize) -> bool {
+        let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
+        let Some((parent, head)) = self.find(place, level + 1) else { return false };
+        let terms = terms(head);
+        let Some(victim) = terms.iter().position(|term| term.1 == pid).map(|at| at + further) else {
+            return false;
+        };
+        let Some((Some(key), _)) = terms.get(victim) else { return false };
+        let key = key.to_buf();
+        if Outline::of(head).merging.contains(&&key) {
+            self.finish_merge(level, key.borrow());
+            return true;
+        }
+        let pages = [terms[victim - 1].1, terms[victim].1];
+        let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes).sum();
+        // Not so large that it is split soon.
+        if bytes > self.sizes(level).0 / 4 * 3 {
+            return false;
+        }
+        let body = Body::IndexMerging { key: key.clone() };
+        let delta = Node::delta(head, self.draw(), head.bytes, body);
+        if self.tree.table.append(parent, delta, Canary::Structure) {
+            self.finish_merge(level, key.borrow());
+        } else {
+            self.count(Count::MergeFailures);
+        }
+        true
+    }
+
+    /// Completes what removed the page with this head.
+    #[cold]
+    pub(crate) fn finish_removal(&self, head: &Node<P>) {
+        match &head.body {
+            Body::Remove { low: Some(low) } => self.finish_merge(head.level, low.borrow()),
+            Body::Remove { low: None } => self.finish_shrink(),
+            _ => {}
+        }
+    }
+
+    /// Completes the merge of the page on `level` that begins at `key`, if there is one.
+    pub(crate) fn finish_merge(&self, level: u32, key: &P::Key) {
+        loop {
+            let Some((parent, head)) = self.find(At(key), level + 1) else { return };
+            let outline = Outline::of(head);
+            if !outline.merging.iter().any(|own| (*own).borrow() == key) {
+                return;
+            }
+            let terms = terms(head);
+            let Ok(at) = find_term(&terms, key) else { return };
+            let (victim, (left_key, left)) = (terms[at].1, terms[at - 1]);
+            let next = terms.get(at + 1).and_then(|term| term.0).map(KeyRef::to_buf);
+            let high = next.or_else(|| outline.high.cloned());
+            let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
+            if !matches!(removed.body, Body::Remove { .. }) {
+                self.remove(victim, removed, key, high.as_ref());
+                continue;
+            }
+            if matches!(kept.body, Body::Remove { .. }) {
+                // A stack: the left one goes first.
+                if let Some(left_key) = left_key {
+                    self.finish_merge(level, left_key.to_buf().borrow());
+                }
+                continue;
+            }
+            let low = left_key.map(KeyRef::to_buf).or_else(|| outline.low.cloned());
+            if !self.take_over(left, kept, victim, removed, key) {
+                continue;
+            }
+            let body = Body::IndexDelete { key: P::own_key(key), low, high, child: left };
+            let bytes = head.bytes - term_bytes_of::<P>(key);
+            let delta = Node::delta(head, self.draw(), bytes, body);
+            if self.tree.table.append(parent, delta, Canary::Structure) {
+                self.count(Count::Merges);
+                self.discard(victim, Retired::Node(Link::to(removed)));
+                self.maintain(parent);
+                if level > 0 {
+                    self.merge_at(level - 1, key);
+                }
+                return;
+            }
+            self.count(Count::StructureFailures);
+        }
+    }
+
+    /// Step 2: the page with head `victim` is not changed any more. The parent says that it ends at `high`.
+    fn remove(&self, pid: Pid, victim: &Node<P>, key: &P::Key, high: Option<&P::KeyBuf>) {
+        let outline = Outline::of(victim);
+        if let Some(key) = outline.merging.first() {
+            return self.finish_merge(victim.level - 1, (*key).borrow());
+        }
+        for key in &outline.merged {
+            self.finish_merge(victim.level, (*key).borrow());
+        }
+        match (compare_high(outline.high, high), outline.high, outline.right) {
+            (Ordering::Equal, ..) => {
+                let body = Body::Remove { low: Some(P::own_key(key)) };
+                let delta = Node::delta(victim, self.draw(), victim.bytes, body);
+                if !self.tree.table.append(pid, delta, Canary::Structure) {
+                    self.count(Count::StructureFailures);
+                }
+            }
+            (Ordering::Less, Some(own), Some(right)) => self.post_index(pid, victim.level, own, right),
+            // The parent has changed.
+            _ => {}
+        }
+    }
+
+    /// Step 3: the page with head `kept` has what `removed` had. Says whether it was so already.
+    fn take_over(&self, left: Pid, kept: &Node<P>, victim: Pid, removed: &Node<P>, key: &P::Key) -> bool {
+        let outline = Outline::of(kept);
+        let Some(own) = outline.high else { return true };
+        match (own.borrow().cmp(key), outline.right) {
+            (Ordering::Greater, _) => return true,
+            (Ordering::Less, Some(right)) => self.post_index(left, kept.level, own, right),
+            (Ordering::Equal, Some(right)) if right == victim => {
+                // G2: it is not merged, so its contents are its own.
+                let Some(contents) = removed.next() else { return false };
+                let of = Outline::of(contents);
+                let (high, right) = (of.high.cloned(), of.right);
+                let body = Body::Merge { key: P::own_key(key), contents: Link::to(contents), high, right };
+                // The first term of an inner page gets a key.
+                let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
+                let delta = Node::delta(kept, self.draw(), kept.bytes + removed.bytes + first, body);
+                if !self.tree.table.append(left, delta, Canary::Structure) {
+                    self.count(Count::StructureFailures);
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// The page of a level that begins at `key` has a left sibling now that it did not have: one of them may be small.
+    fn merge_at(&self, level: u32, key: &P::Key) {
+        let Some((pid, head)) = self.find(At(key), level) else { return };
+        if pid != ROOT {
+            self.merge(pid, level, Outline::of(head).low, 0);
+        }
+    }
+
+    /// The only child of the root, if it has only one.
+    fn only_child(&self) -> Option<(&Node<P>, Pid)> {
+        let root = self.load(ROOT).filter(|root| root.level > 0)?;
+        match terms(root)[..] {
+            [(_, child)] => Some((root, child)),
+            _ => None,
+        }
+    }
+
+    /// The root has one child: what that has becomes the root's.
+    pub(crate) fn shrink(&self) {
+        while let Some((_, child)) = self.only_child() {
+            let Some(head) = self.load(child) else { return };
+            if !matches!(head.body, Body::Remove { .. }) {
+                let outline = Outline::of(head);
+                for key in &outline.merging {
+                    self.finish_merge(head.level - 1, (*key).borrow());
+                }
+                // All its merges are complete if the root has still this child alone.
+                let is_alone = outline.high.is_none() && outline.merging.is_empty();
+                if !is_alone || self.only_child().is_none_or(|(_, again)| again != child) {
+                    if outline.high.is_some() {
+                        return;
+                    }
+                    continue;
+                }
+                let delta = Node::delta(head, self.draw(), head.bytes, Body::Remove { low: None });
+                if !self.tree.table.append(child, delta, Canary::Structure) {
+                    self.count(Count::StructureFailures);
+                    continue;
+                }
+            }
+            self.finish_shrink();
+        }
+    }
+
+    /// The root's only child was removed: what it had becomes the root's.
+    fn finish_shrink(&self) {
+        while let Some((root, child)) = self.only_child() {
+            let Some(removed) = self.load(child) else { return };
+            let (Body::Remove { low: None }, Some(old)) = (&removed.body, removed.next()) else { return };
+            let contents = Contents::of(old);
+            let bounds = Bounds { low: None, high: None, right: None };
+            let page = contents.page(0..contents.len(), self.draw(), bounds);
+            if let Some(retired) = self.tree.table.replace(ROOT, root, page, Canary::Structure) {
+                self.count(Count::RootShrinks);
+                self.retire(retired);
+                self.discard(child, Retired::Chain(Link::to(removed)));
+                return;
+            }
+            self.count(Count::StructureFailures);
+        }
+    }
+}

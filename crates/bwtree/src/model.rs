@@ -1,0 +1,457 @@
+//! Models: small trees and two or three threads, every order of their loads, stores and exchanges that the memory model allows
+//! (with a bound on preemptions: `LOOM_MAX_PREEMPTIONS`, 2 otherwise).
+//!
+//! Each ends with the checker, which finds nothing, with everything accounted for and nothing in limbo. Nodes are watched: one that is
+//! read without having been published to the reader, or after it was freed, ends the model.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc as Shared;
+use std::sync::atomic::AtomicU64 as Plain;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use crate::canary::{Canary, sing};
+use crate::epoch::Epochs;
+use crate::node::{Body, Bounds, Node};
+use crate::options::Options;
+use crate::page::{Outline, leaf};
+use crate::pairs::At;
+use crate::structure::Contents;
+use crate::sync::{AtomicPtr, NUMBER, Ordering, Watch};
+use crate::table::{Pid, Table};
+use crate::tree::Tree;
+use crate::words::Words;
+
+type Work = fn(&Tree<Words>);
+
+/// Leaves of up to three records, which nobody consolidates unless he is told to.
+fn options() -> Options {
+    Options {
+        leaf_chain: 100,
+        leaf_chain_read: 0,
+        inner_chain: 100,
+        leaf_split_bytes: 48,
+        leaf_merge_bytes: 0,
+        ..Options::tiny()
+    }
+}
+
+/// As above; a leaf with less than two records is merged.
+fn merging() -> Options {
+    Options { leaf_merge_bytes: 32, ..options() }
+}
+
+fn put(tree: &Tree<Words>, keys: &[u64]) {
+    for key in keys {
+        tree.put(key, &(key * 10)).unwrap();
+    }
+}
+
+/// Consolidates or splits the leaf of a key.
+fn maintain(tree: &Tree<Words>, key: u64) {
+    let visit = tree.visit();
+    let (pid, _) = visit.leaf(At(&key));
+    visit.maintain(pid);
+}
+
+/// Splits the leaf of a key, however small it is.
+fn split(tree: &Tree<Words>, key: u64) {
+    let visit = tree.visit();
+    let (pid, head) = visit.leaf(At(&key));
+    let contents = Contents::of(head);
+    if contents.len() > 1 {
+        visit.split(pid, head, &Outline::of(head), &contents);
+    }
+}
+
+/// Merges the leaf of a key into the one to its left, however large they are: the options let it.
+fn merge(tree: &Tree<Words>, key: u64) {
+    let visit = tree.visit();
+    let (pid, head) = visit.leaf(At(&key));
+    visit.merge(pid, 0, Outline::of(head).low, 0);
+}
+
+/// Runs a model of a preemption bound to its end; how many executions it had.
+fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.max_branches = 100_000;
+    let executions = Shared::new(Plain::new(0));
+    let counted = executions.clone();
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    let executions = executions.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{name}: {executions} executions");
+    assert!(executions > 10, "{name}: nothing happens at once");
+    executions
+}
+
+/// What a tree is before the threads come, what they do, and which keys it holds in the end (each with ten times itself, or
+/// whatever `values` says).
+struct Model {
+    options: Options,
+    before: Work,
+    threads: &'static [Work],
+    after: &'static [u64],
+}
+
+impl Model {
+    fn explore(self, name: &str) -> u64 {
+        let Self { options, before, threads, after } = self;
+        explore(name, move || {
+            let tree = Arc::new(Tree::<Words>::new(options).unwrap());
+            before(&tree);
+            let run = |(number, work): (usize, &Work)| {
+                let (tree, work) = (tree.clone(), *work);
+                thread::spawn(move || {
+                    NUMBER.with(|own| own.set(number + 1));
+                    work(&tree);
+                })
+            };
+            // The first thread of the model is one of those that work.
+            let (first, others) = threads.split_first().unwrap();
+            let others: Vec<_> = others.iter().enumerate().map(run).collect();
+            first(&tree);
+            others.into_iter().for_each(|thread| thread.join().unwrap());
+            end(&tree, after);
+        })
+    }
+}
+
+fn end(tree: &Tree<Words>, after: &[u64]) {
+    let check = tree.check();
+    assert!(check.problems.is_empty() && check.is_quiet, "{check:?}");
+    let found: Vec<_> = tree.iter().collect();
+    assert_eq!(found, after.iter().map(|key| (*key, key * 10)).collect::<Vec<_>>());
+    tree.reclaim();
+    let stats = tree.stats();
+    assert_eq!((stats.limbo_objects(), stats.limbo_bytes()), (0, 0), "{stats:?}");
+    assert_eq!(stats.retired_pids, stats.freed_pids);
+}
+
+#[test]
+fn two_appends_to_one_key() {
+    explore("two appends to one key", || {
+        let tree = Arc::new(Tree::<Words>::new(options()).unwrap());
+        let other = tree.clone();
+        let thread = thread::spawn(move || {
+            NUMBER.with(|own| own.set(1));
+            (other.insert(&1, &10).unwrap(), other.put_with_lsn(&2, &20).unwrap())
+        });
+        let own = (tree.insert(&1, &11).unwrap(), tree.put_with_lsn(&2, &21).unwrap());
+        let their = thread.join().unwrap();
+        assert!(own.0 != their.0, "both inserted it, or nobody did");
+        assert_eq!(tree.get(&1), Some(if own.0 { 11 } else { 10 }));
+        // The larger LSN is the later put.
+        assert_eq!(tree.get(&2), Some(if own.1 > their.1 { 21 } else { 20 }));
+        assert_eq!((tree.len(), tree.check().problems.len()), (2, 0));
+    });
+}
+
+#[test]
+fn append_and_consolidate() {
+    let model = Model {
+        options: options(),
+        before: |tree| put(tree, &[1, 2]),
+        threads: &[|tree| put(tree, &[3]), |tree| maintain(tree, 1)],
+        after: &[1, 2, 3],
+    };
+    model.explore("append, consolidate");
+}
+
+#[test]
+fn consolidate_and_consolidate() {
+    let model = Model {
+        options: options(),
+        before: |tree| put(tree, &[1, 2]),
+        threads: &[|tree| maintain(tree, 1), |tree| maintain(tree, 1), |tree| assert!(tree.contains(&2))],
+        after: &[1, 2],
+    };
+    model.explore("consolidate, consolidate, look");
+}
+
+/// Two leaves, of which the second is to be split.
+fn two_leaves(tree: &Tree<Words>) {
+    put(tree, &[10, 20, 30, 40]);
+    maintain(tree, 10);
+    put(tree, &[50, 60]);
+}
+
+#[test]
+fn split_and_insert_into_the_moved_range() {
+    let model = Model {
+        options: options(),
+        before: two_leaves,
+        threads: &[|tree| maintain(tree, 30), |tree| put(tree, &[55])],
+        after: &[10, 20, 30, 40, 50, 55, 60],
+    };
+    model.explore("split, insert into the moved range");
+}
+
+#[test]
+fn index_term_and_a_helping_reader() {
+    let model = Model {
+        options: options(),
+        before: two_leaves,
+        threads: &[
+            |tree| maintain(tree, 30),
+            |tree| {
+                assert_eq!(tree.get(&60), Some(600));
+                assert_eq!(tree.get(&30), Some(300));
+            },
+        ],
+        after: &[10, 20, 30, 40, 50, 60],
+    };
+    model.explore("index term, helping reader");
+}
+
+#[test]
+fn root_split_and_two_descents() {
+    let model = Model {
+        options: options(),
+        before: |tree| put(tree, &[10, 20, 30, 40]),
+        threads: &[
+            |tree| maintain(tree, 10),
+            |tree| assert_eq!(tree.get(&10), Some(100)),
+            |tree| put(tree, &[35]),
+        ],
+        after: &[10, 20, 30, 35, 40],
+    };
+    model.explore("root split, two descents");
+}
+
+/// Two leaves, of which the second is merged when it loses one more; the root shrinks with it.
+fn nearly_one_leaf(tree: &Tree<Words>) {
+    put(tree, &[10, 20, 30, 40]);
+    maintain(tree, 10);
+    tree.delete(&20).unwrap();
+}
+
+#[test]
+fn merge_and_insert_into_the_victim() {
+    let model = Model {
+        options: merging(),
+        before: nearly_one_leaf,
+        threads: &[|tree| assert_eq!(tree.delete(&40), Ok(true)), |tree| put(tree, &[35])],
+        after: &[10, 30, 35],
+    };
+    model.explore("remove, merge, index delete, shrink; insert into the victim");
+}
+
+#[test]
+fn merge_and_readers_of_the_victim() {
+    let model = Model {
+        options: merging(),
+        before: nearly_one_leaf,
+        threads: &[
+            |tree| assert_eq!(tree.delete(&40), Ok(true)),
+            |tree| {
+                assert_eq!(tree.get(&30), Some(300));
+                let up: Vec<_> = tree.iter().map(|(key, _)| key).filter(|key| *key != 40).collect();
+                assert_eq!(up, [10, 30]);
+            },
+        ],
+        after: &[10, 30],
+    };
+    model.explore("remove, merge, index delete, shrink; get and scan");
+}
+
+/// Leaves may be merged that have three records together.
+fn wide() -> Options {
+    Options { leaf_split_bytes: 64, ..options() }
+}
+
+#[test]
+fn split_and_merge_of_neighbours() {
+    let model = Model {
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            split(tree, 30);
+        },
+        threads: &[|tree| split(tree, 10), |tree| merge(tree, 30)],
+        after: &[10, 20, 30, 40],
+    };
+    model.explore("split of the left one, merge of the right one");
+}
+
+#[test]
+fn merges_of_neighbours() {
+    let model = Model {
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            split(tree, 10);
+            split(tree, 30);
+        },
+        threads: &[|tree| merge(tree, 20), |tree| merge(tree, 30)],
+        after: &[10, 20, 30, 40],
+    };
+    model.explore("two merges side by side");
+}
+
+#[test]
+fn pids_are_used_again() {
+    let model = Model {
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            split(tree, 10);
+        },
+        threads: &[
+            |tree| {
+                // The PID of the second leaf is free, and another's.
+                merge(tree, 20);
+                split(tree, 30);
+            },
+            |tree| assert_eq!(tree.get(&20), Some(200)),
+        ],
+        after: &[10, 20, 30, 40],
+    };
+    model.explore("PIDs used again");
+}
+
+/// Splits the leaf of a key half: nobody tells the parent.
+fn half_split(tree: &Tree<Words>, key: u64) {
+    let visit = tree.visit();
+    let (pid, head) = visit.leaf(At(&key));
+    let (contents, outline) = (Contents::of(head), Outline::of(head));
+    let at = contents.len() / 2;
+    let key = contents.separator(at).unwrap();
+    let bounds = Bounds { low: Some(key), high: outline.high.cloned(), right: outline.right };
+    let right = contents.page(at..contents.len(), visit.draw(), bounds);
+    let right = tree.table.allocate(right).unwrap();
+    let delta = Node::delta(head, visit.draw(), contents.bytes(0..at), Body::Split { key, right });
+    assert!(tree.table.append(pid, delta, Canary::Structure));
+}
+
+#[test]
+fn a_split_that_is_undone_while_it_is_posted() {
+    let model = Model {
+        options: wide(),
+        before: |tree| {
+            put(tree, &[10, 20, 30, 40]);
+            split(tree, 10);
+            half_split(tree, 30);
+        },
+        threads: &[
+            |tree| assert_eq!(tree.get(&40), Some(400)),
+            |tree| {
+                assert!(tree.contains(&40));
+                merge(tree, 40);
+            },
+        ],
+        after: &[10, 20, 30, 40],
+    };
+    model.explore("index term, helping reader who merges it again");
+}
+
+/// What a thing of the model of epochs is.
+struct Thing {
+    watch: Watch,
+}
+
+/// The things of one model: they stay until all have been looked at.
+struct Things {
+    epochs: Epochs<usize>,
+    now: AtomicPtr<Thing>,
+    all: [Shared<Thing>; 3],
+}
+
+/// Reads a thing as a reader does, by its place.
+fn read(things: &Things) {
+    let seat = things.epochs.enter();
+    let at = things.now.load(Ordering::Acquire).addr();
+    things.all[at - 1].watch.look();
+    drop(seat);
+}
+
+/// Puts another thing in place of the present one, and frees what can be freed.
+fn renew(things: &Things, to: usize) {
+    let seat = things.epochs.enter();
+    let old = things.now.swap(std::ptr::without_provenance_mut(to), Ordering::AcqRel).addr();
+    seat.retire(old);
+    free(things, &seat);
+}
+
+fn free(things: &Things, seat: &crate::epoch::Seat<'_, usize>) {
+    for old in seat.expired() {
+        things.all[old - 1].watch.free();
+    }
+}
+
+fn epochs() {
+    let all = std::array::from_fn(|_| Shared::new(Thing { watch: Watch::new() }));
+    let now = AtomicPtr::new(std::ptr::without_provenance_mut(1));
+    let things = Arc::new(Things { epochs: Epochs::new(), now, all });
+    let threads: Vec<_> = [|things: &Things| read(things), |things: &Things| renew(things, 2)]
+        .into_iter()
+        .enumerate()
+        .map(|(number, work)| {
+            let things = things.clone();
+            thread::spawn(move || {
+                NUMBER.with(|own| own.set(number + 1));
+                work(&things);
+            })
+        })
+        .collect();
+    renew(&things, 3);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    things.epochs.visit_all(|seat| free(&things, seat));
+    assert_eq!(things.epochs.seated(), 0);
+}
+
+#[test]
+fn pin_advance_reclaim() {
+    explore("seat, advance, reclaim", epochs);
+}
+
+#[test]
+fn the_free_list_gives_no_pid_twice() {
+    explore("free list", || {
+        let table = Arc::new(Table::<Words>::new(2));
+        let page = || Node::base(0, 0, 0, leaf(&[], Bounds { low: None, high: None, right: None }));
+        let all: Vec<Pid> = (0..3).map(|_| table.allocate(page()).unwrap()).collect();
+        let give_back = |table: &Table<Words>, pid| {
+            table.vacate(pid);
+            table.release(pid);
+        };
+        all.iter().for_each(|pid| give_back(&table, *pid));
+        let other = table.clone();
+        let thread = thread::spawn(move || {
+            let first = other.allocate(page()).unwrap();
+            give_back(&other, first);
+            other.allocate(page()).unwrap()
+        });
+        let own = [table.allocate(page()).unwrap(), table.allocate(page()).unwrap()];
+        let their = thread.join().unwrap();
+        assert!(own[0] != own[1] && !own.contains(&their), "{own:?} {their:?}");
+        assert_eq!(table.used(), 3 + table.count_free());
+    });
+}
+
+/// Whoever leaves a part of the protocols out is found out by one of the models above.
+#[test]
+fn a_part_that_is_left_out_is_noticed() {
+    let canaries: [(Canary, fn()); 6] = [
+        (Canary::Update, two_appends_to_one_key),
+        (Canary::Consolidation, append_and_consolidate),
+        (Canary::Structure, split_and_insert_into_the_moved_range),
+        (Canary::Pins, pin_advance_reclaim),
+        (Canary::Pids, pids_are_used_again),
+        (Canary::SecondLook, a_split_that_is_undone_while_it_is_posted),
+    ];
+    for (canary, model) in canaries {
+        sing(canary);
+        let outcome = catch_unwind(AssertUnwindSafe(model));
+        sing(None);
+        assert!(outcome.is_err(), "without {canary:?} all is well");
+        println!("without {canary:?}: noticed");
+    }
+}

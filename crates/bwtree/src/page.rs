@@ -1,0 +1,306 @@
+//! What a page is: the meaning of a chain [Bw-tree §III-B, §IV].
+//!
+//! A chain is read from its newest node on, and the first that says something about a key is right. Invariants:
+//! * P1: every key of a leaf, every separator of an inner page but the first's, is at or above the low key and below the high key of
+//!   the page as it was when the node came; a split delta in front of it narrows the page, a merge delta widens it.
+//! * P2: an index term is the low key of the child it leads to (the first child's: the page's own).
+//! * P3: a child is one level below its parent, the right sibling on the same level; its low key is the page's high key.
+//! * P4: a page with a remove delta gets no other delta any more.
+//! * P5: where the right sibling has not got its index term yet, it is reached through its left one.
+
+use std::borrow::Borrow;
+
+use crate::node::{Body, Bounds, Node};
+use crate::pairs::{At, KeyRef, Pairs, Target, ValueRef};
+use crate::table::Pid;
+
+/// Where somebody at a page goes on.
+pub(crate) enum Step<'g, P: Pairs> {
+    /// Down.
+    Child(Pid),
+    /// Nowhere: the page is on the level that was looked for, and it is the right one.
+    Here,
+    /// To the right sibling, which begins at that key.
+    Right(&'g P::KeyBuf, Pid),
+    /// The page is being removed.
+    Removed,
+}
+
+#[inline(always)]
+fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::KeyBuf>) -> bool {
+    fence.is_some_and(|fence| target.admits(fence.borrow()))
+}
+
+/// Where somebody who wants to go to `target` on `level` goes on from the page with this head.
+#[inline(always)]
+pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, level: u32) -> Step<'g, P> {
+    let mut node = head;
+    loop {
+        node = match &node.body {
+            Body::Leaf { bounds, .. } => return aside(bounds, target).unwrap_or(Step::Here),
+            Body::Inner { keys, children, bounds, .. } => {
+                return aside(bounds, target).unwrap_or_else(|| {
+                    if head.level == level {
+                        Step::Here
+                    } else {
+                        Step::Child(children[target.admitted(keys)])
+                    }
+                });
+            }
+            Body::Split { key, right } if target.admits(key.borrow()) => return Step::Right(key, *right),
+            Body::IndexInsert { key, high, child }
+                if head.level != level && target.admits(key.borrow()) && !admits(target, high.as_ref()) =>
+            {
+                return Step::Child(*child);
+            }
+            Body::IndexDelete { low, high, child, .. }
+                if head.level != level
+                    && low.as_ref().is_none_or(|low| target.admits(low.borrow()))
+                    && !admits(target, high.as_ref()) =>
+            {
+                return Step::Child(*child);
+            }
+            Body::Merge { key, high, right, .. } if target.admits(key.borrow()) => {
+                if let (Some(high), Some(right)) = (high, right)
+                    && target.admits(high.borrow())
+                {
+                    return Step::Right(high, *right);
+                }
+                let Some(contents) = node.body.contents() else { return Step::Removed };
+                contents
+            }
+            Body::Remove { .. } => return Step::Removed,
+            _ => {
+                let Some(next) = node.next() else { return Step::Removed };
+                next
+            }
+        };
+    }
+}
+
+#[inline(always)]
+fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_, P>> {
+    match (&bounds.high, bounds.right) {
+        (Some(high), Some(right)) if target.admits(high.borrow()) => Some(Step::Right(high, right)),
+        _ => None,
+    }
+}
+
+/// The value of a key in the leaf with this head, which is the right one.
+#[inline(always)]
+pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option<ValueRef<'g, P>> {
+    let mut node = head;
+    loop {
+        node = match &node.body {
+            Body::Leaf { keys, values, .. } => {
+                return P::lookup(keys, values, wanted);
+            }
+            Body::Put { key, value } if key.borrow() == wanted => return Some(ValueRef::Held(value)),
+            Body::Delete { key } if key.borrow() == wanted => return None,
+            Body::Merge { key, .. } if At::<P>(wanted).admits(key.borrow()) => node.body.contents()?,
+            _ => node.next()?,
+        };
+    }
+}
+
+/// What bounds a page, and what stands in its way, gathered from its chain.
+pub(crate) struct Outline<'g, P: Pairs> {
+    pub(crate) low: Option<&'g P::KeyBuf>,
+    pub(crate) high: Option<&'g P::KeyBuf>,
+    pub(crate) right: Option<Pid>,
+    pub(crate) is_removed: bool,
+    /// Keys of merge deltas: pages that were merged into this one since it was consolidated.
+    pub(crate) merged: Vec<&'g P::KeyBuf>,
+    /// Index terms of children that are going to be merged.
+    pub(crate) merging: Vec<&'g P::KeyBuf>,
+}
+
+impl<'g, P: Pairs> Outline<'g, P> {
+    /// That of the page with this head.
+    pub(crate) fn of(head: &'g Node<P>) -> Self {
+        let mut own = Self {
+            low: None,
+            high: None,
+            right: None,
+            is_removed: false,
+            merged: Vec::new(),
+            merging: Vec::new(),
+        };
+        let mut is_bounded = false;
+        let mut gone: Vec<&P::KeyBuf> = Vec::new();
+        let mut node = Some(head);
+        while let Some(at) = node {
+            let mut bound = |high, right| {
+                if !is_bounded {
+                    (own.high, own.right, is_bounded) = (high, right, true);
+                }
+            };
+            match &at.body {
+                Body::Leaf { bounds, .. } | Body::Inner { bounds, .. } => {
+                    bound(bounds.high.as_ref(), bounds.right);
+                    own.low = bounds.low.as_ref();
+                }
+                Body::Split { key, right } => bound(Some(key), Some(*right)),
+                Body::Merge { key, high, right, .. } => {
+                    bound(high.as_ref(), *right);
+                    own.merged.push(key);
+                }
+                Body::Remove { .. } => own.is_removed = true,
+                Body::IndexDelete { key, .. } => gone.push(key),
+                Body::IndexMerging { key } if !gone.contains(&key) => own.merging.push(key),
+                _ => {}
+            }
+            node = at.next();
+        }
+        own
+    }
+}
+
+/// A record of a leaf.
+pub(crate) type Record<'g, P> = (KeyRef<'g, P>, ValueRef<'g, P>);
+/// An index term; the first of a page has no key of its own.
+pub(crate) type Term<'g, P> = (Option<KeyRef<'g, P>>, Pid);
+
+/// Changes that are in front of a base page, the newest first, one for each key.
+fn newest<P: Pairs, T>(mut changes: Vec<(&P::KeyBuf, T)>) -> Vec<(&P::KeyBuf, T)> {
+    // Stable: of one key the newest is first.
+    changes.sort_by(|a, b| a.0.cmp(b.0));
+    changes.dedup_by(|later, first| later.0 == first.0);
+    changes
+}
+
+/// The records of the leaf with this head, in order.
+pub(crate) fn records<P: Pairs>(head: &Node<P>) -> Vec<Record<'_, P>> {
+    let mut changes: Vec<(&P::KeyBuf, Option<ValueRef<'_, P>>)> = Vec::new();
+    let mut limit: Option<&P::KeyBuf> = None;
+    let mut base: Vec<Record<'_, P>> = Vec::new();
+    let mut next = Some(head);
+    while let Some(node) = next {
+        let is_inside = |key: &P::KeyBuf| limit.is_none_or(|limit| key < limit);
+        match &node.body {
+            Body::Put { key, value } if is_inside(key) => changes.push((key, Some(ValueRef::Held(value)))),
+            Body::Delete { key } if is_inside(key) => changes.push((key, None)),
+            // What is behind an earlier split delta was narrowed before: the newest is the narrowest.
+            Body::Split { key, .. } => limit = limit.or(Some(key)),
+            Body::Leaf { keys, values, .. } => {
+                let end = limit.map_or(P::count(keys), |limit| P::below(keys, limit.borrow()));
+                base.extend((0..end).map(|i| (KeyRef::In(keys, i), ValueRef::In(values, i))));
+            }
+            Body::Merge { .. } => {
+                base = node.next().map(records).unwrap_or_default();
+                base.extend(node.body.contents().map(records).unwrap_or_default());
+                if let Some(limit) = limit {
+                    base.truncate(base.partition_point(|(key, _)| key.compare(limit.borrow()).is_lt()));
+                }
+                break;
+            }
+            _ => {}
+        }
+        next = node.next();
+    }
+    if changes.is_empty() {
+        return base;
+    }
+    let mut records = Vec::with_capacity(base.len() + changes.len());
+    let mut rest = &base[..];
+    for (key, value) in newest::<P, _>(changes) {
+        let before = rest.partition_point(|(own, _)| own.compare(key.borrow()).is_lt());
+        records.extend_from_slice(&rest[..before]);
+        rest = &rest[before..];
+        if rest.first().is_some_and(|(own, _)| own.compare(key.borrow()).is_eq()) {
+            rest = &rest[1..];
+        }
+        records.extend(value.map(|value| (KeyRef::Whole(key), value)));
+    }
+    records.extend_from_slice(rest);
+    records
+}
+
+/// The index terms of the inner page with this head, in order.
+pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
+    let mut changes: Vec<(&P::KeyBuf, Option<Pid>)> = Vec::new();
+    let mut limit: Option<&P::KeyBuf> = None;
+    let mut base: Vec<Term<'_, P>> = Vec::new();
+    let mut next = Some(head);
+    while let Some(node) = next {
+        let is_inside = |key: &P::KeyBuf| limit.is_none_or(|limit| key < limit);
+        match &node.body {
+            Body::IndexInsert { key, child, .. } if is_inside(key) => changes.push((key, Some(*child))),
+            Body::IndexDelete { key, .. } if is_inside(key) => changes.push((key, None)),
+            Body::Split { key, .. } => limit = limit.or(Some(key)),
+            Body::Inner { keys, children, .. } => {
+                let end = limit.map_or(P::count(keys), |limit| P::below(keys, limit.borrow()));
+                base.push((None, children[0]));
+                base.extend((0..end).map(|i| (Some(KeyRef::In(keys, i)), children[i + 1])));
+            }
+            Body::Merge { key, .. } => {
+                base = node.next().map(terms).unwrap_or_default();
+                let mut merged = node.body.contents().map(terms).unwrap_or_default();
+                if let Some(first) = merged.first_mut() {
+                    first.0 = Some(KeyRef::Whole(key));
+                }
+                base.extend(merged);
+                if let Some(limit) = limit {
+                    base.truncate(base.partition_point(|term| is_below(term, limit.borrow())));
+                }
+                break;
+            }
+            _ => {}
+        }
+        next = node.next();
+    }
+    for (key, child) in newest::<P, _>(changes) {
+        let at = base.partition_point(|term| is_below(term, key.borrow()));
+        let is_there = base.get(at).is_some_and(|term| term_is(term, key.borrow()));
+        match (child, is_there) {
+            (Some(child), true) => base[at].1 = child,
+            (Some(child), false) => base.insert(at, (Some(KeyRef::Whole(key)), child)),
+            (None, true) => drop(base.remove(at)),
+            (None, false) => {}
+        }
+    }
+    base
+}
+
+fn is_below<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
+    term.0.is_none_or(|own| own.compare(key).is_lt())
+}
+
+fn term_is<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
+    term.0.is_some_and(|own| own.compare(key).is_eq())
+}
+
+/// Where the term with exactly this key is among those of a page, or would be.
+pub(crate) fn find_term<P: Pairs>(terms: &[Term<'_, P>], key: &P::Key) -> Result<usize, usize> {
+    let at = terms.partition_point(|term| is_below(term, key));
+    if terms.get(at).is_some_and(|term| term_is(term, key)) { Ok(at) } else { Err(at) }
+}
+
+/// Bytes that a record takes in a page.
+pub(crate) fn record_bytes<P: Pairs>((key, value): &Record<'_, P>) -> usize {
+    key.bytes() + value.bytes()
+}
+
+/// Bytes that an index term takes in a page.
+pub(crate) fn term_bytes<P: Pairs>((key, _): &Term<'_, P>) -> usize {
+    key.map_or(0, KeyRef::bytes) + size_of::<u64>()
+}
+
+/// As [`term_bytes`], of a term with this key.
+pub(crate) fn term_bytes_of<P: Pairs>(key: &P::Key) -> usize {
+    P::key_bytes(key) + size_of::<u64>()
+}
+
+/// A leaf of these records.
+pub(crate) fn leaf<P: Pairs>(records: &[Record<'_, P>], bounds: Bounds<P>) -> Body<P> {
+    let keys: Vec<_> = records.iter().map(|(key, _)| *key).collect();
+    let values: Vec<_> = records.iter().map(|(_, value)| *value).collect();
+    Body::Leaf { keys: P::keys_of(&keys), values: P::values_of(&values), bounds }
+}
+
+/// An inner page of these terms, of which the first's key is the page's low key.
+pub(crate) fn inner<P: Pairs>(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Body<P> {
+    let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
+    let children = terms.iter().map(|(_, child)| *child).collect();
+    Body::Inner { keys: P::keys_of(&keys), children, bounds }
+}

@@ -1,0 +1,164 @@
+//! Cursors: page vectors with another look before each record [Bw-tree §III-C].
+//!
+//! A cursor copies what it needs of a leaf. Before it gives out the next record it looks whether the page is as it was: each state of
+//! a page has a number of its own. If it is not, what is left is copied anew, from behind the last key that was given out.
+//! Between two records it keeps nothing of the tree from being freed.
+//!
+//! A key that is there throughout is in one leaf or another at every moment, and the cursor goes on by keys, never by pages: so it
+//! meets the key, once.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use crate::page::{Outline, records};
+use crate::pairs::{KeyRef, Pairs, Place};
+use crate::table::Pid;
+use crate::tree::Tree;
+
+/// Goes through records in the order of their keys, up or down; see the module's head.
+#[derive(Debug)]
+pub struct Cursor<'t, P: Pairs> {
+    tree: &'t Tree<P>,
+    descends: bool,
+    /// What is left: between these.
+    from: Bound<P::KeyBuf>,
+    to: Bound<P::KeyBuf>,
+    /// What was copied and not given out, in the order in which it will be.
+    page: VecDeque<(P::KeyBuf, P::ValueBuf)>,
+    /// The page that it was copied of, and the state's number.
+    of: Option<(Pid, u64)>,
+    /// Where the page ends, if something may be left behind it.
+    then: Option<P::KeyBuf>,
+    is_done: bool,
+}
+
+fn own<P: Pairs>(bound: Bound<&P::Key>) -> Bound<P::KeyBuf> {
+    bound.map(P::own_key)
+}
+
+fn borrow<P: Pairs>(bound: &Bound<P::KeyBuf>) -> Bound<&P::Key> {
+    bound.as_ref().map(Borrow::borrow)
+}
+
+fn is_from<P: Pairs>(key: KeyRef<'_, P>, from: &Bound<P::KeyBuf>) -> bool {
+    match borrow::<P>(from) {
+        Bound::Unbounded => true,
+        Bound::Included(from) => key.compare(from).is_ge(),
+        Bound::Excluded(from) => key.compare(from).is_gt(),
+    }
+}
+
+fn is_to<P: Pairs>(key: KeyRef<'_, P>, to: &Bound<P::KeyBuf>) -> bool {
+    match borrow::<P>(to) {
+        Bound::Unbounded => true,
+        Bound::Included(to) => key.compare(to).is_le(),
+        Bound::Excluded(to) => key.compare(to).is_lt(),
+    }
+}
+
+impl<P: Pairs> Tree<P> {
+    /// The records between two bounds, ascending. Bounds that leave nothing between them give an empty range.
+    pub fn range(&self, from: Bound<&P::Key>, to: Bound<&P::Key>) -> Cursor<'_, P> {
+        Cursor {
+            tree: self,
+            descends: false,
+            from: own::<P>(from),
+            to: own::<P>(to),
+            page: VecDeque::new(),
+            of: None,
+            then: None,
+            is_done: false,
+        }
+    }
+
+    /// The records between two bounds, descending.
+    pub fn range_descending(&self, from: Bound<&P::Key>, to: Bound<&P::Key>) -> Cursor<'_, P> {
+        Cursor { descends: true, ..self.range(from, to) }
+    }
+
+    /// All records, ascending.
+    pub fn iter(&self) -> Cursor<'_, P> {
+        self.range(Bound::Unbounded, Bound::Unbounded)
+    }
+}
+
+impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
+    type Item = (P::KeyBuf, P::ValueBuf);
+    type IntoIter = Cursor<'t, P>;
+
+    fn into_iter(self) -> Cursor<'t, P> {
+        self.iter()
+    }
+}
+
+impl<P: Pairs> Cursor<'_, P> {
+    /// Copies what is left of the leaf in which it goes on.
+    fn copy(&mut self) {
+        let visit = self.tree.visit();
+        let place = match (self.descends, borrow::<P>(&self.from), borrow::<P>(&self.to)) {
+            (false, Bound::Unbounded, _) => Place::First,
+            (false, Bound::Included(key) | Bound::Excluded(key), _) => Place::At(key),
+            (true, _, Bound::Unbounded) => Place::Last,
+            (true, _, Bound::Included(key)) => Place::At(key),
+            (true, _, Bound::Excluded(key)) => Place::Before(key),
+        };
+        let (pid, head) = visit.leaf(place);
+        let records = records(head);
+        let start = records.partition_point(|(key, _)| !is_from(*key, &self.from));
+        let end = records.partition_point(|(key, _)| is_to(*key, &self.to));
+        let copied = records.get(start..end).unwrap_or_default().iter();
+        let copied = copied.map(|(key, value)| (key.to_buf(), P::own_value(value.get())));
+        self.page.clear();
+        if self.descends {
+            self.page.extend(copied.rev())
+        } else {
+            self.page.extend(copied)
+        }
+        self.of = Some((pid, head.lsn));
+        let outline = Outline::of(head);
+        self.then = if self.descends {
+            // Nothing is below the low key in this page, so what is left, if anything is, is below it.
+            outline.low.filter(|low| is_from(KeyRef::<P>::Whole(*low), &self.from)).cloned()
+        } else {
+            outline.high.filter(|high| is_to(KeyRef::<P>::Whole(*high), &self.to)).cloned()
+        };
+    }
+
+    /// True if the page that was copied is as it was.
+    fn is_fresh(&self) -> bool {
+        let visit = self.tree.visit();
+        self.of.is_some_and(|(pid, lsn)| visit.load(pid).is_some_and(|head| head.lsn == lsn))
+    }
+}
+
+impl<P: Pairs> Iterator for Cursor<'_, P> {
+    type Item = (P::KeyBuf, P::ValueBuf);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_done {
+            if self.of.is_none() {
+                self.copy();
+            } else if self.page.is_empty() {
+                self.of = None;
+                match self.then.take() {
+                    None => self.is_done = true,
+                    Some(low) if self.descends => self.to = Bound::Excluded(low),
+                    Some(high) => self.from = Bound::Included(high),
+                }
+            } else if self.is_fresh() {
+                let (key, value) = self.page.pop_front()?;
+                let behind = Bound::Excluded(key.clone());
+                if self.descends {
+                    self.to = behind
+                } else {
+                    self.from = behind
+                }
+                return Some((key, value));
+            } else {
+                self.of = None;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,277 @@
+//! Changes of the structure: consolidation, splits, index terms [Bw-tree §III-B, §IV-A]. Merges are in [`merge`](crate::merge).
+//!
+//! A split: the right half goes into a new page that nobody knows; the split delta in front of the old page links it (the half split:
+//! from here on the right half is found through the old page); the index term in front of the parent completes it. The root is
+//! split in one step: both halves into new pages, and a new page of two terms in place of the root, whose PID never changes.
+//!
+//! Invariants:
+//! * S1: an index term is posted only if, after the parent's head was read, the split still stood. Whatever undoes a split changes the
+//!   parent in between, so the exchange fails.
+//! * S2: a page is consolidated, split or removed only when the merges in its chain are complete: contents that were another page's
+//!   are reached through one page alone then, and nothing that is announced is forgotten.
+
+use std::borrow::Borrow;
+
+use crate::canary::{Canary, sings};
+use crate::node::{Body, Bounds, Link, Node, Retired};
+use crate::page::{
+    Outline, Record, Term, find_term, inner, leaf, record_bytes, records, term_bytes, term_bytes_of, terms,
+};
+use crate::pairs::{At, KeyRef, Pairs};
+use crate::stats::Count;
+use crate::table::{Pid, ROOT};
+use crate::tree::Visit;
+
+/// All of a page, in order.
+pub(crate) enum Contents<'g, P: Pairs> {
+    Leaf(Vec<Record<'g, P>>),
+    Inner(Vec<Term<'g, P>>, u32),
+}
+
+impl<'g, P: Pairs> Contents<'g, P> {
+    pub(crate) fn of(head: &'g Node<P>) -> Self {
+        if head.level == 0 { Self::Leaf(records(head)) } else { Self::Inner(terms(head), head.level) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Leaf(records) => records.len(),
+            Self::Inner(terms, _) => terms.len(),
+        }
+    }
+
+    fn bytes_of(&self, i: usize) -> usize {
+        match self {
+            Self::Leaf(records) => record_bytes(&records[i]),
+            Self::Inner(terms, _) => term_bytes(&terms[i]),
+        }
+    }
+
+    /// Bytes of a page of these.
+    pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> usize {
+        // The first term of a page has no key.
+        let first = match self {
+            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, KeyRef::bytes),
+            _ => 0,
+        };
+        range.map(|i| self.bytes_of(i)).sum::<usize>() - first
+    }
+
+    /// Where both halves have about as many bytes; neither is empty.
+    fn middle(&self) -> usize {
+        let half = self.bytes(0..self.len()) / 2;
+        let mut sum = 0;
+        let before = (0..self.len()).take_while(|i| {
+            sum += self.bytes_of(*i);
+            sum <= half
+        });
+        before.count().clamp(1, self.len() - 1)
+    }
+
+    /// A key between two neighbours.
+    pub(crate) fn separator(&self, at: usize) -> Option<P::KeyBuf> {
+        match self {
+            Self::Leaf(records) => Some(P::separator(records[at - 1].0, records[at].0)),
+            Self::Inner(terms, _) => terms[at].0.map(KeyRef::to_buf),
+        }
+    }
+
+    /// A base page of these.
+    pub(crate) fn page(&self, range: std::ops::Range<usize>, lsn: u64, bounds: Bounds<P>) -> Box<Node<P>> {
+        let bytes = self.bytes(range.clone());
+        match self {
+            Self::Leaf(records) => Node::base(0, lsn, bytes, leaf(&records[range], bounds)),
+            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, inner(&terms[range], bounds)),
+        }
+    }
+}
+
+impl<P: Pairs> Visit<'_, P> {
+    /// Bytes beyond which a page of a level is split, and below which it is merged.
+    pub(crate) fn sizes(&self, level: u32) -> (usize, usize) {
+        let options = &self.tree.options;
+        if level == 0 {
+            (options.leaf_split_bytes, options.leaf_merge_bytes)
+        } else {
+            (options.inner_split_bytes, options.inner_merge_bytes)
+        }
+    }
+
+    /// Completes the merges in a page's chain (S2). Says whether the page can be changed as it was with this head.
+    fn settle(&self, head: &Node<P>, outline: &Outline<'_, P>) -> bool {
+        for key in &outline.merged {
+            self.finish_merge(head.level, (*key).borrow());
+        }
+        for key in &outline.merging {
+            self.finish_merge(head.level - 1, (*key).borrow());
+        }
+        outline.merging.is_empty()
+    }
+
+    /// Makes a page's chain short, and the page neither too large nor too small. If others change it meanwhile it is left to them.
+    #[cold]
+    pub(crate) fn maintain(&self, pid: Pid) {
+        let (head, outline) = loop {
+            let Some(head) = self.load(pid) else { return };
+            if matches!(head.body, Body::Remove { .. }) {
+                return;
+            }
+            let outline = Outline::of(head);
+            if self.settle(head, &outline) {
+                break (head, outline);
+            }
+        };
+        let contents = Contents::of(head);
+        let (split, merge) = self.sizes(head.level);
+        let bytes = head.bytes;
+        if bytes > split && contents.len() >= if head.level == 0 { 2 } else { 4 } {
+            return self.split(pid, head, &outline, &contents);
+        }
+        if head.depth > 0 && !self.consolidate(pid, head, &outline, &contents) {
+            return;
+        }
+        if pid == ROOT && head.level > 0 && contents.len() == 1 {
+            self.shrink();
+        } else if pid != ROOT && bytes < merge {
+            self.merge_with_neighbour(pid, head.level, outline.low);
+        }
+    }
+
+    fn consolidate(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        outline: &Outline<'_, P>,
+        contents: &Contents<'_, P>,
+    ) -> bool {
+        let (low, high) = (outline.low.cloned(), outline.high.cloned());
+        let bounds = Bounds { low, high, right: outline.right };
+        let page = contents.page(0..contents.len(), self.draw(), bounds);
+        let retired = self.tree.table.replace(pid, head, page, Canary::Consolidation);
+        self.count(if retired.is_some() { Count::Consolidations } else { Count::ConsolidationFailures });
+        let done = retired.is_some();
+        if let Some(retired) = retired {
+            self.retire(retired);
+        }
+        done
+    }
+
+    pub(crate) fn split(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        outline: &Outline<'_, P>,
+        contents: &Contents<'_, P>,
+    ) {
+        let middle = contents.middle();
+        let Some(key) = contents.separator(middle) else { return };
+        let (low, high) = (Some(key.clone()), outline.high.cloned());
+        let bounds = Bounds { low, high, right: outline.right };
+        let right = contents.page(middle..contents.len(), self.draw(), bounds);
+        // Without a PID the page stays as large as it is.
+        let Some(right) = self.tree.table.allocate(right) else { return };
+        if pid == ROOT {
+            return self.split_root(head, contents, middle, &key, right);
+        }
+        let delta = Node::delta(
+            head,
+            self.draw(),
+            contents.bytes(0..middle),
+            Body::Split { key: key.clone(), right },
+        );
+        if !self.tree.table.append(pid, delta, Canary::Structure) {
+            self.forget(right);
+            self.count(Count::SplitFailures);
+            return;
+        }
+        self.count(Count::Splits);
+        self.post_index(pid, head.level, &key, right);
+        // Without the right half.
+        self.maintain(pid);
+    }
+
+    /// The right half of the root is in a page that nobody knows; the left half follows, and both are made the children of the root.
+    fn split_root(
+        &self,
+        head: &Node<P>,
+        contents: &Contents<'_, P>,
+        middle: usize,
+        key: &P::KeyBuf,
+        right: Pid,
+    ) {
+        let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
+        let left = contents.page(0..middle, self.draw(), bounds);
+        let Some(left) = self.tree.table.allocate(left) else {
+            return self.forget(right);
+        };
+        let terms: [Term<'_, P>; 2] = [(None, left), (Some(KeyRef::Whole(key)), right)];
+        let bytes = terms.iter().map(term_bytes).sum();
+        let body = inner(&terms, Bounds { low: None, high: None, right: None });
+        let root = Node::base(head.level + 1, self.draw(), bytes, body);
+        match self.tree.table.replace(ROOT, head, root, Canary::Structure) {
+            Some(retired) => {
+                self.count(Count::Splits);
+                self.count(Count::RootSplits);
+                self.retire(retired);
+            }
+            None => {
+                self.forget(left);
+                self.forget(right);
+                self.count(Count::SplitFailures);
+            }
+        }
+    }
+
+    /// A page that was never linked is given back: who remembers its PID from before may be looking at it.
+    fn forget(&self, pid: Pid) {
+        if let Some(page) = self.load(pid) {
+            self.discard(pid, Retired::Chain(Link::to(page)));
+        }
+    }
+
+    /// Completes the split of page `pid` on `level`, whose right half, from `key` on, is `right`.
+    #[cold]
+    pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) {
+        loop {
+            let Some((parent, head)) = self.find(At(key.borrow()), level + 1) else { return };
+            let (terms, outline) = (terms(head), Outline::of(head));
+            let Err(at) = find_term(&terms, key.borrow()) else { return };
+            // The first term of a page has no key of its own: it is the page's low key.
+            if outline.low == Some(key) {
+                return;
+            }
+            // S1.
+            if !sings(Canary::SecondLook) && !self.is_split_at(pid, key, right) {
+                return;
+            }
+            let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
+            let high = next.or_else(|| outline.high.cloned());
+            let body = Body::IndexInsert { key: key.clone(), high, child: right };
+            let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
+            let delta = Node::delta(head, self.draw(), bytes, body);
+            if self.tree.table.append(parent, delta, Canary::Structure) {
+                self.count(Count::IndexPosts);
+                if head.depth + 1 >= self.tree.options.inner_chain {
+                    self.maintain(parent);
+                }
+                return;
+            }
+            self.count(Count::StructureFailures);
+        }
+    }
+
+    /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since.
+    fn is_split_at(&self, mut pid: Pid, key: &P::KeyBuf, right: Pid) -> bool {
+        loop {
+            let Some(head) = self.load(pid) else { return false };
+            if matches!(head.body, Body::Remove { .. }) {
+                return false;
+            }
+            let outline = Outline::of(head);
+            match (outline.high, outline.right) {
+                (Some(high), Some(next)) if high < key => pid = next,
+                (high, next) => return high == Some(key) && next == Some(right),
+            }
+        }
+    }
+}

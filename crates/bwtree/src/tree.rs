@@ -1,0 +1,310 @@
+//! The tree, and its operations on single keys [Bw-tree §III].
+//!
+//! An update: find the leaf, read what the key is, draw an LSN, put a delta in front of the head that was read. If the exchange
+//! fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
+//! update was told is what it replaced. The exchange is the moment at which it happens.
+
+use std::borrow::Borrow;
+
+use crate::canary::Canary;
+use crate::epoch::{Epochs, Seat};
+use crate::error::Result;
+use crate::node::{Body, Bounds, Graves, Node, Weighed};
+use crate::options::Options;
+use crate::page::{Step, leaf, lookup, step};
+use crate::pairs::{At, Pairs, Target};
+use crate::stats::Count;
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::{Pid, ROOT, Table};
+
+/// What [`Tree::update`] does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<V> {
+    /// Nothing.
+    Keep,
+    /// The key is there with this value.
+    Put(V),
+    /// The key is not there.
+    Delete,
+}
+
+/// An ordered map that threads share by reference; nobody waits for anybody.
+#[derive(Debug)]
+pub struct Tree<P: Pairs> {
+    pub(crate) table: Table<P>,
+    pub(crate) epochs: Epochs<Weighed<P>>,
+    /// The LSN that is drawn next.
+    pub(crate) lsn: AtomicU64,
+    pub(crate) options: Options,
+    pub(crate) graves: Graves<P>,
+}
+
+/// Somebody at work: what he finds in the tree stays there as long as he does.
+pub(crate) struct Visit<'t, P: Pairs> {
+    pub(crate) tree: &'t Tree<P>,
+    pub(crate) seat: Seat<'t, Weighed<P>>,
+}
+
+impl<P: Pairs> Default for Tree<P> {
+    fn default() -> Self {
+        Self::of(Options::default())
+    }
+}
+
+impl<P: Pairs> Tree<P> {
+    /// An empty tree.
+    ///
+    /// # Errors
+    /// Options that have no sense.
+    pub fn new(options: Options) -> Result<Self> {
+        options.check()?;
+        Ok(Self::of(options))
+    }
+
+    fn of(options: Options) -> Self {
+        let table = Table::new(options.segment_entries);
+        let bounds = Bounds { low: None, high: None, right: None };
+        // The first PID of a table is ROOT.
+        table.allocate(Node::base(0, 0, 0, leaf(&[], bounds)));
+        Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() }
+    }
+
+    /// The tree's options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// An LSN above those of all updates that returned so far.
+    pub fn next_lsn(&self) -> u64 {
+        self.lsn.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn visit(&self) -> Visit<'_, P> {
+        Visit { tree: self, seat: self.epochs.enter() }
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub fn get(&self, key: &P::Key) -> Option<P::ValueBuf> {
+        self.get_with(key, P::own_value)
+    }
+
+    /// What `with` makes of a key's value, in its place. While `with` runs, what is retired cannot be freed.
+    #[inline]
+    pub fn get_with<R>(&self, key: &P::Key, with: impl FnOnce(&P::Value) -> R) -> Option<R> {
+        let visit = self.visit();
+        let (pid, head) = visit.leaf(At(key));
+        let found = lookup(head, key).map(|value| with(value.get()));
+        let limit = self.options.leaf_chain_read;
+        if limit > 0 && head.depth >= limit {
+            visit.maintain(pid);
+        }
+        found
+    }
+
+    /// True if the key is there.
+    pub fn contains(&self, key: &P::Key) -> bool {
+        self.get_with(key, |_| ()).is_some()
+    }
+
+    /// The key is there with this value from now on. Says whether it was there.
+    ///
+    /// # Errors
+    /// A key or a value that is too long.
+    pub fn put(&self, key: &P::Key, value: &P::Value) -> Result<bool> {
+        P::check_value(value)?;
+        self.change(key, |_| Change::Put(value)).map(|(was_there, _)| was_there)
+    }
+
+    /// The key is there with this value from now on, if it was not there. Says whether it was inserted.
+    ///
+    /// # Errors
+    /// A key or a value that is too long.
+    pub fn insert(&self, key: &P::Key, value: &P::Value) -> Result<bool> {
+        P::check_value(value)?;
+        let decide = |old: Option<&P::Value>| if old.is_some() { Change::Keep } else { Change::Put(value) };
+        self.change(key, decide).map(|(was_there, _)| !was_there)
+    }
+
+    /// The key is not there from now on. Says whether it was.
+    ///
+    /// # Errors
+    /// A key that is too long.
+    pub fn delete(&self, key: &P::Key) -> Result<bool> {
+        self.change(key, |_| Change::<&P::Value>::Delete).map(|(was_there, _)| was_there)
+    }
+
+    /// Asks `decide` what to do with the key, telling it what the key is, and does it, as one: nobody changes the key in between.
+    /// `decide` is asked again if somebody did. Says whether the key was there when it was asked last.
+    ///
+    /// # Errors
+    /// A key or a value that is too long.
+    pub fn update<V: Borrow<P::Value>>(
+        &self,
+        key: &P::Key,
+        mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+    ) -> Result<bool> {
+        P::check_key(key)?;
+        self.change(key, |old| Held(decide(old)).checked()).map(|(was_there, _)| was_there)
+    }
+
+    /// As [`put`](Self::put); says which LSN the update has.
+    ///
+    /// # Errors
+    /// A key or a value that is too long.
+    pub fn put_with_lsn(&self, key: &P::Key, value: &P::Value) -> Result<u64> {
+        P::check_value(value)?;
+        self.change(key, |_| Change::Put(value)).map(|(_, lsn)| lsn)
+    }
+
+    /// The way of all updates. Says whether the key was there, and the LSN, 0 if nothing was changed.
+    #[inline]
+    fn change<D: Decided<P>>(
+        &self,
+        key: &P::Key,
+        mut decide: impl FnMut(Option<&P::Value>) -> D,
+    ) -> Result<(bool, u64)> {
+        P::check_key(key)?;
+        let visit = self.visit();
+        loop {
+            let (pid, head) = visit.leaf(At(key));
+            let old = lookup(head, key);
+            let was_there = old.is_some();
+            let held = decide(old.map(|old| old.get())).held(self.options.large_value_bytes)?;
+            // Bytes of the page without the record.
+            let rest = head.bytes - old.map_or(0, |old| P::key_bytes(key) + old.bytes());
+            let (body, records, bytes) = match held {
+                Change::Keep => return Ok((was_there, 0)),
+                Change::Delete if !was_there => return Ok((false, 0)),
+                Change::Delete => (Body::Delete { key: P::own_key(key) }, -1, rest),
+                Change::Put(value) => {
+                    let bytes = rest + P::key_bytes(key) + P::held_bytes(&value);
+                    (Body::Put { key: P::own_key(key), value }, i64::from(!was_there), bytes)
+                }
+            };
+            let (lsn, depth) = (visit.draw(), head.depth + 1);
+            if !self.table.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update) {
+                visit.count(Count::UpdateFailures);
+                continue;
+            }
+            visit.count(Count::Updates);
+            visit.seat.count(Count::Records, records.cast_unsigned());
+            let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
+            if depth >= self.options.leaf_chain || is_small {
+                visit.maintain(pid);
+            }
+            return Ok((was_there, lsn));
+        }
+    }
+
+    /// How many records there are; exact when nobody writes.
+    pub fn len(&self) -> u64 {
+        // Who inserted may have counted before who deleted has.
+        self.epochs.tally(Count::Records).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// True if there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// An answer to what is to be done with a key.
+trait Decided<P: Pairs> {
+    fn held(self, large: usize) -> Result<Change<P::Held>>;
+}
+
+impl<P: Pairs, V: Borrow<P::Value> + ?Sized> Decided<P> for Change<&V> {
+    #[inline(always)]
+    fn held(self, large: usize) -> Result<Change<P::Held>> {
+        Ok(match self {
+            Change::Keep => Change::Keep,
+            Change::Put(value) => Change::Put(P::hold(value.borrow(), large)),
+            Change::Delete => Change::Delete,
+        })
+    }
+}
+
+/// An answer that comes from outside: its value is checked.
+struct Held<V>(Change<V>);
+struct Checked<V>(Change<V>);
+
+impl<V> Held<V> {
+    fn checked(self) -> Checked<V> {
+        Checked(self.0)
+    }
+}
+
+impl<P: Pairs, V: Borrow<P::Value>> Decided<P> for Checked<V> {
+    fn held(self, large: usize) -> Result<Change<P::Held>> {
+        if let Change::Put(value) = &self.0 {
+            P::check_value(value.borrow())?;
+        }
+        Ok(match self.0 {
+            Change::Keep => Change::Keep,
+            Change::Put(value) => Change::Put(P::hold(value.borrow(), large)),
+            Change::Delete => Change::Delete,
+        })
+    }
+}
+
+impl<P: Pairs> Visit<'_, P> {
+    pub(crate) fn count(&self, count: Count) {
+        self.seat.count(count, 1);
+    }
+
+    /// Draws a number for a node.
+    #[inline(always)]
+    pub(crate) fn draw(&self) -> u64 {
+        // Who draws after he has seen a node draws a larger number than the node's: both are changes of one word, one after the other.
+        self.tree.lsn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The newest node of a page that is known from the tree.
+    #[inline(always)]
+    pub(crate) fn load(&self, pid: Pid) -> Option<&Node<P>> {
+        self.tree.table.load(pid, &self.seat)
+    }
+
+    /// The leaf of a place in the order of keys, and its head.
+    #[inline(always)]
+    pub(crate) fn leaf(&self, target: impl Target<P>) -> (Pid, &Node<P>) {
+        loop {
+            if let Some(found) = self.find(target, 0) {
+                return found;
+            }
+        }
+    }
+
+    /// The page on a level in which a place in the order of keys is, and its head; `None` if the tree has not so many levels.
+    ///
+    /// Whoever comes by an unfinished split or merge completes it.
+    #[inline(always)]
+    pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, &Node<P>)> {
+        let mut pid = ROOT;
+        loop {
+            let Some(head) = self.load(pid) else {
+                pid = ROOT;
+                continue;
+            };
+            if head.level < level {
+                return None;
+            }
+            match step(head, target, level) {
+                Step::Child(child) => pid = child,
+                Step::Here => return Some((pid, head)),
+                Step::Right(key, right) => {
+                    self.count(Count::Helped);
+                    self.post_index(pid, head.level, key, right);
+                    pid = right;
+                }
+                Step::Removed => {
+                    self.count(Count::Helped);
+                    self.finish_removal(head);
+                    pid = ROOT;
+                }
+            }
+        }
+    }
+}
