@@ -1,0 +1,142 @@
+//! How the directory takes in the braids [VLAB §5.2.5], beside use.
+//!
+//! A new directory is made aside from the old one and the braids, [`Options::combine_step`](crate::Options) entries with each
+//! operation, and takes the old one's place when it is whole. What is split or merged meanwhile is told to both: a bucket that comes
+//! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory.
+//! So no operation waits for a combine, and what it may cost is bounded by the step. Nothing durable changes.
+//!
+//! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold as many as the directory, or when half of the
+//! directory's buckets were given back.
+
+use pmem::Medium;
+use tree::Schema;
+
+use crate::braids::Braids;
+use crate::directory::{ALIAS, Directory};
+use crate::vlab::{View, Vlab, Writer};
+
+/// Buckets and aliases below which nothing is combined for their number's sake.
+const FEW: usize = 16;
+
+/// A new directory in the making.
+pub(crate) struct Rebuild<S: Schema> {
+    pub directory: Directory,
+    /// Buckets that came where it was made already.
+    pub late: Braids<S>,
+    /// Its entries whose bucket was given back.
+    pub aliases: u64,
+    /// The old directory's entry to look at next.
+    next: usize,
+}
+
+impl<S: Schema> Rebuild<S> {
+    fn begin(view: &View<S>) -> Self {
+        let directory = &view.directory;
+        let entries = directory.len() + view.braids.count();
+        let begin = if S::PLAIN { Vec::new() } else { common::<S>(view) };
+        let directory = Directory::with_room::<S>(entries + entries / 8, begin);
+        Self { directory, late: Braids::default(), aliases: 0, next: 0 }
+    }
+
+    /// True if a bucket of this `min` would stand before what was made last.
+    pub(crate) fn is_past(&self, key: &S::Key) -> bool {
+        let made = self.directory.len();
+        made > 0 && self.directory.compare::<S>(made - 1, key).is_gt()
+    }
+
+    /// Takes over so many entries; true when there are no more.
+    fn go_on(&mut self, view: &View<S>, steps: usize) -> bool {
+        let old = &view.directory;
+        let last = self.directory.len().checked_sub(1).map(|last| self.directory.key::<S>(last));
+        let mut items = view.braids.above(last.as_ref().map(|key| S::borrow(key))).peekable();
+        for _ in 0..steps {
+            let marked = (self.next < old.len()).then(|| old.marked(self.next));
+            if marked.is_some_and(|marked| marked & ALIAS != 0) {
+                self.next += 1;
+                continue;
+            }
+            let takes_item = match (marked, items.peek()) {
+                (None, None) => return true,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (Some(_), Some(item)) => old.compare::<S>(self.next, S::borrow(&item.key)).is_gt(),
+            };
+            match (marked, takes_item) {
+                (Some(marked), false) => {
+                    let key = old.key::<S>(self.next);
+                    self.directory.push::<S>(S::borrow(&key), Directory::address(marked));
+                    self.next += 1;
+                }
+                _ => {
+                    if let Some(item) = items.next() {
+                        self.directory.push::<S>(S::borrow(&item.key), item.at);
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+/// What all keys of a view but the first begin with.
+fn common<S: Schema>(view: &View<S>) -> Vec<u8> {
+    let directory = &view.directory;
+    let second = (directory.len() > 1).then(|| directory.key::<S>(1));
+    let first = second.iter().chain(view.braids.first().map(|item| &item.key)).min();
+    let last = (directory.len() > 1).then(|| directory.key::<S>(directory.len() - 1));
+    let last = last.iter().chain(view.braids.last().map(|item| &item.key)).max();
+    match (first, last) {
+        (Some(first), Some(last)) => Directory::common(
+            S::key_bytes(S::borrow(first)).as_ref(),
+            S::key_bytes(S::borrow(last)).as_ref(),
+        ),
+        _ => Vec::new(),
+    }
+}
+
+impl<M: Medium, S: Schema> Vlab<M, S> {
+    /// Most buckets of a braid: L = 2 log2(B) [VLAB §6.1].
+    pub(crate) fn braid_limit(&self, view: &View<S>) -> usize {
+        let buckets = view.directory.len() + view.braids.count();
+        self.braid_buckets.unwrap_or(2 * buckets.max(2).ilog2() as usize).max(1)
+    }
+
+    /// Goes on with the running combine, or begins one if it is time.
+    pub(crate) fn combine_some(&self, writer: &mut Writer<S>) {
+        if writer.rebuild.is_none() {
+            let view = self.view.load();
+            let (held, entries) = (view.braids.count(), view.directory.len());
+            let full = self.braid_limit(&view) * self.braids_max / 2;
+            let is_full = held > 0 && held >= full.min(entries.max(FEW));
+            let is_sparse = writer.aliases as usize > FEW.max(entries / 2);
+            if !is_full && !is_sparse {
+                return;
+            }
+            writer.rebuild = Some(Rebuild::begin(&view));
+        }
+        let view = self.view.load();
+        let is_whole = writer.rebuild.as_mut().is_some_and(|rebuild| rebuild.go_on(&view, self.combine_step));
+        if let Some(rebuild) = writer.rebuild.take_if(|_| is_whole) {
+            for item in rebuild.late.above(None) {
+                rebuild.directory.note_split::<S>(S::borrow(&item.key));
+            }
+            writer.aliases = rebuild.aliases;
+            // Both views lead to the same buckets: nobody has to look again.
+            self.view.store(View { directory: rebuild.directory.into(), braids: rebuild.late }.into());
+        }
+    }
+
+    /// Combines at once, whatever the braids hold; a running combine is brought to its end.
+    ///
+    /// # Errors
+    /// `Closed`, `Failed`.
+    pub fn combine(&self) -> pmem::Result<()> {
+        let mut writer = self.lock_writer()?;
+        let view = self.view.load();
+        writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
+        while writer.rebuild.is_some() {
+            self.combine_some(&mut writer);
+        }
+        Ok(())
+    }
+}

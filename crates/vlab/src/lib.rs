@@ -1,0 +1,30 @@
+//! VLAB: a sorted list of buckets in durable memory and nothing above it; a bucket is found by calculation [VLAB, TC 2018].
+//!
+//! Each bucket has its entries in no order under a bitmap, so an insert stores its entry and one word, a delete one word. What
+//! search needs is volatile, and built anew from the list when the index is opened.
+//!
+//! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
+//! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
+//! * [`vlab`](mod@vlab): the index itself; the protocol of a change is read there.
+//! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
+//! * [`search`], [`scan`], [`check`], `recover`: what else it does.
+#![forbid(unsafe_code)]
+
+mod braids;
+pub mod bucket;
+pub mod check;
+pub mod combine;
+mod delete;
+pub mod directory;
+mod insert;
+mod merge;
+mod meta;
+mod recover;
+pub mod scan;
+pub mod search;
+mod split;
+pub mod vlab;
+
+pub use self::directory::Guide;
+pub use self::scan::Cursor;
+pub use self::vlab::{ENGINE, Options, Vlab};
