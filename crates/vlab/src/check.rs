@@ -45,9 +45,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             walk.own(batch, Kind::Batch);
             record::pieces(&self.region, batch).into_iter().for_each(|piece| walk.own(piece, Kind::Piece));
         }
-        match self.meta.head(medium) {
-            Ok(head) => self.check_list(&mut walk, head),
-            Err(error) => walk.problem(error.to_string()),
+        match (self.meta.head(medium), self.meta.second(medium)) {
+            (Ok(head), Ok(second)) => self.check_list(&mut walk, [head, second]),
+            (Err(error), _) | (_, Err(error)) => walk.problem(error.to_string()),
         }
         if walk.report.problems.is_empty() && walk.report.keys != self.len() {
             let text = format!("{} keys are in buckets, {} were counted", walk.report.keys, self.len());
@@ -57,11 +57,23 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         walk.report
     }
 
-    fn check_list(&self, walk: &mut Walk, head: u64) {
+    /// Which of two lists goes on with the lesser key.
+    fn lesser(&self, next: [u64; 2]) -> usize {
+        let key = |at: u64| bound::<M, S>(self.region.medium(), self.region.medium().word(at + MIN)).ok();
+        match next {
+            [_, 0] => 0,
+            [0, _] => 1,
+            [first, second] => usize::from(key(first) > key(second)),
+        }
+    }
+
+    fn check_list(&self, walk: &mut Walk, heads: [u64; 2]) {
         let medium = self.region.medium();
-        let mut next = head;
+        let mut heads = heads;
         let mut last: Option<(S::KeyBuf, u64)> = None;
-        while next != 0 && walk.report.problems.len() < PROBLEMS_MAX {
+        while heads != [0, 0] && walk.report.problems.len() < PROBLEMS_MAX {
+            let list = self.lesser(heads);
+            let next = heads[list];
             let bucket = Bucket(next);
             let class = alloc::allocated(&self.region, next);
             let is_bucket = class.is_some_and(|class| class.kind == Kind::Leaf);
@@ -72,7 +84,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             walk.own(next, Kind::Leaf);
             let (min, max) = (medium.word(next + MIN), medium.word(next + MAX));
             let expected = last.as_ref().map_or(0, |(_, max)| *max);
-            if min != expected || (last.is_some() && min == 0) || (max == 0) != (nxt == 0) {
+            if min != expected || (last.is_some() && min == 0) {
                 walk.problem(format!("bucket {next:#x}: from {min:#x} to {max:#x}, behind {expected:#x}"));
             }
             if bucket.is_flagged(medium) || medium.word(next + VNXT) != 0 {
@@ -94,7 +106,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
                 walk.problem(format!("{low:?} leads to {:#x}, not to {next:#x}", led.0));
             }
             last = Some((low, max));
-            next = nxt;
+            heads[list] = nxt;
+        }
+        if let Some((_, max)) = last.filter(|(_, max)| *max != 0) {
+            walk.problem(format!("there is no bucket from {max:#x} on"));
         }
         let view = self.view.load();
         let aliases = (0..view.directory.len()).filter(|i| Self::is_alias(view.directory.marked(*i))).count();
@@ -102,7 +117,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if walk.report.problems.is_empty() && found != walk.report.nodes {
             walk.problem(format!("{} buckets are in the list, {found} are found", walk.report.nodes));
         }
-        if walk.report.problems.is_empty() && self.last_bucket(&view).nxt(medium) != Some(0) {
+        if walk.report.problems.is_empty() && medium.word(self.last_bucket(&view).0 + MAX) != 0 {
             walk.problem(format!("{:#x} is taken for the last bucket", self.last_bucket(&view).0));
         }
     }

@@ -5,14 +5,30 @@
 //! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory.
 //! So no operation waits for a combine, and what it may cost is bounded by the step. Nothing durable changes.
 //!
+//! Under `faithful` a combine merges the two lists in durable memory, at once, in the paper's four states [figure 14]. What it leaves
+//! open, how a chain of `vnxt` that is whole is told from one that is not, is said by a word in the meta block:
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of `vnxt` | phase idle: they are cleared |
+//! | links | `vnxt` of all buckets, in order | the same |
+//! | phase linked | | `vnxt` is the list: it is copied, and so on |
+//! | copies | `nxt` of all | the same |
+//! | phase copied | | `nxt` is the list: `vnxt` is cleared, and so on |
+//! | clears | no `vnxt` | the same |
+//! | phase idle | no second list | nothing to do |
+//!
 //! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold as many as the directory, or when half of the
 //! directory's buckets were given back.
 
-use pmem::Medium;
+use pmem::region::checked;
+use pmem::{Fence, Medium, WORD};
 use tree::Schema;
 
 use crate::braids::Braids;
+use crate::bucket::{NXT, VNXT};
 use crate::directory::{ALIAS, Directory};
+use crate::meta::Phase;
 use crate::vlab::{View, Vlab, Writer};
 
 /// Buckets and aliases below which nothing is combined for their number's sake.
@@ -78,6 +94,15 @@ impl<S: Schema> Rebuild<S> {
     }
 }
 
+impl<S: Schema> View<S> {
+    /// Addresses of all buckets, in key order.
+    fn in_order(&self) -> Vec<u64> {
+        let mut all = Rebuild::begin(self);
+        while !all.go_on(self, 1 << 10) {}
+        (0..all.directory.len()).map(|i| Directory::address(all.directory.marked(i))).collect()
+    }
+}
+
 /// What all keys of a view but the first begin with.
 fn common<S: Schema>(view: &View<S>) -> Vec<u8> {
     let directory = &view.directory;
@@ -114,15 +139,88 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             }
             writer.rebuild = Some(Rebuild::begin(&view));
         }
+        if self.faithful {
+            self.merge_lists();
+            while !self.go_on(writer) {}
+            return;
+        }
+        self.go_on(writer);
+    }
+
+    /// Takes over some entries; true when that was the last of the combine.
+    fn go_on(&self, writer: &mut Writer<S>) -> bool {
         let view = self.view.load();
         let is_whole = writer.rebuild.as_mut().is_some_and(|rebuild| rebuild.go_on(&view, self.combine_step));
-        if let Some(rebuild) = writer.rebuild.take_if(|_| is_whole) {
+        let rebuild = writer.rebuild.take_if(|_| is_whole);
+        if let Some(rebuild) = rebuild {
             for item in rebuild.late.above(None) {
                 rebuild.directory.note_split::<S>(S::borrow(&item.key));
             }
             writer.aliases = rebuild.aliases;
             // Both views lead to the same buckets: nobody has to look again.
             self.view.store(View { directory: rebuild.directory.into(), braids: rebuild.late }.into());
+        }
+        writer.rebuild.is_none()
+    }
+
+    /// The paper's combine: the second list becomes part of the first.
+    fn merge_lists(&self) {
+        let medium = self.region.medium();
+        let view = self.view.load();
+        let order = view.in_order();
+        let next = order.iter().skip(1).copied().chain([0]);
+        for (at, next) in order.iter().zip(next) {
+            medium.copy(at + VNXT, checked(next / WORD));
+            medium.flush(at + VNXT, WORD);
+        }
+        medium.fence(Fence::Payload);
+        self.meta.publish_phase(medium, Phase::Linked);
+        medium.fence(Fence::Commit);
+        self.copy_links(&order);
+    }
+
+    /// From the state in which `vnxt` is the list on.
+    fn copy_links(&self, order: &[u64]) {
+        let medium = self.region.medium();
+        for at in order {
+            medium.copy(at + NXT, medium.word(at + VNXT));
+            medium.flush(at + NXT, WORD);
+        }
+        medium.fence(Fence::Home);
+        self.meta.publish_phase(medium, Phase::Copied);
+        medium.fence(Fence::Commit);
+        self.clear_links(order);
+    }
+
+    /// From the state in which `nxt` is the list on.
+    fn clear_links(&self, order: &[u64]) {
+        let medium = self.region.medium();
+        for at in order.iter().filter(|at| medium.word(**at + VNXT) != 0) {
+            medium.copy(at + VNXT, 0);
+            medium.flush(at + VNXT, WORD);
+        }
+        medium.fence(Fence::Home);
+        self.meta.publish_idle(medium);
+        medium.fence(Fence::Commit);
+    }
+
+    /// Brings to its end what a crash left of a combine. Stores nothing if it left nothing.
+    pub(crate) fn finish_combine(&self, phase: Phase, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) {
+        let medium = self.region.medium();
+        let order: Vec<u64> = main.iter().chain(second).map(|(_, at)| *at).collect();
+        match phase {
+            Phase::Linked => self.copy_links(&order),
+            Phase::Copied => self.clear_links(&order),
+            Phase::Idle => {
+                let mut begun = order.iter().filter(|at| medium.word(**at + VNXT) != 0).peekable();
+                if begun.peek().is_some() {
+                    begun.for_each(|at| {
+                        medium.copy(at + VNXT, 0);
+                        medium.flush(at + VNXT, WORD);
+                    });
+                    medium.fence(Fence::Home);
+                }
+            }
         }
     }
 
@@ -134,9 +232,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let mut writer = self.lock_writer()?;
         let view = self.view.load();
         writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
-        while writer.rebuild.is_some() {
-            self.combine_some(&mut writer);
+        if self.faithful {
+            self.merge_lists();
         }
+        while !self.go_on(&mut writer) {}
         Ok(())
     }
 }

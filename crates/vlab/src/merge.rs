@@ -1,4 +1,4 @@
-//! Buckets that hold little join a neighbour, and are given back (the paper's never are).
+//! Buckets that hold little join a neighbour, and are given back. (The paper's never are, nor are those under `faithful`.)
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -22,7 +22,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     pub(crate) fn thin_out(&self, writer: &mut Writer<S>, bucket: Bucket) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let held = bucket.count(medium, shape);
-        if held * 4 > shape.capacity() {
+        if self.faithful || held * 4 > shape.capacity() {
             return Ok(());
         }
         let fits = |other: Bucket| (other.count(medium, shape) + held) * 2 <= shape.capacity();

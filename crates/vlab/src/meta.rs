@@ -83,4 +83,10 @@ impl Meta {
         medium.publish(self.0 + MODE, checked(FAITHFUL | phase as u64));
         medium.flush(self.0, META_BYTES);
     }
+
+    /// Publishes that no combine runs and the second list is empty, in one line, and starts writing it back.
+    pub(crate) fn publish_idle<M: Medium>(self, medium: &M) {
+        medium.publish(self.0 + SECOND, checked(0));
+        self.publish_phase(medium, Phase::Idle);
+    }
 }

@@ -1,76 +1,106 @@
 //! Opening: the list is read from its head on, what a crash cut short is settled, and the directory is built.
 //!
 //! Every header is read, no entry but those of a flagged bucket, of which a crash leaves one: what is at or above the next bucket's `min`
-//! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named.
+//! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named. Under `faithful`
+//! there are two lists, and a combine that was cut short is brought to its end first.
 
 use std::sync::Arc;
 
 use pmem::alloc::{self, Class, Kind};
+use pmem::region::unchecked;
 use pmem::sync::Ordering;
-use pmem::{Error, Fence, Found, Medium, Result, record};
+use pmem::{Error, Fence, Found, Medium, Result, WORD, record};
 use tree::Schema;
 
-use crate::braids::Braids;
-use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, bound, slots};
+use crate::braids::{Braids, Item};
+use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, bound, slots};
 use crate::directory::Directory;
+use crate::meta::Phase;
 use crate::vlab::{View, Vlab};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Reads the list and makes the view.
+    /// Reads the list, or both lists, and makes the view.
     ///
     /// # Errors
     /// `Corrupt` if it is not a list of buckets whose bounds ascend.
     pub(crate) fn load(&self, found: Found) -> Result<()> {
         let medium = self.region.medium();
-        let mut buckets: Vec<(S::KeyBuf, u64)> = Vec::new();
-        let mut keys = 0;
-        let mut next = self.meta.head(medium)?;
-        while next != 0 {
-            let bucket = Bucket(next);
-            let (key, nxt) = self.read_header(bucket)?;
-            let ascends = buckets.last().is_none_or(|(last, _)| *last < key);
-            if !ascends || (buckets.is_empty() != (medium.word(bucket.0 + MIN) == 0)) {
-                return Err(Error::Corrupt { what: "order of buckets", at: next });
-            }
-            if bucket.is_flagged(medium) {
-                if matches!(found, Found::Clean { .. }) {
-                    return Err(Error::Corrupt { what: "bucket of a store that was closed", at: next });
-                }
-                self.settle_flag(bucket, nxt)?;
-            }
-            keys += bucket.count(medium, &self.shape) as u64;
-            buckets.push((key, next));
-            next = nxt;
-        }
-        if buckets.is_empty() {
+        let was_closed = matches!(found, Found::Clean { .. });
+        let (head, (faithful, phase)) = (self.meta.head(medium)?, self.meta.mode(medium)?);
+        let main = self.walk(head, if phase == Phase::Linked { VNXT } else { NXT })?;
+        let second = match phase {
+            Phase::Idle if faithful => self.walk(self.meta.second(medium)?, NXT)?,
+            _ => Vec::new(),
+        };
+        let (Some((_, first)), true) = (main.first(), self.are_two(&main, &second)) else {
             return Err(Error::Corrupt { what: "head of the list", at: self.meta.0 });
+        };
+        if medium.word(first + MIN) != 0 || (was_closed && phase != Phase::Idle) {
+            return Err(Error::Corrupt { what: "head of the list", at: *first });
+        }
+        if faithful {
+            self.finish_combine(phase, &main, &second);
+        }
+        let mut all: Vec<&(S::KeyBuf, u64)> = main.iter().chain(&second).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut keys = 0;
+        for (i, (_, at)) in all.iter().enumerate() {
+            if Bucket(*at).is_flagged(medium) {
+                if was_closed {
+                    return Err(Error::Corrupt { what: "bucket of a store that was closed", at: *at });
+                }
+                self.settle_flag(Bucket(*at), all.get(i + 1).copied());
+            }
+            keys += Bucket(*at).count(medium, &self.shape) as u64;
         }
         self.keys.store(keys, Ordering::Release);
-        self.view.store(Arc::new(view_of::<S>(&buckets)));
+        self.view.store(Arc::new(view_of::<S>(&main, &second)));
         self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
+    /// `min` and address of each bucket of a list that is linked by the word at this offset.
+    fn walk(&self, head: u64, link: u64) -> Result<Vec<(S::KeyBuf, u64)>> {
+        let mut buckets: Vec<(S::KeyBuf, u64)> = Vec::new();
+        let mut next = head;
+        while next != 0 {
+            let (key, nxt) = self.read_header(Bucket(next), link)?;
+            if buckets.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(Error::Corrupt { what: "order of buckets", at: next });
+            }
+            buckets.push((key, next));
+            next = nxt;
+        }
+        Ok(buckets)
+    }
+
+    /// True if no bucket of the second list begins where one of the first does, or before all.
+    fn are_two(&self, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> bool {
+        let in_main = |key: &S::KeyBuf| main.binary_search_by(|(other, _)| other.cmp(key)).is_ok();
+        !second.iter().any(|(key, _)| in_main(key))
+            && second.first().zip(main.first()).is_none_or(|(second, main)| second.0 > main.0)
+    }
+
     /// The lower bound of a bucket, and the next one's address.
-    fn read_header(&self, bucket: Bucket) -> Result<(S::KeyBuf, u64)> {
+    fn read_header(&self, bucket: Bucket, link: u64) -> Result<(S::KeyBuf, u64)> {
         let medium = self.region.medium();
         let corrupt = Error::Corrupt { what: "bucket", at: bucket.0 };
         let class = alloc::class_of(&self.region, bucket.0);
         let is_bucket =
             class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == self.shape.bytes());
-        let Some(nxt) = bucket.nxt(medium).filter(|_| is_bucket) else { return Err(corrupt) };
+        let nxt = unchecked(medium.word(bucket.0 + link)).map(|nxt| nxt * WORD);
+        let Some(nxt) = nxt.filter(|_| is_bucket) else { return Err(corrupt) };
         Ok((bound::<M, S>(medium, medium.word(bucket.0 + MIN))?, nxt))
     }
 
     /// Brings a split or merge to an end that a crash cut short, in either direction.
-    fn settle_flag(&self, bucket: Bucket, nxt: u64) -> Result<()> {
+    fn settle_flag(&self, bucket: Bucket, next: Option<&(S::KeyBuf, u64)>) {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let old = bucket.bits(medium, shape);
         let (mut new, mut max) = (old, 0);
-        if nxt != 0 {
-            let (upper, _) = self.read_header(Bucket(nxt))?;
-            max = medium.word(nxt + MIN);
-            let probe = S::probe(S::borrow(&upper));
+        if let Some((upper, next)) = next {
+            max = medium.word(next + MIN);
+            let probe = S::probe(S::borrow(upper));
             for slot in slots(&old) {
                 if S::compare(medium, bucket.slot_at(shape, slot), probe).is_ge() {
                     new[slot / 64] &= !(1 << (slot % 64));
@@ -82,7 +112,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         bucket.flush_header(medium);
         medium.fence(Fence::Home);
-        Ok(())
     }
 
     /// Settles the allocator's intents by asking the list.
@@ -115,7 +144,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             Kind::Leaf => {
                 let bucket = Bucket(at);
                 // A bucket's own bound leads to it, if it is in the list.
-                self.read_header(bucket)
+                self.read_header(bucket, NXT)
                     .is_ok_and(|(key, _)| self.locate(&self.view.load(), S::borrow(&key), false).0 == bucket)
             }
             Kind::Batch => self.region.batch().is_ok_and(|batch| batch == at),
@@ -140,16 +169,22 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 }
 
-/// The view of a list of buckets: `min` and address of each.
-fn view_of<S: Schema>(buckets: &[(S::KeyBuf, u64)]) -> View<S> {
-    let begin = match (buckets.get(1), buckets.last()) {
+/// The view of one list in a directory and one in braids: `min` and address of each bucket.
+fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
+    let begin = match (main.get(1), main.last()) {
         (Some((first, _)), Some((last, _))) if !S::PLAIN => Directory::common(
             S::key_bytes(S::borrow(first)).as_ref(),
             S::key_bytes(S::borrow(last)).as_ref(),
         ),
         _ => Vec::new(),
     };
-    let mut directory = Directory::with_room::<S>(buckets.len(), begin);
-    buckets.iter().for_each(|(key, at)| directory.push::<S>(S::borrow(key), *at));
-    View { directory: directory.into(), braids: Braids::default() }
+    let mut directory = Directory::with_room::<S>(main.len(), begin);
+    main.iter().for_each(|(key, at)| directory.push::<S>(S::borrow(key), *at));
+    let mut braids = Braids::default();
+    let most = 2 * (main.len() + second.len()).max(2).ilog2() as usize;
+    for (key, at) in second {
+        directory.note_split::<S>(S::borrow(key));
+        braids.insert(Item::new(key.clone(), *at), most);
+    }
+    View { directory: directory.into(), braids }
 }

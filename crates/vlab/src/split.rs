@@ -10,16 +10,17 @@
 //! | 5 | bitmap, then `max` | the same |
 //! | 6 | the flag cleared | nothing to do |
 //!
-//! All but step 3 are stores to one line, which keep their order (K3). So by default there are two fences: behind the new bucket,
-//! and behind the last step.
+//! By default all but step 3 are stores to one line, which keep their order (K3), and there are two fences: behind the new bucket, and
+//! behind the last step.
 //!
-//! The paper links the new bucket into a second list and merges the two lists when the braids are combined, rewriting the links. Here
-//! it is linked behind the bucket that it came from, in the one list: that successor is the only one that changes, and a combine is
-//! a matter of volatile memory alone.
+//! The paper links the new bucket into a second list and merges the two lists when the braids are combined, rewriting the links: so it
+//! is under `faithful`, where step 4 stores to another line than the rest and each fence is needed ([`crate::combine`]). By default it
+//! is linked behind the bucket that it came from, in the one list: that successor is the only one that changes, and a combine is a
+//! matter of volatile memory alone.
 
 use pmem::alloc::Kind;
-use pmem::region::checked;
-use pmem::{Error, Fence, Medium, Result, WORD};
+use pmem::region::{checked, unchecked};
+use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 use tree::Schema;
 use tree::shape::Entry;
 
@@ -108,7 +109,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         (old, new): (Bits, Bits),
     ) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
-        let nxt = bucket.nxt(medium).ok_or(Error::Corrupt { what: "bucket", at: bucket.0 })?;
+        self.check_bucket(bucket)?;
         let max = medium.word(bucket.0 + MAX);
         let upper = if max == 0 { None } else { Some(bound::<M, S>(medium, max)?) };
         let right = writer.allocator.take(region, &mut writer.log, Kind::Leaf, shape.bytes());
@@ -117,20 +118,25 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             .map_err(|error| self.give_up(writer, error))?;
         let min = S::separator_block(low).unwrap_or(low[0]);
         let key = bound::<M, S>(medium, min).map_err(|error| self.give_up(writer, error))?;
+        let link_at = self.link_to(bucket, S::borrow(&key));
+        let Some(nxt) = unchecked(medium.word(link_at)).map(|nxt| nxt * WORD) else {
+            return Err(self.give_up(writer, Error::Corrupt { what: "link to a bucket", at: link_at }));
+        };
 
         self.give_way();
         self.stripes.lock(bucket.0, &mut writer.held);
+        self.stripes.lock(link_at, &mut writer.held);
         self.stripes.lock(right.0, &mut writer.held);
         bucket.publish_bits(medium, BIT_WORDS - 1, old[BIT_WORDS - 1], true);
-        self.end_step(bucket, Fence::Guard);
+        self.end_step(bucket.0, Fence::Guard);
         right.compose(medium, shape, Links { nxt, min, max }, entries);
         medium.fence(Fence::Payload);
         writer.allocator.flip(region);
-        medium.publish(bucket.0 + NXT, checked(right.0 / WORD));
-        self.end_step(bucket, Fence::Commit);
+        medium.publish(link_at, checked(right.0 / WORD));
+        self.end_step(link_at, Fence::Commit);
         bucket.publish_changed(medium, &old, &new);
         medium.publish(bucket.0 + MAX, min);
-        self.end_step(bucket, Fence::Home);
+        self.end_step(bucket.0, Fence::Home);
         bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         bucket.flush_header(medium);
         medium.fence(Fence::Commit);
@@ -140,10 +146,19 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
+    /// Where the word is that shall lead to a new bucket: the one that it came from; of two lists, the one before it in the second.
+    fn link_to(&self, bucket: Bucket, key: &S::Key) -> u64 {
+        if !self.faithful {
+            return bucket.0 + NXT;
+        }
+        let view = self.view.load();
+        view.braids.find(key, true).0.map_or(self.meta.second_at(), |item| item.at + NXT)
+    }
+
     /// Where the paper has a fence and the order of stores to one line does as well.
-    fn end_step(&self, bucket: Bucket, why: Fence) {
+    fn end_step(&self, line: u64, why: Fence) {
         if self.faithful {
-            bucket.flush_header(self.region.medium());
+            self.region.medium().flush(line, LINE);
             self.region.medium().fence(why);
         }
     }
