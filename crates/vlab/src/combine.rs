@@ -23,7 +23,7 @@
 
 use pmem::region::checked;
 use pmem::{Fence, Medium, WORD};
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 
 use crate::braids::Braids;
 use crate::bucket::{NXT, VNXT};
@@ -95,6 +95,11 @@ impl<S: Schema> Rebuild<S> {
 }
 
 impl<S: Schema> View<S> {
+    /// Number of buckets, with aliases.
+    fn buckets(&self) -> usize {
+        self.directory.len() + self.braids.count()
+    }
+
     /// Addresses of all buckets, in key order.
     fn in_order(&self) -> Vec<u64> {
         let mut all = Rebuild::begin(self);
@@ -140,8 +145,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             writer.rebuild = Some(Rebuild::begin(&view));
         }
         if self.faithful {
-            self.merge_lists();
-            while !self.go_on(writer) {}
+            // Over groups, if the running one has room: else the braids have to hold more.
+            let lines = 2 * self.view.load().buckets() as u64;
+            if matches!(self.has_lines(lines), Ok(true)) {
+                self.merge_lists(writer);
+                while !self.go_on(writer) {}
+            } else {
+                writer.rebuild = None;
+            }
             return;
         }
         self.go_on(writer);
@@ -164,10 +175,13 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// The paper's combine: the second list becomes part of the first.
-    fn merge_lists(&self) {
+    fn merge_lists(&self, writer: &mut Writer<S>) {
         let medium = self.region.medium();
-        let view = self.view.load();
-        let order = view.in_order();
+        let order = self.view.load().in_order();
+        self.stripes.lock_all(&mut writer.held);
+        if let Some(pending) = &self.pending {
+            order.iter().for_each(|at| pending.note_node(*at));
+        }
         let next = order.iter().skip(1).copied().chain([0]);
         for (at, next) in order.iter().zip(next) {
             medium.copy(at + VNXT, checked(next / WORD));
@@ -177,6 +191,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.meta.publish_phase(medium, Phase::Linked);
         medium.fence(Fence::Commit);
         self.copy_links(&order);
+        self.stripes.unlock(&mut writer.held);
     }
 
     /// From the state in which `vnxt` is the list on.
@@ -227,15 +242,16 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Combines at once, whatever the braids hold; a running combine is brought to its end.
     ///
     /// # Errors
-    /// `Closed`, `Failed`.
+    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Vlab::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
-        let mut writer = self.lock_writer()?;
+        let buckets = self.view.load().buckets() as u64;
+        let mut writer = self.enter_for(|| Ok(if self.faithful { 2 * buckets } else { 0 }))?;
         let view = self.view.load();
         writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
         if self.faithful {
-            self.merge_lists();
+            self.merge_lists(&mut writer);
         }
         while !self.go_on(&mut writer) {}
-        Ok(())
+        self.leave(writer, WriteOptions::default())
     }
 }

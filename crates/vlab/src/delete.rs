@@ -2,7 +2,7 @@
 
 use pmem::sync::Ordering;
 use pmem::{Fence, Medium, Result};
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 
 use crate::vlab::{Vlab, Writer};
 
@@ -12,8 +12,18 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Closed`, `Failed`, `Corrupt`: nothing has changed then.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
-        self.delete_locked(&mut writer, key)
+        self.delete_as(key, WriteOptions::default())
+    }
+
+    /// As [`Vlab::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(0)?;
+        let found = self.delete_locked(&mut writer, key)?;
+        self.leave(writer, how)?;
+        Ok(found)
     }
 
     pub(crate) fn delete_locked(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
@@ -22,8 +32,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let Some(slot) = bucket.find::<M, S>(medium, shape, S::probe(key)) else { return Ok(false) };
         let entry = bucket.entry::<M, S::Tail>(medium, shape, slot);
         self.give_blocks(writer, &entry)?;
-        self.give_way();
-        self.stripes.lock(bucket.0, &mut writer.held);
+        self.note_key(key);
+        self.lock(writer, bucket);
         if writer.allocator.has_pending() {
             medium.fence(Fence::Payload); // the allocator's intents
             writer.allocator.flip(&self.region);

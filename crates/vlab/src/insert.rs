@@ -2,7 +2,7 @@
 
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::Schema;
+use tree::{Schema, WriteOptions};
 use tree::shape::Entry;
 
 use crate::bucket::{Bucket, count};
@@ -14,8 +14,18 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Closed`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        let mut writer = self.lock_writer()?;
-        self.put_locked(&mut writer, key, value)
+        self.put_as(key, value, WriteOptions::default())
+    }
+
+    /// As [`Vlab::put`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(S::record_bytes(key, value))?;
+        let replaced = self.put_locked(&mut writer, key, value)?;
+        self.leave(writer, how)?;
+        Ok(replaced)
     }
 
     pub(crate) fn put_locked(
@@ -45,8 +55,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
                 continue;
             };
             let entry = self.make(writer, key, value)?;
-            self.give_way();
-            self.stripes.lock(bucket.0, &mut writer.held);
+            self.note_key(key);
+            self.lock(writer, bucket);
             bucket.fill(medium, shape, slot, &entry);
             bucket.flush_slot(medium, shape, slot);
             medium.fence(Fence::Payload);
@@ -67,11 +77,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     ) -> Result<Entry<S::Tail>> {
         S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))
-    }
-
-    /// Readers that failed too often go first.
-    pub(crate) fn give_way(&self) {
-        self.stripes.give_way();
     }
 
     /// The commit of a change of one bitmap word: publishes it, and ends the operation.
@@ -107,8 +112,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if is_one_word::<S>() {
             let entry = self.make(writer, key, value)?;
             let at = entries.payload_at(tree::shape::Node(bucket.0), slot);
-            self.give_way();
-            self.stripes.lock(bucket.0, &mut writer.held);
+            self.note_key(key);
+            self.lock(writer, bucket);
             medium.publish(at, entry.payload);
             medium.flush(at, WORD);
             medium.fence(Fence::Commit);
@@ -128,8 +133,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let entry = self.make(writer, key, value)?;
         self.give_blocks(writer, &old)?;
         let fresh = free.trailing_zeros() as usize;
-        self.give_way();
-        self.stripes.lock(bucket.0, &mut writer.held);
+        self.note_key(key);
+        self.lock(writer, bucket);
         bucket.fill(medium, shape, i * 64 + fresh, &entry);
         bucket.flush_slot(medium, shape, i * 64 + fresh);
         medium.fence(Fence::Payload);

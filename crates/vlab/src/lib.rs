@@ -7,15 +7,18 @@
 //! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
 //! * [`vlab`](mod@vlab): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
+//! * [`batch`]: writes of several keys as one. [`group`]: one commit for the changes of many.
 //! * [`search`], [`scan`], [`check`], `recover`: what else it does.
 #![forbid(unsafe_code)]
 
+pub mod batch;
 mod braids;
 pub mod bucket;
 pub mod check;
 pub mod combine;
 mod delete;
 pub mod directory;
+pub mod group;
 mod insert;
 mod merge;
 mod meta;

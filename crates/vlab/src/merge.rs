@@ -65,9 +65,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             record::give(region, &mut writer.allocator, min).map_err(|error| self.give_up(writer, error))?;
         }
 
-        self.give_way();
-        self.stripes.lock(left.0, &mut writer.held);
-        self.stripes.lock(right.0, &mut writer.held);
+        self.lock(writer, left);
+        self.lock(writer, right);
         for (from, to) in moves {
             let entry = right.entry::<M, S::Tail>(medium, shape, from);
             left.fill(medium, shape, to, &entry);

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
+use tree::before::View;
 use tree::shape::Entry;
 
 use crate::bucket::{MAX, MIN, read_bound, slots};
@@ -18,7 +19,7 @@ use crate::vlab::Vlab;
 pub struct Cursor<'a, M: Medium, S: Schema> {
     index: &'a Vlab<M, S>,
     descending: bool,
-    /// What the index was read up to; where to look when the page is spent or stale.
+    /// What the index was read up to, and nothing more: batches are noted by it. Where to look when the page is stale.
     from: Bound<S::KeyBuf>,
     /// There is nothing beyond the page.
     ended: bool,
@@ -27,6 +28,10 @@ pub struct Cursor<'a, M: Medium, S: Schema> {
     /// The look at the page's bucket, and where to go on behind it.
     version: Option<Version>,
     beyond: Option<S::KeyBuf>,
+    /// Which batches are seen.
+    view: View<S>,
+    /// Gives out what is durable alone.
+    durable: bool,
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
@@ -41,13 +46,23 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             given: 0,
             version: None,
             beyond: None,
+            view: self.batches.view(Bound::Unbounded),
+            durable: true,
         }
     }
 }
 
 impl<M: Medium, S: Schema> Cursor<'_, M, S> {
+    /// Does not wait for what is not durable yet: for those who only want keys to change.
+    #[must_use]
+    pub(crate) fn unsettled(mut self) -> Self {
+        self.durable = false;
+        self
+    }
+
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+        self.view = self.index.batches.view(from.clone());
         self.from = from;
         self.descending = descending;
         self.ended = false;
@@ -61,6 +76,54 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     /// # Errors
     /// `Corrupt` if a bucket or record is damaged.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        if !self.view.is_plain() {
+            return self.next_seen(key, value);
+        }
+        let more = self.next_held(key, value)?;
+        let noted = self.view.takes_note(&self.from, self.descending);
+        if more {
+            self.advance(key);
+        }
+        if noted {
+            self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
+            return self.next_seen(key, value);
+        }
+        Ok(more)
+    }
+
+    /// As [`Cursor::next`] beside batches that the scan does not see.
+    #[cold]
+    fn next_seen(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        loop {
+            while self.view.wants_more() {
+                let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
+                let more = self.next_held(&mut held, &mut of_it)?;
+                self.view.takes_note(&self.from, self.descending);
+                if more {
+                    self.advance(&held);
+                }
+                self.view.meet(more.then_some((held, of_it)));
+            }
+            if let Some(pair) = self.view.take(self.descending) {
+                (*key, *value) = pair;
+                return Ok(true);
+            }
+            if !self.view.wants_more() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The index was read up to this key.
+    fn advance(&mut self, key: &S::KeyBuf) {
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
+    }
+
+    /// The next pair that the index holds. Then the caller has to [`Cursor::advance`].
+    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let index = self.index;
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
@@ -84,10 +147,6 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
             }
             key.clone_from(of_entry);
-            match &mut self.from {
-                Bound::Excluded(from) => from.clone_from(key),
-                from => *from = Bound::Excluded(key.clone()),
-            }
             self.given += 1;
             return Ok(true);
         }
@@ -98,14 +157,18 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
         if self.ended {
             return Ok(false);
         }
-        if let Some(beyond) = self.beyond.take() {
-            self.from = if self.descending { Bound::Excluded(beyond) } else { Bound::Included(beyond) };
-        }
+        let from = match self.beyond.take() {
+            None => self.from.clone(),
+            Some(beyond) if self.descending => Bound::Excluded(beyond),
+            Some(beyond) => Bound::Included(beyond),
+        };
         let index = self.index;
         let (medium, shape) = (index.region.medium(), &index.shape);
         let mut tries = index.stripes.tries();
         loop {
-            let seen = index.see(|view| match (&self.from, self.descending) {
+            // Asked before anything is read.
+            let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
+            let seen = index.see(|view| match (&from, self.descending) {
                 (Bound::Unbounded, true) => index.last_bucket(view),
                 (Bound::Unbounded, false) => index.locate(view, S::borrow(&S::KeyBuf::default()), false).0,
                 (Bound::Excluded(key), true) => index.locate(view, S::borrow(key), true).0,
@@ -128,7 +191,13 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
                 tries.fail();
                 continue;
             }
-            let leads_on = edge == 0 || self.leads_on(&beyond);
+            if let Some(pending) = pending
+                && let Some(ticket) = pending.wait_for_node(bucket.0)
+                && index.settle(pending, ticket).is_err()
+            {
+                continue; // it was taken back
+            }
+            let leads_on = edge == 0 || leads_on(&from, &beyond, self.descending);
             if !sound || !leads_on {
                 self.page.clear();
                 return Err(Error::Corrupt { what: "bucket", at: bucket.0 });
@@ -138,17 +207,6 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
             self.beyond = (edge != 0).then_some(beyond);
             self.order();
             return Ok(true);
-        }
-    }
-
-    /// Each step leads on, whatever the region holds.
-    fn leads_on(&self, beyond: &S::KeyBuf) -> bool {
-        match &self.from {
-            Bound::Unbounded => true,
-            Bound::Included(from) | Bound::Excluded(from) if self.descending => {
-                beyond < from || (beyond == from && matches!(self.from, Bound::Included(_)))
-            }
-            Bound::Included(from) | Bound::Excluded(from) => beyond > from,
         }
     }
 
@@ -166,5 +224,15 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
         if descending {
             self.page.reverse();
         }
+    }
+}
+
+/// Each step leads on, whatever the region holds.
+fn leads_on<K: Ord>(from: &Bound<K>, beyond: &K, descending: bool) -> bool {
+    match from {
+        Bound::Unbounded => true,
+        Bound::Included(from) if descending => beyond <= from,
+        Bound::Excluded(from) if descending => beyond < from,
+        Bound::Included(from) | Bound::Excluded(from) => beyond > from,
     }
 }

@@ -12,6 +12,9 @@ use crate::bucket::Bucket;
 use crate::directory::{ALIAS, Directory, SPLIT};
 use crate::vlab::{View, Vlab};
 
+/// Keys whose buckets are asked for before they are looked at.
+const LANES: usize = 16;
+
 /// A bucket as a reader found it.
 pub(crate) struct Seen {
     pub bucket: Bucket,
@@ -86,8 +89,53 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     ///
     /// # Errors
     /// `Corrupt` if the bucket or the record is damaged.
-    pub fn get(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        Ok(self.look(key, value)?.0)
+    pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let found = self.get_durable(key, value.as_deref_mut())?;
+        if self.batches.is_running() {
+            return Ok(self.batches.before(key, value).unwrap_or(found));
+        }
+        Ok(found)
+    }
+
+    /// Looks for a key and answers when what was read is durable.
+    fn get_durable(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
+        let Some(pending) = &self.pending else { return Ok(self.look(key, value)?.0) };
+        loop {
+            let failed = pending.has_failed();
+            let (found, bucket) = self.look(key, value.as_deref_mut())?;
+            if failed || pending.wait_for_node(bucket.0).is_none() {
+                return Ok(found);
+            }
+            match pending.wait_for_key(S::hash(key)) {
+                Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Values of these keys in their order, until `give` returns false. Of each atomic batch all is seen or nothing.
+    ///
+    /// # Errors
+    /// As [`Vlab::get`].
+    pub fn get_each(
+        &self,
+        keys: &[&S::Key],
+        give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
+    ) -> Result<()> {
+        let now = self.batches.now();
+        for some in keys.chunks(LANES) {
+            self.prefetch(some);
+            for key in some {
+                let mut value = S::ValueBuf::default();
+                let found = self.get_durable(key, Some(&mut value))?.then_some(value);
+                // Behind the second look: a batch that shows in what was read is in the chain by now.
+                let found = now.replaced(key).map_or(found, |old| old.cloned());
+                if !give(found) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Looks for a key, durable or not; and where.

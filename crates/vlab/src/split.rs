@@ -20,7 +20,7 @@
 
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};
-use pmem::{Error, Fence, LINE, Medium, Result, WORD};
+use pmem::{Error, Fence, Medium, Result, WORD};
 use tree::Schema;
 use tree::shape::Entry;
 
@@ -92,6 +92,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let entries = self.sorted(bucket)?;
         let Some((_, greatest)) = entries.last() else { return Ok(false) };
         let entry = self.make(writer, key, value)?;
+        self.note_key(key);
         self.link_right(writer, bucket, (greatest, &entry), [entry].into_iter(), (bits, bits))?;
         self.keys.fetch_add(1, pmem::sync::Ordering::AcqRel);
         self.combine_some(writer);
@@ -123,10 +124,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return Err(self.give_up(writer, Error::Corrupt { what: "link to a bucket", at: link_at }));
         };
 
-        self.give_way();
-        self.stripes.lock(bucket.0, &mut writer.held);
-        self.stripes.lock(link_at, &mut writer.held);
-        self.stripes.lock(right.0, &mut writer.held);
+        self.lock(writer, bucket);
+        self.lock(writer, Bucket(link_at));
+        self.lock(writer, right);
         bucket.publish_bits(medium, BIT_WORDS - 1, old[BIT_WORDS - 1], true);
         self.end_step(bucket.0, Fence::Guard);
         right.compose(medium, shape, Links { nxt, min, max }, entries);
@@ -156,9 +156,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// Where the paper has a fence and the order of stores to one line does as well.
-    fn end_step(&self, line: u64, why: Fence) {
+    fn end_step(&self, at: u64, why: Fence) {
         if self.faithful {
-            self.region.medium().flush(line, LINE);
+            self.region.medium().flush(at, WORD);
             self.region.medium().fence(why);
         }
     }

@@ -23,11 +23,13 @@ use std::sync::{Arc, PoisonError};
 use arc_swap::ArcSwap;
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::{Format, Log};
+use pmem::pending::Pending;
 use pmem::region::{Identity, ROOT_AT};
 use pmem::stripe::{Held, Stripes};
 use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, RegionOptions, Result, WORD};
 use tree::Schema;
+use tree::before::Batches;
 use tree::shape::Tail;
 
 use crate::braids::Braids;
@@ -89,8 +91,12 @@ impl Options {
 
 pub(crate) const OPEN: u8 = 0;
 pub(crate) const READ_ONLY: u8 = 1;
+/// Is being closed: no more writes, and those before are committed.
+pub(crate) const CLOSING: u8 = 2;
 pub(crate) const CLOSED: u8 = 3;
 pub(crate) const FAILED: u8 = 4;
+/// A batch failed half-way: whoever leads next takes it back.
+pub(crate) const BROKEN: u8 = 5;
 
 /// What leads to the buckets: replaced whole when buckets come or go.
 #[derive(Debug)]
@@ -115,6 +121,10 @@ pub struct Vlab<M: Medium, S: Schema> {
     pub(crate) keys: AtomicU64,
     pub(crate) state: AtomicU8,
     pub(crate) meta: Meta,
+    /// Over a medium of groups: who waits for which.
+    pub(crate) pending: Option<Box<Pending>>,
+    /// What batches replaced.
+    pub(crate) batches: Batches<S>,
     /// Who closes, and who keeps others from it.
     closing: Mutex<()>,
     writer: Mutex<Writer<S>>,
@@ -192,6 +202,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             keys: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             meta: Meta(root),
+            pending: region.medium().group().map(|_| Box::default()),
+            batches: Batches::default(),
             closing: Mutex::new(()),
             writer: Mutex::new(Writer { log, allocator, held: Held::default(), rebuild: None, aliases: 0 }),
             region,
@@ -207,6 +219,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             index.format()?;
             index.load(Found::New)?;
         }
+        // Nobody else has the index yet.
+        if found == Found::InUse {
+            index.finish_batch()?;
+        }
+        index.region.medium().commit_beside(|| Some(()))?;
         Ok(index)
     }
 
@@ -244,16 +261,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         writer
     }
 
-    /// `Closed`, `ReadOnly` or `Failed` once no more writes are taken.
-    pub(crate) fn writable(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            CLOSED => Err(Error::Closed),
-            READ_ONLY => Err(Error::ReadOnly),
-            _ => Err(Error::Failed),
-        }
-    }
-
     /// True once it takes no more writes, whatever the reason.
     pub fn is_closed(&self) -> bool {
         self.writable().is_err()
@@ -277,8 +284,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Makes everything durable by the means of the file system.
     ///
     /// # Errors
-    /// `Io` if the system call fails: later writes are refused then.
+    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Vlab::commit`].
     pub fn sync(&self) -> Result<()> {
+        if self.pending.is_some() {
+            return self.commit();
+        }
         let outcome = self.region.medium().sync(0, self.region.medium().len());
         if outcome.is_err() {
             self.state.store(FAILED, Ordering::Release);
@@ -302,8 +312,16 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             other => other?,
         };
         writer.log.settle(self.region.medium());
+        if let Some(pending) = &self.pending {
+            self.state.store(CLOSING, Ordering::Release);
+            let ticket = pending.ticket();
+            drop(writer);
+            self.settle(pending, ticket)?;
+            writer = self.writer_side();
+        }
         // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
         self.state.store(FAILED, Ordering::Release);
+        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
         drop(writer);
         self.region.mark_clean(self.len())?;
         self.state.store(CLOSED, Ordering::Release);

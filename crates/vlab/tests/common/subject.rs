@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crash::{Contents, Step, Subject, Workload, interrupted, random};
 use pmem::{Error, Geometry, Observed};
+use tree::WriteOptions;
 use vlab::Vlab;
 
 use super::{Bytes, Sample, options, pairs};
@@ -17,6 +18,8 @@ use super::{Bytes, Sample, options, pairs};
 pub enum Op {
     Put(u32, u32),
     Delete(u32),
+    /// All as one: `None` deletes.
+    Batch(Vec<(u32, Option<u32>)>),
     /// Combines at once.
     Combine,
     /// Close and open again.
@@ -105,6 +108,10 @@ impl<S: Sample> Subject for VlabSubject<S> {
                 self.index().put(S::borrow(&key), S::borrow_value(&value)).map(drop)
             }
             Op::Delete(key) => self.index().delete(S::borrow(&S::key(*key))).map(drop),
+            Op::Batch(writes) => {
+                let writes = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
+                self.index().batch(writes, &[], WriteOptions::default()).map(|done| assert!(done))
+            }
             Op::Combine => self.index().combine(),
             Op::Reopen => {
                 self.index().close().map_err(text_of)?;
@@ -119,6 +126,14 @@ impl<S: Sample> Subject for VlabSubject<S> {
         match op {
             Op::Put(key, value) => _ = model.insert(S::key(*key).bytes(), S::value(*value).bytes()),
             Op::Delete(key) => _ = model.remove(&S::key(*key).bytes()),
+            Op::Batch(writes) => {
+                for (key, value) in writes {
+                    match value {
+                        Some(value) => _ = model.insert(S::key(*key).bytes(), S::value(*value).bytes()),
+                        None => _ = model.remove(&S::key(*key).bytes()),
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -157,6 +172,7 @@ impl<S: Sample> Subject for VlabSubject<S> {
     fn continuation(op: &Op) -> Vec<Op> {
         let key = match op {
             Op::Put(key, _) | Op::Delete(key) => *key,
+            Op::Batch(writes) => writes.first().map_or(3, |(key, _)| *key),
             _ => 5,
         };
         let mut ops = vec![Op::Delete(key), Op::Put(key, 41)];
@@ -184,8 +200,11 @@ pub fn mixed<S: Sample>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: 
     let ops = random(seed, count, |rng| {
         let (key, value) = (rng.u32(..keys), rng.u32(..64));
         match rng.u32(..100) {
-            0..56 => Op::Put(key, value),
-            56..92 => Op::Delete(key),
+            0..52 => Op::Put(key, value),
+            52..86 => Op::Delete(key),
+            86..92 => Op::Batch(
+                (0..rng.u32(1..5)).map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64)))).collect(),
+            ),
             92..96 => Op::Combine,
             96..98 => Op::Reopen,
             _ => Op::Kill,
