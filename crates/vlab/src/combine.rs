@@ -14,9 +14,8 @@
 //! | links | `vnxt` of all buckets, in order | the same |
 //! | phase linked | | `vnxt` is the list: it is copied, and so on |
 //! | copies | `nxt` of all | the same |
-//! | phase copied | | `nxt` is the list: `vnxt` is cleared, and so on |
-//! | clears | no `vnxt` | the same |
-//! | phase idle | no second list | nothing to do |
+//! | phase copied | | `nxt` is the list: `vnxt` is cleared |
+//! | the next operation's first | some of `vnxt` cleared, no second list | phase idle: the rest is cleared |
 //!
 //! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold as many as the directory, or when half of the
 //! directory's buckets were given back.
@@ -210,32 +209,26 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// From the state in which `nxt` is the list on.
     fn clear_links(&self, order: &[u64]) {
         let medium = self.region.medium();
+        self.clear_begun(order);
+        // The next operation's first fence is soon enough: until then nothing is linked anywhere.
+        self.meta.publish_idle(medium);
+    }
+
+    /// Clears what `vnxt` there is. Nobody waits for that: what is not durable of it is cleared again by the next open.
+    fn clear_begun(&self, order: &[u64]) {
+        let medium = self.region.medium();
         for at in order.iter().filter(|at| medium.word(**at + VNXT) != 0) {
             medium.copy(at + VNXT, 0);
-            medium.flush(at + VNXT, WORD);
         }
-        medium.fence(Fence::Home);
-        self.meta.publish_idle(medium);
-        medium.fence(Fence::Commit);
     }
 
     /// Brings to its end what a crash left of a combine. Stores nothing if it left nothing.
     pub(crate) fn finish_combine(&self, phase: Phase, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) {
-        let medium = self.region.medium();
         let order: Vec<u64> = main.iter().chain(second).map(|(_, at)| *at).collect();
         match phase {
             Phase::Linked => self.copy_links(&order),
             Phase::Copied => self.clear_links(&order),
-            Phase::Idle => {
-                let mut begun = order.iter().filter(|at| medium.word(**at + VNXT) != 0).peekable();
-                if begun.peek().is_some() {
-                    begun.for_each(|at| {
-                        medium.copy(at + VNXT, 0);
-                        medium.flush(at + VNXT, WORD);
-                    });
-                    medium.fence(Fence::Home);
-                }
-            }
+            Phase::Idle => self.clear_begun(&order),
         }
     }
 

@@ -77,7 +77,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         left.publish_bits(medium, BIT_WORDS - 1, old[BIT_WORDS - 1], true);
         left.publish_changed(medium, &old, &new);
         medium.publish(left.0 + NXT, checked(nxt / WORD));
-        medium.publish(left.0 + MAX, max);
+        medium.copy(left.0 + MAX, max);
         left.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         left.flush_header(medium);
         medium.fence(Fence::Commit);

@@ -86,7 +86,7 @@ impl Meta {
 
     /// Publishes that no combine runs and the second list is empty, in one line, and starts writing it back.
     pub(crate) fn publish_idle<M: Medium>(self, medium: &M) {
-        medium.publish(self.0 + SECOND, checked(0));
+        medium.copy(self.0 + SECOND, checked(0));
         self.publish_phase(medium, Phase::Idle);
     }
 }

@@ -108,7 +108,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             }
         }
         bucket.publish_changed(medium, &old, &new);
-        medium.publish(bucket.0 + MAX, max);
+        medium.copy(bucket.0 + MAX, max);
         bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         bucket.flush_header(medium);
         medium.fence(Fence::Home);

@@ -135,7 +135,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         medium.publish(link_at, checked(right.0 / WORD));
         self.end_step(link_at, Fence::Commit);
         bucket.publish_changed(medium, &old, &new);
-        medium.publish(bucket.0 + MAX, min);
+        medium.copy(bucket.0 + MAX, min);
         self.end_step(bucket.0, Fence::Home);
         bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         bucket.flush_header(medium);

@@ -100,14 +100,19 @@ fn runs(seed: u64) -> Vec<Run> {
     vec![
         run::<Words>("words, first operations", deep(seed), Workload::new(roomy(false), first())),
         run::<Words>("words, first operations, paper", deep(seed), Workload::new(roomy(true), first())),
-        run::<Keyed>("byte strings, first operations", low(seed), Workload::new(roomy(false), first())),
+        run::<Keyed>("byte strings, first operations", deep(seed), Workload::new(roomy(false), first())),
+        run::<Keyed>(
+            "a byte string first",
+            Options { cap: 1 << 16, ..deep(seed) },
+            Workload::new(roomy(false), [Op::Put(3, 0)]),
+        ),
         run::<Words>("words, random, paper", low(seed), mixed(seed, sizes(2, true), 80, 14, 0)),
         run::<Words>("words, random", low(seed), mixed(seed, sizes(2, false), 80, 14, 0)),
         run::<Fixed>("wide values, random", low(seed), mixed(seed, sizes(3, false), 50, 14, 0)),
-        run::<Keyed>("byte strings, random", low(seed), mixed(seed, sizes(2, false), 60, 14, 0)),
-        run::<Keyed>("byte strings, random, paper", low(seed), mixed(seed + 1, sizes(2, true), 60, 14, 0)),
+        run::<Keyed>("byte strings, random", low(seed), mixed(seed, sizes(2, false), 50, 14, 0)),
+        run::<Keyed>("byte strings, random, paper", low(seed), mixed(seed + 1, sizes(2, true), 40, 14, 0)),
         run::<Keyed>("lives", low(seed), lives(sizes(3, false), 20)),
-        run::<Keyed>("byte strings, cut", low(seed), mixed(seed + 1, sizes(2, false), 120, 14, 3)),
+        run::<Keyed>("byte strings, cut", low(seed), mixed(seed + 1, sizes(2, false), 60, 14, 3)),
         run::<Words>("words, cut, paper", low(seed), mixed(seed + 2, sizes(2, true), 120, 14, 3)),
         run::<Keyed>(
             "long bitmap",
@@ -123,7 +128,7 @@ fn runs(seed: u64) -> Vec<Run> {
         run::<Keyed>(
             "narrowed chunk",
             deep(seed),
-            Workload::new(of_large, [Op::Kill, Op::Put(2, bytes(500)), Op::Put(3, bytes(500))])
+            Workload::new(of_large, [Op::Kill, Op::Put(2, bytes(100)), Op::Put(3, bytes(500))])
                 .after([Op::Put(1, 0), Op::Delete(1)]),
         ),
     ]
