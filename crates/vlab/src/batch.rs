@@ -27,7 +27,7 @@ use tree::insert::Decision;
 use tree::{Pair, Schema, Write, WriteOptions};
 
 use crate::bucket::Bucket;
-use crate::vlab::{BROKEN, FAILED, Vlab, Writer};
+use crate::index::{BROKEN, FAILED, Vlab, Writer};
 
 /// What a batch may need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         while let Some(write) = rest.first() {
             let mut writer = self.enter(bytes_of_write::<S>(write))?;
             while let Some((write, others)) = rest.split_first() {
-                if !found.is_empty() && !matches!(self.has_lines(self.lines_of_operation(bytes_of_write::<S>(write))), Ok(true)) {
+                if !found.is_empty()
+                    && !matches!(
+                        self.has_lines(self.lines_of_operation(bytes_of_write::<S>(write))),
+                        Ok(true)
+                    )
+                {
                     break;
                 }
                 match self.write_locked(&mut writer, write) {
@@ -168,7 +173,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         let writes = last_of_each::<S>(writes);
         let down = (self.pending.is_none() && writes.len() > 1).then(|| encode::<S>(&writes));
-        if let Some(bytes) = down.as_ref().map(|bytes| bytes.len() as u64).filter(|b| *b > record::VALUE_BYTES_MAX) {
+        if let Some(bytes) =
+            down.as_ref().map(|bytes| bytes.len() as u64).filter(|b| *b > record::VALUE_BYTES_MAX)
+        {
             let words = |bytes: u64| (bytes / WORD) as usize;
             return Err(Error::TooLarge { records: words(bytes), limit: words(record::VALUE_BYTES_MAX) });
         }

@@ -17,6 +17,7 @@
 use std::cmp::Ordering;
 
 use pmem::region::{checked, unchecked};
+use pmem::simd::equal_pairs;
 use pmem::{LINE, Medium, Result, WORD, record};
 use tree::Schema;
 use tree::shape::{Entry, Node, Shape as Entries, Tail};
@@ -248,7 +249,15 @@ impl Bucket {
         word: u64,
         probe: S::Probe<'_>,
     ) -> u64 {
-        let _ = (medium, shape, i, probe, self);
+        // Four entries of two words in each line, and sixteen lines to a bitmap word.
+        if M::SHOWS_LINES && S::PLAIN && shape.entries.key_step == 2 && word != 0 {
+            let first = 16 * i as u64;
+            let count = (shape.entries.lines - 1).saturating_sub(first).min(16) as usize;
+            let lines = medium.lines(self.0 + (1 + first) * LINE, count);
+            if let Some(mask) = lines.and_then(|lines| equal_pairs(lines, S::plain(probe))) {
+                return word & mask;
+            }
+        }
         word
     }
 }

@@ -8,7 +8,7 @@ use tree::Schema;
 pub use tree::check::Report;
 
 use crate::bucket::{Bucket, MAX, MIN, VNXT, bound, slots};
-use crate::vlab::Vlab;
+use crate::index::Vlab;
 
 const PROBLEMS_MAX: usize = 100;
 
@@ -77,7 +77,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let bucket = Bucket(next);
             let class = alloc::allocated(&self.region, next);
             let is_bucket = class.is_some_and(|class| class.kind == Kind::Leaf);
-            let Some(nxt) = bucket.nxt(medium).filter(|_| is_bucket && !walk.owned.contains_key(&next)) else {
+            let Some(nxt) = bucket.nxt(medium).filter(|_| is_bucket && !walk.owned.contains_key(&next))
+            else {
                 return walk.problem(format!("no bucket at {next:#x}, or a second time"));
             };
             walk.report.nodes += 1;
@@ -138,7 +139,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             }
             let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
             if !S::read_pair(medium, &entry, &mut key, &mut value) {
-                walk.problem(format!("bucket {:#x}: the record at {:#x} is damaged", bucket.0, entry.payload));
+                walk.problem(format!(
+                    "bucket {:#x}: the record at {:#x} is damaged",
+                    bucket.0, entry.payload
+                ));
                 continue;
             }
             if key < *low || high.is_some_and(|high| key >= *high) {

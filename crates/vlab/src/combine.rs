@@ -27,8 +27,8 @@ use tree::{Schema, WriteOptions};
 use crate::braids::Braids;
 use crate::bucket::{NXT, VNXT};
 use crate::directory::{ALIAS, Directory};
+use crate::index::{View, Vlab, Writer};
 use crate::meta::Phase;
-use crate::vlab::{View, Vlab, Writer};
 
 /// Buckets and aliases below which nothing is combined for their number's sake.
 const FEW: usize = 16;
@@ -115,10 +115,9 @@ fn common<S: Schema>(view: &View<S>) -> Vec<u8> {
     let last = (directory.len() > 1).then(|| directory.key::<S>(directory.len() - 1));
     let last = last.iter().chain(view.braids.last().map(|item| &item.key)).max();
     match (first, last) {
-        (Some(first), Some(last)) => Directory::common(
-            S::key_bytes(S::borrow(first)).as_ref(),
-            S::key_bytes(S::borrow(last)).as_ref(),
-        ),
+        (Some(first), Some(last)) => {
+            Directory::common(S::key_bytes(S::borrow(first)).as_ref(), S::key_bytes(S::borrow(last)).as_ref())
+        }
         _ => Vec::new(),
     }
 }
@@ -223,7 +222,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// Brings to its end what a crash left of a combine. Stores nothing if it left nothing.
-    pub(crate) fn finish_combine(&self, phase: Phase, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) {
+    pub(crate) fn finish_combine(
+        &self,
+        phase: Phase,
+        main: &[(S::KeyBuf, u64)],
+        second: &[(S::KeyBuf, u64)],
+    ) {
         let order: Vec<u64> = main.iter().chain(second).map(|(_, at)| *at).collect();
         match phase {
             Phase::Linked => self.copy_links(&order),

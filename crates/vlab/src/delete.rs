@@ -4,7 +4,7 @@ use pmem::sync::Ordering;
 use pmem::{Fence, Medium, Result};
 use tree::{Schema, WriteOptions};
 
-use crate::vlab::{Vlab, Writer};
+use crate::index::{Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Removes a key; false if it was absent.

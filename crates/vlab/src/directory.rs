@@ -7,7 +7,7 @@
 //! Invariants:
 //! * D1: keys ascend; entry 0 is at or below every key.
 //! * D2: of an entry that is not `SPLIT` the bucket holds every key from its own to the next entry's.
-//! * D3: an entry's key and place never change once others see it; its address does only while [`crate::vlab::Vlab`] says so (V2).
+//! * D3: an entry's key and place never change once others see it; its address does only while [`crate::index::Vlab`] says so (V2).
 
 use std::cmp::Ordering;
 
@@ -152,7 +152,11 @@ impl Directory {
         while high - low > 1 {
             if guide == Guide::Halves || high - low <= SHORT {
                 let mid = low.midpoint(high);
-                if is_low(mid) { low = mid } else { high = mid }
+                if is_low(mid) {
+                    low = mid
+                } else {
+                    high = mid
+                }
                 continue;
             }
             // K / 2^α with α = log2(K) / 2.
@@ -249,18 +253,22 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         let count = 1_u64 << 20;
         let mut uniform: Vec<u64> = (0..count).map(|_| rng.u64(..)).collect();
-        let mut clustered: Vec<u64> =
-            (0..count).map(|i| if i % 5 == 0 { rng.u64(..) } else { (1 << 62) + rng.u64(..1 << 53) }).collect();
+        let mut clustered: Vec<u64> = (0..count)
+            .map(|i| if i % 5 == 0 { rng.u64(..) } else { (1 << 62) + rng.u64(..1 << 53) })
+            .collect();
         let mut skewed: Vec<u64> = (0..count).map(|_| (rng.f64() * 63.9).exp2() as u64).collect();
-        for (name, keys, most) in
-            [("uniform", &mut uniform, 10.99), ("clustered", &mut clustered, 25.0), ("skewed", &mut skewed, 26.0)]
-        {
+        for (name, keys, most) in [
+            ("uniform", &mut uniform, 10.99),
+            ("clustered", &mut clustered, 25.0),
+            ("skewed", &mut skewed, 26.0),
+        ] {
             keys[0] = 0;
             keys.sort_unstable();
             keys.dedup();
             let directory = of_words(keys.iter().copied());
             for guide in [Guide::Halves, Guide::Once, Guide::Again] {
-                let probes: Vec<u64> = (0..20_000).map(|_| keys[rng.usize(..keys.len())] + rng.u64(..3)).collect();
+                let probes: Vec<u64> =
+                    (0..20_000).map(|_| keys[rng.usize(..keys.len())] + rng.u64(..3)).collect();
                 let counts: Vec<u32> = probes.iter().map(|key| found(&directory, guide, *key)).collect();
                 let (sum, worst) = (counts.iter().sum::<u32>(), counts.iter().max().copied().unwrap_or(0));
                 let mean = f64::from(sum) / counts.len() as f64;

@@ -17,7 +17,7 @@ use pmem::{Error, Found, Group, LINE, Medium, Result};
 use tree::{Schema, WriteOptions};
 
 use crate::bucket::Bucket;
-use crate::vlab::{BROKEN, CLOSED, CLOSING, FAILED, OPEN, READ_ONLY, Vlab, Writer};
+use crate::index::{BROKEN, CLOSED, CLOSING, FAILED, OPEN, READ_ONLY, Vlab, Writer};
 
 /// Buckets that an operation may store all lines of: a split's two, a merge's, one that is split a second time.
 const BUCKETS_OF_OPERATION: u64 = 4;
@@ -78,9 +78,16 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let pieces = bytes.div_ceil(geometry.chunk_bytes / 8);
         // A piece of a large record has a head, straddles, and, alone in its chunk, changes a bitmap's line; so may each that is
         // given back.
-        let given_back =
-            self.region.medium().group().map_or(0, |group| (group.lines_max * LINE).div_ceil(geometry.chunk_bytes / 8));
-        BUCKETS_OF_OPERATION * self.bucket_lines() + bytes.div_ceil(LINE) + 3 * pieces + given_back + self.lines_once()
+        let given_back = self
+            .region
+            .medium()
+            .group()
+            .map_or(0, |group| (group.lines_max * LINE).div_ceil(geometry.chunk_bytes / 8));
+        BUCKETS_OF_OPERATION * self.bucket_lines()
+            + bytes.div_ceil(LINE)
+            + 3 * pieces
+            + given_back
+            + self.lines_once()
     }
 
     /// Lines of a bucket.

@@ -2,11 +2,11 @@
 
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::{Schema, WriteOptions};
 use tree::shape::Entry;
+use tree::{Schema, WriteOptions};
 
 use crate::bucket::{Bucket, count};
-use crate::vlab::{Vlab, Writer, is_one_word};
+use crate::index::{Vlab, Writer, is_one_word};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Stores a value under a key; true if that replaced one.
@@ -28,12 +28,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(replaced)
     }
 
-    pub(crate) fn put_locked(
-        &self,
-        writer: &mut Writer<S>,
-        key: &S::Key,
-        value: &S::Value,
-    ) -> Result<bool> {
+    pub(crate) fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
         S::check_value(value, self.shape.entries.payload_words)?;
         let (medium, shape) = (self.region.medium(), &self.shape);
         let probe = S::probe(key);

@@ -5,7 +5,7 @@
 //!
 //! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
 //! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
-//! * [`vlab`](mod@vlab): the index itself; the protocol of a change is read there.
+//! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
 //! * [`batch`]: writes of several keys as one. [`group`]: one commit for the changes of many.
 //! * [`search`], [`scan`], [`check`], `recover`: what else it does.
@@ -19,6 +19,7 @@ pub mod combine;
 mod delete;
 pub mod directory;
 pub mod group;
+pub mod index;
 mod insert;
 mod merge;
 mod meta;
@@ -26,8 +27,7 @@ mod recover;
 pub mod scan;
 pub mod search;
 mod split;
-pub mod vlab;
 
 pub use self::directory::Guide;
+pub use self::index::{ENGINE, Options, Vlab};
 pub use self::scan::Cursor;
-pub use self::vlab::{ENGINE, Options, Vlab};

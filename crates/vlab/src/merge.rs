@@ -12,7 +12,7 @@ use pmem::{Error, Fence, Medium, Result, WORD, record};
 use tree::Schema;
 
 use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, bound, slots};
-use crate::vlab::{View, Vlab, Writer};
+use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Merges a bucket of which little is left with a neighbour, if both together are at most half full.

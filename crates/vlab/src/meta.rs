@@ -74,7 +74,8 @@ impl Meta {
     /// Whether splits and combines go as the paper says, and the phase.
     pub(crate) fn mode<M: Medium>(self, medium: &M) -> Result<(bool, Phase)> {
         let word = self.read(medium, MODE, "phase of a combine")?;
-        let phase = Phase::of(word & 0xFF).ok_or(Error::Corrupt { what: "phase of a combine", at: self.0 + MODE })?;
+        let phase =
+            Phase::of(word & 0xFF).ok_or(Error::Corrupt { what: "phase of a combine", at: self.0 + MODE })?;
         Ok((word & FAITHFUL != 0, phase))
     }
 

@@ -15,8 +15,8 @@ use tree::Schema;
 use crate::braids::{Braids, Item};
 use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, bound, slots};
 use crate::directory::Directory;
+use crate::index::{View, Vlab};
 use crate::meta::Phase;
-use crate::vlab::{View, Vlab};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Reads the list, or both lists, and makes the view.
@@ -172,10 +172,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 /// The view of one list in a directory and one in braids: `min` and address of each bucket.
 fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
     let begin = match (main.get(1), main.last()) {
-        (Some((first, _)), Some((last, _))) if !S::PLAIN => Directory::common(
-            S::key_bytes(S::borrow(first)).as_ref(),
-            S::key_bytes(S::borrow(last)).as_ref(),
-        ),
+        (Some((first, _)), Some((last, _))) if !S::PLAIN => {
+            Directory::common(S::key_bytes(S::borrow(first)).as_ref(), S::key_bytes(S::borrow(last)).as_ref())
+        }
         _ => Vec::new(),
     };
     let mut directory = Directory::with_room::<S>(main.len(), begin);

@@ -13,7 +13,7 @@ use tree::before::View;
 use tree::shape::Entry;
 
 use crate::bucket::{MAX, MIN, read_bound, slots};
-use crate::vlab::Vlab;
+use crate::index::Vlab;
 
 /// A position in key order. It holds no lock.
 pub struct Cursor<'a, M: Medium, S: Schema> {
@@ -141,6 +141,7 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
                 self.page.clear();
                 self.given = 0;
                 self.beyond = None;
+                self.ended = false;
                 continue;
             }
             if !sound {
@@ -172,7 +173,9 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
                 (Bound::Unbounded, true) => index.last_bucket(view),
                 (Bound::Unbounded, false) => index.locate(view, S::borrow(&S::KeyBuf::default()), false).0,
                 (Bound::Excluded(key), true) => index.locate(view, S::borrow(key), true).0,
-                (Bound::Included(key) | Bound::Excluded(key), _) => index.locate(view, S::borrow(key), false).0,
+                (Bound::Included(key) | Bound::Excluded(key), _) => {
+                    index.locate(view, S::borrow(key), false).0
+                }
             });
             let bucket = seen.bucket;
             let is_bucket = bucket.nxt(medium).is_some();

@@ -10,7 +10,7 @@ use tree::Schema;
 
 use crate::bucket::Bucket;
 use crate::directory::{ALIAS, Directory, SPLIT};
-use crate::vlab::{View, Vlab};
+use crate::index::{View, Vlab};
 
 /// Keys whose buckets are asked for before they are looked at.
 const LANES: usize = 16;
@@ -160,7 +160,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return match (is_bucket, sound) {
                 (true, true) => Ok((entry.is_some(), bucket)),
                 (false, _) => Err(Error::Corrupt { what: "bucket", at: bucket.0 }),
-                (_, false) => Err(Error::Corrupt { what: "record", at: entry.map_or(0, |entry| entry.payload) }),
+                (_, false) => {
+                    Err(Error::Corrupt { what: "record", at: entry.map_or(0, |entry| entry.payload) })
+                }
             };
         }
     }

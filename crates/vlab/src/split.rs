@@ -26,7 +26,7 @@ use tree::shape::Entry;
 
 use crate::braids::Item;
 use crate::bucket::{BIT_WORDS, Bits, Bucket, Links, MAX, NXT, bound, slots};
-use crate::vlab::{View, Vlab, Writer};
+use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// The entries of a bucket with their slots, in key order.

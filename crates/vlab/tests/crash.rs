@@ -5,7 +5,7 @@ mod common;
 use common::Sample;
 use common::subject::{Work, lives, mixed, sizes};
 use crash::{Options, Report, explore_all};
-use tree::{Fixed, Keyed, Words};
+use tree::{Fixed, Keyed, Prefixed, Words};
 
 fn bounds(cap: usize) -> Options {
     Options { cap, nested_cap: 8, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() }
@@ -56,7 +56,7 @@ fn mixed_operations_survive_a_crash_anywhere() {
         explore::<Words>("cut", &[mixed(6, lean(2), 200, 16, 4), mixed(8, paper(3), 150, 24, 4)], 64),
         explore::<Fixed>("3 lines", &[mixed(9, lean(3), 120, 16, 0), mixed(10, paper(3), 120, 16, 4)], 64),
         explore::<Keyed>("2 lines", &[mixed(11, lean(2), 120, 16, 0), mixed(12, paper(2), 120, 16, 0)], 32),
-        explore::<Keyed>("3 lines", &[mixed(13, lean(3), 120, 24, 0)], 32),
+        explore::<Prefixed>("3 lines", &[mixed(13, lean(3), 100, 24, 0), mixed(14, paper(3), 60, 16, 4)], 32),
         explore::<Keyed>("cut", &[mixed(16, lean(2), 150, 16, 4), mixed(17, paper(3), 120, 20, 4)], 32),
     ];
     at_least(&reports, 1_000);

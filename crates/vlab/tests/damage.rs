@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Sample, open, options};
 use pmem::alloc::{Kind, blocks_in, chunks};
-use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
+use pmem::{Event, Memory, Observed, Observer, Region, Result, WORD};
 use tree::{Keyed, Words, WriteOptions};
 use vlab::Vlab;
 

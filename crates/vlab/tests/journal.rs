@@ -87,7 +87,11 @@ impl<S: Sample> Life<S> {
         let found: Map<S> = pairs(&mut index.cursor(), Bound::Unbounded, false).into_iter().collect();
         let state = self.states.iter().rposition(|state| *state == found);
         let state = state.unwrap_or_else(|| panic!("{what}: {} keys as no operation left them", found.len()));
-        assert!(state >= self.acknowledged, "{what}: {state} operations of {} acknowledged", self.acknowledged);
+        assert!(
+            state >= self.acknowledged,
+            "{what}: {state} operations of {} acknowledged",
+            self.acknowledged
+        );
         let problems = index.check().problems;
         assert!(problems.is_empty(), "{what}: {problems:?}");
         assert_eq!(index.len(), found.len() as u64, "{what}");
@@ -110,7 +114,10 @@ fn live<S: Sample>(seed: u64, faithful: bool, cut: Option<u64>, fail: Option<(u6
     let mut failed = false;
     for _ in 0..120 {
         if let Err(error) = life.step(&index, &mut rng) {
-            assert!(matches!(error, Error::Io { .. } | Error::NoSpace { .. } | Error::Failed), "{what}: {error}");
+            assert!(
+                matches!(error, Error::Io { .. } | Error::NoSpace { .. } | Error::Failed),
+                "{what}: {error}"
+            );
             failed = true;
             break;
         }
@@ -143,10 +150,10 @@ fn campaign<S: Sample>() {
     let mut happened = 0;
     for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let cut = rng.u64(..400);
+        let cut = rng.u64(..200);
         happened += u64::from(live::<S>(seed, seed % 4 == 3, Some(cut), None));
-        let fault = if rng.bool() { Fault::Eio } else { Fault::Full };
-        happened += u64::from(live::<S>(seed, seed % 4 == 3, None, Some((rng.u64(..300), fault))));
+        let fault = if rng.bool() { Fault::Eio } else { Fault::NoSpace };
+        happened += u64::from(live::<S>(seed, seed % 4 == 3, None, Some((rng.u64(..120), fault))));
     }
     println!("{happened} lives of 120 met a cut or a fault");
     assert!(happened >= 60, "{happened}");

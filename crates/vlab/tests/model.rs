@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use common::{Sample, memory, open, options, pairs};
-use tree::{Fixed, Keyed, Words};
+use tree::{Fixed, Keyed, Prefixed, Words};
 use vlab::Vlab;
 
 fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32) {
@@ -83,6 +83,8 @@ fn byte_strings_are_as_in_a_map() {
     run::<Keyed>(2, false, 4, 8_000, 300);
     run::<Keyed>(3, true, 5, 8_000, 500);
     run::<Keyed>(17, false, 6, 16_000, 3_000);
+    run::<Prefixed>(3, false, 11, 8_000, 500);
+    run::<Prefixed>(9, true, 12, 8_000, 1_500);
 }
 
 #[test]

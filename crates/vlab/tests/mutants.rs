@@ -93,10 +93,8 @@ fn first() -> Vec<Op> {
 fn runs(seed: u64) -> Vec<Run> {
     let large = Geometry { chunk_bytes: 32 << 10, ..Geometry::tiny() };
     let of_large = Sizes { geometry: large, capacity: 1 << 20, ..sizes(8, false) };
-    let long_bitmap: Vec<Op> = (1..70)
-        .map(|key| Op::Put(key, bytes(500)))
-        .chain((1..69).map(Op::Delete))
-        .collect();
+    let long_bitmap: Vec<Op> =
+        (1..70).map(|key| Op::Put(key, bytes(500))).chain((1..69).map(Op::Delete)).collect();
     vec![
         run::<Words>("words, first operations", deep(seed), Workload::new(roomy(false), first())),
         run::<Words>("words, first operations, paper", deep(seed), Workload::new(roomy(true), first())),

@@ -135,12 +135,7 @@ struct Run<S: Sample> {
 impl<S: Sample> Run<S> {
     fn new(plan: Plan) -> Self {
         let faults = Faults { plan, armed: true.into(), calls: 0.into(), met: 0.into() };
-        Self {
-            memory: Memory::new(8 << 20, 0),
-            faults: Arc::new(faults),
-            model: BTreeMap::new(),
-            failed: 0,
-        }
+        Self { memory: Memory::new(8 << 20, 0), faults: Arc::new(faults), model: BTreeMap::new(), failed: 0 }
     }
 
     fn medium(&self) -> Failing {
@@ -263,7 +258,8 @@ fn live<S: Sample>(plan: Plan) -> bool {
     let closed = run.acknowledged(|| index.close()).is_some();
     // Either way it takes no more writes, and another close does not call it a success.
     let (key, bytes) = (S::key(2), value::<S>(3));
-    let refused = index.put(S::borrow(&key), S::borrow_value(&bytes)).expect_err("a closed index was written");
+    let refused =
+        index.put(S::borrow(&key), S::borrow_value(&bytes)).expect_err("a closed index was written");
     assert!(matches!((closed, refused), (true, Error::Closed) | (false, Error::Failed)), "{plan:?}");
     assert_eq!(index.close().is_ok(), closed, "{plan:?}");
     run.assert_contents(&index);

@@ -121,10 +121,12 @@ fn read<M: Medium, S: Numbered>(index: &Vlab<M, S>, seed: u64, done: &AtomicBool
         let first = rng.u32(..KEYS / 8) * 8 + 1;
         let pair = [S::key(first), S::key(first + 1)];
         let mut both = Vec::new();
-        index.get_each(&pair.each_ref().map(|key| S::borrow(key)), &mut |value| {
-            both.push(value);
-            true
-        }).unwrap();
+        index
+            .get_each(&pair.each_ref().map(|key| S::borrow(key)), &mut |value| {
+                both.push(value);
+                true
+            })
+            .unwrap();
         let of = |i: usize| both[i].as_ref().map(|value| S::number(first + i as u32, value));
         assert_eq!(of(0), of(1), "half of a batch");
         let (from, down) = (rng.u32(..KEYS), rng.bool());
@@ -137,10 +139,12 @@ fn read<M: Medium, S: Numbered>(index: &Vlab<M, S>, seed: u64, done: &AtomicBool
             scanned.push((number, S::number(number, &value)));
             assert!(scanned.last().is_some_and(|(_, value)| value.is_some()), "a value of another key");
         }
-        let in_order = |pair: &[(u32, Option<u32>)]| if down { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 };
+        let in_order =
+            |pair: &[(u32, Option<u32>)]| if down { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 };
         assert!(scanned.windows(2).all(in_order), "out of order");
         let range = if down { 0..=from } else { from..=KEYS - 1 };
-        let missing = range.clone().filter(|key| stays(*key)).find(|key| !scanned.iter().any(|(k, _)| k == key));
+        let missing =
+            range.clone().filter(|key| stays(*key)).find(|key| !scanned.iter().any(|(k, _)| k == key));
         assert_eq!(missing, None, "a key that stays is not scanned");
         let at = |key: u32| scanned.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
         for first in range.clone().filter(|key| is_paired(*key) && range.contains(&(key + 1))) {
@@ -153,13 +157,22 @@ fn read<M: Medium, S: Numbered>(index: &Vlab<M, S>, seed: u64, done: &AtomicBool
 fn beside<S: Numbered>(lines: u64) {
     let medium = Native::anonymous(64 << 20, Durability::Power).unwrap();
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
-    let index = Vlab::<_, S>::create(medium, &Options { geometry, stripes: 16, ..options::<S>(lines, false) }).unwrap();
+    let index =
+        Vlab::<_, S>::create(medium, &Options { geometry, stripes: 16, ..options::<S>(lines, false) })
+            .unwrap();
     for key in (0..KEYS).filter(|key| stays(*key)) {
         index.put(S::borrow(&S::key(key)), S::borrow_value(&S::numbered(key, 0))).unwrap();
     }
     let done = AtomicBool::new(false);
     let looks: u64 = thread::scope(|scope| {
-        let readers: Vec<_> = (0..2).map(|seed| scope.spawn({ let (index, done) = (&index, &done); move || read(index, seed, done) })).collect();
+        let readers: Vec<_> = (0..2)
+            .map(|seed| {
+                scope.spawn({
+                    let (index, done) = (&index, &done);
+                    move || read(index, seed, done)
+                })
+            })
+            .collect();
         write(&index);
         done.store(true, Ordering::Relaxed);
         readers.into_iter().map(|reader| reader.join().expect("a reader saw what it may not")).sum()

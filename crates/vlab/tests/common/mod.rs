@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmem::{Counter, Durability, Geometry, Medium, Memory, Observed};
-use tree::{Fixed, Keyed, Schema, Words};
+use tree::{Fixed, Keyed, Prefixed, Schema, Words};
 use vlab::{Cursor, Options, Vlab};
 
 /// A schema whose keys and values come from small numbers.
@@ -75,6 +75,15 @@ impl Sample for Keyed {
     }
     fn value(n: u32) -> Vec<u8> {
         (0..n / 8).map(|i| (n + i * 7) as u8).chain(n.to_le_bytes()).collect()
+    }
+}
+
+impl Sample for Prefixed {
+    fn key(n: u32) -> Vec<u8> {
+        Keyed::key(n)
+    }
+    fn value(n: u32) -> Vec<u8> {
+        Keyed::value(n)
     }
 }
 

@@ -149,7 +149,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// `Nodes` if buckets of so few lines hold too few entries; what growing the medium may say.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         let lines = options.lines;
-        let shape = (2..=64).contains(&lines).then(|| Shape::new::<S>(lines, options.payload_words)).flatten();
+        let shape =
+            (2..=64).contains(&lines).then(|| Shape::new::<S>(lines, options.payload_words)).flatten();
         if shape.is_none() {
             return Err(Error::Nodes { lines });
         }
