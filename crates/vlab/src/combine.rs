@@ -17,8 +17,8 @@
 //! | phase copied | | `nxt` is the list: `vnxt` is cleared |
 //! | the next operation's first | some of `vnxt` cleared, no second list | phase idle: the rest is cleared |
 //!
-//! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold as many as the directory, or when half of the
-//! directory's buckets were given back.
+//! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold a sixteenth of
+//! what the directory does, or when half of the directory's buckets were given back.
 
 use pmem::region::checked;
 use pmem::{Fence, Medium, WORD};
@@ -33,6 +33,9 @@ use crate::meta::Phase;
 /// Buckets and aliases below which nothing is combined for their number's sake.
 const FEW: usize = 16;
 
+/// Braids that hold so large a part of the directory's number are full, too.
+const SHARE: usize = 16;
+
 /// A new directory in the making.
 pub(crate) struct Rebuild<S: Schema> {
     pub directory: Directory,
@@ -46,10 +49,10 @@ pub(crate) struct Rebuild<S: Schema> {
 
 impl<S: Schema> Rebuild<S> {
     fn begin(view: &View<S>) -> Self {
-        let directory = &view.directory;
-        let entries = directory.len() + view.braids.count();
-        let begin = if S::PLAIN { Vec::new() } else { common::<S>(view) };
-        let directory = Directory::with_room::<S>(entries + entries / 8, begin);
+        let entries = view.buckets();
+        let range = range_of(view);
+        let range = range.as_ref().map(|(first, last)| (S::borrow(first), S::borrow(last)));
+        let directory = Directory::with_room::<S>(entries + entries / 8, range);
         Self { directory, late: Braids::default(), aliases: 0, next: 0 }
     }
 
@@ -107,19 +110,14 @@ impl<S: Schema> View<S> {
     }
 }
 
-/// What all keys of a view but the first begin with.
-fn common<S: Schema>(view: &View<S>) -> Vec<u8> {
+/// The least key of a view but the first bucket's, and the greatest.
+fn range_of<S: Schema>(view: &View<S>) -> Option<(S::KeyBuf, S::KeyBuf)> {
     let directory = &view.directory;
     let second = (directory.len() > 1).then(|| directory.key::<S>(1));
-    let first = second.iter().chain(view.braids.first().map(|item| &item.key)).min();
+    let first = second.into_iter().chain(view.braids.first().map(|item| item.key.clone())).min();
     let last = (directory.len() > 1).then(|| directory.key::<S>(directory.len() - 1));
-    let last = last.iter().chain(view.braids.last().map(|item| &item.key)).max();
-    match (first, last) {
-        (Some(first), Some(last)) => {
-            Directory::common(S::key_bytes(S::borrow(first)).as_ref(), S::key_bytes(S::borrow(last)).as_ref())
-        }
-        _ => Vec::new(),
-    }
+    let last = last.into_iter().chain(view.braids.last().map(|item| item.key.clone())).max();
+    first.zip(last)
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
@@ -135,7 +133,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let view = self.view.load();
             let (held, entries) = (view.braids.count(), view.directory.len());
             let full = self.braid_limit(&view) * self.braids_max / 2;
-            let is_full = held > 0 && held >= full.min(entries.max(FEW));
+            let is_full = held > 0 && held >= full.min((entries / SHARE).max(FEW));
             let is_sparse = writer.aliases as usize > FEW.max(entries / 2);
             if !is_full && !is_sparse {
                 return;

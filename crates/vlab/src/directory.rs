@@ -33,6 +33,9 @@ pub enum Guide {
     Once,
     /// Estimates as long as they are right, each in the square root of the range before it.
     Again,
+    /// As [`Guide::Again`], in the part of the directory that a small table gives for the key's leading bits. Splits at medians make
+    /// regions of uniform keys differ in how full their buckets are, which a straight line over all of them does not follow.
+    Table,
 }
 
 /// See the module's head.
@@ -42,15 +45,25 @@ pub(crate) struct Directory {
     begin: Vec<u8>,
     low: Vec<u64>,
     at: Vec<AtomicU64>,
+    cells: Cells,
     /// Bytes of all keys, where words are not the whole of them, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<u64>,
 }
 
 impl Directory {
-    /// An empty one with room for so many.
-    pub(crate) fn with_room<S: Schema>(entries: usize, begin: Vec<u8>) -> Self {
+    /// An empty one with room for so many, whose keys but the first lie between these two, as a rule.
+    pub(crate) fn with_room<S: Schema>(entries: usize, range: Option<(&S::Key, &S::Key)>) -> Self {
+        let begin = match range {
+            Some((first, last)) if !S::PLAIN => {
+                common(S::key_bytes(first).as_ref(), S::key_bytes(last).as_ref())
+            }
+            _ => Vec::new(),
+        };
         let mut new = Self { begin, ..Self::default() };
+        if let Some((first, last)) = range {
+            new.cells = Cells::new(new.word::<S>(first), new.word::<S>(last), entries);
+        }
         new.low.reserve(entries);
         new.at.reserve(entries);
         if !S::PLAIN {
@@ -61,7 +74,13 @@ impl Directory {
 
     /// Appends an entry, above all others.
     pub(crate) fn push<S: Schema>(&mut self, key: &S::Key, at: u64) {
-        self.low.push(if self.low.is_empty() { 0 } else { self.word::<S>(key) });
+        let word = self.word::<S>(key);
+        if self.low.is_empty() {
+            self.low.push(0);
+        } else {
+            self.cells.note(word, self.low.len());
+            self.low.push(word);
+        }
         self.at.push(AtomicU64::new(at));
         if !S::PLAIN {
             self.bytes.extend_from_slice(S::key_bytes(key).as_ref());
@@ -77,7 +96,7 @@ impl Directory {
 
     /// Bytes of volatile memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.low.len() * 16 + self.bytes.len() + self.ends.len() * 8) as u64
+        (self.low.len() * 16 + self.cells.first.len() * 4 + self.bytes.len() + self.ends.len() * 8) as u64
     }
 
     /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.
@@ -148,6 +167,9 @@ impl Directory {
         };
         // `low` is at or below the key, `high` above it.
         let (mut low, mut high) = (0, self.len());
+        if guide == Guide::Table {
+            (low, high) = self.cells.range(word, high);
+        }
         let mut guide = guide;
         while high - low > 1 {
             if guide == Guide::Halves || high - low <= SHORT {
@@ -202,14 +224,9 @@ impl Directory {
         place.clamp(low + 1, high - 1)
     }
 
-    /// What the keys from `first` to `last` begin with.
-    pub(crate) fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
-        first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
-    }
-
     /// The bucket at `target` holds what is in `from..to` now: entries there lead to it.
     pub(crate) fn redirect<S: Schema>(&self, from: &S::Key, to: Option<&S::Key>, target: u64) -> u64 {
-        let (first, _) = self.find::<S>(from, false, Guide::Again);
+        let (first, _) = self.find::<S>(from, false, Guide::Table);
         let first = if self.compare::<S>(first, from).is_lt() { first + 1 } else { first };
         let mut fresh = 0;
         for i in first..self.len() {
@@ -225,8 +242,63 @@ impl Directory {
 
     /// A bucket whose `min` is `key` stands in the braids.
     pub(crate) fn note_split<S: Schema>(&self, key: &S::Key) {
-        let (i, _) = self.find::<S>(key, false, Guide::Again);
+        let (i, _) = self.find::<S>(key, false, Guide::Table);
         self.set(i, self.marked(i) | SPLIT);
+    }
+}
+
+/// What the keys from `first` to `last` begin with.
+fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
+    first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
+}
+
+/// The table of [`Guide::Table`]: the range of words in cells of one width, and the first entry of each. Cells are as many as entries, but
+/// no more than stay in the processor's second-level cache.
+#[derive(Debug, Default)]
+struct Cells {
+    base: u64,
+    shift: u32,
+    /// Number of cells there will be.
+    count: usize,
+    /// Of each cell so far the first entry that is in it or behind it. (Entry 0 is in front of all.)
+    first: Vec<u32>,
+}
+
+/// Most cells.
+const CELLS: usize = 1 << 16;
+
+impl Cells {
+    fn new(base: u64, last: u64, entries: usize) -> Self {
+        let span = last.saturating_sub(base);
+        let count = entries.clamp(1, CELLS);
+        // The least width with which they suffice.
+        let bits = u64::BITS - span.leading_zeros();
+        let shift = (0..bits).find(|shift| span >> shift < count as u64).unwrap_or(bits);
+        Self { base, shift, count, first: Vec::with_capacity(count) }
+    }
+
+    /// Of words outside of the range too, in their order.
+    #[inline(always)]
+    fn of(&self, word: u64) -> usize {
+        let cell = word.saturating_sub(self.base).checked_shr(self.shift).unwrap_or(0) as usize;
+        cell.min(self.count.saturating_sub(1))
+    }
+
+    /// Entry `i` has this word; all before it have lesser ones, or the same.
+    fn note(&mut self, word: u64, i: usize) {
+        let cell = self.of(word);
+        while self.first.len() <= cell {
+            self.first.push(i as u32);
+        }
+    }
+
+    /// An entry below this word, and one above it or the number of all.
+    #[inline(always)]
+    fn range(&self, word: u64, entries: usize) -> (usize, usize) {
+        let cell = self.of(word);
+        let first = self.first.get(cell).or(self.first.last()).map_or(1, |first| *first as usize);
+        let behind = self.first.get(cell + 1).map_or(entries, |behind| *behind as usize);
+        (first - 1, behind)
     }
 }
 
@@ -236,8 +308,10 @@ mod tests {
     use tree::{Keyed, Words};
 
     fn of_words(keys: impl IntoIterator<Item = u64>) -> Directory {
-        let mut directory = Directory::with_room::<Words>(0, Vec::new());
-        keys.into_iter().for_each(|key| directory.push::<Words>(&key, 64));
+        let keys: Vec<u64> = keys.into_iter().collect();
+        let range = keys.get(1).zip(keys.last());
+        let mut directory = Directory::with_room::<Words>(keys.len(), range);
+        keys.iter().for_each(|key| directory.push::<Words>(key, 64));
         directory
     }
 
@@ -266,7 +340,7 @@ mod tests {
             keys.sort_unstable();
             keys.dedup();
             let directory = of_words(keys.iter().copied());
-            for guide in [Guide::Halves, Guide::Once, Guide::Again] {
+            for guide in [Guide::Halves, Guide::Once, Guide::Again, Guide::Table] {
                 let probes: Vec<u64> =
                     (0..20_000).map(|_| keys[rng.usize(..keys.len())] + rng.u64(..3)).collect();
                 let counts: Vec<u32> = probes.iter().map(|key| found(&directory, guide, *key)).collect();
@@ -274,14 +348,17 @@ mod tests {
                 let mean = f64::from(sum) / counts.len() as f64;
                 println!("{name}, {guide:?}: {mean:.2} comparisons, {worst} at most");
                 assert!(worst <= 40, "{name}, {guide:?}: {worst} comparisons of 2 log2 B");
-                assert!(guide != Guide::Again || mean < most, "{name}: {mean} comparisons");
+                assert!(
+                    !matches!(guide, Guide::Again | Guide::Table) || mean < most,
+                    "{name}: {mean} comparisons"
+                );
             }
         }
     }
 
     #[test]
     fn every_place_is_found_in_directories_of_all_small_sizes() {
-        for guide in [Guide::Halves, Guide::Once, Guide::Again] {
+        for guide in [Guide::Halves, Guide::Once, Guide::Again, Guide::Table] {
             for len in 1..40_u64 {
                 for step in [1, 3, 1 << 57] {
                     let directory = of_words((0..len).map(|i| i * step));
@@ -297,20 +374,22 @@ mod tests {
     #[test]
     fn byte_strings_are_found_behind_what_they_have_in_common() {
         let name = |i: u32| format!("customer:{i:05}").into_bytes();
-        let mut directory = Directory::with_room::<Keyed>(0, Directory::common(&name(2), &name(1998)));
+        let mut directory = Directory::with_room::<Keyed>(100, Some((&name(2), &name(1998))));
         assert_eq!(directory.begin, b"customer:0");
         directory.push::<Keyed>(&[], 64);
         (1..1000).for_each(|i| directory.push::<Keyed>(&name(2 * i), 64));
         directory.push::<Keyed>(b"zebra", 64);
-        for i in 0..2000_u32 {
-            let expected = (i / 2) as usize;
-            assert_eq!(directory.find::<Keyed>(&name(i), false, Guide::Again).0, expected, "{i}");
-            let below = if i % 2 == 0 { expected.saturating_sub(1) } else { expected };
-            assert_eq!(directory.find::<Keyed>(&name(i), true, Guide::Again).0, below, "{i}");
+        for guide in [Guide::Again, Guide::Table] {
+            for i in 0..2000_u32 {
+                let expected = (i / 2) as usize;
+                assert_eq!(directory.find::<Keyed>(&name(i), false, guide).0, expected, "{i}");
+                let below = if i % 2 == 0 { expected.saturating_sub(1) } else { expected };
+                assert_eq!(directory.find::<Keyed>(&name(i), true, guide).0, below, "{i}");
+            }
+            assert_eq!(directory.find::<Keyed>(b"a", false, guide).0, 0);
+            assert_eq!(directory.find::<Keyed>(b"customer:1", false, guide).0, 999);
+            assert_eq!(directory.find::<Keyed>(b"zebra", false, guide).0, 1000);
         }
-        assert_eq!(directory.find::<Keyed>(b"a", false, Guide::Again).0, 0);
-        assert_eq!(directory.find::<Keyed>(b"customer:1", false, Guide::Again).0, 999);
-        assert_eq!(directory.find::<Keyed>(b"zebra", false, Guide::Again).0, 1000);
         assert_eq!(directory.key::<Keyed>(1000), b"zebra");
     }
 }

@@ -7,7 +7,7 @@
 //! | commit | its bit | nothing to do |
 //!
 //! A delete is the last step alone; an update of a word is that word; of more it is an insert under the bitmap word of the old entry,
-//! whose publish clears one bit and sets the other. See [`crate::split`] and [`crate::merge`] for the rest.
+//! whose publish clears one bit and sets the other. See `split` and `merge` for the rest.
 //!
 //! Invariants:
 //! * V1: from the head on, each bucket's `nxt` leads to the one whose `min` is this one's `max`; the first has no `min`, and is never
@@ -84,7 +84,7 @@ impl Options {
             braids: BRAIDS,
             braid_buckets: None,
             combine_step: STEP,
-            guide: Guide::Again,
+            guide: Guide::Table,
         }
     }
 }

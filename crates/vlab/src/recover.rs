@@ -171,13 +171,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
 /// The view of one list in a directory and one in braids: `min` and address of each bucket.
 fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
-    let begin = match (main.get(1), main.last()) {
-        (Some((first, _)), Some((last, _))) if !S::PLAIN => {
-            Directory::common(S::key_bytes(S::borrow(first)).as_ref(), S::key_bytes(S::borrow(last)).as_ref())
-        }
-        _ => Vec::new(),
-    };
-    let mut directory = Directory::with_room::<S>(main.len(), begin);
+    let range = main.get(1).zip(main.last());
+    let range = range.map(|((first, _), (last, _))| (S::borrow(first), S::borrow(last)));
+    let mut directory = Directory::with_room::<S>(main.len(), range);
     main.iter().for_each(|(key, at)| directory.push::<S>(S::borrow(key), *at));
     let mut braids = Braids::default();
     let most = 2 * (main.len() + second.len()).max(2).ilog2() as usize;

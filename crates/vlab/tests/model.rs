@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use common::{Sample, memory, open, options, pairs};
+use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};
-use vlab::Vlab;
+use vlab::{Guide, Options, Vlab};
 
 fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32) {
     let (medium, _) = memory(64 << 20);
@@ -18,7 +19,7 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
     for step in 0..steps {
         let (key, value) = (S::key(rng.u32(..keys)), S::value(rng.u32(..300)));
         // Grows and shrinks in turns.
-        let grows = step / (steps / 8) % 2 == 0;
+        let grows = (step / (steps / 8)).is_multiple_of(2);
         if rng.u32(..100) < if grows { 70 } else { 25 } {
             let replaced = index.put(S::borrow(&key), S::borrow_value(&value)).unwrap();
             assert_eq!(replaced, model.insert(key, value).is_some());
@@ -92,6 +93,25 @@ fn wide_values_are_as_in_a_map() {
     run::<Fixed>(3, false, 7, 8_000, 300);
     run::<Fixed>(5, true, 8, 8_000, 500);
     run::<Fixed>(33, false, 9, 16_000, 4_000);
+}
+
+/// Buckets as splits make them, and not evenly spread words: what a search compares.
+#[test]
+fn a_search_among_many_buckets_of_uniform_keys_compares_few() {
+    for (guide, most) in
+        [(Guide::Halves, 22.0), (Guide::Once, 24.0), (Guide::Again, 24.0), (Guide::Table, 10.99)]
+    {
+        let (medium, _) = memory(256 << 20);
+        let small = Options { guide, ..Options::new(2, Durability::Power) };
+        let index: Vlab<_, Words> = Vlab::create(medium, &small).unwrap();
+        let mut rng = fastrand::Rng::with_seed(10);
+        (0..400_000).for_each(|n| assert!(!index.put(&rng.u64(..), &n).unwrap()));
+        index.combine().unwrap();
+        let compared: u64 = (0..10_000).map(|_| u64::from(index.comparisons(&rng.u64(..)))).sum();
+        let (mean, buckets) = (compared as f64 / 1e4, index.paths().directory);
+        println!("{guide:?}: {mean:.2} comparisons among {buckets} buckets");
+        assert!(mean < most && buckets > 1 << 17, "{guide:?}: {mean} comparisons among {buckets} buckets");
+    }
 }
 
 /// Production sizes: full buckets, braids and combines as in use.

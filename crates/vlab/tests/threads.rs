@@ -75,7 +75,7 @@ fn write<M: Medium, S: Numbered>(index: &Vlab<M, S>) {
     let mut rng = fastrand::Rng::with_seed(3);
     for number in 1..WRITES {
         // Regions fill and empty in turns, so that buckets split and merge.
-        let wave = number / 800 % 2 == 0;
+        let wave = (number / 800).is_multiple_of(2);
         let key = rng.u32(..KEYS);
         if is_paired(key) || is_paired(key.wrapping_sub(1)) {
             let first = if is_paired(key) { key } else { key - 1 };
