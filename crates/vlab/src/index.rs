@@ -241,7 +241,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         writer.allocator.flip(region);
         medium.publish(ROOT_AT, Region::<M>::root_word(meta.0));
         medium.flush(ROOT_AT, WORD);
-        medium.fence(Fence::Commit);
+        medium.fence(Fence::Commit); // [format]
         writer.allocator.finish(region, &mut writer.log);
         self.meta = meta;
         Ok(())
