@@ -60,6 +60,27 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
+/// As [`pair_mask`], of keys equal to `probe`; `None` where the processor has no such vectors. For who asks once for many lines: what
+/// the processor has is looked up with each call.
+#[inline]
+pub fn equal_pairs(lines: &[Line], probe: u64) -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+        fn equal(lines: &[Line], probe: u64) -> u64 {
+            // SAFETY: this function has the features.
+            unsafe { pair_mask::<EQUAL>(lines, probe) }
+        }
+        // SAFETY: the processor has what `equal` asks for.
+        available().then(|| unsafe { equal(lines, probe) })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (lines, probe);
+        None
+    }
+}
+
 /// Compares `count` key words from word `first` of the lines on, at most 64, with `probe`: the mask of keys that are as `WHICH`
 /// says, and whatever it likes beyond them. The lines must hold as many words, made a multiple of eight.
 ///

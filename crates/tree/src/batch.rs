@@ -350,7 +350,7 @@ fn bytes_of<S: Schema>(value: &S::ValueBuf) -> u64 {
 }
 
 /// Each write: the lengths of key and value, 4 bytes each, then key and value.
-fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
+pub fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in writes {
         let key = S::key_bytes(S::borrow(key));
@@ -365,7 +365,7 @@ fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
 }
 
 /// What [`encode`] wrote; `None` if it was something else.
-fn decode<S: Schema>(mut bytes: &[u8]) -> Option<Vec<Pair<S>>> {
+pub fn decode<S: Schema>(mut bytes: &[u8]) -> Option<Vec<Pair<S>>> {
     let mut writes = Vec::new();
     while !bytes.is_empty() {
         let mut length = || -> Option<u32> {

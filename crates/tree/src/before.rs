@@ -27,7 +27,7 @@ pub type Pair<S> = (<S as Schema>::KeyBuf, Option<<S as Schema>::ValueBuf>);
 
 /// A moment between two batches.
 #[derive(Debug)]
-pub(crate) struct Moment<S: Schema> {
+pub struct Moment<S: Schema> {
     next: OnceLock<Replaced<S>>,
 }
 
@@ -47,7 +47,7 @@ impl<S: Schema> Moment<S> {
 
     /// What a key was at this moment, if a batch behind it replaced that: what the oldest of them found.
     #[inline]
-    pub(crate) fn replaced(&self, key: &S::Key) -> Option<Option<&S::ValueBuf>> {
+    pub fn replaced(&self, key: &S::Key) -> Option<Option<&S::ValueBuf>> {
         let mut next = self.next.get();
         while let Some(batch) = next {
             if let Some(old) = batch.of(key) {
@@ -79,7 +79,7 @@ impl<S: Schema> Replaced<S> {
 }
 
 /// The batches of a tree.
-pub(crate) struct Batches<S: Schema> {
+pub struct Batches<S: Schema> {
     /// The moment behind the newest batch that ended.
     newest: ArcSwap<Moment<S>>,
     running: AtomicBool,
@@ -93,7 +93,7 @@ impl<S: Schema> Default for Batches<S> {
 
 impl<S: Schema> Batches<S> {
     /// A batch is about to change its first key (B1); its keys, ascending, as they are.
-    pub(crate) fn begin(&self, pairs: Vec<Pair<S>>) {
+    pub fn begin(&self, pairs: Vec<Pair<S>>) {
         step();
         let chained = self.newest.load().next.set(Replaced { pairs, then: Moment::new() });
         debug_assert!(chained.is_ok(), "two batches at once");
@@ -101,7 +101,7 @@ impl<S: Schema> Batches<S> {
     }
 
     /// The running batch has changed its last key.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let then = self.newest.load().next.get().map(|replaced| Arc::clone(&replaced.then));
         if let Some(then) = then {
             step();
@@ -112,13 +112,13 @@ impl<S: Schema> Batches<S> {
 
     /// True while a batch runs. To be asked behind the second look at what was read.
     #[inline(always)]
-    pub(crate) fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire) && !sings(Canary::Batches)
     }
 
     /// What a key was before the running batch, if it is one of that: whether it was there, and its value.
     #[cold]
-    pub(crate) fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
+    pub fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
         step();
         let newest = self.newest.load();
         let old = newest.next.get()?.of(key)?;
@@ -129,20 +129,20 @@ impl<S: Schema> Batches<S> {
     }
 
     /// The moment behind the newest batch that ended.
-    pub(crate) fn now(&self) -> Arc<Moment<S>> {
+    pub fn now(&self) -> Arc<Moment<S>> {
         step();
         self.newest.load_full()
     }
 
     /// What a scan from `from` on sees.
-    pub(crate) fn view(&self, from: Bound<S::KeyBuf>) -> View<S> {
+    pub fn view(&self, from: Bound<S::KeyBuf>) -> View<S> {
         View { at: self.now(), behind: from, hidden: BTreeMap::new(), ahead: None, ended: false }
     }
 }
 
 /// A scan's sight of the tree: without the batches that ended after its begin.
 #[derive(Debug)]
-pub(crate) struct View<S: Schema> {
+pub struct View<S: Schema> {
     /// Behind the newest batch that is seen, or whose keys are among the hidden.
     at: Arc<Moment<S>>,
     /// Everything given out is behind this. While the tree's own pairs are what is seen, the cursor knows that.
@@ -158,7 +158,7 @@ pub(crate) struct View<S: Schema> {
 impl<S: Schema> View<S> {
     /// True if the tree's own pairs are what the scan sees.
     #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.hidden.is_empty() && self.ahead.is_none() && !self.ended
     }
 
@@ -173,7 +173,7 @@ impl<S: Schema> View<S> {
     /// Takes note of batches that began meanwhile; true if there are any. To be asked behind the second look at what was read,
     /// with what the tree was read up to before.
     #[inline(always)]
-    pub(crate) fn takes_note(&mut self, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
+    pub fn takes_note(&mut self, from: &Bound<S::KeyBuf>, descending: bool) -> bool {
         if self.at.next.get().is_none() {
             return false;
         }
@@ -204,18 +204,18 @@ impl<S: Schema> View<S> {
     }
 
     /// The tree gave this, or had no more.
-    pub(crate) fn meet(&mut self, pair: Option<(S::KeyBuf, S::ValueBuf)>) {
+    pub fn meet(&mut self, pair: Option<(S::KeyBuf, S::ValueBuf)>) {
         self.ended |= pair.is_none();
         self.ahead = pair;
     }
 
     /// True if the tree has to be asked for its next pair.
-    pub(crate) fn wants_more(&self) -> bool {
+    pub fn wants_more(&self) -> bool {
         self.ahead.is_none() && !self.ended
     }
 
     /// The next pair that the scan sees; `None` if the tree has to be asked first, or all was given out.
-    pub(crate) fn take(&mut self, descending: bool) -> Option<(S::KeyBuf, S::ValueBuf)> {
+    pub fn take(&mut self, descending: bool) -> Option<(S::KeyBuf, S::ValueBuf)> {
         loop {
             if self.wants_more() {
                 return None;

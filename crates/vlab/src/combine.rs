@@ -1,0 +1,252 @@
+//! How the directory takes in the braids [VLAB §5.2.5], beside use.
+//!
+//! A new directory is made aside from the old one and the braids, [`Options::combine_step`](crate::Options) entries with each
+//! operation, and takes the old one's place when it is whole. What is split or merged meanwhile is told to both: a bucket that comes
+//! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory.
+//! So no operation waits for a combine, and what it may cost is bounded by the step. Nothing durable changes.
+//!
+//! Under `faithful` a combine merges the two lists in durable memory, at once, in the paper's four states [figure 14]. What it leaves
+//! open, how a chain of `vnxt` that is whole is told from one that is not, is said by a word in the meta block:
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of `vnxt` | phase idle: they are cleared |
+//! | links | `vnxt` of all buckets, in order | the same |
+//! | phase linked | | `vnxt` is the list: it is copied, and so on |
+//! | copies | `nxt` of all | the same |
+//! | phase copied | | `nxt` is the list: `vnxt` is cleared |
+//! | the next operation's first | some of `vnxt` cleared, no second list | phase idle: the rest is cleared |
+//!
+//! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold a sixteenth of
+//! what the directory does, or when half of the directory's buckets were given back.
+
+use pmem::region::checked;
+use pmem::{Fence, Medium, WORD};
+use tree::{Schema, WriteOptions};
+
+use crate::braids::Braids;
+use crate::bucket::{NXT, VNXT};
+use crate::directory::{ALIAS, Directory};
+use crate::index::{View, Vlab, Writer};
+use crate::meta::Phase;
+
+/// Buckets and aliases below which nothing is combined for their number's sake.
+const FEW: usize = 16;
+
+/// Braids that hold so large a part of the directory's number are full, too.
+const SHARE: usize = 16;
+
+/// A new directory in the making.
+pub(crate) struct Rebuild<S: Schema> {
+    pub directory: Directory,
+    /// Buckets that came where it was made already.
+    pub late: Braids<S>,
+    /// Its entries whose bucket was given back.
+    pub aliases: u64,
+    /// The old directory's entry to look at next.
+    next: usize,
+}
+
+impl<S: Schema> Rebuild<S> {
+    fn begin(view: &View<S>) -> Self {
+        let entries = view.buckets();
+        let range = range_of(view);
+        let range = range.as_ref().map(|(first, last)| (S::borrow(first), S::borrow(last)));
+        let directory = Directory::with_room::<S>(entries + entries / 8, range);
+        Self { directory, late: Braids::default(), aliases: 0, next: 0 }
+    }
+
+    /// True if a bucket of this `min` would stand before what was made last.
+    pub(crate) fn is_past(&self, key: &S::Key) -> bool {
+        let made = self.directory.len();
+        made > 0 && self.directory.compare::<S>(made - 1, key).is_gt()
+    }
+
+    /// Takes over so many entries; true when there are no more.
+    fn go_on(&mut self, view: &View<S>, steps: usize) -> bool {
+        let old = &view.directory;
+        let last = self.directory.len().checked_sub(1).map(|last| self.directory.key::<S>(last));
+        let mut items = view.braids.above(last.as_ref().map(|key| S::borrow(key))).peekable();
+        for _ in 0..steps {
+            let marked = (self.next < old.len()).then(|| old.marked(self.next));
+            if marked.is_some_and(|marked| marked & ALIAS != 0) {
+                self.next += 1;
+                continue;
+            }
+            let takes_item = match (marked, items.peek()) {
+                (None, None) => return true,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (Some(_), Some(item)) => old.compare::<S>(self.next, S::borrow(&item.key)).is_gt(),
+            };
+            match (marked, takes_item) {
+                (Some(marked), false) => {
+                    let key = old.key::<S>(self.next);
+                    self.directory.push::<S>(S::borrow(&key), Directory::address(marked));
+                    self.next += 1;
+                }
+                _ => {
+                    if let Some(item) = items.next() {
+                        self.directory.push::<S>(S::borrow(&item.key), item.at);
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+impl<S: Schema> View<S> {
+    /// Number of buckets, with aliases.
+    fn buckets(&self) -> usize {
+        self.directory.len() + self.braids.count()
+    }
+
+    /// Addresses of all buckets, in key order.
+    fn in_order(&self) -> Vec<u64> {
+        let mut all = Rebuild::begin(self);
+        while !all.go_on(self, 1 << 10) {}
+        (0..all.directory.len()).map(|i| Directory::address(all.directory.marked(i))).collect()
+    }
+}
+
+/// The least key of a view but the first bucket's, and the greatest.
+fn range_of<S: Schema>(view: &View<S>) -> Option<(S::KeyBuf, S::KeyBuf)> {
+    let directory = &view.directory;
+    let second = (directory.len() > 1).then(|| directory.key::<S>(1));
+    let first = second.into_iter().chain(view.braids.first().map(|item| item.key.clone())).min();
+    let last = (directory.len() > 1).then(|| directory.key::<S>(directory.len() - 1));
+    let last = last.into_iter().chain(view.braids.last().map(|item| item.key.clone())).max();
+    first.zip(last)
+}
+
+impl<M: Medium, S: Schema> Vlab<M, S> {
+    /// Most buckets of a braid: L = 2 log2(B) [VLAB §6.1].
+    pub(crate) fn braid_limit(&self, view: &View<S>) -> usize {
+        let buckets = view.directory.len() + view.braids.count();
+        self.braid_buckets.unwrap_or(2 * buckets.max(2).ilog2() as usize).max(1)
+    }
+
+    /// Goes on with the running combine, or begins one if it is time.
+    pub(crate) fn combine_some(&self, writer: &mut Writer<S>) {
+        if writer.rebuild.is_none() {
+            let view = self.view.load();
+            let (held, entries) = (view.braids.count(), view.directory.len());
+            let full = self.braid_limit(&view) * self.braids_max / 2;
+            let is_full = held > 0 && held >= full.min((entries / SHARE).max(FEW));
+            let is_sparse = writer.aliases as usize > FEW.max(entries / 2);
+            if !is_full && !is_sparse {
+                return;
+            }
+            writer.rebuild = Some(Rebuild::begin(&view));
+        }
+        if self.faithful {
+            // Over groups, if the running one has room: else the braids have to hold more.
+            let lines = 2 * self.view.load().buckets() as u64;
+            if matches!(self.has_lines(lines), Ok(true)) {
+                self.merge_lists(writer);
+                while !self.go_on(writer) {}
+            } else {
+                writer.rebuild = None;
+            }
+            return;
+        }
+        self.go_on(writer);
+    }
+
+    /// Takes over some entries; true when that was the last of the combine.
+    fn go_on(&self, writer: &mut Writer<S>) -> bool {
+        let view = self.view.load();
+        let is_whole = writer.rebuild.as_mut().is_some_and(|rebuild| rebuild.go_on(&view, self.combine_step));
+        let rebuild = writer.rebuild.take_if(|_| is_whole);
+        if let Some(rebuild) = rebuild {
+            for item in rebuild.late.above(None) {
+                rebuild.directory.note_split::<S>(S::borrow(&item.key));
+            }
+            writer.aliases = rebuild.aliases;
+            // Both views lead to the same buckets: nobody has to look again.
+            self.view.store(View { directory: rebuild.directory.into(), braids: rebuild.late }.into());
+        }
+        writer.rebuild.is_none()
+    }
+
+    /// The paper's combine: the second list becomes part of the first.
+    fn merge_lists(&self, writer: &mut Writer<S>) {
+        let medium = self.region.medium();
+        let order = self.view.load().in_order();
+        self.stripes.lock_all(&mut writer.held);
+        if let Some(pending) = &self.pending {
+            order.iter().for_each(|at| pending.note_node(*at));
+        }
+        let next = order.iter().skip(1).copied().chain([0]);
+        for (at, next) in order.iter().zip(next) {
+            medium.copy(at + VNXT, checked(next / WORD));
+            medium.flush(at + VNXT, WORD);
+        }
+        medium.fence(Fence::Payload);
+        self.meta.publish_phase(medium, Phase::Linked);
+        medium.fence(Fence::Commit);
+        self.copy_links(&order);
+        self.stripes.unlock(&mut writer.held);
+    }
+
+    /// From the state in which `vnxt` is the list on.
+    fn copy_links(&self, order: &[u64]) {
+        let medium = self.region.medium();
+        for at in order {
+            medium.copy(at + NXT, medium.word(at + VNXT));
+            medium.flush(at + NXT, WORD);
+        }
+        medium.fence(Fence::Home);
+        self.meta.publish_phase(medium, Phase::Copied);
+        medium.fence(Fence::Commit);
+        self.clear_links(order);
+    }
+
+    /// From the state in which `nxt` is the list on.
+    fn clear_links(&self, order: &[u64]) {
+        let medium = self.region.medium();
+        self.clear_begun(order);
+        // The next operation's first fence is soon enough: until then nothing is linked anywhere.
+        self.meta.publish_idle(medium);
+    }
+
+    /// Clears what `vnxt` there is. Nobody waits for that: what is not durable of it is cleared again by the next open.
+    fn clear_begun(&self, order: &[u64]) {
+        let medium = self.region.medium();
+        for at in order.iter().filter(|at| medium.word(**at + VNXT) != 0) {
+            medium.copy(at + VNXT, 0);
+        }
+    }
+
+    /// Brings to its end what a crash left of a combine. Stores nothing if it left nothing.
+    pub(crate) fn finish_combine(
+        &self,
+        phase: Phase,
+        main: &[(S::KeyBuf, u64)],
+        second: &[(S::KeyBuf, u64)],
+    ) {
+        let order: Vec<u64> = main.iter().chain(second).map(|(_, at)| *at).collect();
+        match phase {
+            Phase::Linked => self.copy_links(&order),
+            Phase::Copied => self.clear_links(&order),
+            Phase::Idle => self.clear_begun(&order),
+        }
+    }
+
+    /// Combines at once, whatever the braids hold; a running combine is brought to its end.
+    ///
+    /// # Errors
+    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Vlab::commit`].
+    pub fn combine(&self) -> pmem::Result<()> {
+        let buckets = self.view.load().buckets() as u64;
+        let mut writer = self.enter_for(|| Ok(if self.faithful { 2 * buckets } else { 0 }))?;
+        let view = self.view.load();
+        writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
+        if self.faithful {
+            self.merge_lists(&mut writer);
+        }
+        while !self.go_on(&mut writer) {}
+        self.leave(writer, WriteOptions::default())
+    }
+}

@@ -1,0 +1,395 @@
+//! The software page table: the addresses of the buckets in key order, in volatile memory, with the words that search compares
+//! [VLAB §5.1; the paper has the processor's page table, and compares in the buckets].
+//!
+//! An index into it is a bucket's place, so a search begins with a calculation: guided binary search [§4.2.3]. What it compares are
+//! the buckets' `min` as words; of byte strings the eight bytes behind what all of them begin with, and the rest where words are equal.
+//!
+//! Invariants:
+//! * D1: keys ascend; entry 0 is at or below every key.
+//! * D2: of an entry that is not `SPLIT` the bucket holds every key from its own to the next entry's.
+//! * D3: an entry's key and place never change once others see it; its address does only while [`crate::index::Vlab`] says so (V2).
+
+use std::cmp::Ordering;
+
+use pmem::sync::{AtomicU64, Ordering as Memory};
+use tree::Schema;
+
+use crate::bucket::leading;
+
+/// The bucket of this entry's key was given back; another holds its keys.
+pub(crate) const ALIAS: u64 = 1 << 63;
+/// Buckets between this entry and the next are in the braids.
+pub(crate) const SPLIT: u64 = 1 << 62;
+const ADDRESS: u64 = SPLIT - 1;
+/// A range so short is searched by halves.
+const SHORT: usize = 8;
+
+/// How a place is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guide {
+    /// By halves alone.
+    Halves,
+    /// One estimate, then by halves in the range around it, or outside of it [VLAB §4.2.3].
+    Once,
+    /// Estimates as long as they are right, each in the square root of the range before it.
+    Again,
+    /// As [`Guide::Again`], in the part of the directory that a small table gives for the key's leading bits. Splits at medians make
+    /// regions of uniform keys differ in how full their buckets are, which a straight line over all of them does not follow.
+    Table,
+}
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// What all keys but the first begin with.
+    begin: Vec<u8>,
+    low: Vec<u64>,
+    at: Vec<AtomicU64>,
+    cells: Cells,
+    /// Bytes of all keys, where words are not the whole of them, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Directory {
+    /// An empty one with room for so many, whose keys but the first lie between these two, as a rule.
+    pub(crate) fn with_room<S: Schema>(entries: usize, range: Option<(&S::Key, &S::Key)>) -> Self {
+        let begin = match range {
+            Some((first, last)) if !S::PLAIN => {
+                common(S::key_bytes(first).as_ref(), S::key_bytes(last).as_ref())
+            }
+            _ => Vec::new(),
+        };
+        let mut new = Self { begin, ..Self::default() };
+        if let Some((first, last)) = range {
+            new.cells = Cells::new(new.word::<S>(first), new.word::<S>(last), entries);
+        }
+        new.low.reserve(entries);
+        new.at.reserve(entries);
+        if !S::PLAIN {
+            new.ends.reserve(entries);
+        }
+        new
+    }
+
+    /// Appends an entry, above all others.
+    pub(crate) fn push<S: Schema>(&mut self, key: &S::Key, at: u64) {
+        let word = self.word::<S>(key);
+        if self.low.is_empty() {
+            self.low.push(0);
+        } else {
+            self.cells.note(word, self.low.len());
+            self.low.push(word);
+        }
+        self.at.push(AtomicU64::new(at));
+        if !S::PLAIN {
+            self.bytes.extend_from_slice(S::key_bytes(key).as_ref());
+            self.ends.push(self.bytes.len() as u64);
+        }
+    }
+
+    /// Number of entries.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.low.len()
+    }
+
+    /// Bytes of volatile memory.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.low.len() * 16 + self.cells.first.len() * 4 + self.bytes.len() + self.ends.len() * 8) as u64
+    }
+
+    /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.
+    #[inline(always)]
+    pub(crate) fn marked(&self, i: usize) -> u64 {
+        self.at[i].load(Memory::Acquire)
+    }
+
+    /// Address of an entry's bucket.
+    #[inline(always)]
+    pub(crate) fn address(marked: u64) -> u64 {
+        marked & ADDRESS
+    }
+
+    pub(crate) fn set(&self, i: usize, marked: u64) {
+        self.at[i].store(marked, Memory::Release);
+    }
+
+    /// An entry's key.
+    pub(crate) fn key<S: Schema>(&self, i: usize) -> S::KeyBuf {
+        let key = if S::PLAIN { S::key_of(&self.low[i].to_le_bytes()) } else { S::key_of(self.bytes_of(i)) };
+        key.unwrap_or_default()
+    }
+
+    fn bytes_of(&self, i: usize) -> &[u8] {
+        let from = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.bytes[from as usize..self.ends[i] as usize]
+    }
+
+    /// A key as a word in the order of `low`.
+    #[inline(always)]
+    fn word<S: Schema>(&self, key: &S::Key) -> u64 {
+        if S::PLAIN {
+            return S::plain(S::probe(key));
+        }
+        let bytes = S::key_bytes(key);
+        let bytes = bytes.as_ref();
+        match bytes.strip_prefix(self.begin.as_slice()) {
+            Some(rest) => leading(rest),
+            None if bytes < self.begin.as_slice() => 0,
+            None => u64::MAX,
+        }
+    }
+
+    /// Compares an entry's key.
+    #[inline(always)]
+    pub(crate) fn compare<S: Schema>(&self, i: usize, key: &S::Key) -> Ordering {
+        self.compare_word::<S>(i, self.word::<S>(key), key)
+    }
+
+    #[inline(always)]
+    fn compare_word<S: Schema>(&self, i: usize, word: u64, key: &S::Key) -> Ordering {
+        match self.low[i].cmp(&word) {
+            Ordering::Equal if !S::PLAIN => self.bytes_of(i).cmp(S::key_bytes(key).as_ref()),
+            order => order,
+        }
+    }
+
+    /// The last entry at or below a key (strictly below it, if so asked), or the first entry; and how many comparisons that took.
+    #[inline]
+    pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, guide: Guide) -> (usize, u32) {
+        let word = self.word::<S>(key);
+        let mut comparisons = 0;
+        let mut is_low = |i: usize| {
+            comparisons += 1;
+            let order = self.compare_word::<S>(i, word, key);
+            order.is_lt() || (!below && order.is_eq())
+        };
+        // `low` is at or below the key, `high` above it.
+        let (mut low, mut high) = (0, self.len());
+        if guide == Guide::Table {
+            (low, high) = self.cells.range(word, high);
+        }
+        let mut guide = guide;
+        while high - low > 1 {
+            if guide == Guide::Halves || high - low <= SHORT {
+                let mid = low.midpoint(high);
+                if is_low(mid) {
+                    low = mid
+                } else {
+                    high = mid
+                }
+                continue;
+            }
+            // K / 2^α with α = log2(K) / 2.
+            let reach = 1 << ((high - low).ilog2() / 2);
+            let estimate = self.estimate(low, high, word);
+            let mut is_right = true;
+            if is_low(estimate) {
+                low = estimate;
+                let far = low + reach;
+                if far < high {
+                    is_right = !is_low(far);
+                    *(if is_right { &mut high } else { &mut low }) = far;
+                }
+            } else {
+                high = estimate;
+                let far = high.saturating_sub(reach);
+                if far > low {
+                    is_right = is_low(far);
+                    *(if is_right { &mut low } else { &mut high }) = far;
+                }
+            }
+            if guide == Guide::Once || !is_right {
+                guide = Guide::Halves;
+            }
+        }
+        (low, comparisons)
+    }
+
+    /// Where between two places a key would be if keys were spread evenly; between the two, exclusively.
+    #[inline(always)]
+    fn estimate(&self, low: usize, high: usize, word: u64) -> usize {
+        // Entry 0 stands for the least key there is, and not for one that is there.
+        let (first, last) = (low.max(1), high.min(self.len() - 1));
+        let (from, to) = (self.low[first], self.low[last]);
+        let place = if word <= from {
+            first
+        } else if word >= to {
+            last
+        } else {
+            let part = u128::from(word - from) * (last - first) as u128 / u128::from(to - from);
+            first + part as usize
+        };
+        place.clamp(low + 1, high - 1)
+    }
+
+    /// The bucket at `target` holds what is in `from..to` now: entries there lead to it.
+    pub(crate) fn redirect<S: Schema>(&self, from: &S::Key, to: Option<&S::Key>, target: u64) -> u64 {
+        let (first, _) = self.find::<S>(from, false, Guide::Table);
+        let first = if self.compare::<S>(first, from).is_lt() { first + 1 } else { first };
+        let mut fresh = 0;
+        for i in first..self.len() {
+            if to.is_some_and(|to| self.compare::<S>(i, to).is_ge()) {
+                break;
+            }
+            let old = self.marked(i);
+            fresh += u64::from(old & ALIAS == 0);
+            self.set(i, target | ALIAS | old & SPLIT);
+        }
+        fresh
+    }
+
+    /// A bucket whose `min` is `key` stands in the braids.
+    pub(crate) fn note_split<S: Schema>(&self, key: &S::Key) {
+        let (i, _) = self.find::<S>(key, false, Guide::Table);
+        self.set(i, self.marked(i) | SPLIT);
+    }
+}
+
+/// What the keys from `first` to `last` begin with.
+fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
+    first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
+}
+
+/// The table of [`Guide::Table`]: the range of words in cells of one width, and the first entry of each. Cells are as many as entries, but
+/// no more than stay in the processor's second-level cache.
+#[derive(Debug, Default)]
+struct Cells {
+    base: u64,
+    shift: u32,
+    /// Number of cells there will be.
+    count: usize,
+    /// Of each cell so far the first entry that is in it or behind it. (Entry 0 is in front of all.)
+    first: Vec<u32>,
+}
+
+/// Most cells.
+const CELLS: usize = 1 << 16;
+
+impl Cells {
+    fn new(base: u64, last: u64, entries: usize) -> Self {
+        let span = last.saturating_sub(base);
+        let count = entries.clamp(1, CELLS);
+        // The least width with which they suffice.
+        let bits = u64::BITS - span.leading_zeros();
+        let shift = (0..bits).find(|shift| span >> shift < count as u64).unwrap_or(bits);
+        Self { base, shift, count, first: Vec::with_capacity(count) }
+    }
+
+    /// Of words outside of the range too, in their order.
+    #[inline(always)]
+    fn of(&self, word: u64) -> usize {
+        let cell = word.saturating_sub(self.base).checked_shr(self.shift).unwrap_or(0) as usize;
+        cell.min(self.count.saturating_sub(1))
+    }
+
+    /// Entry `i` has this word; all before it have lesser ones, or the same.
+    fn note(&mut self, word: u64, i: usize) {
+        let cell = self.of(word);
+        while self.first.len() <= cell {
+            self.first.push(i as u32);
+        }
+    }
+
+    /// An entry below this word, and one above it or the number of all.
+    #[inline(always)]
+    fn range(&self, word: u64, entries: usize) -> (usize, usize) {
+        let cell = self.of(word);
+        let first = self.first.get(cell).or(self.first.last()).map_or(1, |first| *first as usize);
+        let behind = self.first.get(cell + 1).map_or(entries, |behind| *behind as usize);
+        (first - 1, behind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tree::{Keyed, Words};
+
+    fn of_words(keys: impl IntoIterator<Item = u64>) -> Directory {
+        let keys: Vec<u64> = keys.into_iter().collect();
+        let range = keys.get(1).zip(keys.last());
+        let mut directory = Directory::with_room::<Words>(keys.len(), range);
+        keys.iter().for_each(|key| directory.push::<Words>(key, 64));
+        directory
+    }
+
+    fn found(directory: &Directory, guide: Guide, key: u64) -> u32 {
+        let (place, comparisons) = directory.find::<Words>(&key, false, guide);
+        assert!(place == 0 || directory.low[place] <= key, "{guide:?} {key}");
+        assert!(place + 1 == directory.len() || directory.low[place + 1] > key, "{guide:?} {key}");
+        comparisons
+    }
+
+    #[test]
+    fn an_estimate_saves_comparisons_where_keys_are_even_and_costs_few_where_they_are_not() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let count = 1_u64 << 20;
+        let mut uniform: Vec<u64> = (0..count).map(|_| rng.u64(..)).collect();
+        let mut clustered: Vec<u64> = (0..count)
+            .map(|i| if i % 5 == 0 { rng.u64(..) } else { (1 << 62) + rng.u64(..1 << 53) })
+            .collect();
+        let mut skewed: Vec<u64> = (0..count).map(|_| (rng.f64() * 63.9).exp2() as u64).collect();
+        for (name, keys, most) in [
+            ("uniform", &mut uniform, 10.99),
+            ("clustered", &mut clustered, 25.0),
+            ("skewed", &mut skewed, 26.0),
+        ] {
+            keys[0] = 0;
+            keys.sort_unstable();
+            keys.dedup();
+            let directory = of_words(keys.iter().copied());
+            for guide in [Guide::Halves, Guide::Once, Guide::Again, Guide::Table] {
+                let probes: Vec<u64> =
+                    (0..20_000).map(|_| keys[rng.usize(..keys.len())] + rng.u64(..3)).collect();
+                let counts: Vec<u32> = probes.iter().map(|key| found(&directory, guide, *key)).collect();
+                let (sum, worst) = (counts.iter().sum::<u32>(), counts.iter().max().copied().unwrap_or(0));
+                let mean = f64::from(sum) / counts.len() as f64;
+                println!("{name}, {guide:?}: {mean:.2} comparisons, {worst} at most");
+                assert!(worst <= 40, "{name}, {guide:?}: {worst} comparisons of 2 log2 B");
+                assert!(
+                    !matches!(guide, Guide::Again | Guide::Table) || mean < most,
+                    "{name}: {mean} comparisons"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_is_found_in_directories_of_all_small_sizes() {
+        for guide in [Guide::Halves, Guide::Once, Guide::Again, Guide::Table] {
+            for len in 1..40_u64 {
+                for step in [1, 3, 1 << 57] {
+                    let directory = of_words((0..len).map(|i| i * step));
+                    for key in (0..len).flat_map(|i| [i * step, i * step + 1, (i * step).wrapping_sub(1)]) {
+                        found(&directory, guide, key);
+                    }
+                    found(&directory, guide, u64::MAX);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn byte_strings_are_found_behind_what_they_have_in_common() {
+        let name = |i: u32| format!("customer:{i:05}").into_bytes();
+        let mut directory = Directory::with_room::<Keyed>(100, Some((&name(2), &name(1998))));
+        assert_eq!(directory.begin, b"customer:0");
+        directory.push::<Keyed>(&[], 64);
+        (1..1000).for_each(|i| directory.push::<Keyed>(&name(2 * i), 64));
+        directory.push::<Keyed>(b"zebra", 64);
+        for guide in [Guide::Again, Guide::Table] {
+            for i in 0..2000_u32 {
+                let expected = (i / 2) as usize;
+                assert_eq!(directory.find::<Keyed>(&name(i), false, guide).0, expected, "{i}");
+                let below = if i % 2 == 0 { expected.saturating_sub(1) } else { expected };
+                assert_eq!(directory.find::<Keyed>(&name(i), true, guide).0, below, "{i}");
+            }
+            assert_eq!(directory.find::<Keyed>(b"a", false, guide).0, 0);
+            assert_eq!(directory.find::<Keyed>(b"customer:1", false, guide).0, 999);
+            assert_eq!(directory.find::<Keyed>(b"zebra", false, guide).0, 1000);
+        }
+        assert_eq!(directory.key::<Keyed>(1000), b"zebra");
+    }
+}

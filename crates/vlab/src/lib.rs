@@ -1,0 +1,33 @@
+//! VLAB: a sorted list of buckets in durable memory and nothing above it; a bucket is found by calculation [VLAB, TC 2018].
+//!
+//! Each bucket has its entries in no order under a bitmap, so an insert stores its entry and one word, a delete one word. What
+//! search needs is volatile, and built anew from the list when the index is opened.
+//!
+//! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
+//! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
+//! * [`index`](mod@index): the index itself; the protocol of a change is read there.
+//! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
+//! * [`batch`]: writes of several keys as one. [`group`]: one commit for the changes of many.
+//! * [`search`], [`scan`], [`check`], `recover`: what else it does.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod braids;
+pub mod bucket;
+pub mod check;
+pub mod combine;
+mod delete;
+pub mod directory;
+pub mod group;
+pub mod index;
+mod insert;
+mod merge;
+mod meta;
+mod recover;
+pub mod scan;
+pub mod search;
+mod split;
+
+pub use self::directory::Guide;
+pub use self::index::{ENGINE, Options, Vlab};
+pub use self::scan::Cursor;

@@ -1,0 +1,109 @@
+//! Buckets that hold little join a neighbour, and are given back. (The paper's never are, nor are those under `faithful`.)
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | entries in free slots, perhaps | nothing: their bits are clear |
+//! | payload | the entries, the allocator's intents | the same |
+//! | | then in this order, in one line (K3): the flag, bits, `nxt`, `max`, no flag | flagged: entries at or above the next `min` are dropped, which undoes bits without `nxt`; `max` is set |
+//! | commit | all of these | nothing to do |
+
+use pmem::region::checked;
+use pmem::{Error, Fence, Medium, Result, WORD, record};
+use tree::Schema;
+
+use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, bound, slots};
+use crate::index::{View, Vlab, Writer};
+
+impl<M: Medium, S: Schema> Vlab<M, S> {
+    /// Merges a bucket of which little is left with a neighbour, if both together are at most half full.
+    ///
+    /// # Errors
+    /// `Corrupt` if a neighbour is damaged: nothing has changed then.
+    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, bucket: Bucket) -> Result<()> {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let held = bucket.count(medium, shape);
+        if self.faithful || held * 4 > shape.capacity() {
+            return Ok(());
+        }
+        let fits = |other: Bucket| (other.count(medium, shape) + held) * 2 <= shape.capacity();
+        let min = medium.word(bucket.0 + MIN);
+        if min != 0 {
+            let key = bound::<M, S>(medium, min)?;
+            let (left, _) = self.locate(&self.view.load(), S::borrow(&key), true);
+            if left != bucket && fits(self.check_bucket(left)?) {
+                return self.merge(writer, left, bucket);
+            }
+        }
+        match bucket.nxt(medium) {
+            Some(nxt) if nxt != 0 && fits(self.check_bucket(Bucket(nxt))?) => {
+                self.merge(writer, bucket, Bucket(nxt))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the entries of `right` to `left`, its neighbour, and gives it back.
+    fn merge(&self, writer: &mut Writer<S>, left: Bucket, right: Bucket) -> Result<()> {
+        let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
+        let corrupt = Error::Corrupt { what: "order of buckets", at: left.0 };
+        let (min, max) = (medium.word(right.0 + MIN), medium.word(right.0 + MAX));
+        let Some(nxt) = right.nxt(medium).filter(|_| left.nxt(medium) == Some(right.0) && min != 0) else {
+            return Err(corrupt);
+        };
+        let key = bound::<M, S>(medium, min)?;
+        let upper = if max == 0 { None } else { Some(bound::<M, S>(medium, max)?) };
+        let old = left.bits(medium, shape);
+        let mut new = old;
+        let mut moves = Vec::new();
+        for slot in slots(&right.bits(medium, shape)) {
+            let Some(to) = shape.free_slot(&new) else { return Err(corrupt) };
+            new[to / 64] |= 1 << (to % 64);
+            moves.push((slot, to));
+        }
+        writer.allocator.give(region, right.0).map_err(|error| self.give_up(writer, error))?;
+        if !S::PLAIN {
+            record::give(region, &mut writer.allocator, min).map_err(|error| self.give_up(writer, error))?;
+        }
+
+        self.lock(writer, left);
+        self.lock(writer, right);
+        for (from, to) in moves {
+            let entry = right.entry::<M, S::Tail>(medium, shape, from);
+            left.fill(medium, shape, to, &entry);
+            left.flush_slot(medium, shape, to);
+        }
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(region);
+        left.publish_bits(medium, BIT_WORDS - 1, old[BIT_WORDS - 1], true);
+        left.publish_changed(medium, &old, &new);
+        medium.publish(left.0 + NXT, checked(nxt / WORD));
+        medium.copy(left.0 + MAX, max);
+        left.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
+        left.flush_header(medium);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(region, &mut writer.log);
+        self.show_gone(writer, S::borrow(&key), upper.as_ref(), (left, right));
+        self.stripes.unlock(&mut writer.held);
+        Ok(())
+    }
+
+    /// Others find `left` where they found `right`, which is in the list no more.
+    fn show_gone(
+        &self,
+        writer: &mut Writer<S>,
+        key: &S::Key,
+        upper: Option<&S::KeyBuf>,
+        (left, right): (Bucket, Bucket),
+    ) {
+        let view = self.view.load();
+        let upper = upper.map(|key| S::borrow(key));
+        let mut braids = view.braids.clone();
+        braids.remove(key, right.0);
+        writer.aliases += view.directory.redirect::<S>(key, upper, left.0);
+        if let Some(rebuild) = writer.rebuild.as_mut() {
+            rebuild.late.remove(key, right.0);
+            rebuild.aliases += rebuild.directory.redirect::<S>(key, upper, left.0);
+        }
+        self.show(View { directory: view.directory.clone(), braids });
+    }
+}

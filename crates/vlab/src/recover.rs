@@ -1,0 +1,185 @@
+//! Opening: the list is read from its head on, what a crash cut short is settled, and the directory is built.
+//!
+//! Every header is read, no entry but those of a flagged bucket, of which a crash leaves one: what is at or above the next bucket's `min`
+//! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named. Under `faithful`
+//! there are two lists, and a combine that was cut short is brought to its end first.
+
+use std::sync::Arc;
+
+use pmem::alloc::{self, Class, Kind};
+use pmem::region::unchecked;
+use pmem::sync::Ordering;
+use pmem::{Error, Fence, Found, Medium, Result, WORD, record};
+use tree::Schema;
+
+use crate::braids::{Braids, Item};
+use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, bound, slots};
+use crate::directory::Directory;
+use crate::index::{View, Vlab};
+use crate::meta::Phase;
+
+impl<M: Medium, S: Schema> Vlab<M, S> {
+    /// Reads the list, or both lists, and makes the view.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not a list of buckets whose bounds ascend.
+    pub(crate) fn load(&self, found: Found) -> Result<()> {
+        let medium = self.region.medium();
+        let was_closed = matches!(found, Found::Clean { .. });
+        let (head, (faithful, phase)) = (self.meta.head(medium)?, self.meta.mode(medium)?);
+        let main = self.walk(head, if phase == Phase::Linked { VNXT } else { NXT })?;
+        let second = match phase {
+            Phase::Idle if faithful => self.walk(self.meta.second(medium)?, NXT)?,
+            _ => Vec::new(),
+        };
+        let (Some((_, first)), true) = (main.first(), self.are_two(&main, &second)) else {
+            return Err(Error::Corrupt { what: "head of the list", at: self.meta.0 });
+        };
+        if medium.word(first + MIN) != 0 || (was_closed && phase != Phase::Idle) {
+            return Err(Error::Corrupt { what: "head of the list", at: *first });
+        }
+        if faithful {
+            self.finish_combine(phase, &main, &second);
+        }
+        let mut all: Vec<&(S::KeyBuf, u64)> = main.iter().chain(&second).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut keys = 0;
+        for (i, (_, at)) in all.iter().enumerate() {
+            if Bucket(*at).is_flagged(medium) {
+                if was_closed {
+                    return Err(Error::Corrupt { what: "bucket of a store that was closed", at: *at });
+                }
+                self.settle_flag(Bucket(*at), all.get(i + 1).copied());
+            }
+            keys += Bucket(*at).count(medium, &self.shape) as u64;
+        }
+        self.keys.store(keys, Ordering::Release);
+        self.view.store(Arc::new(view_of::<S>(&main, &second)));
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// `min` and address of each bucket of a list that is linked by the word at this offset.
+    fn walk(&self, head: u64, link: u64) -> Result<Vec<(S::KeyBuf, u64)>> {
+        let mut buckets: Vec<(S::KeyBuf, u64)> = Vec::new();
+        let mut next = head;
+        while next != 0 {
+            let (key, nxt) = self.read_header(Bucket(next), link)?;
+            if buckets.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(Error::Corrupt { what: "order of buckets", at: next });
+            }
+            buckets.push((key, next));
+            next = nxt;
+        }
+        Ok(buckets)
+    }
+
+    /// True if no bucket of the second list begins where one of the first does, or before all.
+    fn are_two(&self, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> bool {
+        let in_main = |key: &S::KeyBuf| main.binary_search_by(|(other, _)| other.cmp(key)).is_ok();
+        !second.iter().any(|(key, _)| in_main(key))
+            && second.first().zip(main.first()).is_none_or(|(second, main)| second.0 > main.0)
+    }
+
+    /// The lower bound of a bucket, and the next one's address.
+    fn read_header(&self, bucket: Bucket, link: u64) -> Result<(S::KeyBuf, u64)> {
+        let medium = self.region.medium();
+        let corrupt = Error::Corrupt { what: "bucket", at: bucket.0 };
+        let class = alloc::class_of(&self.region, bucket.0);
+        let is_bucket =
+            class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == self.shape.bytes());
+        let nxt = unchecked(medium.word(bucket.0 + link)).map(|nxt| nxt * WORD);
+        let Some(nxt) = nxt.filter(|_| is_bucket) else { return Err(corrupt) };
+        Ok((bound::<M, S>(medium, medium.word(bucket.0 + MIN))?, nxt))
+    }
+
+    /// Brings a split or merge to an end that a crash cut short, in either direction.
+    fn settle_flag(&self, bucket: Bucket, next: Option<&(S::KeyBuf, u64)>) {
+        let (medium, shape) = (self.region.medium(), &self.shape);
+        let old = bucket.bits(medium, shape);
+        let (mut new, mut max) = (old, 0);
+        if let Some((upper, next)) = next {
+            max = medium.word(next + MIN);
+            let probe = S::probe(S::borrow(upper));
+            for slot in slots(&old) {
+                if S::compare(medium, bucket.slot_at(shape, slot), probe).is_ge() {
+                    new[slot / 64] &= !(1 << (slot % 64));
+                }
+            }
+        }
+        bucket.publish_changed(medium, &old, &new);
+        medium.copy(bucket.0 + MAX, max);
+        bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
+        bucket.flush_header(medium);
+        medium.fence(Fence::Home);
+    }
+
+    /// Settles the allocator's intents by asking the list.
+    pub(crate) fn recover_blocks(&self) -> Result<()> {
+        alloc::recover(
+            &self.region,
+            |class, at| Ok(self.meta.0 != 0 && self.owns(class, at)),
+            |class, at| {
+                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
+            },
+        )
+    }
+
+    /// True if the entry of this key leads to this record.
+    fn owns_record(&self, key: &S::KeyBuf, at: u64) -> bool {
+        let medium = self.region.medium();
+        let (bucket, _) = self.locate(&self.view.load(), S::borrow(key), false);
+        bucket.find::<M, S>(medium, &self.shape, S::probe(S::borrow(key))).is_some_and(|slot| {
+            let entry = bucket.entry::<M, S::Tail>(medium, &self.shape, slot);
+            S::blocks_of(&entry).any(|block| block == at)
+        })
+    }
+
+    /// True if the index reaches this block.
+    fn owns(&self, class: Class, at: u64) -> bool {
+        let medium = self.region.medium();
+        let mut key = S::KeyBuf::default();
+        match class.kind {
+            Kind::Inner => at == self.meta.0,
+            Kind::Leaf => {
+                let bucket = Bucket(at);
+                // A bucket's own bound leads to it, if it is in the list.
+                self.read_header(bucket, NXT)
+                    .is_ok_and(|(key, _)| self.locate(&self.view.load(), S::borrow(&key), false).0 == bucket)
+            }
+            Kind::Batch => self.region.batch().is_ok_and(|batch| batch == at),
+            Kind::Separator => {
+                let mut bytes = Vec::new();
+                record::read_key(medium, at, &mut bytes)
+                    && S::key_of(&bytes).is_some_and(|key| {
+                        let (bucket, _) = self.locate(&self.view.load(), S::borrow(&key), false);
+                        medium.word(bucket.0 + MIN) == at
+                    })
+            }
+            Kind::Record => S::key_of_block(medium, at, &mut key) && self.owns_record(&key, at),
+            // Shares its record's fate; the ring may still hold the address of what was here before.
+            Kind::Piece => {
+                let record = medium.word(at);
+                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
+                class.is_some_and(|class| {
+                    record::pieces(&self.region, record).contains(&at) && self.owns(class, record)
+                })
+            }
+        }
+    }
+}
+
+/// The view of one list in a directory and one in braids: `min` and address of each bucket.
+fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
+    let range = main.get(1).zip(main.last());
+    let range = range.map(|((first, _), (last, _))| (S::borrow(first), S::borrow(last)));
+    let mut directory = Directory::with_room::<S>(main.len(), range);
+    main.iter().for_each(|(key, at)| directory.push::<S>(S::borrow(key), *at));
+    let mut braids = Braids::default();
+    let most = 2 * (main.len() + second.len()).max(2).ilog2() as usize;
+    for (key, at) in second {
+        directory.note_split::<S>(S::borrow(key));
+        braids.insert(Item::new(key.clone(), *at), most);
+    }
+    View { directory: directory.into(), braids }
+}

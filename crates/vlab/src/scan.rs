@@ -1,0 +1,241 @@
+//! Scans, both ways, beside the writer.
+//!
+//! A cursor copies a bucket's entries between two looks at it and puts them in order; it goes on to the next bucket by the bound of
+//! this one. If a record has changed meanwhile it looks for the bucket again, from the last key it gave out: so a scan gives each key at
+//! most once, in order, and misses none that was there throughout.
+
+use std::ops::Bound;
+
+use pmem::stripe::Version;
+use pmem::{Error, Medium, Result};
+use tree::Schema;
+use tree::before::View;
+use tree::shape::Entry;
+
+use crate::bucket::{MAX, MIN, read_bound, slots};
+use crate::index::Vlab;
+
+/// A position in key order. It holds no lock.
+pub struct Cursor<'a, M: Medium, S: Schema> {
+    index: &'a Vlab<M, S>,
+    descending: bool,
+    /// What the index was read up to, and nothing more: batches are noted by it. Where to look when the page is stale.
+    from: Bound<S::KeyBuf>,
+    /// There is nothing beyond the page.
+    ended: bool,
+    page: Vec<(S::KeyBuf, Entry<S::Tail>)>,
+    given: usize,
+    /// The look at the page's bucket, and where to go on behind it.
+    version: Option<Version>,
+    beyond: Option<S::KeyBuf>,
+    /// Which batches are seen.
+    view: View<S>,
+    /// Gives out what is durable alone.
+    durable: bool,
+}
+
+impl<M: Medium, S: Schema> Vlab<M, S> {
+    /// A cursor before the first key.
+    pub fn cursor(&self) -> Cursor<'_, M, S> {
+        Cursor {
+            index: self,
+            descending: false,
+            from: Bound::Unbounded,
+            ended: false,
+            page: Vec::new(),
+            given: 0,
+            version: None,
+            beyond: None,
+            view: self.batches.view(Bound::Unbounded),
+            durable: true,
+        }
+    }
+}
+
+impl<M: Medium, S: Schema> Cursor<'_, M, S> {
+    /// Does not wait for what is not durable yet: for those who only want keys to change.
+    #[must_use]
+    pub(crate) fn unsettled(mut self) -> Self {
+        self.durable = false;
+        self
+    }
+
+    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+        self.view = self.index.batches.view(from.clone());
+        self.from = from;
+        self.descending = descending;
+        self.ended = false;
+        self.page.clear();
+        self.given = 0;
+        self.beyond = None;
+    }
+
+    /// Moves one key on and copies key and value out; false at the end.
+    ///
+    /// # Errors
+    /// `Corrupt` if a bucket or record is damaged.
+    pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        if !self.view.is_plain() {
+            return self.next_seen(key, value);
+        }
+        let more = self.next_held(key, value)?;
+        let noted = self.view.takes_note(&self.from, self.descending);
+        if more {
+            self.advance(key);
+        }
+        if noted {
+            self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
+            return self.next_seen(key, value);
+        }
+        Ok(more)
+    }
+
+    /// As [`Cursor::next`] beside batches that the scan does not see.
+    #[cold]
+    fn next_seen(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        loop {
+            while self.view.wants_more() {
+                let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
+                let more = self.next_held(&mut held, &mut of_it)?;
+                self.view.takes_note(&self.from, self.descending);
+                if more {
+                    self.advance(&held);
+                }
+                self.view.meet(more.then_some((held, of_it)));
+            }
+            if let Some(pair) = self.view.take(self.descending) {
+                (*key, *value) = pair;
+                return Ok(true);
+            }
+            if !self.view.wants_more() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The index was read up to this key.
+    fn advance(&mut self, key: &S::KeyBuf) {
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
+    }
+
+    /// The next pair that the index holds. Then the caller has to [`Cursor::advance`].
+    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        let index = self.index;
+        let medium = index.region.medium();
+        let mut tries = index.stripes.tries();
+        loop {
+            let Some((of_entry, entry)) = self.page.get(self.given) else {
+                if !self.turn()? {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let sound = S::read_value(medium, entry, value);
+            // The words of plain entries were copied between two looks.
+            if !S::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
+                tries.fail();
+                self.page.clear();
+                self.given = 0;
+                self.beyond = None;
+                self.ended = false;
+                continue;
+            }
+            if !sound {
+                return Err(Error::Corrupt { what: "record", at: entry.payload });
+            }
+            key.clone_from(of_entry);
+            self.given += 1;
+            return Ok(true);
+        }
+    }
+
+    /// The page is spent, or none was read: reads the next; false if there is none.
+    fn turn(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let from = match self.beyond.take() {
+            None => self.from.clone(),
+            Some(beyond) if self.descending => Bound::Excluded(beyond),
+            Some(beyond) => Bound::Included(beyond),
+        };
+        let index = self.index;
+        let (medium, shape) = (index.region.medium(), &index.shape);
+        let mut tries = index.stripes.tries();
+        loop {
+            // Asked before anything is read.
+            let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
+            let seen = index.see(|view| match (&from, self.descending) {
+                (Bound::Unbounded, true) => index.last_bucket(view),
+                (Bound::Unbounded, false) => index.locate(view, S::borrow(&S::KeyBuf::default()), false).0,
+                (Bound::Excluded(key), true) => index.locate(view, S::borrow(key), true).0,
+                (Bound::Included(key) | Bound::Excluded(key), _) => {
+                    index.locate(view, S::borrow(key), false).0
+                }
+            });
+            let bucket = seen.bucket;
+            let is_bucket = bucket.nxt(medium).is_some();
+            let edge = medium.word(bucket.0 + if self.descending { MIN } else { MAX });
+            let mut beyond = S::KeyBuf::default();
+            let mut sound = is_bucket && (edge == 0 || read_bound::<M, S>(medium, edge, &mut beyond));
+            self.page.clear();
+            self.given = 0;
+            for slot in slots(&bucket.bits(medium, shape)) {
+                let entry = bucket.entry::<M, S::Tail>(medium, shape, slot);
+                let mut key = S::KeyBuf::default();
+                sound &= S::read_key(medium, entry.key, &mut key);
+                self.page.push((key, entry));
+            }
+            if !index.is_good(&seen) {
+                tries.fail();
+                continue;
+            }
+            if let Some(pending) = pending
+                && let Some(ticket) = pending.wait_for_node(bucket.0)
+                && index.settle(pending, ticket).is_err()
+            {
+                continue; // it was taken back
+            }
+            let leads_on = edge == 0 || leads_on(&from, &beyond, self.descending);
+            if !sound || !leads_on {
+                self.page.clear();
+                return Err(Error::Corrupt { what: "bucket", at: bucket.0 });
+            }
+            self.version = Some(seen.version);
+            self.ended = edge == 0;
+            self.beyond = (edge != 0).then_some(beyond);
+            self.order();
+            return Ok(true);
+        }
+    }
+
+    /// Puts the page in order, without what the scan is past.
+    fn order(&mut self) {
+        let (from, descending) = (&self.from, self.descending);
+        self.page.retain(|(key, _)| match (from, descending) {
+            (Bound::Unbounded, _) => true,
+            (Bound::Included(from), false) => key >= from,
+            (Bound::Excluded(from), false) => key > from,
+            (Bound::Included(from), true) => key <= from,
+            (Bound::Excluded(from), true) => key < from,
+        });
+        self.page.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        if descending {
+            self.page.reverse();
+        }
+    }
+}
+
+/// Each step leads on, whatever the region holds.
+fn leads_on<K: Ord>(from: &Bound<K>, beyond: &K, descending: bool) -> bool {
+    match from {
+        Bound::Unbounded => true,
+        Bound::Included(from) if descending => beyond <= from,
+        Bound::Excluded(from) if descending => beyond < from,
+        Bound::Included(from) | Bound::Excluded(from) => beyond > from,
+    }
+}
