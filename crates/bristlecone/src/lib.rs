@@ -29,6 +29,7 @@ pub mod salvage;
 pub mod snapshot;
 pub mod store;
 mod tree_index;
+mod vlab_index;
 
 pub use backup::{Backup, backup};
 pub use batch::Batch;

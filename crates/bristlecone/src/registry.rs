@@ -11,7 +11,8 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Schema, Tree, Words};
+use tree::{Prefixed, Schema, Tree, Words};
+use vlab::Vlab;
 
 use crate::cdds_index::CddsIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
@@ -74,16 +75,28 @@ impl Visitor for Engines {
 }
 
 /// Engines of rooms of their own.
-const OTHERS: &[Entry] = &[Entry {
-    about: &cdds::ABOUT,
-    capabilities: <CddsIndex<Words> as Index<U64>>::CAPABILITIES,
-    bytes: house::open::<Bytes, CddsIndex<cdds::Inlined>>,
-    words: house::open::<U64, CddsIndex<Words>>,
-    fixed: None,
-    leaf_of_bytes: salvage::leaf_of_versions::<cdds::Inlined>,
-    leaf_of_words: salvage::leaf_of_versions::<Words>,
-    leaf_of_fixed: |_, _| Vec::new(),
-}];
+const OTHERS: &[Entry] = &[
+    Entry {
+        about: &cdds::ABOUT,
+        capabilities: <CddsIndex<Words> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, CddsIndex<cdds::Inlined>>,
+        words: house::open::<U64, CddsIndex<Words>>,
+        fixed: None,
+        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Inlined>,
+        leaf_of_words: salvage::leaf_of_versions::<Words>,
+        leaf_of_fixed: |_, _| Vec::new(),
+    },
+    Entry {
+        about: &vlab::ABOUT,
+        capabilities: <Vlab<Durable, Words> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, Vlab<Durable, Prefixed>>,
+        words: house::open::<U64, Vlab<Durable, Words>>,
+        fixed: Some(house::open::<Fixed, Vlab<Durable, tree::Fixed>>),
+        leaf_of_bytes: salvage::leaf_of_buckets::<Prefixed>,
+        leaf_of_words: salvage::leaf_of_buckets::<Words>,
+        leaf_of_fixed: salvage::leaf_of_buckets::<tree::Fixed>,
+    },
+];
 
 /// All engines, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {

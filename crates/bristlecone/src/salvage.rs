@@ -167,6 +167,15 @@ pub(crate) fn leaf_of_versions<S: Schema<Tail = [u64; 0]>>(
     cdds::salvage::entries(region, node.0).into_iter().map(met).collect()
 }
 
+/// What a bucket of a VLAB index holds: every entry that its bitmap names.
+pub(crate) fn leaf_of_buckets<S: Schema>(
+    region: &Region<Native>,
+    node: Node,
+) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
+    let met = |entry| Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false };
+    vlab::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
+}
+
 fn pair<S: Schema>(
     region: &Region<Native>,
     entry: &tree::shape::Entry<S::Tail>,

@@ -27,7 +27,7 @@ const FILL: f64 = 0.9;
 const STRIPES: usize = 1024;
 
 /// Words of a payload in a tree of such values, 1 where the store that there is will say.
-fn payload_words<S: Schema>(value_bytes: Option<u64>, is_new: bool) -> Result<usize> {
+pub(crate) fn payload_words<S: Schema>(value_bytes: Option<u64>, is_new: bool) -> Result<usize> {
     match value_bytes {
         None if S::Tail::EMPTY || !is_new => Ok(1),
         None => Err(Error::Option(

@@ -212,12 +212,16 @@ mod tests {
         let counted: BTreeSet<_> = counted.map(|source| (*source).to_owned()).collect();
         let there = sources_below(&rooms.join("tree/src"));
         assert!(counted == there, "{} sources counted, {} there", counted.len(), there.len());
-        // A room of its own: all but its front door, and what is below.
-        let cdds = bristlecone::registry::find("cdds").unwrap().about.sources;
-        let there = std::fs::read_dir(rooms.join("cdds/src")).unwrap().map(|entry| entry.unwrap().path());
-        let there = there.filter(|path| path.is_file() && !path.ends_with("lib.rs"));
-        let there: BTreeSet<_> = there.map(|path| std::fs::read_to_string(path).unwrap()).collect();
-        assert_eq!(cdds.iter().map(|source| (*source).to_owned()).collect::<BTreeSet<_>>(), there);
+        // Rooms of their own: all but the front door, and what is below.
+        for room in ["cdds", "vlab"] {
+            let sources = bristlecone::registry::find(room).unwrap().about.sources;
+            let there = std::fs::read_dir(rooms.join(room).join("src")).unwrap();
+            let there = there.map(|entry| entry.unwrap().path());
+            let there = there.filter(|path| path.is_file() && !path.ends_with("lib.rs"));
+            let there: BTreeSet<_> = there.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+            let sources: BTreeSet<_> = sources.iter().map(|source| (*source).to_owned()).collect();
+            assert_eq!(sources, there, "{room}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
 //! * [`batch`]: writes of several keys as one. [`group`]: one commit for the changes of many.
-//! * [`search`], [`scan`], [`check`], `recover`: what else it does.
+//! * [`search`], [`scan`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
 #![forbid(unsafe_code)]
 
 pub mod batch;
@@ -24,9 +24,43 @@ mod insert;
 mod merge;
 mod meta;
 mod recover;
+pub mod salvage;
 pub mod scan;
 pub mod search;
 mod split;
+
+use ::tree::roster::About;
+
+/// How it stands among the engines.
+pub const ABOUT: About = About {
+    name: ENGINE,
+    about: "VLAB: sorted buckets in durable memory and no inner nodes, found by calculation; fewest words written",
+    leaf: "bitmap",
+    inner: "none",
+    discipline: "one word",
+    durable: true,
+    lines: (4, 64),
+    default_lines: 64,
+    sources: &[
+        include_str!("batch.rs"),
+        include_str!("braids.rs"),
+        include_str!("bucket.rs"),
+        include_str!("check.rs"),
+        include_str!("combine.rs"),
+        include_str!("delete.rs"),
+        include_str!("directory.rs"),
+        include_str!("group.rs"),
+        include_str!("index.rs"),
+        include_str!("insert.rs"),
+        include_str!("merge.rs"),
+        include_str!("meta.rs"),
+        include_str!("recover.rs"),
+        include_str!("salvage.rs"),
+        include_str!("scan.rs"),
+        include_str!("search.rs"),
+        include_str!("split.rs"),
+    ],
+};
 
 pub use self::directory::Guide;
 pub use self::index::{ENGINE, Options, Vlab};

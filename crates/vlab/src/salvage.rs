@@ -1,0 +1,16 @@
+//! What a bucket holds, read without the list around it.
+
+use pmem::{Medium, Region};
+use tree::Schema;
+use tree::shape::Entry;
+
+use crate::bucket::{Bucket, Shape, slots};
+
+/// Every entry whose bit is set in the bucket at `at`, if there is one.
+pub fn entries<M: Medium, S: Schema>(region: &Region<M>, at: u64) -> Vec<Entry<S::Tail>> {
+    let (medium, identity, bucket) = (region.medium(), region.identity(), Bucket(at));
+    let shape =
+        S::payload_words(&identity.kind).and_then(|words| Shape::new::<S>(identity.node_lines, words));
+    let Some(shape) = shape.filter(|_| bucket.nxt(medium).is_some()) else { return Vec::new() };
+    slots(&bucket.bits(medium, &shape)).map(|slot| bucket.entry(medium, &shape, slot)).collect()
+}
