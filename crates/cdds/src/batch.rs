@@ -19,7 +19,6 @@
 //!   until the collector gives it back.
 //! * B3: if a batch is stopped by an error, its waves are rolled back at once, as the next open would.
 
-
 use pmem::{Error, Fence, Medium, Result};
 use tree::insert::Decision;
 use tree::{Pair, Schema, Write, WriteOptions};
@@ -47,11 +46,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     ///
     /// # Errors
     /// As there.
-    pub fn write_many_as(
-        &self,
-        writes: &[WriteOf<'_, X>],
-        how: WriteOptions,
-    ) -> Result<Vec<bool>> {
+    pub fn write_many_as(&self, writes: &[WriteOf<'_, X>], how: WriteOptions) -> Result<Vec<bool>> {
         X::prepare(self, writes)?;
         let mut writer = self.enter_to_write(writes)?;
         let found = self.write_locked(&mut writer, writes)?;
@@ -64,7 +59,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     ///
     /// # Errors
     /// As [`Versioned::write_many`].
-    pub fn batch(&self, writes: Vec<Pair<X::Schema>>, expected: &[Pair<X::Schema>], how: WriteOptions) -> Result<bool> {
+    pub fn batch(
+        &self,
+        writes: Vec<Pair<X::Schema>>,
+        expected: &[Pair<X::Schema>],
+        how: WriteOptions,
+    ) -> Result<bool> {
         let pairs = tree::batch::last_of_each::<X::Schema>(writes);
         let writes: Vec<_> = pairs.iter().map(tree::batch::write_of::<X::Schema>).collect();
         X::prepare(self, &writes)?;

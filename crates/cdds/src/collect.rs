@@ -193,7 +193,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     fn new_pass(&self, writer: &Writer) -> Pass {
         let removes = writer.dead.intervals().to_vec();
-        Pass { removes, retired: self.own.retired.load(Ordering::Relaxed), doubt: writer.in_doubt, ..Pass::default() }
+        Pass {
+            removes,
+            retired: self.own.retired.load(Ordering::Relaxed),
+            doubt: writer.in_doubt,
+            ..Pass::default()
+        }
     }
 
     /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.

@@ -78,7 +78,10 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold them; what a commit says that had to make room.
-    pub(crate) fn enter_for(&self, lines: impl Fn(&WriterOf<X>) -> Result<u64>) -> Result<MutexGuard<'_, WriterOf<X>>> {
+    pub(crate) fn enter_for(
+        &self,
+        lines: impl Fn(&WriterOf<X>) -> Result<u64>,
+    ) -> Result<MutexGuard<'_, WriterOf<X>>> {
         loop {
             let mut writer = self.lock_writer()?;
             let Some(pending) = &self.pending else { return Ok(writer) };

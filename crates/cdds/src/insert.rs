@@ -44,7 +44,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 let header = Header::at_level(medium, leaf, 0)?;
                 self.drop_records(change, leaf, &old);
                 let is_last = live.last().is_none_or(|(slot, _)| *slot < place);
-                change.own.appends = is_last && !self.persist.faithful && self.is_rightmost(change, &path, leaf);
+                change.own.appends =
+                    is_last && !self.persist.faithful && self.is_rightmost(change, &path, leaf);
                 let links = self.make_nodes(change, header, &entries)?;
                 self.replace(change, &path, &[leaf], &links)?;
                 change.own.appends = false;
@@ -115,7 +116,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         let (medium, view) = (self.region.medium(), &change.view);
         let is_hole = |slot: &usize| {
             let entry = leaf.entry(medium, *slot);
-            view.is_void(entry.start) || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon))
+            view.is_void(entry.start)
+                || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon))
         };
         leaf.best_hole((0..self.shape.slots).filter(is_hole), place)
     }

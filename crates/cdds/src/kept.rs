@@ -49,9 +49,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             return Err(Error::TooLarge { records: bytes, limit: NAME_BYTES_MAX });
         }
         let list_bytes = (NAMES_MAX * (NAME_BYTES_MAX + 17)) as u64;
-        let mut writer = self.enter_for(|writer| {
-            Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, list_bytes))
-        })?;
+        let mut writer =
+            self.enter_for(|writer| Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, list_bytes)))?;
         let mut kept = self.kept();
         if kept.iter().any(|other| other.name == name) {
             return Ok(false);

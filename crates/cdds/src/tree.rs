@@ -182,6 +182,10 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         of.check_all_nodes()
     }
 
+    fn is_leaf<M: Medium>(medium: &M, node: Node) -> bool {
+        Header::read(medium, node).is_some_and(|header| header.level == 0)
+    }
+
     fn clear<M: Medium>(of: &Tree<M, S>) -> Result<()> {
         of.clear_all()
     }
@@ -196,11 +200,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 
     /// Most lines that these writes change as one step: nearer to what comes, for their leaves are looked at.
-    fn lines_of_batch(
-        &self,
-        writer: &Writer,
-        writes: &[Write<'_, S::Key, S::Value>],
-    ) -> Result<u64> {
+    fn lines_of_batch(&self, writer: &Writer, writes: &[Write<'_, S::Key, S::Value>]) -> Result<u64> {
         let (medium, shape, view) = (self.region.medium(), &self.shape, self.view_now(writer));
         let node_lines = shape.bytes / LINE;
         let mut of_leaf: HashMap<Node, usize> = HashMap::new();

@@ -148,7 +148,8 @@ fn look_up<S: Numbered>(table: &Table<Observed, S>, progress: &Progress) {
 
 fn beside_a_writer<S: Numbered>(stripes: usize, rounds: u64) {
     let (medium, _) = memory(16 << 20);
-    let table = Table::<Observed, S>::create(medium, &hash_options(Options { stripes, ..options(4) })).unwrap();
+    let table =
+        Table::<Observed, S>::create(medium, &hash_options(Options { stripes, ..options(4) })).unwrap();
     for n in 0..ACCOUNTS {
         table.put(S::borrow(&S::key(n)), S::borrow_value(&S::value(EACH))).unwrap();
     }

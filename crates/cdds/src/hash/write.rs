@@ -40,9 +40,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     pub(crate) fn grow_for(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<()> {
         let slots = self.shape.slots as u64;
         let is_full = |directory: &Directory, keys: u64| keys * 3 >= directory.buckets * slots * 2;
-        let enter = || {
-            self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)))
-        };
+        let enter = || self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)));
         let mut more = writes.iter().filter(|write| matches!(write, Write::Put(..))).count() as u64;
         {
             let writer = self.lock_writer()?;

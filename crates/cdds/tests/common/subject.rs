@@ -169,9 +169,7 @@ where
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
         match Self::open(&medium, *sizes) {
-            Ok(tree) => {
-                Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new() })
-            }
+            Ok(tree) => Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new() }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
             Err(error) => panic!("a whole superblock, and yet: {error}"),
         }
@@ -266,7 +264,9 @@ where
         let contents: Contents = all.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
         for n in 0..16 {
             let key = X::Schema::key(n);
-            if !contents.contains_key(&key.bytes()) && tree.get(X::Schema::borrow(&key), None).map_err(text_of)? {
+            if !contents.contains_key(&key.bytes())
+                && tree.get(X::Schema::borrow(&key), None).map_err(text_of)?
+            {
                 return Err(format!("get finds {key:?}, the scan does not"));
             }
         }
