@@ -1,14 +1,16 @@
-//! The CDDS B-Tree as an index: its collector and its ages live in a thread beside it.
+//! The CDDS B-Tree and the CDDS hash table as indexes: their collector and their ages live in a thread beside them.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cdds::{Kept, Mark, Recovery, Tree};
+use cdds::hash::Hashed;
+use cdds::{Kept, Mark, Ordered, Recovery, SnapshotOf, Structure, Versioned};
 use pmem::region::Identity;
 use pmem::{Durable, Error, Found, Medium, alloc};
 use tree::insert::Decision;
@@ -23,7 +25,7 @@ use crate::store::Options;
 
 /// Writes that are one version where they need not be.
 const WRITES: usize = 64;
-/// Nodes of a step of the collector, which holds writers up meanwhile.
+/// Nodes or buckets of a step of the collector, which holds writers up meanwhile.
 const STEP: usize = 32;
 /// The collector rests so many times as long as a step took: its bounded share of time.
 const REST: u32 = 4;
@@ -33,9 +35,78 @@ const IDLE: Duration = Duration::from_millis(50);
 const AGES: u32 = 64;
 
 /// See the module's head.
-pub(crate) struct CddsIndex<S: Schema<Tail = [u64; 0]>> {
-    tree: Tree<Durable, S>,
+pub(crate) struct CddsIndex<X: Structure> {
+    tree: Versioned<Durable, X>,
     ages: Mutex<Ages>,
+}
+
+/// A structure that is an index: what differs.
+pub(crate) trait Indexed<K: Kind>: Structure<Schema: SchemaOf<K>> + Send + Sync + 'static {
+    const ORDERED: bool;
+    type Cursor<'a>: Cursor<K> + 'a;
+
+    fn options(form: &Form<'_>) -> Self::Options;
+    fn cursor(of: &Versioned<Durable, Self>) -> Self::Cursor<'_>;
+    fn cursor_at<'a>(of: &SnapshotOf<'a, Durable, Self>) -> Self::Cursor<'a>;
+    /// What a change of tells that there may be something to collect.
+    fn collectable(of: &Versioned<Durable, Self>) -> u64;
+    /// The last key, where keys have an order.
+    fn last(of: &Versioned<Durable, Self>) -> Result<Option<K::KeyBuf>>;
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Indexed<K> for Ordered<S> {
+    const ORDERED: bool = true;
+    type Cursor<'a> = cdds::Cursor<'a, Durable, S>;
+
+    fn options(form: &Form<'_>) -> cdds::Options {
+        cdds::Options::new(form.node_lines, form.durability)
+    }
+
+    fn cursor(of: &Versioned<Durable, Self>) -> cdds::Cursor<'_, Durable, S> {
+        of.cursor()
+    }
+
+    fn cursor_at<'a>(of: &SnapshotOf<'a, Durable, Self>) -> cdds::Cursor<'a, Durable, S> {
+        of.cursor()
+    }
+
+    fn collectable(of: &Versioned<Durable, Self>) -> u64 {
+        of.oldest_version()
+    }
+
+    fn last(of: &Versioned<Durable, Self>) -> Result<Option<K::KeyBuf>> {
+        let (mut key, mut value, mut cursor) = (K::KeyBuf::default(), K::ValueBuf::default(), of.cursor());
+        cursor.seek(Bound::Unbounded, true);
+        Ok(cursor.next(&mut key, &mut value)?.then_some(key))
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Indexed<K> for Hashed<S> {
+    const ORDERED: bool = false;
+    type Cursor<'a> = cdds::hash::Pairs<'a, Durable, S>;
+
+    /// With a seed that nobody knows who chooses keys.
+    fn options(form: &Form<'_>) -> cdds::hash::Options {
+        let seed = RandomState::new().build_hasher().finish();
+        cdds::hash::Options { seed, ..cdds::hash::Options::new(form.node_lines, form.durability) }
+    }
+
+    fn cursor(of: &Versioned<Durable, Self>) -> cdds::hash::Pairs<'_, Durable, S> {
+        of.pairs()
+    }
+
+    fn cursor_at<'a>(of: &SnapshotOf<'a, Durable, Self>) -> cdds::hash::Pairs<'a, Durable, S> {
+        of.pairs()
+    }
+
+    /// Between two versions that are kept everything is garbage.
+    fn collectable(of: &Versioned<Durable, Self>) -> u64 {
+        of.version()
+    }
+
+    fn last(_: &Versioned<Durable, Self>) -> Result<Option<K::KeyBuf>> {
+        Ok(None)
+    }
 }
 
 /// When which version was the newest.
@@ -59,12 +130,8 @@ impl Ages {
     }
 }
 
-fn options(form: &Form<'_>) -> cdds::Options {
-    cdds::Options::new(form.node_lines, form.durability)
-}
-
-impl<S: Schema<Tail = [u64; 0]>> CddsIndex<S> {
-    fn new(tree: Tree<Durable, S>) -> Self {
+impl<X: Structure> CddsIndex<X> {
+    fn new(tree: Versioned<Durable, X>) -> Self {
         Self { tree, ages: Mutex::default() }
     }
 
@@ -76,52 +143,58 @@ impl<S: Schema<Tail = [u64; 0]>> CddsIndex<S> {
         let kept = self.tree.kept_versions().into_iter().find(|kept| kept.mark.version() == version);
         kept.map(|kept| kept.mark).or_else(|| self.tree.mark_at(version))
     }
+}
 
+impl<X: Structure> CddsIndex<X> {
     /// Ages, and a step of the collector if there may be something to collect; how long to rest then.
-    fn tend_once(&self, collected: &mut Option<(u64, usize)>) -> Duration {
+    fn tend_once<K: Kind>(&self, collected: &mut Option<(u64, usize)>) -> Duration
+    where
+        X: Indexed<K>,
+    {
         self.tree.retain_since(self.ages().note(self.tree.version()));
-        let horizon = self.tree.oldest_version();
-        if *collected == Some((horizon, self.tree.dead_intervals())) {
+        let collectable = X::collectable(&self.tree);
+        if *collected == Some((collectable, self.tree.dead_intervals())) {
             return IDLE;
         }
         let since = Instant::now();
         // A damaged node is told to whoever reads it, and a full disk to whoever writes; both may be over next time.
         if self.tree.collect_some(STEP).unwrap_or(true) {
-            *collected = Some((horizon, self.tree.dead_intervals()));
+            *collected = Some((collectable, self.tree.dead_intervals()));
         }
         since.elapsed() * REST
     }
 }
 
-impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Index<K> for CddsIndex<S>
+impl<K: Kind, X: Indexed<K, Pass: Send>> Index<K> for CddsIndex<X>
 where
     K::Value: ToOwned,
 {
     const CAPABILITIES: Capabilities = Capabilities {
-        ordered: true,
+        ordered: X::ORDERED,
         durable: true,
         snapshots: true,
         atomic_batch: true,
         several_writers: false,
         fixed_values: false,
     };
-    type Cursor<'a> = cdds::Cursor<'a, Durable, S>;
+    type Cursor<'a> = X::Cursor<'a>;
 
     fn check_options(options: &Options, _is_new: bool) -> Result<()> {
         match options.value_bytes {
             None => Ok(()),
             Some(bytes) => Err(crate::Error::Option(format!(
-                "values of {bytes} bytes each: cdds keeps byte strings of any length, or 64-bit integers"
+                "values of {bytes} bytes each: {} keeps byte strings of any length, or 64-bit integers",
+                X::ENGINE
             ))),
         }
     }
 
     fn create(memory: Durable, form: &Form<'_>) -> Result<Self> {
-        Ok(Self::new(Tree::create(memory, &options(form))?))
+        Ok(Self::new(Versioned::create(memory, &X::options(form))?))
     }
 
     fn open(memory: Durable, path: &Path, form: &Form<'_>) -> Result<(Self, Found)> {
-        let (tree, found) = Tree::open(memory, path, &options(form), Recovery::Lazy)?;
+        let (tree, found) = Versioned::open(memory, path, &X::options(form), Recovery::Lazy)?;
         Ok((Self::new(tree), found))
     }
 
@@ -137,7 +210,7 @@ where
                 if index.tree.is_closed() {
                     break;
                 }
-                let rest = index.tend_once(&mut collected);
+                let rest = index.tend_once::<K>(&mut collected);
                 drop(index);
                 std::thread::park_timeout(rest.min(Duration::from_secs(1)));
             }
@@ -205,8 +278,8 @@ where
         Ok(self.tree.batch(writes, expected, how)?)
     }
 
-    fn cursor(&self) -> cdds::Cursor<'_, Durable, S> {
-        self.tree.cursor()
+    fn cursor(&self) -> X::Cursor<'_> {
+        X::cursor(&self.tree)
     }
 
     fn len(&self) -> Count {
@@ -222,12 +295,7 @@ where
     }
 
     fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64> {
-        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
-        let mut last = {
-            let mut cursor = self.tree.cursor();
-            cursor.seek(Bound::Unbounded, true);
-            cursor.next(&mut key, &mut value)?.then_some(key)
-        };
+        let mut last = X::last(&self.tree)?;
         let mut appended = 0;
         loop {
             let mut pairs: Vec<(K::KeyBuf, K::ValueBuf)> = Vec::new();
@@ -241,7 +309,7 @@ where
                     is_out_of_order = true;
                     break;
                 }
-                last = Some(key.clone());
+                last = X::ORDERED.then(|| key.clone());
                 pairs.push((key, value));
             }
             let writes: Vec<_> =
@@ -292,20 +360,20 @@ where
     }
 }
 
-impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> History<K> for CddsIndex<S>
+impl<K: Kind, X: Indexed<K, Pass: Send>> History<K> for CddsIndex<X>
 where
     K::Value: ToOwned,
 {
     fn snapshot(&self) -> Box<dyn View<K> + '_> {
-        Box::new(self.tree.snapshot())
+        Box::new(Past(self.tree.snapshot()))
     }
 
     fn at(&self, version: u64) -> Option<Box<dyn View<K> + '_>> {
-        Some(Box::new(self.tree.snapshot_of(self.mark_of(version)?)?))
+        Some(Box::new(Past(self.tree.snapshot_of(self.mark_of(version)?)?)))
     }
 
     fn named(&self, name: &str) -> Option<Box<dyn View<K> + '_>> {
-        Some(Box::new(self.tree.snapshot_of(self.tree.kept_version(name)?)?))
+        Some(Box::new(Past(self.tree.snapshot_of(self.tree.kept_version(name)?)?)))
     }
 
     fn versions(&self) -> Versions {
@@ -344,27 +412,45 @@ where
     }
 }
 
-impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> View<K> for cdds::Snapshot<'_, Durable, S> {
+/// A view of the past.
+struct Past<'a, X: Structure>(SnapshotOf<'a, Durable, X>);
+
+impl<K: Kind, X: Indexed<K, Pass: Send>> View<K> for Past<'_, X> {
     fn version(&self) -> u64 {
-        self.version()
+        self.0.version()
     }
 
     fn keys(&self) -> Option<u64> {
-        self.keys()
+        self.0.keys()
     }
 
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
-        Ok(self.get(key, Some(value))?)
+        Ok(self.0.get(key, Some(value))?)
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
-        Box::new(self.cursor())
+        Box::new(X::cursor_at(&self.0))
     }
 }
 
 impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Cursor<K> for cdds::Cursor<'_, Durable, S> {
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
         self.seek(from.map(K::own_key), descending);
+        Ok(())
+    }
+
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.next(key, value)?)
+    }
+}
+
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Cursor<K> for cdds::hash::Pairs<'_, Durable, S> {
+    fn seek(&mut self, _: Bound<&K::Key>, _: bool) -> Result<()> {
+        Err(crate::registry::unordered(cdds::hash::ENGINE))
+    }
+
+    fn walk(&mut self, behind: Option<&K::Key>) -> Result<()> {
+        self.start(behind);
         Ok(())
     }
 

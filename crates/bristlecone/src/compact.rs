@@ -1,8 +1,8 @@
-//! Compaction: a store written anew in key order, so that its file has what its pairs take (and of each kind and size of block
+//! Compaction: a store written anew, in key order if its engine has one, so that its file has what its pairs take (and of each kind and size of block
 //! at most one chunk of 256 KiB that is begun and not full).
 //!
-//! The room of deleted keys is used again by later ones, but the file never shrinks by itself. Here the pairs are loaded in
-//! order into a new file beside the store's, into nearly full leaves; when that is whole and durable it takes the store's name. A
+//! The room of deleted keys is used again by later ones, but the file never shrinks by itself. Here the pairs are loaded
+//! into a new file beside the store's, into nearly full leaves; when that is whole and durable it takes the store's name. A
 //! journal stays: it holds nothing then, and the new file is made its data file. So there is one name that changes, in one step.
 //!
 //! | step | a crash before it |
@@ -106,7 +106,7 @@ where
     let memory = Native::map_from(again()?, path, origin, options.max_bytes, Durability::Process)?;
     let new = K::create_unnamed(memory.into(), &options)?;
     let total = store.len().keys;
-    let mut scan = store.scan(..);
+    let mut scan = store.walk();
     let mut given = 0;
     let appended = new.append(&mut |key, value| {
         let found = scan.next_into(key, value)?;

@@ -155,7 +155,7 @@ impl Kind for Fixed {
 /// What an engine can do beyond the common ground. The shared test battery branches on these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Scans come in key order.
+    /// There are scans, and they come in key order.
     pub ordered: bool,
     /// Contents survive the process.
     pub durable: bool,
@@ -296,15 +296,24 @@ pub struct JournalActivity {
     pub replayed_bytes: u64,
 }
 
-/// A position in key order. It holds no lock; the store may change between two calls.
+/// A position in key order, or in an order of the engine's own. It holds no lock; the store may change between two calls.
 pub trait Cursor<K: Kind> {
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     ///
     /// # Errors
-    /// `Pmem` for a corrupt store.
+    /// `Pmem` for a corrupt store; `Unordered` if the engine keeps its keys in no order.
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()>;
 
-    /// Moves one key on in the direction of the last `seek` and copies key and value out; false at the end.
+    /// Places the cursor where a walk through all keys begins, or goes on behind this key, which need not be there any more. The
+    /// order is the engine's own, and is the same in each walk.
+    ///
+    /// # Errors
+    /// `Pmem` for a corrupt store.
+    fn walk(&mut self, behind: Option<&K::Key>) -> Result<()> {
+        self.seek(behind.map_or(Bound::Unbounded, Bound::Excluded), false)
+    }
+
+    /// Moves one key on in the direction of the last `seek` or `walk` and copies key and value out; false at the end.
     ///
     /// # Errors
     /// `Pmem` for a corrupt store.
@@ -435,7 +444,7 @@ where
     /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
     fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup>;
     /// Stores the pairs that `next` writes into its arguments until it says false, in key order and above all keys that are
-    /// there, into leaves that become nearly full. Returns how many.
+    /// there, into leaves that become nearly full; in any order, if the engine is not [`Capabilities::ordered`]. Returns how many.
     fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;

@@ -30,6 +30,16 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// Keys in an order were asked for, of an engine that has none.
+    #[error(
+        "{engine} is an unordered engine: it has no scans, no ranges and no first or last key. Ordered engines are {ordered}"
+    )]
+    Unordered {
+        /// The engine.
+        engine: &'static str,
+        /// What there is with an order.
+        ordered: String,
+    },
     /// An option out of bounds.
     #[error("{0}")]
     Option(String),

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cdds::Ordered;
+use cdds::hash::Hashed;
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
@@ -11,7 +13,7 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Prefixed, Schema, Tree, Words};
+use tree::{Keyed, Prefixed, Schema, Tree, Words};
 use vlab::Vlab;
 
 use crate::cdds_index::CddsIndex;
@@ -78,12 +80,22 @@ impl Visitor for Engines {
 const OTHERS: &[Entry] = &[
     Entry {
         about: &cdds::ABOUT,
-        capabilities: <CddsIndex<Words> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, CddsIndex<cdds::Inlined>>,
-        words: house::open::<U64, CddsIndex<Words>>,
+        capabilities: <CddsIndex<Ordered<Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, CddsIndex<Ordered<cdds::Inlined>>>,
+        words: house::open::<U64, CddsIndex<Ordered<Words>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Inlined>,
-        leaf_of_words: salvage::leaf_of_versions::<Words>,
+        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<cdds::Inlined>>,
+        leaf_of_words: salvage::leaf_of_versions::<Ordered<Words>>,
+        leaf_of_fixed: |_, _| Vec::new(),
+    },
+    Entry {
+        about: &cdds::hash::ABOUT,
+        capabilities: <CddsIndex<Hashed<Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, CddsIndex<Hashed<Keyed>>>,
+        words: house::open::<U64, CddsIndex<Hashed<Words>>>,
+        fixed: None,
+        leaf_of_bytes: salvage::leaf_of_versions::<Hashed<Keyed>>,
+        leaf_of_words: salvage::leaf_of_versions::<Hashed<Words>>,
         leaf_of_fixed: |_, _| Vec::new(),
     },
     Entry {
@@ -280,4 +292,10 @@ pub fn find(name: &str) -> Result<Entry> {
         name: name.into(),
         known: names().collect::<Vec<_>>().join(", "),
     })
+}
+
+/// What an engine says that is asked for an order and has none.
+pub(crate) fn unordered(engine: &'static str) -> Error {
+    let is_ordered = |name: &&str| find(name).is_ok_and(|entry| entry.capabilities.ordered);
+    Error::Unordered { engine, ordered: names().filter(is_ordered).collect::<Vec<_>>().join(", ") }
 }

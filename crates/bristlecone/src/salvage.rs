@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
+use cdds::Structure;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
@@ -154,17 +155,14 @@ pub(crate) fn leaf<S: Schema, L: Layouts>(
     L::Leaf::order::<_, S>(medium, &shape, node).iter().map(pair).collect()
 }
 
-/// What a leaf of a CDDS B-Tree holds: every entry that is whole, of whatever version.
-pub(crate) fn leaf_of_versions<S: Schema<Tail = [u64; 0]>>(
-    region: &Region<Native>,
-    node: Node,
-) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
+/// What a leaf of a CDDS B-Tree or a node of a CDDS hash table holds: every entry that is whole, of whatever version.
+pub(crate) fn leaf_of_versions<X: Structure>(region: &Region<Native>, node: Node) -> Vec<Met<PairOf<X>>> {
     let met = |entry: cdds::node::Entry| {
-        let pair = pair::<S>(region, &entry.of_tree());
-        let hash = pair.as_ref().map_or(0, |(key, _)| S::hash(S::borrow(key)));
+        let pair = pair::<X::Schema>(region, &X::of_schema(&entry));
+        let hash = pair.as_ref().map_or(0, |(key, _)| X::Schema::hash(X::Schema::borrow(key)));
         Met { pair, hash, start: entry.start, ended: entry.end != 0 }
     };
-    cdds::salvage::entries(region, node.0).into_iter().map(met).collect()
+    cdds::salvage::entries::<_, X>(region, node.0).into_iter().map(met).collect()
 }
 
 /// What a bucket of a VLAB index holds: every entry that its bitmap names.
@@ -175,6 +173,9 @@ pub(crate) fn leaf_of_buckets<S: Schema>(
     let met = |entry| Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false };
     vlab::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
 }
+
+type PairOf<X> =
+    (<<X as Structure>::Schema as Schema>::KeyBuf, <<X as Structure>::Schema as Schema>::ValueBuf);
 
 fn pair<S: Schema>(
     region: &Region<Native>,

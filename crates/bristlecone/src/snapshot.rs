@@ -51,6 +51,11 @@ impl<K: Kind> Snapshot<'_, K> {
         Ok(self.view.get(key, &mut value)?.then_some(value))
     }
 
+    /// All pairs of that version, in whatever order the engine has them.
+    pub fn walk(&self) -> Scan<'_, K> {
+        Scan::walk(self.view.cursor(), None)
+    }
+
     /// The pairs of that version in a range, in key order or (see [`Scan::descending`]) against it.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.view.cursor(), &range)
@@ -121,7 +126,7 @@ where
         self.engine().history().ok_or_else(|| {
             let name = self.engine().stats().engine;
             Error::Option(format!(
-                "{name} keeps no versions: snapshots and rollback need a store of engine cdds"
+                "{name} keeps no versions: snapshots and rollback need a store of engine cdds or cdds-hash"
             ))
         })
     }

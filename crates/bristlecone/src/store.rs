@@ -304,12 +304,24 @@ where
         Ok(swapped)
     }
 
-    /// The pairs whose keys lie in `range`, in key order; `.descending()` turns it round.
+    /// The pairs whose keys lie in `range`, in key order; `.descending()` turns it round. An engine without order
+    /// ([`Capabilities::ordered`]) says so at the first step: see [`StoreOf::walk`].
     ///
     /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile, and all or nothing of every
     /// [`Batch`]: all if it was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.engine.cursor(), &range)
+    }
+
+    /// All pairs, in whatever order the engine has them: of an ordered one, as [`StoreOf::scan`] does. What is said there of writes
+    /// beside it is true here too.
+    pub fn walk(&self) -> Scan<'_, K> {
+        Scan::walk(self.engine.cursor(), None)
+    }
+
+    /// The pairs that a walk meets behind this key, which need not be there any more.
+    pub fn walk_behind(&self, key: &K::Key) -> Scan<'_, K> {
+        Scan::walk(self.engine.cursor(), Some(K::own_key(key)))
     }
 
     /// The smallest key and its value.
@@ -414,6 +426,8 @@ pub struct Scan<'a, K: Kind> {
     low: Bound<K::KeyBuf>,
     high: Bound<K::KeyBuf>,
     descending: bool,
+    /// In the engine's own order, behind this key.
+    walks: Option<Option<K::KeyBuf>>,
     state: ScanState,
 }
 
@@ -424,14 +438,20 @@ impl<'a, K: Kind> Scan<'a, K> {
             low: range.start_bound().cloned(),
             high: range.end_bound().cloned(),
             descending: false,
+            walks: None,
             state: ScanState::Unplaced,
         }
+    }
+
+    pub(crate) fn walk(cursor: Box<dyn Cursor<K> + 'a>, behind: Option<K::KeyBuf>) -> Self {
+        Self { walks: Some(behind), ..Self::over(cursor, &..) }
     }
 
     /// The same range from its end, largest key first.
     #[must_use]
     pub fn descending(mut self) -> Self {
         self.descending = true;
+        self.walks = None;
         self.state = ScanState::Unplaced;
         self
     }
@@ -439,14 +459,19 @@ impl<'a, K: Kind> Scan<'a, K> {
     /// Moves on, reusing the caller's buffers; false at the end.
     ///
     /// # Errors
-    /// `Pmem` for a corrupt store.
+    /// `Pmem` for a corrupt store, `Unordered` for an engine without order.
     pub fn next_into(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         if let ScanState::Ended = self.state {
             return Ok(false);
         }
         if let ScanState::Unplaced = self.state {
-            let from = if self.descending { &self.high } else { &self.low };
-            self.cursor.seek(from.as_ref().map(K::key), self.descending)?;
+            match &self.walks {
+                Some(behind) => self.cursor.walk(behind.as_ref().map(K::key))?,
+                None => {
+                    let from = if self.descending { &self.high } else { &self.low };
+                    self.cursor.seek(from.as_ref().map(K::key), self.descending)?;
+                }
+            }
             self.state = ScanState::Placed;
         }
         let inside = self.cursor.next(key, value)? && {

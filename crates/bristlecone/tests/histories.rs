@@ -17,10 +17,19 @@ use crash::History;
 use history::{Numbered, Use, beside, judge, values};
 
 /// Engines with a layout or a discipline that those before them have not, mapped.
-const MAPPED: [&str; 8] =
-    ["wbtree", "wbtree-bmp", "wbtree-slot", "btree-log", "ubmp-shadow", "wb-4k", "buffer-pool", "btree"];
+const MAPPED: [&str; 9] = [
+    "wbtree",
+    "wbtree-bmp",
+    "wbtree-slot",
+    "btree-log",
+    "ubmp-shadow",
+    "wb-4k",
+    "buffer-pool",
+    "btree",
+    "cdds-hash",
+];
 /// Over a journal.
-const JOURNALED: [&str; 3] = ["wbtree", "unsorted-shadow", "buffer-pool"];
+const JOURNALED: [&str; 4] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-hash"];
 /// Operations of a thread.
 const STEPS: u64 = 90;
 /// Histories of an engine and a kind.

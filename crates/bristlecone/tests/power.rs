@@ -167,7 +167,7 @@ where
 
     /// The number of the state that a store is in, the newest if there are several.
     fn state_of(&self, store: &StoreOf<K>) -> Result<usize, String> {
-        let found: Map<K> = store.scan(..).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let found: Map<K> = store.walk().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         let state = self.states.iter().rposition(|state| *state == found);
         state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
     }

@@ -1,25 +1,29 @@
-//! What a leaf holds, read without the tree around it.
+//! What a leaf holds, read without the structure around it.
 
 use pmem::{Medium, Region};
 
 use crate::meta::Meta;
-use crate::node::{Entry, Header, Node, Shape};
+use crate::node::{Entry, Node, Shape};
+use crate::structure::Structure;
 use crate::version::View;
 
-/// Every entry that stands in the node at `at`, if that is a leaf. What a dead version began is left out and what it ended lives,
+/// Every entry that stands in the node at `at`, if that is a leaf of a tree or a node of a table. What a dead version began is left out and what it ended lives,
 /// where the list of dead versions can still be read. A leaf that was replaced has entries that never ended: the one with the
 /// newest start is a key's last.
-pub fn entries<M: Medium>(region: &Region<M>, at: u64) -> Vec<Entry> {
+pub fn entries<M: Medium, X: Structure>(region: &Region<M>, at: u64) -> Vec<Entry> {
     let medium = region.medium();
-    if Header::read(medium, Node(at)).is_none_or(|header| header.level != 0) {
+    if !X::is_leaf(medium, Node(at)) {
         return Vec::new();
     }
-    let view = region.root().ok().map(Meta).and_then(|meta| {
-        let state = meta.read(medium).ok()?;
+    let meta = region.root().ok().map(Meta);
+    let state = meta.and_then(|meta| Some((meta, meta.read(medium).ok()?)));
+    let view = state.and_then(|(meta, state)| {
         Some(View { version: state.current, dead: meta.read_dead(medium, state.current).ok()? })
     });
+    let root = state.map_or(0, |(_, state)| state.root);
     let shape = Shape::new(region.identity().node_lines);
     let entries = (0..shape.slots).map(|slot| Node(at).entry(medium, slot)).filter(|entry| entry.start != 0);
+    let entries = entries.filter(|entry| X::is_at_home(medium, root, Node(at), entry));
     let Some(view) = view else { return entries.collect() };
     let lives = |entry: &Entry| !view.is_void(entry.start) && !view.is_dead(entry.start);
     let is_ended = |end| end != 0 && end <= view.version && !view.is_dead(end);

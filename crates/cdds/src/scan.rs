@@ -35,8 +35,7 @@ pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// A cursor before the first key of the newest durable version.
     pub fn cursor(&self) -> Cursor<'_, M, S> {
-        self.settle_told();
-        self.cursor_at(Mark::new(&self.pins, || (self.version(), None)))
+        self.cursor_at(self.mark_to_read())
     }
 
     pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S> {

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use pmem::pending::Pending;
 use pmem::sync::{Ordering, fence};
 use pmem::{Error, Medium, Result};
 
@@ -19,12 +20,31 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Keeps the newest durable version. Takes the same time whatever there is; waits for a running write, and for what
     /// was written without sync.
     pub fn mark(&self) -> Mark {
-        if self.pending.is_some() {
-            self.settle_told();
-            return Mark::new(&self.pins, || *self.shown.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(pending) = &self.pending {
+            return self.mark_durable(pending);
         }
         let writer = self.writer_side();
         Mark::new(&self.pins, || (writer.state.current, Some(writer.state.keys)))
+    }
+
+    /// As [`Versioned::mark`], and waits for no running write; the number of keys may not be known.
+    pub(crate) fn mark_to_read(&self) -> Mark {
+        match &self.pending {
+            Some(pending) => self.mark_durable(pending),
+            None => Mark::new(&self.pins, || (self.version(), None)),
+        }
+    }
+
+    fn mark_durable(&self, pending: &Pending) -> Mark {
+        loop {
+            self.settle_told();
+            let mark = Mark::new(&self.pins, || *self.shown.lock().unwrap_or_else(PoisonError::into_inner));
+            if !self.is_taken_back(mark.version()) {
+                return mark;
+            }
+            // What takes it back is on its way. If that fails, it is not taken back.
+            let _ = self.settle(pending, pending.ticket());
+        }
     }
 
     /// Keeps the newest version, for reading it.

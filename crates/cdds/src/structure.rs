@@ -6,7 +6,7 @@ use pmem::{Medium, Region, Result};
 use tree::check::Report;
 use tree::{Schema, Write};
 
-use crate::node::{Entry, Shape};
+use crate::node::{Entry, Node, Shape};
 use crate::persist::Persist;
 use crate::pins::Mark;
 use crate::version::View;
@@ -185,4 +185,12 @@ pub trait Structure: Sized {
     /// # Errors
     /// As there.
     fn clear<M: Medium>(of: &Versioned<M, Self>) -> Result<()>;
+
+    /// For salvage: true if there is a node here that has entries of keys.
+    fn is_leaf<M: Medium>(medium: &M, node: Node) -> bool;
+
+    /// For salvage: false of what only seems to be an entry of a node, as far as can be told. `root` may be damaged, or 0.
+    fn is_at_home<M: Medium>(_medium: &M, _root: u64, _node: Node, _entry: &Entry) -> bool {
+        true
+    }
 }

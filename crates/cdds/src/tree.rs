@@ -182,6 +182,10 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         of.check_all_nodes()
     }
 
+    fn is_leaf<M: Medium>(medium: &M, node: Node) -> bool {
+        Header::read(medium, node).is_some_and(|header| header.level == 0)
+    }
+
     fn clear<M: Medium>(of: &Tree<M, S>) -> Result<()> {
         of.clear_all()
     }

@@ -40,6 +40,9 @@ use crate::pins::Pins;
 use crate::structure::{ChangeOf, Structure, WriterOf};
 use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
+/// Dead intervals that there is room for before a rollback over a medium of groups.
+const INTERVALS_SPARE: usize = 4;
+
 /// How to make and open a tree, or what a table has in common with one.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -497,6 +500,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step.
     pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<()> {
+        self.spare_intervals()?;
         let mut writer = self.enter()?;
         self.settle_doubt(&mut writer)?;
         if self.is_taken_back(to) || to > writer.state.current {
@@ -508,6 +512,15 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.free_intervals(&mut writer, 1)?;
         let taken_back = self.roll_back_locked(&mut writer, to, keys);
         self.end_roll_back(writer, taken_back)
+    }
+
+    /// Has traces of dead versions removed step by step while there is room for few more intervals: a sweep at once may be more than
+    /// a group holds.
+    pub(crate) fn spare_intervals(&self) -> Result<()> {
+        match self.pending.is_some() && self.dead_intervals() + INTERVALS_SPARE > INTERVALS {
+            true => self.collect_all(),
+            false => Ok(()),
+        }
     }
 
     /// Makes everything since the version `to` dead; there is room for one more interval. It is not over yet.

@@ -83,6 +83,31 @@ where
     Work::new(sizes(2, recovery), ops)
 }
 
+/// Batches in waves, of which one is refused (only of a byte string can there be no room); conditions; everything gone.
+fn together<S: Sample>() -> Work<S>
+where
+    S::KeyBuf: Bytes,
+    S::ValueBuf: Bytes,
+{
+    let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
+    let mut ops = vec![
+        Op::Batch(all(0, 6, 10)),
+        Op::Batch(vec![(0, Some(1)), (1, None), (4, None), (5, Some(5)), (5, None), (7, Some(9))]),
+        Op::If(all(2, 4, 40), vec![(0, Some(1)), (1, None)]),
+        Op::Clear,
+        Op::Put(5, 5),
+        Op::Mark,
+        Op::Clear,
+        Op::Release,
+        Op::Batch(all(3, 8, 1)),
+    ];
+    if !S::PLAIN {
+        ops.extend([Op::Refused(all(0, 4, 5)), Op::Put(3, 3), Op::Refused(all(2, 5, 7)), Op::Kill]);
+    }
+    ops.extend([Op::CollectAll, Op::Put(1, 1)]);
+    Work::new(Sizes { capacity: 96 << 10, ..sizes(3, LAZY) }, ops)
+}
+
 fn trials<S: Sample>(workloads: Vec<Work<S>>, cap: usize) -> impl Iterator<Item = Trial>
 where
     S::KeyBuf: Bytes,
@@ -100,6 +125,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
         first(),
         lives(sizes(2, LAZY), 14),
         rollbacks(LAZY),
+        together(),
         mixed(1, sizes(2, LAZY), 100, 14, 0),
         mixed(6, sizes(2, SCAN), 100, 14, 4),
         mixed(17, sizes(2, LAZY), 150, 14, 4),
@@ -108,6 +134,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
         first(),
         lives(sizes(2, LAZY), 12),
         rollbacks(LAZY),
+        together(),
         mixed(11, sizes(2, LAZY), 100, 14, 0),
         mixed(16, sizes(2, SCAN), 100, 14, 4),
         mixed(17, sizes(2, LAZY), 150, 14, 4),

@@ -4,36 +4,39 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::Path;
 
-use cdds::Inlined;
-use cdds::{Recovery, Tree};
-use common::{Sample, memory, open, options, pairs};
+use cdds::hash::Hashed;
+use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Versioned};
+use common::{Sample, Tested, memory, options};
 use crash::{Contents, Options, Subject, Workload, explore_all};
 use pmem::{Error, Observed};
-use tree::{Words, WriteOptions};
+use tree::{Keyed, Words, WriteOptions};
 
-type Pairs<S> = common::Pairs<S>;
+type Pairs<X> = common::Pairs<<X as Structure>::Schema>;
 
-fn newest<S: Sample>(tree: &Tree<Observed, S>) -> Pairs<S> {
-    pairs(&mut tree.cursor(), Bound::Unbounded, false)
+fn newest<X: Tested>(tree: &Versioned<Observed, X>) -> Pairs<X> {
+    X::newest(tree)
 }
 
-fn at<S: Sample>(tree: &Tree<Observed, S>, name: &str) -> Option<Pairs<S>> {
+fn at<X: Tested>(tree: &Versioned<Observed, X>, name: &str) -> Option<Pairs<X>> {
     let snapshot = tree.snapshot_of(tree.kept_version(name)?).expect("its own mark");
-    Some(pairs(&mut snapshot.cursor(), Bound::Unbounded, false))
+    Some(X::pairs(&snapshot).unwrap())
 }
 
-fn sound<S: Sample>(tree: &Tree<Observed, S>) {
+fn create<X: Tested>(medium: &Observed, lines: u64) -> Versioned<Observed, X> {
+    Versioned::create(medium.clone(), &X::options(options(lines))).unwrap()
+}
+
+fn sound<X: Tested>(tree: &Versioned<Observed, X>) {
     let report = tree.check();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-fn names_survive<S: Sample>() {
+fn names_survive<X: Tested<Schema = S>, S: Sample>() {
     let (medium, _) = memory(1 << 20);
-    let mut tree = Tree::<Observed, S>::create(medium.clone(), &options(3)).unwrap();
-    let mut kept: BTreeMap<String, Pairs<S>> = BTreeMap::new();
+    let mut tree = create::<X>(&medium, 3);
+    let mut kept: BTreeMap<String, Pairs<X>> = BTreeMap::new();
     let mut rng = fastrand::Rng::with_seed(7);
     for round in 0..60_u32 {
         for _ in 0..20 {
@@ -60,7 +63,7 @@ fn names_survive<S: Sample>() {
                 if rng.bool() {
                     tree.close().unwrap();
                 }
-                tree = open(&medium, 3, if rng.bool() { Recovery::Lazy } else { Recovery::Scan });
+                tree = X::open_in(&medium, 3, if rng.bool() { Recovery::Lazy } else { Recovery::Scan });
             }
             _ => {
                 let names: Vec<_> = tree.kept_versions();
@@ -90,8 +93,10 @@ fn names_survive<S: Sample>() {
 
 #[test]
 fn named_versions_show_the_same_until_they_are_forgotten_or_rolled_back() {
-    names_survive::<Words>();
-    names_survive::<Inlined>();
+    names_survive::<Ordered<Words>, Words>();
+    names_survive::<Ordered<Inlined>, Inlined>();
+    names_survive::<Hashed<Words>, Words>();
+    names_survive::<Hashed<Keyed>, Keyed>();
 }
 
 #[test]
@@ -120,8 +125,13 @@ fn what_was_taken_back_says_so() {
 
 #[test]
 fn retained_versions_can_be_read_until_they_are_too_old() {
+    retained::<Ordered<Words>>();
+    retained::<Hashed<Words>>();
+}
+
+fn retained<X: Tested<Schema = Words>>() {
     let (medium, _) = memory(1 << 20);
-    let tree = Tree::<Observed, Words>::create(medium.clone(), &options(4)).unwrap();
+    let tree = create::<X>(&medium, 4);
     tree.retain_versions(10);
     let mut states = BTreeMap::new();
     for n in 0..100_u64 {
@@ -132,7 +142,7 @@ fn retained_versions_can_be_read_until_they_are_too_old() {
         assert!(tree.version() - oldest <= 10);
         for (version, state) in states.range(oldest..) {
             let snapshot = tree.snapshot_of(tree.mark_at(*version).unwrap()).unwrap();
-            assert_eq!(&pairs(&mut snapshot.cursor(), Bound::Unbounded, false), state);
+            assert_eq!(&X::pairs(&snapshot).unwrap(), state);
         }
         assert!(tree.mark_at(oldest - 1).is_none());
     }
@@ -149,10 +159,10 @@ fn retained_versions_can_be_read_until_they_are_too_old() {
         tree.collect_all().unwrap();
     }
     let snapshot = tree.snapshot_of(tree.mark_at(since).unwrap()).unwrap();
-    assert_eq!(pairs(&mut snapshot.cursor(), Bound::Unbounded, false), wanted);
+    assert_eq!(X::pairs(&snapshot).unwrap(), wanted);
     drop(tree);
     // What was collected before a restart is not known after it.
-    assert!(open::<Words>(&medium, 4, Recovery::Lazy).mark_at(since).is_none());
+    assert!(X::open_in(&medium, 4, Recovery::Lazy).mark_at(since).is_none());
 }
 
 const LINES: u64 = 2;
@@ -169,27 +179,29 @@ enum Op {
     Kill,
 }
 
-struct Named {
+struct Named<X: Tested<Schema = Words>> {
     medium: Observed,
-    tree: Tree<Observed, Words>,
+    tree: Versioned<Observed, X>,
 }
 
 fn state_of(pairs: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
     pairs.into_iter().flat_map(|(key, value)| [key.to_le_bytes(), value.to_le_bytes()]).flatten().collect()
 }
 
-impl Subject for Named {
+impl<X: Tested<Schema = Words>> Subject for Named<X> {
     type Op = Op;
     type Config = ();
     fn size((): &()) -> (u64, u64) {
         (0, 256 << 10)
     }
     fn create(medium: Observed, (): &()) -> Result<Self, String> {
-        let tree = Tree::create(medium.clone(), &options(LINES)).map_err(|error| error.to_string())?;
+        let tree = Versioned::create(medium.clone(), &X::options(options(LINES)))
+            .map_err(|error| error.to_string())?;
         Ok(Self { medium, tree })
     }
     fn recover(medium: Observed, (): &()) -> Result<Self, String> {
-        let opened = Tree::open(medium.clone(), Path::new("observed"), &options(LINES), Recovery::Lazy);
+        let how = X::options(options(LINES));
+        let opened = Versioned::open(medium.clone(), Path::new("observed"), &how, Recovery::Lazy);
         match opened {
             Ok((tree, _)) => Ok(Self { medium, tree }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(error.to_string()),
@@ -264,13 +276,18 @@ impl Subject for Named {
 
 #[test]
 fn names_survive_a_crash_anywhere() {
+    crashes::<Ordered<Words>>();
+    crashes::<Hashed<Words>>();
+}
+
+fn crashes<X: Tested<Schema = Words>>() {
     let mut ops = vec![Op::Put(1, 1), Op::Put(2, 1), Op::Keep("a")];
     ops.extend((1..7).map(|n| Op::Put(n, 2)));
     ops.extend([Op::Keep("b"), Op::Put(1, 3), Op::Keep("c"), Op::Put(2, 3), Op::Collect, Op::Kill]);
     ops.extend([Op::Back("b", &["c"]), Op::Put(4, 4), Op::Forget("a"), Op::Collect, Op::Put(5, 5)]);
     ops.extend([Op::Keep("d"), Op::Put(6, 6), Op::Back("b", &["d"]), Op::Forget("b"), Op::Collect]);
     let bounds = Options { cap: 64, nested_cap: 8, ..Options::default() };
-    let report = explore_all(&[Workload::<Named>::new((), ops)], &bounds);
+    let report = explore_all(&[Workload::<Named<X>>::new((), ops)], &bounds);
     println!("{} images, {} inside recovery", report.images, report.nested_images);
     assert!(!report.is_violated(), "{report}");
     assert!(report.images > 500, "{report}");

@@ -8,8 +8,9 @@ use crate::common::{Common, Output};
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-A store of engine cdds keeps versions. A named one is kept, through restarts, until it is forgotten; `get --at NAME` and
-`scan --at NAME` read it. `rollback` takes back every write since it was named, in one step, and forgets younger names.
+A store of engine cdds or cdds-hash keeps versions. A named one is kept, through restarts, until it is forgotten;
+`get --at NAME` and, where keys have an order, `scan --at NAME` read it. `rollback` takes back every write since it was
+named, in one step, and forgets younger names.
 
 Examples:
   bristlecone versions keep before-import

@@ -222,6 +222,15 @@ mod tests {
             let sources: BTreeSet<_> = sources.iter().map(|source| (*source).to_owned()).collect();
             assert_eq!(sources, there, "{room}");
         }
+        // The hash table is a room in the tree's, and shares some of it.
+        let of_tree = bristlecone::registry::find("cdds").unwrap().about.sources;
+        let of_tree: BTreeSet<_> = of_tree.iter().map(|source| (*source).to_owned()).collect();
+        let hash = bristlecone::registry::find("cdds-hash").unwrap().about.sources;
+        let own = hash.iter().map(|source| (*source).to_owned()).filter(|source| !of_tree.contains(source));
+        let front = std::fs::read_to_string(rooms.join("cdds/src/hash/mod.rs")).unwrap();
+        let mut there = sources_below(&rooms.join("cdds/src/hash"));
+        assert!(there.remove(&front));
+        assert_eq!(own.collect::<BTreeSet<_>>(), there);
     }
 
     #[test]

@@ -212,6 +212,36 @@ fn scan_returns_each_of_ten_thousand_keys_once_and_in_order() {
     });
 }
 
+/// What goes through all keys does so in whatever order; what asks for an order is told who has one.
+#[test]
+fn without_an_order_of_keys_scans_find_each_key_once_and_ranges_are_refused() {
+    let options = bristlecone::Options { engine: Some("cdds-hash".into()), ..Default::default() };
+    let server = TestServer::over(options, server::Config::default());
+    both(&server, |client| {
+        let mut fill = pipe();
+        for key in 0..3000 {
+            fill.set(format!("key:{key:05}"), key).ignore();
+        }
+        fill.exec(client).unwrap();
+        let expected: Vec<_> = (0..3000).map(|key| format!("key:{key:05}")).collect();
+        let sorted = |mut keys: Vec<String>| {
+            keys.sort();
+            keys
+        };
+        for options in [&[][..], &["COUNT", "777"], &["COUNT", "1"]] {
+            assert_eq!(sorted(scan_all(client, options)), expected);
+        }
+        assert_eq!(sorted(scan_all(client, &["MATCH", "key:00*", "COUNT", "7"])), expected[..1000]);
+        assert_eq!(sorted(client.keys("key:0012?").unwrap()), expected[120..130]);
+        assert_eq!(cmd("DBSIZE").query::<u64>(client).unwrap(), 3000);
+        let refused = error(cmd("RANGE").arg("-").arg("+").exec(client));
+        assert!(refused.contains("unordered engine") && refused.contains("wbtree, "), "{refused}");
+        cmd("FLUSHALL").exec(client).unwrap();
+        assert_eq!(scan_all(client, &[]), Vec::<String>::new());
+        assert_eq!(cmd("DBSIZE").query::<u64>(client).unwrap(), 0);
+    });
+}
+
 #[test]
 fn scans_side_by_side_and_repeated_cursors_lose_nothing() {
     let server = TestServer::start();

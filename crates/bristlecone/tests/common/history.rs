@@ -250,13 +250,18 @@ impl<K: Numbered> Worker<'_, K> {
 
     fn scan(&self, descending: bool) -> Result<(), Error> {
         let called = self.history.now();
-        let scan = self.store.scan(..);
+        let is_ordered = self.store.capabilities().ordered;
+        let scan = if is_ordered { self.store.scan(..) } else { self.store.walk() };
         let mut seen = vec![None; KEYS as usize];
         let mut last = None;
-        for pair in if descending { scan.descending() } else { scan } {
+        for pair in if descending && is_ordered { scan.descending() } else { scan } {
             let (key, value) = pair?;
             let n = K::key_number(&key);
-            assert!(last.is_none_or(|last| last != n && (last < n) != descending), "{n} behind {last:?}");
+            assert!(seen[n as usize - 1].is_none(), "{n} twice");
+            assert!(
+                !is_ordered || last.is_none_or(|last| last != n && (last < n) != descending),
+                "{n} behind {last:?}"
+            );
             last = Some(n);
             seen[n as usize - 1] = self.note(n, called, Some(&value));
         }

@@ -65,12 +65,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     pub(crate) fn collect_places(&self, buckets: usize) -> Result<bool> {
         let mut writer = self.enter_for(|writer| {
             let directory = self.directory(writer)?;
-            let mut lines = self.lines_besides(buckets as u64, 0);
             let from = writer.pass.as_ref().map_or(0, |pass| pass.next);
-            for bucket in (from..directory.buckets).take(buckets) {
-                lines += self.lines_of_bucket(&directory, bucket)?;
-            }
-            Ok(lines)
+            let some = (from..directory.buckets).take(buckets);
+            Ok(self.lines_besides(buckets as u64, 0) + self.lines_of_buckets(&directory, some)?)
         })?;
         let done = self.pass_some(&mut writer, buckets as u64, true)?;
         self.acknowledge(writer, WriteOptions { sync: false })?;

@@ -23,6 +23,8 @@
 //!   led to so (between operations).
 //! * H4: an entry that no reader stands between the versions of is garbage, and nothing is kept for its sake: old versions of a
 //!   key that changes often pile up only as far as snapshots tell them apart.
+//! * H5: over a medium of groups a move of entries is part of the running group, and whoever reads at the durable version finds his
+//!   entries where they were moved to. If the group fails, entries and directory are taken back together, under all stripes.
 //!
 //! * [`directory`]: which bucket a hash belongs to, and which chain a bucket has.
 //! * [`bucket`]: chains of nodes.
@@ -39,5 +41,45 @@ pub mod resize;
 pub mod table;
 pub mod write;
 
+use ::tree::roster::About;
+
 pub use self::read::{Pairs, Snapshot};
 pub use self::table::{ENGINE, Hashed, Options, Table};
+
+/// How it stands among the engines.
+pub const ABOUT: About = About {
+    name: ENGINE,
+    about: "CDDS hash table: entries of versions in buckets, no order and no scans; snapshots, rollback",
+    leaf: "versions",
+    inner: "directory",
+    discipline: "versions",
+    durable: true,
+    lines: (2, 64),
+    default_lines: 4,
+    sources: &[
+        include_str!("../access.rs"),
+        include_str!("../batch.rs"),
+        include_str!("../check.rs"),
+        include_str!("../group.rs"),
+        include_str!("../kept.rs"),
+        include_str!("../meta.rs"),
+        include_str!("../node.rs"),
+        include_str!("../persist.rs"),
+        include_str!("../pins.rs"),
+        include_str!("../salvage.rs"),
+        include_str!("../snapshot.rs"),
+        include_str!("../structure.rs"),
+        include_str!("../upkeep.rs"),
+        include_str!("../version.rs"),
+        include_str!("../versioned.rs"),
+        include_str!("bucket.rs"),
+        include_str!("check.rs"),
+        include_str!("collect.rs"),
+        include_str!("directory.rs"),
+        include_str!("own.rs"),
+        include_str!("read.rs"),
+        include_str!("resize.rs"),
+        include_str!("table.rs"),
+        include_str!("write.rs"),
+    ],
+};

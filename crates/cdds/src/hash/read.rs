@@ -7,6 +7,7 @@
 //! of buckets is, so a walk that remembers a point meets each key once, also when the table grows or shrinks under it.
 
 use std::cmp::Ordering::Equal;
+use std::cmp::Reverse;
 
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result, WORD};
@@ -109,13 +110,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
 
     /// All pairs of the newest durable version, in an order of their hashes. It keeps its version.
     pub fn pairs(&self) -> Pairs<'_, M, S> {
-        self.settle_told();
-        self.pairs_at(Mark::new(&self.pins, || (self.version(), None)))
+        self.pairs_at(self.mark_to_read())
     }
 
     pub(crate) fn pairs_at(&self, mark: Mark) -> Pairs<'_, M, S> {
         let view = self.view_at(mark.version());
-        Pairs { table: self, _mark: mark, view, next: Some(0), page: Vec::new() }
+        Pairs { table: self, _mark: mark, view, next: Some(0), behind: None, page: Vec::new() }
     }
 
     /// Has `each` see all pairs of the newest durable version, in an order of their hashes, until it says false.
@@ -144,10 +144,20 @@ pub struct Pairs<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
     view: View,
     /// The least reversed hash that was not looked at yet; none at the end.
     next: Option<u64>,
+    /// The walk goes on behind this key, with its hash.
+    behind: Option<(u64, S::KeyBuf)>,
     page: Vec<Entry>,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
+    /// Begins again: before all pairs, or behind this key, which need not be there any more.
+    pub fn start(&mut self, behind: Option<&S::Key>) {
+        let key = |key| S::key_of(S::key_bytes(key).as_ref()).map(|own| (self.table.hash(key), own));
+        self.behind = behind.and_then(key);
+        self.next = Some(self.behind.as_ref().map_or(0, |(hash, _)| hash.reverse_bits()));
+        self.page.clear();
+    }
+
     /// Copies the next pair out; false at the end.
     ///
     /// # Errors
@@ -182,7 +192,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
 
     /// Reads the bucket that a reversed hash belongs to, and returns where the next one begins.
     fn load(&mut self, from: u64) -> Result<Option<u64>> {
-        let Self { table, view, page, .. } = self;
+        let Self { table, view, page, behind, .. } = self;
         let medium = table.region.medium();
         let _reading = table.reading(view.version)?;
         let next = table.read_bucket(from.reverse_bits(), |directory, bucket, mut chain| {
@@ -198,8 +208,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
             let bits = bits_of(bucket, directory.buckets);
             Ok(1_u64.checked_shl(64 - bits).and_then(|span| bucket.reverse_bits().checked_add(span)))
         })?;
-        // Given out from the end.
-        page.sort_unstable_by_key(|entry| std::cmp::Reverse(table.hash_of(entry).reverse_bits()));
+        // Given out from the end; keys of one hash in their order.
+        page.sort_unstable_by_key(|entry| Reverse(table.hash_of(entry).reverse_bits()));
+        let key_of = |entry: &Entry| {
+            let mut key = S::KeyBuf::default();
+            S::read_key(medium, Hashed::<S>::of_schema(entry).key, &mut key).then_some(key)
+        };
+        for same in page.chunk_by_mut(|one, other| table.hash_of(one) == table.hash_of(other)) {
+            if same.len() > 1 {
+                same.sort_by_cached_key(|entry| Reverse(key_of(entry)));
+            }
+        }
+        if let Some((hash, last)) = behind.take() {
+            let is_before =
+                |entry: &Entry| table.hash_of(entry) == hash && key_of(entry).is_none_or(|key| key <= last);
+            while page.last().is_some_and(is_before) {
+                page.pop();
+            }
+        }
         Ok(next)
     }
 }

@@ -1,5 +1,6 @@
 //! The table: what of it is not every structure's ([`crate::versioned`]).
 
+use std::collections::HashSet;
 use std::marker::PhantomData;
 
 use pmem::alloc::{Class, Kind};
@@ -8,9 +9,10 @@ use tree::check::Report;
 use tree::{Schema, Write, WriteOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::bucket::bucket_in;
 use super::collect::Pass;
 use super::directory::{Directory, SEGMENT_SLOTS_MAX, partner};
-use crate::node::{Entry, Shape};
+use crate::node::{Entry, Node, Shape};
 use crate::persist::Persist;
 use crate::pins::{Mark, Readers};
 use crate::structure::Structure;
@@ -200,12 +202,11 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         writes: &[Write<'_, S::Key, S::Value>],
     ) -> Result<u64> {
         let directory = of.directory(writer)?;
-        let node_lines = of.shape.bytes / LINE;
-        let mut lines = of.lines_of_resize(writer)?;
-        for write in writes {
-            // Its bucket is cleaned, and gets a node more.
-            lines += of.lines_of_bucket(&directory, directory.bucket_of(of.hash(write.key())))? + node_lines;
-        }
+        let buckets: HashSet<u64> =
+            writes.iter().map(|write| directory.bucket_of(of.hash(write.key()))).collect();
+        // Buckets are cleaned; full ones get nodes more.
+        let more = (buckets.len() + writes.len() / of.shape.slots) as u64 * (of.shape.bytes / LINE);
+        let lines = of.lines_of_resize(writer)? + of.lines_of_buckets(&directory, buckets)? + more;
         Ok(lines)
     }
 
@@ -224,8 +225,32 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         of.check_all_buckets()
     }
 
+    fn is_leaf<M: Medium>(medium: &M, node: Node) -> bool {
+        bucket_in(medium, node).is_some()
+    }
+
+    /// What was left behind when a bucket was split is none.
+    fn is_at_home<M: Medium>(medium: &M, root: u64, node: Node, entry: &Entry) -> bool {
+        let Some(directory) = Directory::read(medium, root) else { return true };
+        let own = Self { seed: directory.seed(medium), parts: PhantomData };
+        bucket_in(medium, node) == Some(directory.bucket_of(own.hash_of(entry)))
+    }
+
     fn clear<M: Medium>(of: &Table<M, S>) -> Result<()> {
         of.clear_all()
+    }
+}
+
+impl<S: Schema<Tail = [u64; 0]>> Hashed<S> {
+    #[inline]
+    fn hash_bytes(&self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(bytes, self.seed)
+    }
+
+    #[inline]
+    fn hash_of(&self, entry: &Entry) -> u64 {
+        // The bytes of a 64-bit key, as the schema has them, are its word.
+        if S::PLAIN { self.hash_bytes(&entry.key.to_le_bytes()) } else { entry.key }
     }
 }
 
@@ -252,28 +277,41 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         made
     }
 
-    /// Most lines that a bucket's nodes have, and bits of what they name.
-    pub(crate) fn lines_of_bucket(&self, directory: &Directory, bucket: u64) -> Result<u64> {
-        let each = self.shape.bytes / LINE + if S::PLAIN { 1 } else { 2 * self.shape.slots as u64 };
-        Ok(self.chain(directory, bucket)?.len() as u64 * each + 1)
+    /// Most lines that the cleaning of these buckets changes: nodes, slots of the directory, and bits of what is given back.
+    pub(crate) fn lines_of_buckets(
+        &self,
+        directory: &Directory,
+        buckets: impl IntoIterator<Item = u64>,
+    ) -> Result<u64> {
+        let (mut nodes, mut slots) = (0, 0);
+        for bucket in buckets {
+            nodes += self.chain(directory, bucket)?.len() as u64;
+            slots += 1;
+        }
+        // One for each entry, but no more than there are.
+        let chunk_bytes = self.region.geometry().chunk_bytes;
+        let bits = (self.region.medium().len() / chunk_bytes + 1) * (chunk_bytes / 16 / 8).div_ceil(LINE);
+        let given = if S::PLAIN { nodes } else { nodes * (1 + self.shape.slots as u64) };
+        Ok(nodes * (self.shape.bytes / LINE) + slots + given.min(bits))
     }
 
     /// Most lines that one bucket more or less changes.
     pub(crate) fn lines_of_resize(&self, writer: &Writer) -> Result<u64> {
         let directory = self.directory(writer)?;
         let (buckets, last) = (directory.buckets, directory.buckets - 1);
-        let mut lines = (directory.segment_bytes() + directory.doubled(0).top_bytes()) / LINE;
-        // What is split is cleaned and copied; and two are cleaned and copied into one.
-        lines += 2 * self.lines_of_bucket(&directory, partner(buckets))?;
-        if last > 0 {
-            lines += 2 * self.lines_of_bucket(&directory, last)?;
-            lines += 2 * self.lines_of_bucket(&directory, partner(last))?;
-        }
-        Ok(lines)
+        let above = (directory.segment_bytes() + directory.doubled(0).top_bytes()) / LINE;
+        // What is split is cleaned and copied; or two are cleaned and copied into one.
+        let split = self.lines_of_buckets(&directory, [partner(buckets)])?;
+        let joined = match last {
+            0 => 0,
+            last => self.lines_of_buckets(&directory, [last, partner(last)])?,
+        };
+        Ok(above + 2 * split.max(joined))
     }
 
     /// While nobody keeps a version, all of them are rolled back, as it were; else each entry is ended.
     fn clear_all(&self) -> Result<()> {
+        self.spare_intervals()?;
         let mut writer = self.enter()?;
         self.settle_doubt(&mut writer)?;
         self.free_intervals(&mut writer, 1)?;
@@ -286,11 +324,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         drop(writer);
         let mut writer = self.enter_for(|writer| {
             let directory = self.directory(writer)?;
-            let mut lines = self.lines_besides(1, 0);
-            for bucket in 0..directory.buckets {
-                lines += self.lines_of_bucket(&directory, bucket)?;
-            }
-            Ok(lines)
+            Ok(self.lines_besides(1, 0) + self.lines_of_buckets(&directory, 0..directory.buckets)?)
         })?;
         self.change(&mut writer, |change| self.clear_in(change))?;
         self.acknowledge(writer, WriteOptions::default())
@@ -299,19 +333,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     /// The hash of a key's bytes.
     #[inline]
     pub(crate) fn hash(&self, key: &S::Key) -> u64 {
-        self.hash_bytes(S::key_bytes(key).as_ref())
-    }
-
-    #[inline]
-    fn hash_bytes(&self, bytes: &[u8]) -> u64 {
-        xxh3_64_with_seed(bytes, self.own.seed)
+        self.own.hash_bytes(S::key_bytes(key).as_ref())
     }
 
     /// The hash of the key that an entry has.
     #[inline]
     pub(crate) fn hash_of(&self, entry: &Entry) -> u64 {
-        // The bytes of a 64-bit key, as the schema has them, are its word.
-        if S::PLAIN { self.hash_bytes(&entry.key.to_le_bytes()) } else { entry.key }
+        self.own.hash_of(entry)
     }
 
     /// Number of buckets now.

@@ -89,7 +89,7 @@ pub fn hash_options(common: Options) -> hash::Options {
 
 /// A structure that is tested as trees and tables both are.
 #[allow(dead_code)]
-pub trait Tested: Structure<Schema: Sample> {
+pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync {
     /// Its options.
     fn options(common: Options) -> Self::Options;
 
@@ -97,10 +97,10 @@ pub trait Tested: Structure<Schema: Sample> {
     ///
     /// # Errors
     /// Two ways differ.
-    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<Self::Schema>, String>;
+    fn pairs<M: Medium>(of: &SnapshotOf<'_, M, Self>) -> Result<Pairs<Self::Schema>, String>;
 
     /// All pairs of the newest version.
-    fn newest(of: &Versioned<Observed, Self>) -> Pairs<Self::Schema> {
+    fn newest<M: Medium>(of: &Versioned<M, Self>) -> Pairs<Self::Schema> {
         Self::pairs(&of.snapshot()).unwrap()
     }
 
@@ -116,9 +116,9 @@ impl<S: Sample> Tested for Ordered<S> {
         common
     }
 
-    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<S>, String> {
-        let up = pairs(&mut of.cursor(), Bound::Unbounded, false);
-        let mut down = pairs(&mut of.cursor(), Bound::Unbounded, true);
+    fn pairs<M: Medium>(of: &SnapshotOf<'_, M, Self>) -> Result<Pairs<S>, String> {
+        let up = try_pairs(&mut of.cursor(), Bound::Unbounded, false)?;
+        let mut down = try_pairs(&mut of.cursor(), Bound::Unbounded, true)?;
         down.reverse();
         match up == down {
             true => Ok(up),
@@ -132,7 +132,7 @@ impl<S: Sample> Tested for Hashed<S> {
         hash_options(common)
     }
 
-    fn pairs(of: &SnapshotOf<'_, Observed, Self>) -> Result<Pairs<S>, String> {
+    fn pairs<M: Medium>(of: &SnapshotOf<'_, M, Self>) -> Result<Pairs<S>, String> {
         let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
         let (mut walk, mut pairs) = (of.pairs(), Pairs::<S>::new());
         while walk.next(&mut key, &mut value).map_err(|error| error.to_string())? {
@@ -160,18 +160,27 @@ pub fn open<S: Sample>(medium: &Observed, lines: u64, recovery: Recovery) -> Tre
 }
 
 /// All pairs that a cursor gives out.
+#[allow(dead_code)]
 pub fn pairs<M: Medium, S: Sample>(
     cursor: &mut Cursor<'_, M, S>,
     from: Bound<S::KeyBuf>,
     down: bool,
 ) -> Pairs<S> {
+    try_pairs(cursor, from, down).unwrap()
+}
+
+fn try_pairs<M: Medium, S: Sample>(
+    cursor: &mut Cursor<'_, M, S>,
+    from: Bound<S::KeyBuf>,
+    down: bool,
+) -> Result<Pairs<S>, String> {
     let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
     cursor.seek(from, down);
     let mut pairs = Vec::new();
-    while cursor.next(&mut key, &mut value).unwrap() {
+    while cursor.next(&mut key, &mut value).map_err(|error| error.to_string())? {
         pairs.push((key.clone(), value.clone()));
     }
-    pairs
+    Ok(pairs)
 }
 
 /// One batch: `None` deletes. Says of each write whether it found its key.

@@ -44,7 +44,14 @@ pub const COMMANDS: &[Command] = &[
     command("expireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
     command("pexpireat", -3, Flags::WRITE, ONE_KEY, "Not supported yet: keys do not expire.", expire),
     command("keys", 2, WALK, NO_KEYS, "Returns the keys that match a pattern, in order.", keys),
-    command("scan", -2, WALK, NO_KEYS, "Goes through the keys in order. Options: MATCH, COUNT, TYPE.", scan),
+    command(
+        "scan",
+        -2,
+        WALK,
+        NO_KEYS,
+        "Goes through the keys, in order if the engine has one. Options: MATCH, COUNT, TYPE.",
+        scan,
+    ),
     command(
         "range",
         -3,
@@ -104,7 +111,11 @@ fn prefix_bounds(prefix: Vec<u8>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
 
 fn keys(call: &mut Call<'_>) -> Result<(), CommandError> {
     let pattern = call.argument(1);
-    let mut scan = call.shared.store.scan(prefix_bounds(glob::literal_prefix(pattern)));
+    let store = &call.shared.store;
+    let mut scan = match store.capabilities().ordered {
+        true => store.scan(prefix_bounds(glob::literal_prefix(pattern))),
+        false => store.walk(),
+    };
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut count = 0;
     while scan.next_into(&mut key, &mut value)? {
@@ -149,6 +160,7 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
     let cursor = cursor.ok_or_else(|| CommandError::Text("ERR invalid cursor".to_owned()))?;
     let options = scan_options(call)?;
     let (mut low, high) = prefix_bounds(glob::literal_prefix(options.pattern));
+    let mut behind = None;
     if cursor != 0 {
         let last = lock(&call.shared.cursors).last_key(cursor).map(<[u8]>::to_vec);
         let Some(last) = last else {
@@ -157,15 +169,21 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
             return Err(CommandError::Text(text));
         };
         if !matches!(&low, Bound::Included(prefix) if *prefix > last) {
-            low = Bound::Excluded(last);
+            low = Bound::Excluded(last.clone());
         }
+        behind = Some(last);
     }
     // A step ends early rather than answer more than it may: the next one goes on from there.
     let answer_bytes_max = (call.shared.config.reply_bytes_max / 2).min(64 << 20);
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut more = options.strings;
-    let mut scan = call.shared.store.scan((low, high));
+    let store = &call.shared.store;
+    let mut scan = match (store.capabilities().ordered, behind) {
+        (true, _) => store.scan((low, high)),
+        (false, None) => store.walk(),
+        (false, Some(last)) => store.walk_behind(&last),
+    };
     for _ in 0..options.count {
         if !more || found_bytes > answer_bytes_max {
             break;

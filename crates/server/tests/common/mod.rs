@@ -25,8 +25,13 @@ impl TestServer {
     }
 
     pub fn with(config: server::Config) -> Self {
+        Self::over(Options::default(), config)
+    }
+
+    /// Over a new store with these options.
+    pub fn over(options: Options, config: server::Config) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        let store = Store::open(dir.path().join("store"), options).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

@@ -1,0 +1,323 @@
+//! Trees and tables over a journal, on a machine whose power is cut and whose calls fail.
+//!
+//! Whatever grew, shrank, split or moved in the group that was running: what was acknowledged is there, what was not is there in
+//! order or not at all, a batch in waves whole or not at all. Readers who go on after a failed call find the durable version, in
+//! nodes and buckets that were taken back under them.
+
+#[allow(dead_code)]
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cdds::hash::Hashed;
+use cdds::structure::WriteOf;
+use cdds::{Mark, Ordered, Recovery, Versioned};
+use common::{PairOf, Sample, Tested, options};
+use crash::{Fault, Machine, Survivors, Which};
+use pmem::journal::{Journal, Options as Sizes};
+use pmem::{Durable, Error};
+use tree::{Keyed, Schema, Words, Write, WriteOptions};
+
+const MAX_BYTES: u64 = 8 << 20;
+const SIZES: Sizes = Sizes { capacity_bytes: 512 << 10, max_bytes: MAX_BYTES };
+const KEYS: u32 = 60;
+const STEPS: usize = 70;
+
+type Model<X> = BTreeMap<KeyBuf<X>, ValueBuf<X>>;
+type KeyBuf<X> = <<X as cdds::Structure>::Schema as Schema>::KeyBuf;
+type ValueBuf<X> = <<X as cdds::Structure>::Schema as Schema>::ValueBuf;
+type Subject<X> = Versioned<Durable, X>;
+
+/// What is known of a life, whatever happens to the machine.
+struct Life<X: Tested> {
+    /// What was there after so many operations.
+    states: Vec<Model<X>>,
+    /// Operations acknowledged as durable.
+    acknowledged: usize,
+    made: bool,
+    marks: Vec<(Mark, Model<X>)>,
+    names: u32,
+}
+
+fn how<X: Tested>() -> X::Options {
+    // Batches of more than a few keys go in waves.
+    X::options(cdds::Options { wave_blocks: 4, stripes: 16, ..options(2) })
+}
+
+fn files(machine: &Machine) -> [Box<dyn pmem::journal::storage::Storage>; 2] {
+    [Which::Data, Which::Journal].map(|which| machine.storage(which))
+}
+
+fn open<X: Tested>(machine: &Machine) -> Result<Subject<X>, Error> {
+    let [data, journal] = files(machine);
+    let (journal, _) = Journal::open_on(data, journal, MAX_BYTES)?;
+    let medium = Durable::from(Arc::new(journal));
+    Ok(Versioned::open(medium, Path::new("machine"), &how::<X>(), Recovery::Lazy)?.0)
+}
+
+impl<X: Tested> Life<X> {
+    fn new() -> Self {
+        Self { states: vec![Model::<X>::new()], acknowledged: 0, made: false, marks: Vec::new(), names: 0 }
+    }
+
+    fn make(&mut self, machine: &Machine) -> Result<Subject<X>, Error> {
+        let [data, journal] = files(machine);
+        let medium = Durable::from(Arc::new(Journal::create_on(data, journal, [1, 2], &SIZES)?));
+        let made = Versioned::create(medium, &how::<X>())?;
+        made.commit()?;
+        self.made = true;
+        Ok(made)
+    }
+
+    fn newest(&self) -> Model<X> {
+        self.states.last().expect("there is always one").clone()
+    }
+
+    /// One operation; what it leads to is in the newest state before it is tried.
+    fn step(&mut self, of: &Subject<X>, rng: &mut fastrand::Rng, step: usize) -> Result<(), Error> {
+        let mut next = self.newest();
+        // Times that fill, and times that empty.
+        let fills = (step / 25).is_multiple_of(2);
+        let how = WriteOptions { sync: rng.u8(..4) == 0 };
+        let (key, value) = (X::Schema::key(rng.u32(..KEYS)), X::Schema::value(rng.u32(..300)));
+        let mut is_durable = how.sync;
+        match rng.u8(..100) {
+            0..50 => {
+                let puts = rng.u8(..10) < if fills { 8 } else { 2 };
+                let was = if puts { next.insert(key.clone(), value.clone()) } else { next.remove(&key) };
+                self.states.push(next);
+                let key = X::Schema::borrow(&key);
+                let found = match puts {
+                    true => of.put_as(key, X::Schema::borrow_value(&value), how)?,
+                    false => of.delete_as(key, how)?,
+                };
+                assert_eq!(found, was.is_some());
+            }
+            50..75 => {
+                let pairs: Vec<_> = (0..rng.u32(2..30))
+                    .map(|_| {
+                        let puts = rng.u8(..10) < if fills { 9 } else { 3 };
+                        let value = puts.then(|| X::Schema::value(rng.u32(..300)));
+                        (X::Schema::key(rng.u32(..KEYS)), value)
+                    })
+                    .collect();
+                for (key, value) in &pairs {
+                    match value {
+                        Some(value) => _ = next.insert(key.clone(), value.clone()),
+                        None => _ = next.remove(key),
+                    }
+                }
+                let expected = [(key.clone(), self.newest().get(&key).cloned())];
+                self.states.push(next);
+                if rng.bool() {
+                    assert!(of.batch(pairs, &expected, how)?, "it holds");
+                } else {
+                    let writes: Vec<_> = pairs.iter().map(write_of::<X>).collect();
+                    of.write_many_as(&writes, how)?;
+                }
+            }
+            75..80 => {
+                let mark = of.mark();
+                // It is durable by then.
+                self.acknowledged = self.states.len() - 1;
+                self.marks.push((mark, next));
+                return Ok(());
+            }
+            80..84 => {
+                let Some((mark, state)) = self.marks.pop() else { return of.commit() };
+                self.states.push(state);
+                assert!(of.roll_back(&mark)?);
+                is_durable = true;
+            }
+            84..86 => {
+                self.marks.clear();
+                return Ok(());
+            }
+            86..89 => {
+                self.names += 1;
+                assert!(of.keep(&format!("name {}", self.names))?);
+                is_durable = true;
+            }
+            89..92 => {
+                if let Some(kept) = of.kept_versions().pop() {
+                    is_durable = of.forget(&kept.name)?;
+                }
+            }
+            92..93 => {
+                self.states.push(Model::<X>::new());
+                of.clear()?;
+                is_durable = true;
+            }
+            _ => {
+                of.collect_some(rng.usize(1..9))?;
+                return Ok(());
+            }
+        }
+        if is_durable {
+            self.acknowledged = self.states.len() - 1;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, of: &Subject<X>, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        for step in 0..STEPS {
+            self.step(of, rng, step)?;
+            // A version that is kept shows the same, whatever the running group has moved.
+            if let Some((mark, state)) = self.marks.last() {
+                let at = of.snapshot_of(mark.clone()).expect("its own mark");
+                assert!(X::pairs(&at).unwrap().into_iter().eq(state.clone()), "step {step}");
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the state that this is, the newest if there are several.
+    fn state_of(&self, of: &Subject<X>) -> Result<usize, String> {
+        let found: Model<X> = X::pairs(&of.snapshot())?.into_iter().collect();
+        let mut value = ValueBuf::<X>::default();
+        for (key, expected) in &found {
+            let is_there =
+                of.get(X::Schema::borrow(key), Some(&mut value)).map_err(|error| error.to_string())?;
+            if !is_there || value != *expected {
+                return Err(format!("get and walk differ at {key:?}"));
+            }
+        }
+        let state = self.states.iter().rposition(|state| *state == found);
+        state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
+    }
+
+    /// Opens after a cut and judges; then it has to go on.
+    fn judge(&self, machine: &Machine) -> Result<bool, String> {
+        let of = match open::<X>(machine) {
+            Err(_) if !self.made => return Ok(false),
+            other => other.map_err(|error| format!("it does not open: {error}"))?,
+        };
+        let state = self.state_of(&of)?;
+        if state < self.acknowledged {
+            return Err(format!("after {state} operations, {} were acknowledged", self.acknowledged));
+        }
+        for step in [0, 1] {
+            if let Some(problem) = of.check().problems.first() {
+                return Err(format!("{problem}, in turn {step}"));
+            }
+            let (key, value) = (X::Schema::key(KEYS), X::Schema::value(5));
+            let puts = of.put(X::Schema::borrow(&key), X::Schema::borrow_value(&value));
+            let goes_on =
+                puts.and_then(|_| of.collect_all()).and_then(|()| of.get(X::Schema::borrow(&key), None));
+            if !goes_on.map_err(|error| format!("it does not go on: {error}"))? {
+                return Err("what was put is not there".to_owned());
+            }
+        }
+        of.close().map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+}
+
+fn write_of<X: Tested>((key, value): &PairOf<X>) -> WriteOf<'_, X> {
+    match value {
+        Some(value) => Write::Put(X::Schema::borrow(key), X::Schema::borrow_value(value)),
+        None => Write::Delete(X::Schema::borrow(key)),
+    }
+}
+
+/// Cuts the power all over a life; tells how often what was left opened.
+fn cuts<X: Tested>(seed: u64, cuts: u64) -> u64 {
+    let live = |cut: Option<u64>| {
+        let machine = Machine::new(seed);
+        if let Some(cut) = cut {
+            machine.cut_at(cut);
+        }
+        let mut life = Life::<X>::new();
+        let outcome = life.make(&machine).and_then(|of| life.run(&of, &mut fastrand::Rng::with_seed(seed)));
+        assert!(cut.is_some() || outcome.is_ok(), "{outcome:?}");
+        (machine, life)
+    };
+    let changes = live(None).0.changes();
+    let mut opened = 0;
+    for number in 0..cuts {
+        let cut = 1 + (changes - 1) * number / cuts;
+        let (machine, life) = live(Some(cut));
+        for survivors in [Survivors::None, Survivors::All, Survivors::Random(3)] {
+            let outcome = life.judge(&machine.after_power_cut(survivors));
+            opened += u64::from(outcome.unwrap_or_else(|why| {
+                panic!(
+                    "{} of {}, seed {seed}, cut {cut} of {changes}, {survivors:?}: {why}",
+                    X::ENGINE,
+                    X::Schema::NAME
+                )
+            }));
+        }
+    }
+    opened
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_a_power_cut() {
+    for seed in 0..4 {
+        let opened = [
+            cuts::<Hashed<Words>>(seed, 20),
+            cuts::<Hashed<Keyed>>(seed, 20),
+            cuts::<Ordered<Words>>(seed, 10),
+            cuts::<Ordered<cdds::Inlined>>(seed, 10),
+        ];
+        println!("seed {seed}: {opened:?} opened");
+        assert!(opened.iter().sum::<u64>() > 120);
+    }
+}
+
+/// A call fails: the write says so, nothing more is taken, and everybody sees what is durable, also who reads beside it.
+fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
+    let machine = Machine::new(seed);
+    let mut life = Life::<X>::new();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let of = life.make(&machine).unwrap();
+    let (done, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Errors and torn contents, if there are any, in memory that is taken back meanwhile.
+            while !done.load(Ordering::Acquire) {
+                X::pairs(&of.snapshot()).map_or_else(
+                    |why| assert!(why.contains("taken back"), "{why}"),
+                    |_| _ = looks.fetch_add(1, Ordering::Relaxed),
+                );
+                for n in 0..KEYS {
+                    of.get(X::Schema::borrow(&X::Schema::key(n)), None).unwrap();
+                }
+            }
+        });
+        life.run(&of, &mut rng).unwrap();
+        machine.fail_at(machine.calls() + 1 + seed, fault);
+        let outcome = life.run(&of, &mut rng);
+        done.store(true, Ordering::Release);
+        outcome
+    });
+    if machine.fatal() == 0 {
+        return false;
+    }
+    assert!(outcome.is_err(), "{fault:?}: nobody was told");
+    let key = X::Schema::key(1);
+    assert!(matches!(of.delete(X::Schema::borrow(&key)), Err(Error::Failed)));
+    let state = life.state_of(&of).unwrap();
+    assert!(state >= life.acknowledged, "{fault:?}: {state} of {}", life.acknowledged);
+    assert_eq!(of.check().problems, Vec::<String>::new());
+    drop(of);
+    life.acknowledged = state;
+    life.judge(&machine.after_restart()).unwrap()
+}
+
+#[test]
+fn after_a_failed_call_everybody_sees_what_is_durable() {
+    let mut failed = 0;
+    for seed in 0..12 {
+        for fault in [Fault::Eio, Fault::ShortThenEio, Fault::NoSpace] {
+            failed += u64::from(after_a_failure::<Hashed<Words>>(seed, fault));
+            failed += u64::from(after_a_failure::<Hashed<Keyed>>(seed, fault));
+            failed += u64::from(after_a_failure::<Ordered<cdds::Inlined>>(seed, fault));
+        }
+    }
+    println!("{failed} failures");
+    assert!(failed > 40, "{failed}");
+}
