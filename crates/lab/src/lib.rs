@@ -109,8 +109,8 @@ pub enum Error {
     },
     /// A store that this build does not have.
     #[error(
-        "{name} is not in this build: `cargo run --release --features peers -- bench store` has it (RocksDB is the system's: \
-         apt-get install librocksdb-dev)"
+        "{name} is not in this build: `cargo run --release --features peers -- bench store` has it (RocksDB and Berkeley DB are the \
+         system's: apt-get install librocksdb-dev libdb5.3-dev)"
     )]
     NotBuilt {
         /// What was asked for.

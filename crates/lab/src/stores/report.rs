@@ -144,8 +144,8 @@ impl Display for Report {
         if self.others_missing {
             writeln!(
                 f,
-                "To measure LMDB, RocksDB, redb and fjall in the same run, build with `--features peers` (RocksDB is the \
-                 system's: apt-get install librocksdb-dev)."
+                "To measure LMDB, RocksDB, redb, fjall and Berkeley DB in the same run, build with `--features peers` (two are the \
+                 system's: apt-get install librocksdb-dev libdb5.3-dev)."
             )?;
         }
         Ok(())
