@@ -40,7 +40,7 @@ fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_a
     }
     let output = program().args(["lab", "run", "wb-fig99"]).output().unwrap();
     assert!(
-        stderr(&output).contains("there are wb-fig4, wb-fig11, wb-fig12, wb-fig13, wb-fig14"),
+        stderr(&output).contains("there are cdds-fig3, wb-fig4, wb-fig11, wb-fig12, wb-fig13, wb-fig14"),
         "{output:?}"
     );
 }
@@ -119,6 +119,34 @@ fn stores_are_measured_in_every_column_and_their_syncs_counted() {
     assert_eq!(names(&report["rows"][0]["syncs"], "label").len(), 4);
     assert!(syncs.iter().all(|line| line["commits"].as_u64().unwrap() > 0), "{syncs:?}");
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judged() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("bench cdds --pairs 500", backing.path());
+    let names = names(&report["rows"], "name");
+    assert!(names.is_superset(&["cdds durable", "cdds volatile"].map(str::to_owned).into()), "{names:?}");
+    for row in report["rows"].as_array().unwrap() {
+        for operation in ["put", "get", "delete"] {
+            assert!(row["rate"][operation].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let price = &report["prices"][0];
+    assert_eq!(price["keys"], 2000);
+    assert!(price["get_ns"].as_array().unwrap().iter().all(|ns| ns.as_f64().unwrap() > 0.0), "{price}");
+    let claims = report["claims"].as_array().unwrap();
+    // Two of volatile mode, two of the price; three beside Berkeley DB, where that is built.
+    assert!(claims.len() >= 4 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");
+    assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn trees_left_by_a_kill_are_opened_in_every_way_that_they_have() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("bench reopen", backing.path());
+    let expected = ["wbtree", "cdds, lazy", "cdds, scan"];
+    assert_eq!(names(&report["rows"], "tree"), expected.map(str::to_owned).into());
 }
 
 #[test]
