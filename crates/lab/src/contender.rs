@@ -13,13 +13,8 @@ use tree::{
     WriteOptions,
 };
 
-use crate::Error;
 use crate::keys::{Key, Text};
-
-/// Operations after which the CDDS tree's collector looks at [`COLLECTED_NODES`], as the thread does that a store has for it.
-const COLLECTED_AFTER: usize = 256;
-/// Nodes of its step. An operation leaves a part of one behind.
-const COLLECTED_NODES: usize = 64;
+use crate::{Error, rooms};
 
 /// An ordered map. Each batch returns a sum that depends on every answer.
 pub trait Contender<K = u64> {
@@ -95,110 +90,10 @@ pub fn of_words<M: Medium>(
     engine: &'static About,
     making: Making<M>,
 ) -> std::result::Result<Box<dyn Contender>, Error> {
-    if engine.name == cdds::ENGINE {
-        let options = cdds::Options::new(making.node_lines, making.durability);
-        let tree = cdds::Tree::<M, Words>::create(making.medium, &options)?;
-        return Ok(Box::new(Versioned { name: making.name, tree }));
+    if rooms::has(engine.name) {
+        return Ok(rooms::of_words(engine.name, making)?);
     }
     Ok(roster::visit(engine.name, OfWords(making)).expect("an engine is a tree of the roster")?)
-}
-
-/// The CDDS B-Tree, its collector's share done between operations.
-struct Versioned<M: Medium> {
-    name: String,
-    tree: cdds::Tree<M, Words>,
-}
-
-impl<M: Medium> Versioned<M> {
-    fn each(&self, keys: &[u64], mut write: impl FnMut(&u64) -> Result<bool>) -> Result<u64> {
-        let mut sum = 0;
-        for keys in keys.chunks(COLLECTED_AFTER) {
-            sum += count(keys, &mut write)?;
-            self.tree.collect_some(COLLECTED_NODES)?;
-        }
-        Ok(sum)
-    }
-}
-
-impl<M: Medium> Contender for Versioned<M> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn load(&mut self, keys: &[u64], _fill: f64) -> Result<u64> {
-        self.insert(keys)
-    }
-
-    fn get(&mut self, keys: &[u64]) -> Result<u64> {
-        let mut value = 0;
-        count(keys, |key| self.tree.get(key, Some(&mut value)))
-    }
-
-    fn insert(&mut self, keys: &[u64]) -> Result<u64> {
-        self.each(keys, |key| Ok(!self.tree.put(key, key)?))
-    }
-
-    fn update(&mut self, keys: &[u64], value: u64) -> Result<u64> {
-        self.each(keys, |key| self.tree.put(key, &value))
-    }
-
-    fn delete(&mut self, keys: &[u64]) -> Result<u64> {
-        self.each(keys, |key| self.tree.delete(key))
-    }
-
-    fn insert_many(&mut self, keys: &[u64], group: usize) -> Result<u64> {
-        let mut sum = 0;
-        for keys in keys.chunks(group) {
-            let puts: Vec<Write<'_, u64, u64>> = keys.iter().map(|key| Write::Put(key, key)).collect();
-            sum += self.tree.write_many(&puts)?.iter().filter(|was_there| !**was_there).count() as u64;
-            self.tree.collect_some(COLLECTED_NODES * group / COLLECTED_AFTER)?;
-        }
-        Ok(sum)
-    }
-
-    fn delete_many(&mut self, keys: &[u64], group: usize) -> Result<u64> {
-        let mut sum = 0;
-        for keys in keys.chunks(group) {
-            let deletes: Vec<Write<'_, u64, u64>> = keys.iter().map(Write::Delete).collect();
-            sum += self.tree.write_many(&deletes)?.iter().filter(|was_there| **was_there).count() as u64;
-            self.tree.collect_some(COLLECTED_NODES * group / COLLECTED_AFTER)?;
-        }
-        Ok(sum)
-    }
-
-    fn scan(&mut self, keys: &[u64], length: usize) -> Result<u64> {
-        let (mut key, mut value, mut met) = (0, 0, 0);
-        let mut cursor = self.tree.cursor();
-        for from in keys {
-            cursor.seek(Bound::Included(*from), false);
-            for _ in 0..length {
-                if !cursor.next(&mut key, &mut value)? {
-                    break;
-                }
-                met += u64::from(key >= *from);
-            }
-        }
-        Ok(met)
-    }
-
-    fn fault(&mut self, keys: &[u64]) -> Result<Option<String>> {
-        if let Some(problem) = self.tree.check().problems.into_iter().next() {
-            return Ok(Some(problem));
-        }
-        let (mut key, mut value) = (0, 0);
-        let mut cursor = self.tree.cursor();
-        for expected in keys {
-            if !cursor.next(&mut key, &mut value)? || [key, value] != [*expected; 2] {
-                return Ok(Some(format!("{expected} or its value is not where it has to be")));
-            }
-        }
-        let more = cursor.next(&mut key, &mut value)?;
-        Ok(more.then(|| format!("a key too many: {key}")))
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        Some(self.tree.region().medium().len())
-    }
 }
 
 struct OfWords<M>(Making<M>);
@@ -218,7 +113,7 @@ pub fn of_fixed<M: Medium>(
     engine: &'static About,
     making: Making<M>,
 ) -> std::result::Result<Box<dyn Contender>, Error> {
-    if engine.name == cdds::ENGINE {
+    if rooms::has(engine.name) {
         return Err(Error::OneWord(engine.name));
     }
     roster::visit(engine.name, OfFixed(making)).expect("an engine is a tree of the roster")
@@ -244,7 +139,7 @@ pub fn of_pointers<M: Medium>(
     engine: &'static About,
     making: Making<M>,
 ) -> std::result::Result<Box<dyn Contender<Text>>, Error> {
-    if engine.name == cdds::ENGINE {
+    if rooms::has(engine.name) {
         return Err(Error::Unfit(engine.name));
     }
     roster::visit(engine.name, OfPointers(making)).expect("an engine is a tree of the roster")
@@ -292,7 +187,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> OurTree<M, S, L, D> {
     }
 }
 
-fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64> {
+pub(crate) fn count<K>(keys: &[K], mut each: impl FnMut(&K) -> Result<bool>) -> Result<u64> {
     let mut sum = 0;
     for key in keys {
         sum += u64::from(each(key)?);

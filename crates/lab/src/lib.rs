@@ -3,7 +3,7 @@
 //! * [`costs`]: `lab costs`: words, flushes and fences of an operation beside the papers' formulas.
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
 //! * [`flush`]: `lab flush`: how many lines a second can be written back, by the size of what is flushed.
-//! * [`contender`]: the ordered maps that are compared, behind one batch interface; [`keys`]: what is stored in them;
+//! * [`contender`]: the ordered maps that are compared, behind one batch interface (`rooms`: those with rooms of their own); [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
 //! * [`readers`]: `bench readers`: look-ups by several readers, alone and beside a writer.
@@ -25,6 +25,7 @@ pub mod keys;
 pub mod readers;
 pub mod registry;
 pub mod reopen;
+mod rooms;
 pub mod scratch;
 pub mod stores;
 pub mod syncs;
@@ -142,7 +143,7 @@ pub type Engine = &'static About;
 /// # Errors
 /// In words, with the names there are.
 pub fn engine(name: &str) -> std::result::Result<Engine, String> {
-    let measured = || TREES.iter().chain([&cdds::ABOUT]);
+    let measured = || TREES.iter().chain([&cdds::ABOUT, &vlab::ABOUT]);
     let names: Vec<_> = measured().map(|about| about.name).collect();
     let found = measured().find(|about| about.name == name);
     found.ok_or_else(|| format!("no engine `{name}`; there are {}", names.join(", ")))

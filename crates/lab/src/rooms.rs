@@ -1,0 +1,209 @@
+//! Contenders that are no trees of the roster: each says how it does one thing, and the batches are written once.
+
+use std::ops::Bound;
+
+use pmem::{Medium, Result};
+use tree::{Words, Write, WriteOptions};
+
+use crate::contender::{Contender, Making, count};
+
+/// Operations after which an index does what it would do beside its users, as a store has it done.
+const TENDED_AFTER: usize = 256;
+
+/// True if an index of this name is measured.
+pub fn has(name: &str) -> bool {
+    [cdds::ENGINE, vlab::ENGINE].contains(&name)
+}
+
+/// Makes the index of integers of this name, which [`has`] knows.
+///
+/// # Errors
+/// What making it may say.
+pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Contender>> {
+    let (name, medium) = (making.name, making.medium);
+    if engine == vlab::ENGINE {
+        let options = vlab::Options::new(making.node_lines, making.durability);
+        let index = vlab::Vlab::<M, Words>::create(medium, &options)?;
+        return Ok(Box::new(Room { name, index }));
+    }
+    let options = cdds::Options::new(making.node_lines, making.durability);
+    let index = cdds::Tree::<M, Words>::create(medium, &options)?;
+    Ok(Box::new(Room { name, index }))
+}
+
+/// An index of integers.
+trait Index {
+    fn get(&self, key: &u64, value: &mut u64) -> Result<bool>;
+    fn put(&self, key: &u64, value: &u64) -> Result<bool>;
+    fn delete(&self, key: &u64) -> Result<bool>;
+    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>>;
+    /// Meets pairs from a key on, until `meet` says false.
+    fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()>;
+    /// Does what so many operations leave to be done.
+    fn tend(&self, operations: usize) -> Result<()>;
+    fn problems(&self) -> Vec<String>;
+    fn bytes(&self) -> u64;
+}
+
+impl<M: Medium> Index for cdds::Tree<M, Words> {
+    fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
+        self.get(key, Some(value))
+    }
+    fn put(&self, key: &u64, value: &u64) -> Result<bool> {
+        self.put(key, value)
+    }
+    fn delete(&self, key: &u64) -> Result<bool> {
+        self.delete(key)
+    }
+    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
+        self.write_many(writes)
+    }
+    fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        let (mut key, mut value) = (0, 0);
+        let mut cursor = self.cursor();
+        cursor.seek(from, false);
+        while cursor.next(&mut key, &mut value)? && meet(key, value) {}
+        Ok(())
+    }
+    fn tend(&self, operations: usize) -> Result<()> {
+        // An operation leaves a part of a node behind.
+        self.collect_some(operations / 4).map(drop)
+    }
+    fn problems(&self) -> Vec<String> {
+        self.check().problems
+    }
+    fn bytes(&self) -> u64 {
+        self.region().medium().len()
+    }
+}
+
+impl<M: Medium> Index for vlab::Vlab<M, Words> {
+    fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
+        self.get(key, Some(value))
+    }
+    fn put(&self, key: &u64, value: &u64) -> Result<bool> {
+        self.put(key, value)
+    }
+    fn delete(&self, key: &u64) -> Result<bool> {
+        self.delete(key)
+    }
+    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
+        self.write_many_as(writes, WriteOptions::default())
+    }
+    fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        let (mut key, mut value) = (0, 0);
+        let mut cursor = self.cursor();
+        cursor.seek(from, false);
+        while cursor.next(&mut key, &mut value)? && meet(key, value) {}
+        Ok(())
+    }
+    fn tend(&self, _operations: usize) -> Result<()> {
+        Ok(())
+    }
+    fn problems(&self) -> Vec<String> {
+        self.check().problems
+    }
+    fn bytes(&self) -> u64 {
+        self.region().medium().len()
+    }
+}
+
+struct Room<T> {
+    name: String,
+    index: T,
+}
+
+impl<T: Index> Room<T> {
+    fn each(&self, keys: &[u64], mut write: impl FnMut(&u64) -> Result<bool>) -> Result<u64> {
+        let mut sum = 0;
+        for keys in keys.chunks(TENDED_AFTER) {
+            sum += count(keys, &mut write)?;
+            self.index.tend(keys.len())?;
+        }
+        Ok(sum)
+    }
+
+    /// How many of the writes met a key that was there, or was not.
+    fn many<'k>(
+        &self,
+        keys: &'k [u64],
+        group: usize,
+        was_there: bool,
+        write: fn(&'k u64) -> Write<'k, u64, u64>,
+    ) -> Result<u64> {
+        let mut sum = 0;
+        for keys in keys.chunks(group) {
+            let met = self.index.write_many(&keys.iter().map(write).collect::<Vec<_>>())?;
+            sum += met.iter().filter(|met| **met == was_there).count() as u64;
+            self.index.tend(keys.len())?;
+        }
+        Ok(sum)
+    }
+}
+
+impl<T: Index> Contender for Room<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn load(&mut self, keys: &[u64], _fill: f64) -> Result<u64> {
+        self.insert(keys)
+    }
+
+    fn get(&mut self, keys: &[u64]) -> Result<u64> {
+        let mut value = 0;
+        count(keys, |key| self.index.get(key, &mut value))
+    }
+
+    fn insert(&mut self, keys: &[u64]) -> Result<u64> {
+        self.each(keys, |key| Ok(!self.index.put(key, key)?))
+    }
+
+    fn update(&mut self, keys: &[u64], value: u64) -> Result<u64> {
+        self.each(keys, |key| self.index.put(key, &value))
+    }
+
+    fn delete(&mut self, keys: &[u64]) -> Result<u64> {
+        self.each(keys, |key| self.index.delete(key))
+    }
+
+    fn insert_many(&mut self, keys: &[u64], group: usize) -> Result<u64> {
+        self.many(keys, group, false, |key| Write::Put(key, key))
+    }
+
+    fn delete_many(&mut self, keys: &[u64], group: usize) -> Result<u64> {
+        self.many(keys, group, true, Write::Delete)
+    }
+
+    fn scan(&mut self, keys: &[u64], length: usize) -> Result<u64> {
+        let mut met = 0;
+        for from in keys {
+            let mut left = length;
+            self.index.scan(Bound::Included(*from), &mut |key, _| {
+                met += u64::from(key >= *from);
+                left -= 1;
+                left > 0
+            })?;
+        }
+        Ok(met)
+    }
+
+    fn fault(&mut self, keys: &[u64]) -> Result<Option<String>> {
+        if let Some(problem) = self.index.problems().into_iter().next() {
+            return Ok(Some(problem));
+        }
+        let mut expected = keys.iter();
+        let mut fault = None;
+        self.index.scan(Bound::Unbounded, &mut |key, value| {
+            if expected.next() != Some(&key) || value != key {
+                fault = Some(format!("{key} with {value} is not where it has to be"));
+            }
+            fault.is_none()
+        })?;
+        Ok(fault.or_else(|| expected.next().map(|key| format!("{key} is not there"))))
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        Some(self.index.bytes())
+    }
+}
