@@ -469,7 +469,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     pub(crate) fn end_pass(&self, writer: &mut WriterOf<X>, removes: &[Interval], doubt: bool) {
         // Without room for the new list of names the intervals stay (K2).
         let is_forgotten = removes.is_empty() || self.forget_dead(writer).is_ok();
-        if !is_forgotten || !(doubt || !removes.is_empty()) {
+        if !is_forgotten || (!doubt && removes.is_empty()) {
             return;
         }
         // The traces are gone, durably, before the list forgets them.
