@@ -22,7 +22,7 @@ use pmem::{Durable, Error};
 use tree::{Keyed, Schema, Words, Write, WriteOptions};
 
 const MAX_BYTES: u64 = 8 << 20;
-const SIZES: Sizes = Sizes { capacity_bytes: 512 << 10, max_bytes: MAX_BYTES };
+const SIZES: Sizes = Sizes { capacity_bytes: 2 << 20, max_bytes: MAX_BYTES };
 const KEYS: u32 = 60;
 const STEPS: usize = 70;
 
@@ -120,8 +120,9 @@ impl<X: Tested> Life<X> {
                 }
             }
             75..80 => {
+                // Else it may be of an older version that is durable.
+                of.commit()?;
                 let mark = of.mark();
-                // It is durable by then.
                 self.acknowledged = self.states.len() - 1;
                 self.marks.push((mark, next));
                 return Ok(());
@@ -142,9 +143,10 @@ impl<X: Tested> Life<X> {
                 is_durable = true;
             }
             89..92 => {
-                if let Some(kept) = of.kept_versions().pop() {
-                    is_durable = of.forget(&kept.name)?;
-                }
+                is_durable = match of.kept_versions().pop() {
+                    Some(kept) => of.forget(&kept.name)?,
+                    None => false,
+                };
             }
             92..93 => {
                 self.states.push(Model::<X>::new());
@@ -288,10 +290,11 @@ fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
                 }
             }
         });
-        life.run(&of, &mut rng).unwrap();
+        let before = life.run(&of, &mut rng);
         machine.fail_at(machine.calls() + 1 + seed, fault);
         let outcome = life.run(&of, &mut rng);
         done.store(true, Ordering::Release);
+        before.unwrap();
         outcome
     });
     if machine.fatal() == 0 {

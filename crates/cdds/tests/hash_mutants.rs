@@ -29,7 +29,6 @@ fn argued() -> Vec<Argued> {
     let unseen = "D1: nobody looks there before the number of buckets says so, behind a later fence; and a shrink that took the \
                   place out of use was durable more than one fence ago";
     let count = "the count in this place is of another version until the current one is published, behind it in its line";
-    let dead = "the interval is none while its last version is written, or grows by a version that is dead already (M1)";
     [
         (
             Kind::DropFence(Fence::Commit),
@@ -42,7 +41,6 @@ fn argued() -> Vec<Argued> {
         (Kind::SwapPublish, "hash/resize.rs", resize, "medium.publish(slot_at, first);", unseen),
         (Kind::SwapPublish, "cdds/src/meta.rs", meta, "count_word(state));", count),
         (Kind::SplitPublish, "cdds/src/meta.rs", meta, "count_word(state));", count),
-        (Kind::SwapPublish, "cdds/src/meta.rs", meta, "medium.publish(at + WORD, hi);", dead),
     ]
     .into_iter()
     .map(|(kind, file, source, contains, why)| Argued { spot: spot(kind, file, source, contains), why })
