@@ -95,7 +95,7 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
         }
         // The collector works beside us, in its share of time.
         let mut now = with_past;
-        for _ in 0..600 {
+        for _ in 0..2400 {
             now = store.space().live_bytes;
             if now < with_past * 3 / 4 {
                 break;

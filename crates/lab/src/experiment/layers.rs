@@ -28,6 +28,8 @@ const BLOCKS: [u64; 7] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 128 << 10];
 /// Blocks that are written to a file in a sample, at most, and lines that are synced.
 const WRITES_MAX: u64 = 1 << 18;
 const SYNCS_MAX: u64 = 2000;
+/// Blocks whose system calls are counted, at most.
+const BLOCKS_COUNTED: u64 = 16;
 
 /// A way to update memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -125,7 +127,7 @@ pub fn chapter_3(
             progress(Step { done: cells.len() as u64, total, what });
             let rates: Result<Vec<f64>, Error> =
                 (0..options.rounds).map(|_| place.update(block, blocks(way, block, region))).collect();
-            let [writes, syncs] = calls(&place, block)?;
+            let [writes, syncs] = calls(&place, block, BLOCKS_COUNTED.min(region / block))?;
             cells.push(Cell { way, block, mb_s: median(rates?), writes, syncs });
         }
     }
@@ -217,16 +219,15 @@ fn mapped(options: &Options, region: u64, instructions: Instructions) -> Result<
 }
 
 /// System calls of a block: those that write, those that sync.
-fn calls(place: &Place, block: u64) -> Result<[f64; 2], Error> {
-    const BLOCKS_COUNTED: u64 = 16;
+fn calls(place: &Place, block: u64, count: u64) -> Result<[f64; 2], Error> {
     let uncounted = |source| Error::Uncounted { store: "a file", source };
     let work = |counter: &Counter| -> Result<[f64; 2], Error> {
         let before = writes_so_far().map_err(uncounted)?;
         counter.take().map_err(uncounted)?;
-        place.update(block, BLOCKS_COUNTED)?;
+        place.update(block, count)?;
         let syncs = counter.take().map_err(uncounted)?.total();
         let writes = writes_so_far().map_err(uncounted)? - before;
-        Ok([writes, syncs].map(|calls| calls as f64 / BLOCKS_COUNTED as f64))
+        Ok([writes, syncs].map(|calls| calls as f64 / count as f64))
     };
     syncs::counted(work).map_err(uncounted)?
 }
