@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Sizes and thresholds of a tree. What has a default was measured with it.
+/// Sizes and thresholds of a tree. Of the defaults `leaf_chain_read` and `leaf_split_bytes` were measured against others, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// A leaf with a chain of so many deltas is consolidated by who made it so long.

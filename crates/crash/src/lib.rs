@@ -15,6 +15,7 @@
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
 //! * [`report`]: what was explored and what was found. [`workers`]: explorations side by side, the report in a fixed order.
 //! * [`history`]: for threads beside each other: can what they were told, and what is there after a crash, be explained?
+//! * [`failing`]: for what meets a full disk: durable memory whose N-th growth or sync fails.
 //! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
 //!
 //! Invariants of the room:
@@ -74,6 +75,7 @@
 #![forbid(unsafe_code)]
 
 pub mod explore;
+pub mod failing;
 pub mod history;
 pub mod judge;
 pub mod line;

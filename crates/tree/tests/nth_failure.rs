@@ -8,100 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pmem::{Counter, Durability, Error, Fence, Found, Geometry, Line, Medium, Memory, Observed, Result};
+use crash::failing::{Failing, Faults, Plan, every_nth};
+use pmem::{Durability, Error, Found, Geometry, Memory, Result};
 use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
-
-/// Which calls fail.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    /// Growths (else syncs).
-    growth: bool,
-    /// The first one that fails, from 1.
-    nth: u64,
-    /// All after it, too.
-    for_good: bool,
-}
-
-/// Counts the calls of one run.
-#[derive(Debug)]
-struct Faults {
-    plan: Plan,
-    armed: AtomicBool,
-    calls: AtomicU64,
-    met: AtomicU64,
-}
-
-impl Faults {
-    fn new(plan: Plan) -> Arc<Self> {
-        Arc::new(Self { plan, armed: true.into(), calls: 0.into(), met: 0.into() })
-    }
-
-    fn fails(&self, growth: bool) -> bool {
-        if growth != self.plan.growth || !self.armed.load(Ordering::Relaxed) {
-            return false;
-        }
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let fails = call == self.plan.nth || (self.plan.for_good && call > self.plan.nth);
-        self.met.fetch_add(fails.into(), Ordering::Relaxed);
-        fails
-    }
-
-    fn met(&self) -> u64 {
-        self.met.load(Ordering::Relaxed)
-    }
-}
-
-/// A medium some of whose calls fail.
-struct Failing {
-    below: Observed,
-    faults: Arc<Faults>,
-}
-
-impl Medium for Failing {
-    const SHOWS_LINES: bool = false;
-
-    fn line(&self, at: u64) -> &Line {
-        self.below.line(at)
-    }
-    fn copy(&self, at: u64, value: u64) {
-        self.below.copy(at, value);
-    }
-    fn publish(&self, at: u64, value: u64) {
-        self.below.publish(at, value);
-    }
-    fn flush(&self, at: u64, bytes: u64) {
-        self.below.flush(at, bytes);
-    }
-    fn fence(&self, why: Fence) {
-        self.below.fence(why);
-    }
-    fn prefetch(&self, at: u64, bytes: u64) {
-        self.below.prefetch(at, bytes);
-    }
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn grow(&self, bytes: u64) -> Result<()> {
-        if bytes > self.len() && self.faults.fails(true) {
-            return Err(Error::NoSpace { path: PathBuf::from("memory"), bytes });
-        }
-        self.below.grow(bytes)
-    }
-    fn sync(&self, at: u64, bytes: u64) -> Result<()> {
-        if self.faults.fails(false) {
-            let source = std::io::Error::other("planned");
-            return Err(Error::Io { what: "cannot sync", path: PathBuf::from("memory"), source });
-        }
-        self.below.sync(at, bytes)
-    }
-    fn lines(&self, _at: u64, _count: usize) -> Option<&[Line]> {
-        None
-    }
-}
 
 /// Keys and values of a schema from small numbers.
 trait Sample: Schema<KeyBuf: Ord, ValueBuf: PartialEq> {
@@ -164,8 +76,7 @@ impl<S: Sample> Run<S> {
     }
 
     fn medium(&self) -> Failing {
-        let below = Observed::new(Arc::clone(&self.memory), Arc::new(Counter::default()));
-        Failing { below, faults: Arc::clone(&self.faults) }
+        Failing::new(&self.memory, &self.faults)
     }
 
     fn create(&self) -> Result<T<S>> {
@@ -192,14 +103,14 @@ impl<S: Sample> Run<S> {
             Ok(done) => {
                 // A growth by several chunks that failed is tried again by one.
                 assert!(
-                    !met || self.faults.plan.growth,
+                    !met || self.faults.plan().growth,
                     "a failed sync was not told: {:?}",
-                    self.faults.plan
+                    self.faults.plan()
                 );
                 Some(done)
             }
-            Err(Error::NoSpace { .. } | Error::Io { .. }) if met => None,
-            Err(error) => panic!("{:?}: {error}", self.faults.plan),
+            Err(Error::NoSpace { .. } | Error::Full { .. } | Error::Io { .. }) if met => None,
+            Err(error) => panic!("{:?}: {error}", self.faults.plan()),
         }
     }
 
@@ -225,7 +136,7 @@ impl<S: Sample> Run<S> {
         let all = self.acknowledged(|| tree.bulk_load(borrowed, 0.8)).is_some();
         for (key, value) in pairs {
             let found = tree.get(S::borrow(&key), None).unwrap();
-            assert!(found || !all, "{:?}: a loaded key is not there", self.faults.plan);
+            assert!(found || !all, "{:?}: a loaded key is not there", self.faults.plan());
             if !found {
                 break;
             }
@@ -235,7 +146,7 @@ impl<S: Sample> Run<S> {
 
     /// Contents, verification, ownership of every block: on the medium and in the allocator's own books.
     fn assert_sound(&self, tree: &T<S>) {
-        let plan = self.faults.plan;
+        let plan = self.faults.plan();
         while tree.count_some(100).unwrap() {}
         let report = tree.check();
         assert!(report.problems.is_empty(), "{plan:?}: {:#?}", report.problems);
@@ -260,7 +171,7 @@ impl<S: Sample> Run<S> {
 
     /// Opens the tree as the medium is now, with no failure to come, looks at everything, and works on.
     fn assert_reopens(&mut self) {
-        self.faults.armed.store(false, Ordering::Relaxed);
+        self.faults.arm(false);
         let (tree, _) = self.open().unwrap();
         self.assert_sound(&tree);
         for n in 0..40 {
@@ -279,7 +190,7 @@ fn live<S: Sample>(plan: Plan) -> bool {
     let mut run = Run::<S>::new(plan);
     let Some(tree) = run.acknowledged(|| run.create()) else {
         // What is there is no tree, or an empty one.
-        run.faults.armed.store(false, Ordering::Relaxed);
+        run.faults.arm(false);
         if let Ok((tree, _)) = run.open() {
             run.assert_sound(&tree);
         }
@@ -337,7 +248,7 @@ fn live<S: Sample>(plan: Plan) -> bool {
 /// A reopen of a tree that was closed, or left as it was, with failures to come only now.
 fn reopen<S: Sample>(plan: Plan, closed: bool) -> bool {
     let mut run = Run::<S>::new(plan);
-    run.faults.armed.store(false, Ordering::Relaxed);
+    run.faults.arm(false);
     let tree = run.create().unwrap();
     for n in 0..200 {
         run.put(&tree, n * 7 % 150, n);
@@ -346,7 +257,7 @@ fn reopen<S: Sample>(plan: Plan, closed: bool) -> bool {
         tree.close().unwrap();
     }
     drop(tree);
-    run.faults.armed.store(true, Ordering::Relaxed);
+    run.faults.arm(true);
     // Another promise than before, so that the superblock changes even if it says `in use` already.
     if let Some((tree, _)) = run.acknowledged(|| run.open_with(Durability::Process)) {
         run.assert_sound(&tree);
@@ -372,14 +283,6 @@ fn reopen_without_root<S: Sample>(plan: Plan) -> bool {
     let met = run.faults.met() > 0;
     run.assert_reopens();
     met
-}
-
-/// Every N until a run meets no failure; at least `floor` of them did.
-fn every_nth(growth: bool, floor: u64, run: impl Fn(Plan) -> bool) {
-    for for_good in [false, true] {
-        let clean = (1..).find(|nth| !run(Plan { growth, nth: *nth, for_good })).unwrap();
-        assert!(clean > floor, "only {} calls could fail", clean - 1);
-    }
 }
 
 fn all<S: Sample>(growths: u64) {

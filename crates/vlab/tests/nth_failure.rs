@@ -7,114 +7,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Sample, options, pairs};
-use pmem::{Counter, Error, Fence, Found, Line, Medium, Memory, Observed, Result};
+use crash::failing::{Failing, Faults, Plan, every_nth};
+use pmem::{Error, Found, Memory, Result};
 use tree::{Keyed, Words, WriteOptions};
 use vlab::Vlab;
-
-/// Which calls fail.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    /// Growths (else syncs).
-    growth: bool,
-    /// The first one that fails, from 1.
-    nth: u64,
-    /// All after it, too.
-    for_good: bool,
-}
-
-impl Plan {
-    /// What a growth that fails says.
-    fn error(&self, bytes: u64) -> Error {
-        let path = PathBuf::from("memory");
-        match self.nth % 3 {
-            0 => Error::Full { max_bytes: bytes - 1 },
-            1 => Error::NoSpace { path, bytes },
-            _ => Error::Io { what: "cannot grow", path, source: std::io::Error::other("planned") },
-        }
-    }
-}
-
-/// Counts the calls of one run.
-#[derive(Debug)]
-struct Faults {
-    plan: Plan,
-    armed: AtomicBool,
-    calls: AtomicU64,
-    met: AtomicU64,
-}
-
-impl Faults {
-    fn fails(&self, growth: bool) -> bool {
-        if growth != self.plan.growth || !self.armed.load(Ordering::Relaxed) {
-            return false;
-        }
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let fails = call == self.plan.nth || (self.plan.for_good && call > self.plan.nth);
-        self.met.fetch_add(fails.into(), Ordering::Relaxed);
-        fails
-    }
-
-    fn met(&self) -> u64 {
-        self.met.load(Ordering::Relaxed)
-    }
-
-    fn arm(&self, armed: bool) {
-        self.armed.store(armed, Ordering::Relaxed);
-    }
-}
-
-/// A medium some of whose calls fail.
-struct Failing {
-    below: Observed,
-    faults: Arc<Faults>,
-}
-
-impl Medium for Failing {
-    const SHOWS_LINES: bool = false;
-
-    fn line(&self, at: u64) -> &Line {
-        self.below.line(at)
-    }
-    fn copy(&self, at: u64, value: u64) {
-        self.below.copy(at, value);
-    }
-    fn publish(&self, at: u64, value: u64) {
-        self.below.publish(at, value);
-    }
-    fn flush(&self, at: u64, bytes: u64) {
-        self.below.flush(at, bytes);
-    }
-    fn fence(&self, why: Fence) {
-        self.below.fence(why);
-    }
-    fn prefetch(&self, at: u64, bytes: u64) {
-        self.below.prefetch(at, bytes);
-    }
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn grow(&self, bytes: u64) -> Result<()> {
-        if bytes > self.len() && self.faults.fails(true) {
-            return Err(self.faults.plan.error(bytes));
-        }
-        self.below.grow(bytes)
-    }
-    fn sync(&self, at: u64, bytes: u64) -> Result<()> {
-        if self.faults.fails(false) {
-            let source = std::io::Error::other("planned");
-            return Err(Error::Io { what: "cannot sync", path: PathBuf::from("memory"), source });
-        }
-        self.below.sync(at, bytes)
-    }
-    fn lines(&self, _at: u64, _count: usize) -> Option<&[Line]> {
-        None
-    }
-}
 
 type T<S> = Vlab<Failing, S>;
 type Model<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
@@ -134,13 +34,11 @@ struct Run<S: Sample> {
 
 impl<S: Sample> Run<S> {
     fn new(plan: Plan) -> Self {
-        let faults = Faults { plan, armed: true.into(), calls: 0.into(), met: 0.into() };
-        Self { memory: Memory::new(8 << 20, 0), faults: Arc::new(faults), model: BTreeMap::new(), failed: 0 }
+        Self { memory: Memory::new(8 << 20, 0), faults: Faults::new(plan), model: BTreeMap::new(), failed: 0 }
     }
 
     fn medium(&self) -> Failing {
-        let below = Observed::new(Arc::clone(&self.memory), Arc::new(Counter::default()));
-        Failing { below, faults: Arc::clone(&self.faults) }
+        Failing::new(&self.memory, &self.faults)
     }
 
     fn create(&self) -> Result<T<S>> {
@@ -154,7 +52,7 @@ impl<S: Sample> Run<S> {
     /// Does something, and says whether it was acknowledged. What fails without a planned failure fails the test; so does a
     /// failed sync that is not told.
     fn acknowledged<R>(&self, what: impl FnOnce() -> Result<R>) -> Option<R> {
-        let (before, plan) = (self.faults.met(), self.faults.plan);
+        let (before, plan) = (self.faults.met(), self.faults.plan());
         let outcome = what();
         let met = self.faults.met() > before;
         match outcome {
@@ -188,7 +86,7 @@ impl<S: Sample> Run<S> {
     }
 
     fn assert_contents(&self, index: &T<S>) {
-        let plan = self.faults.plan;
+        let plan = self.faults.plan();
         let all: Vec<_> = self.model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         assert!(pairs(&mut index.cursor(), Bound::Unbounded, false) == all, "{plan:?}");
         assert_eq!(index.len(), self.model.len() as u64, "{plan:?}");
@@ -196,7 +94,7 @@ impl<S: Sample> Run<S> {
 
     fn assert_sound(&self, index: &T<S>) {
         let report = index.check();
-        assert!(report.problems.is_empty(), "{:?}: {:#?}", self.faults.plan, report.problems);
+        assert!(report.problems.is_empty(), "{:?}: {:#?}", self.faults.plan(), report.problems);
         self.assert_contents(index);
     }
 
@@ -301,15 +199,6 @@ fn reopen_without_root<S: Sample>(plan: Plan) -> bool {
     let met = run.faults.met() > 0;
     run.assert_reopens();
     met
-}
-
-/// Every N until a run meets no failure; at least `floor` of them did.
-fn every_nth(growth: bool, floor: u64, run: impl Fn(Plan) -> bool) {
-    for for_good in [false, true] {
-        let clean = (1..).find(|nth| !run(Plan { growth, nth: *nth, for_good })).unwrap();
-        println!("{} calls could fail", clean - 1);
-        assert!(clean > floor, "only {} calls could fail", clean - 1);
-    }
 }
 
 fn all<S: Sample>(growths: u64) {
