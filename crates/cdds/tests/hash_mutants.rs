@@ -10,14 +10,10 @@ mod subject;
 use cdds::Recovery;
 use common::Sample;
 use common::subject::{Bytes, Op, Sizes};
-use crash::{Argued, Kind, Mutant, Options, Spot, Stage, Trial, run_mutants};
+use crash::{Argued, Kind, Mutant, Options, Stage, Trial, run_mutants};
 use pmem::Fence;
 use subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
-
-const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, contains: &'static str) -> Spot {
-    Spot { kind, file_suffix, source, contains }
-}
 
 /// Mutants that no image can break.
 fn argued() -> Vec<Argued> {
@@ -43,7 +39,7 @@ fn argued() -> Vec<Argued> {
         (Kind::SplitPublish, "cdds/src/meta.rs", meta, "count_word(state));", count),
     ]
     .into_iter()
-    .map(|(kind, file, source, contains, why)| Argued { spot: spot(kind, file, source, contains), why })
+    .map(|(kind, file, source, contains, why)| Argued::new(kind, file, source, contains, why))
     .collect()
 }
 

@@ -9,7 +9,7 @@ use cdds::Inlined;
 use cdds::Recovery;
 use common::Sample;
 use common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
-use crash::{Argued, Kind, Mutant, Options, Spot, Stage, Trial, Workload, run_mutants};
+use crash::{Argued, Kind, Mutant, Options, Stage, Trial, Workload, run_mutants};
 use pmem::{Fence, Geometry};
 use tree::Words;
 
@@ -17,36 +17,26 @@ const META: &str = include_str!("../src/meta.rs");
 const REGION: &str = include_str!("../../pmem/src/region.rs");
 const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");
 
-const fn argued(
-    kind: Kind,
-    file_suffix: &'static str,
-    source: &'static str,
-    contains: &'static str,
-    why: &'static str,
-) -> Argued {
-    Argued { spot: Spot { kind, file_suffix, source, contains }, why }
-}
-
 const COUNT: &str = "medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));";
 const LAST: &str = "medium.publish(at + WORD, hi);";
 
 /// What no image can break, and why.
 const ARGUED: &[Argued] = &[
-    argued(
+    Argued::new(
         Kind::SwapPublish,
         "cdds/src/meta.rs",
         META,
         COUNT,
         "a count is read only if it is of the current version, which is published behind the fence",
     ),
-    argued(
+    Argued::new(
         Kind::SplitPublish,
         "cdds/src/meta.rs",
         META,
         COUNT,
         "the version is in the upper half: of half a count it is still an older one, and nobody reads it",
     ),
-    argued(
+    Argued::new(
         Kind::SwapPublish,
         "cdds/src/meta.rs",
         META,
@@ -54,21 +44,21 @@ const ARGUED: &[Argued] = &[
         "in a free slot an interval is none before its first version is published; one that grows says of a version that was not \
          committed, and never will be, that it is dead (V1)",
     ),
-    argued(
+    Argued::new(
         Kind::DropFlush,
         "pmem/src/region.rs",
         REGION,
         "self.medium.flush(LENGTH_AT, WORD);",
         "the note is for telling a file that was cut off; an open that finds an older one writes it again",
     ),
-    argued(
+    Argued::new(
         Kind::DropFence(Fence::Allocate),
         "pmem/src/region.rs",
         REGION,
         "self.medium.fence(Fence::Allocate);",
         "the same: whoever takes a chunk of the new room does not ask the note",
     ),
-    argued(
+    Argued::new(
         Kind::SwapPublish,
         "pmem/src/alloc.rs",
         ALLOC,
@@ -78,22 +68,13 @@ const ARGUED: &[Argued] = &[
 ];
 
 /// What images of other workloads break, whatever the tree: the lab's suite has them.
-const ELSEWHERE: &[Argued] = &[
-    argued(
-        Kind::DropFence(Fence::Allocate),
-        "pmem/src/alloc.rs",
-        ALLOC,
-        "region.medium().fence(Fence::Allocate);",
-        "`refused`: a large value that is refused when some of its pieces have bits, and then another record in its place",
-    ),
-    argued(
-        Kind::DropFlush,
-        "pmem/src/alloc.rs",
-        ALLOC,
-        "medium.flush(at, WORD);",
-        "`narrowed chunk`: a chunk of small blocks that becomes one of large ones",
-    ),
-];
+const ELSEWHERE: &[Argued] = &[Argued::new(
+    Kind::DropFence(Fence::Allocate),
+    "pmem/src/alloc.rs",
+    ALLOC,
+    "region.medium().fence(Fence::Allocate);",
+    "`refused`: a large value that is refused when some of its pieces have bits, and then another record in its place",
+)];
 
 /// Most mutants break at once.
 fn low(seed: u64) -> Options {
@@ -207,7 +188,7 @@ fn trials(seed: u64) -> Vec<Trial> {
         of_bytes(
             "narrowed chunk",
             deep(seed),
-            whole(of_large, narrowed, vec![Op::Kill, Op::Put(12, bytes(500)), Op::Put(20, bytes(500))]),
+            whole(of_large, narrowed, vec![Op::Kill, Op::Put(12, bytes(100)), Op::Put(20, bytes(500))]),
         ),
     ]
 }

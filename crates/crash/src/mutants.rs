@@ -28,6 +28,16 @@ pub struct Spot {
 }
 
 impl Spot {
+    /// All of it.
+    pub const fn new(
+        kind: Kind,
+        file_suffix: &'static str,
+        source: &'static str,
+        contains: &'static str,
+    ) -> Self {
+        Self { kind, file_suffix, source, contains }
+    }
+
     /// Whether `mutant` is this one.
     pub fn matches(&self, mutant: &Mutant) -> bool {
         let line = || self.source.lines().nth(mutant.site.line() as usize - 1);
@@ -49,6 +59,19 @@ pub struct Argued {
     pub spot: Spot,
     /// The invariant that makes it so.
     pub why: &'static str,
+}
+
+impl Argued {
+    /// The mutant of this line, and why.
+    pub const fn new(
+        kind: Kind,
+        file_suffix: &'static str,
+        source: &'static str,
+        contains: &'static str,
+        why: &'static str,
+    ) -> Self {
+        Self { spot: Spot::new(kind, file_suffix, source, contains), why }
+    }
 }
 
 /// Every mutant of a run: all flush, fence and publish sites that did something.

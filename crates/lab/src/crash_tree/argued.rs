@@ -9,27 +9,23 @@ use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic
 const WRITE_ATOMIC: &str = include_str!("../../../tree/src/discipline/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
 
-const fn spot(kind: Kind, file_suffix: &'static str, source: &'static str, contains: &'static str) -> Spot {
-    Spot { kind, file_suffix, source, contains }
-}
-
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
     match about.discipline {
-        UndoRedo::NAME => spot(
+        UndoRedo::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Undo),
             "pmem/src/log/mod.rs",
             LOG,
             "medium.fence(if last { Fence::Commit } else { Fence::Undo });",
         ),
-        Redo::NAME | WriteAhead::NAME => spot(
+        Redo::NAME | WriteAhead::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Commit),
             "pmem/src/log/mod.rs",
             LOG,
             "medium.fence(Fence::Commit);",
         ),
         // Between a change's payload and the publish that commits it.
-        _ => spot(
+        _ => Spot::new(
             Kind::DropFence(pmem::Fence::Payload),
             "discipline/write_atomic.rs",
             WRITE_ATOMIC,
@@ -41,12 +37,12 @@ pub fn canary(about: &About) -> Spot {
 /// The arguments that an engine needs: two to four.
 pub fn argued(about: &About) -> Vec<Argued> {
     let lap = Argued {
-        spot: spot(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
+        spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
         why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
               lap and is not read",
     };
     let guard = Argued {
-        spot: spot(
+        spot: Spot::new(
             Kind::SwapPublish,
             "discipline/write_atomic.rs",
             WRITE_ATOMIC,
@@ -56,7 +52,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
               swapped, is the fence behind it",
     };
     let homes = Argued {
-        spot: spot(
+        spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
             "discipline/redo.rs",
             include_str!("../../../tree/src/discipline/redo.rs"),
@@ -66,7 +62,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
               table 2 prescribes the fence",
     };
     let closed = Argued {
-        spot: spot(
+        spot: Spot::new(
             Kind::SwapPublish,
             "pmem/src/alloc.rs",
             include_str!("../../../pmem/src/alloc.rs"),
@@ -76,7 +72,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
     let opened = Argued {
-        spot: spot(
+        spot: Spot::new(
             Kind::SwapPublish,
             "pmem/src/alloc.rs",
             include_str!("../../../pmem/src/alloc.rs"),
