@@ -70,6 +70,7 @@ where
     /// # Errors
     /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if the batch is larger than a group of the journal or a record can be
     /// (a batch of a store without a journal: 256 MiB), with `NoSpace` or `Full` if there is no room: nothing has changed then.
+    /// `NoBatches` if an engine changes each key by itself, unless the batch is of one key.
     /// `Unfinished` if it failed behind its commit point: no more writes are taken, and the next open finishes it.
     pub fn commit(self) -> Result<bool> {
         for (key, value) in self.writes.iter().chain(&self.required) {

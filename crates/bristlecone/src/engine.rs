@@ -247,8 +247,18 @@ pub struct Stats {
     /// The journal, if the store has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStats>,
+    /// What was taken out of an index without locks and is not freed yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limbo: Option<LimboStats>,
     /// How long operations took since the store was opened.
     pub latency: LatencyStats,
+}
+
+/// What was taken out of an index while somebody could be looking at it. It is freed when nobody can be any more.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct LimboStats {
+    /// Bytes of it.
+    pub bytes: u64,
 }
 
 /// What a region's bytes are used for: `live_bytes`, `free_bytes` and `overhead_bytes` are all of them.
@@ -423,11 +433,13 @@ where
     fn is_quiet(&self) -> bool;
     /// Lets the processor bring in what reads of these keys will touch.
     fn prefetch(&self, keys: &[&K::Key]);
-    /// Gives the values of many keys, in their order, as of one moment; `None` for an absent one. Ends when `give` returns false.
+    /// Gives the values of many keys, in their order; `None` for an absent one. Ends when `give` returns false. They are of one moment
+    /// if there are batches ([`Capabilities::atomic_batch`]).
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()>;
     /// Carries out many writes; says of each whether its key was there.
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
-    /// Puts and removes several keys in one step, if all of `expected` are as they say; false if not.
+    /// Puts and removes several keys in one step, if all of `expected` are as they say; false if not. `NoBatches` without
+    /// [`Capabilities::atomic_batch`].
     fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;

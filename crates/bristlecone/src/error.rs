@@ -3,6 +3,12 @@
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<bwtree::Error> for Error {
+    fn from(error: bwtree::Error) -> Self {
+        Self::Option(error.to_string())
+    }
+}
+
 /// Why a store refused. Nothing is lost by any of these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,6 +45,17 @@ pub enum Error {
         engine: &'static str,
         /// What there is with an order.
         ordered: String,
+    },
+    /// A batch, of an engine that changes each key by itself.
+    #[error(
+        "{engine} has no batches: several keys do not change in one step there. Write them one by one, or take an engine that has: \
+         {batched}"
+    )]
+    NoBatches {
+        /// The engine.
+        engine: &'static str,
+        /// What there is with batches.
+        batched: String,
     },
     /// An option out of bounds.
     #[error("{0}")]

@@ -121,6 +121,22 @@ impl Opened {
     }
 }
 
+/// Cache lines of a node of an engine.
+///
+/// # Errors
+/// `Option` if it has no such nodes.
+pub(crate) fn node_lines(engine: &About, options: &Options) -> Result<u64> {
+    let node_lines = options.node_lines.unwrap_or(engine.default_lines);
+    if !engine.allows(node_lines) {
+        let (least, most) = engine.lines;
+        return Err(Error::Option(format!(
+            "a node of {node_lines} lines: nodes of {} have {least} to {most} lines of 64 bytes",
+            engine.name
+        )));
+    }
+    Ok(node_lines)
+}
+
 /// Opens (or makes) an index as an engine.
 pub(crate) fn open<K: Kind, I: Index<K>>(
     engine: &'static About,
@@ -130,14 +146,7 @@ pub(crate) fn open<K: Kind, I: Index<K>>(
 where
     K::Value: ToOwned,
 {
-    let node_lines = options.node_lines.unwrap_or(engine.default_lines);
-    if !engine.allows(node_lines) {
-        let (least, most) = engine.lines;
-        return Err(Error::Option(format!(
-            "a node of {node_lines} lines: nodes of {} have {least} to {most} lines of 64 bytes",
-            engine.name
-        )));
-    }
+    let node_lines = node_lines(engine, options)?;
     if options.max_bytes > MAX_BYTES {
         return Err(Error::Option(format!(
             "a maximum of {} bytes: a store has at most {MAX_BYTES}",
@@ -333,6 +342,7 @@ where
             opened: self.about.opened.into(),
             read_only: self.about.is_read_only(),
             journal: self.journal_stats(),
+            limbo: None,
             latency: LatencyStats::default(),
         }
     }

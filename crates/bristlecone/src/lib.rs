@@ -16,6 +16,7 @@
 
 pub mod backup;
 pub mod batch;
+mod bw_engine;
 mod cdds_index;
 pub mod compact;
 pub mod engine;
@@ -36,7 +37,7 @@ pub use batch::Batch;
 pub use compact::{Compacted, compact};
 pub use engine::{
     Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, History, JournalActivity,
-    JournalStats, Kind, NamedVersion, Pair, Retain, Space, Stats, U64, Versions, View,
+    JournalStats, Kind, LimboStats, NamedVersion, Pair, Retain, Space, Stats, U64, Versions, View,
 };
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};

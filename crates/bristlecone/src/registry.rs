@@ -16,6 +16,7 @@ use tree::shape::Node;
 use tree::{Keyed, Prefixed, Schema, Tree, Words};
 use vlab::Vlab;
 
+use crate::bw_engine;
 use crate::cdds_index::CddsIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
@@ -107,6 +108,16 @@ const OTHERS: &[Entry] = &[
         leaf_of_bytes: salvage::leaf_of_buckets::<Prefixed>,
         leaf_of_words: salvage::leaf_of_buckets::<Words>,
         leaf_of_fixed: salvage::leaf_of_buckets::<tree::Fixed>,
+    },
+    Entry {
+        about: &bw_engine::ABOUT,
+        capabilities: bw_engine::CAPABILITIES,
+        bytes: bw_engine::open::<Bytes, bwtree::Bytes>,
+        words: bw_engine::open::<U64, bwtree::Words>,
+        fixed: None,
+        leaf_of_bytes: |_, _| Vec::new(),
+        leaf_of_words: |_, _| Vec::new(),
+        leaf_of_fixed: |_, _| Vec::new(),
     },
 ];
 
@@ -296,6 +307,16 @@ pub fn find(name: &str) -> Result<Entry> {
 
 /// What an engine says that is asked for an order and has none.
 pub(crate) fn unordered(engine: &'static str) -> Error {
-    let is_ordered = |name: &&str| find(name).is_ok_and(|entry| entry.capabilities.ordered);
-    Error::Unordered { engine, ordered: names().filter(is_ordered).collect::<Vec<_>>().join(", ") }
+    Error::Unordered { engine, ordered: names_with(|can| can.ordered) }
+}
+
+/// What an engine says that is asked for a batch and has none.
+pub(crate) fn no_batches(engine: &'static str) -> Error {
+    Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) }
+}
+
+/// Names of the engines that can do something.
+fn names_with(what: fn(&Capabilities) -> bool) -> String {
+    let can = |name: &&str| find(name).is_ok_and(|entry| what(&entry.capabilities));
+    names().filter(can).collect::<Vec<_>>().join(", ")
 }

@@ -154,7 +154,9 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
         let (k, v) = (K::key_ref(&key), K::make_value(0));
         match random.u8(..9) {
             8 => {
-                // Up to 200 writes, keys twice among them; one in three depends on what holds, or on what does not.
+                // Up to 200 writes, keys twice among them; one in three depends on what holds, or on what does not. Without batches
+                // all are of one key, which every engine can do.
+                let is_of_one = !store.capabilities().atomic_batch;
                 let mut batch = store.batch();
                 let holds = random.u8(..3);
                 if holds > 0 {
@@ -163,7 +165,9 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
                 }
                 let is_done = holds != 2 || model.get(&key) == Some(&v);
                 for _ in 0..random.u64(..[3, 30, 200][step as usize % 3]) {
-                    let (key, value) = (K::make_key(random.u64(..2000)), K::make_value(random.u64(..10_000)));
+                    let (other, value) =
+                        (K::make_key(random.u64(..2000)), K::make_value(random.u64(..10_000)));
+                    let key = if is_of_one { key.clone() } else { other };
                     let deletes = random.u8(..3) == 0;
                     match deletes {
                         true => batch.delete(K::key_ref(&key)),
@@ -329,12 +333,13 @@ fn every_engine_declares_what_it_can_do() {
             "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,
             "buffer-pool" => true,
             "cdds" | "cdds-hash" | "vlab" => true,
-            "btree" => false,
+            "btree" | "bwtree" => false,
             other => panic!("say here what {other} can do"),
         };
         assert_eq!(found.snapshots, engine.starts_with("cdds"));
         assert_eq!(found.ordered, engine != "cdds-hash");
-        assert!(found.atomic_batch && !found.several_writers);
+        let is_latch_free = engine == "bwtree";
+        assert_eq!((found.atomic_batch, found.several_writers), (!is_latch_free, is_latch_free));
         assert_eq!((found.durable, registry::find(engine).unwrap().about.durable), (durable, durable));
         assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
     }
@@ -457,8 +462,12 @@ fn readers_beside_a_writer_miss_nothing_that_stays() {
 
 #[test]
 fn concurrent_updates_of_one_key_all_count() {
+    ["wbtree", "bwtree"].into_iter().for_each(concurrent_updates_count);
+}
+
+fn concurrent_updates_count(engine: &str) {
     let dir = scratch();
-    let store = open::<U64>(dir.path(), "wbtree");
+    let store = open::<U64>(dir.path(), engine);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let store = store.clone();
@@ -643,10 +652,46 @@ fn batches_are_seen_whole<K: Sample>(engine: &str, under: Under) {
 
 #[test]
 fn of_a_batch_readers_see_all_or_nothing() {
-    for (engine, under) in engines() {
+    let with_batches = |name| registry::find(name).unwrap().capabilities.atomic_batch;
+    for (engine, under) in engines().filter(|(name, _)| with_batches(name)) {
         batches_are_seen_whole::<Bytes>(engine, under);
         batches_are_seen_whole::<U64>(engine, under);
     }
+}
+
+#[test]
+fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
+    let dir = scratch();
+    let store = open::<Bytes>(dir.path(), "bwtree");
+    store.put(b"one", b"1").unwrap();
+    let mut batch = store.batch();
+    batch.put(b"one", b"2").put(b"two", b"2");
+    let refused = batch.commit().unwrap_err();
+    assert!(
+        matches!(refused, Error::NoBatches { .. }) && refused.to_string().contains("wbtree"),
+        "{refused}"
+    );
+    let mut batch = store.batch();
+    batch.require(b"two", None).put(b"one", b"2");
+    assert!(matches!(batch.commit(), Err(Error::NoBatches { .. })));
+    assert!(store.batch().commit().unwrap(), "nothing to do");
+    assert_eq!(store.walk().map(Result::unwrap).collect::<Vec<_>>(), [(b"one".to_vec(), b"1".to_vec())]);
+}
+
+#[test]
+fn what_waits_to_be_freed_is_told() {
+    let dir = scratch();
+    let store = open::<U64>(dir.path(), "bwtree");
+    let mut scan = store.scan(..);
+    (0..100_000).for_each(|key| _ = store.put(&key, &key).unwrap());
+    (0..100_000).for_each(|key| assert!(store.delete(&key).unwrap()));
+    assert!(scan.next().is_none());
+    let (stats, space) = (store.stats(), store.space());
+    let limbo = stats.limbo.unwrap().bytes;
+    assert_eq!(space.live_bytes + space.free_bytes + space.overhead_bytes, stats.region_bytes);
+    assert_eq!(space.free_bytes, limbo);
+    // An empty tree: what 100,000 pairs took is gone, but for what the last few pages left.
+    assert!(space.live_bytes < 10_000 && limbo < 100_000, "{space:?}");
 }
 
 /// Room that is there is found before the file grows, whatever the store has looked at since it was opened.

@@ -17,7 +17,7 @@ use crash::History;
 use history::{Numbered, Use, beside, judge, values};
 
 /// Engines with a layout or a discipline that those before them have not, mapped.
-const MAPPED: [&str; 9] = [
+const MAPPED: [&str; 10] = [
     "wbtree",
     "wbtree-bmp",
     "wbtree-slot",
@@ -27,6 +27,7 @@ const MAPPED: [&str; 9] = [
     "buffer-pool",
     "btree",
     "cdds-hash",
+    "bwtree",
 ];
 /// Over a journal.
 const JOURNALED: [&str; 4] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-hash"];

@@ -38,6 +38,8 @@ struct Walk<'v, 't, P: Pairs> {
     /// Pages met, and the terms that should lead to them, by level.
     pages: Vec<u64>,
     terms: Vec<u64>,
+    /// Bytes of memory of the pages.
+    memory: u64,
 }
 
 /// The low key of a page, which the remove delta has too.
@@ -138,6 +140,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
                 self.tell(pid, || format!("was found for {at:?}, and begins at {:?}", outline.low));
             }
             self.pages[level as usize] += 1;
+            self.memory += Node::chain_memory(head) as u64;
             self.judge_page(pid, head, &outline);
             self.judge_others(pid, head, &outline);
             let Some(high) = outline.high else { return };
@@ -159,9 +162,10 @@ impl<P: Pairs> Tree<P> {
             found: Check::default(),
             pages: vec![0; levels as usize],
             terms: vec![0; levels as usize],
+            memory: 0,
         };
         (0..levels).rev().for_each(|level| walk.walk_level(level));
-        let Walk { mut found, pages, mut terms, .. } = walk;
+        let Walk { mut found, pages, mut terms, memory: walked, .. } = walk;
         found.pages = pages.iter().sum();
         let tally = |count| self.epochs.tally(count);
         let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
@@ -172,6 +176,10 @@ impl<P: Pairs> Tree<P> {
             return found;
         }
         let mut tell = |what: String| found.problems.push(what);
+        let memory = self.memory().page_bytes;
+        if memory != walked {
+            tell(format!("pages take {walked} bytes of memory, and {memory} are counted"));
+        }
         if counted != found.records {
             tell(format!("{counted} records are counted, {} are there", found.records));
         }

@@ -38,9 +38,31 @@ pub use error::{Error, Result};
 pub use options::Options;
 pub use pairs::Pairs;
 pub use scan::Cursor;
-pub use stats::Stats;
+pub use stats::{Memory, Stats};
 pub use tree::{Change, Tree};
 pub use words::Words;
 
 #[cfg(all(test, loom))]
 mod model;
+
+/// The sources of this room, for counts of lines.
+pub const SOURCES: &[&str] = &[
+    include_str!("bytes.rs"),
+    include_str!("canary.rs"),
+    include_str!("check.rs"),
+    include_str!("epoch.rs"),
+    include_str!("error.rs"),
+    include_str!("limbo.rs"),
+    include_str!("merge.rs"),
+    include_str!("node.rs"),
+    include_str!("options.rs"),
+    include_str!("page.rs"),
+    include_str!("pairs.rs"),
+    include_str!("scan.rs"),
+    include_str!("stats.rs"),
+    include_str!("structure.rs"),
+    include_str!("sync.rs"),
+    include_str!("table.rs"),
+    include_str!("tree.rs"),
+    include_str!("words.rs"),
+];

@@ -71,7 +71,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
         let body = Body::IndexMerging { key: key.clone() };
         let delta = Node::delta(head, self.draw(), head.bytes, body);
-        if self.tree.table.append(parent, delta, Canary::Structure) {
+        if self.append(parent, delta, Canary::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
             self.count(Count::MergeFailures);
@@ -121,7 +121,7 @@ impl<P: Pairs> Visit<'_, P> {
             let body = Body::IndexDelete { key: P::own_key(key), low, high, child: left };
             let bytes = head.bytes - term_bytes_of::<P>(key);
             let delta = Node::delta(head, self.draw(), bytes, body);
-            if self.tree.table.append(parent, delta, Canary::Structure) {
+            if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::Node(Link::to(removed)));
                 self.maintain(parent);
@@ -147,7 +147,7 @@ impl<P: Pairs> Visit<'_, P> {
             (Ordering::Equal, ..) => {
                 let body = Body::Remove { low: Some(P::own_key(key)) };
                 let delta = Node::delta(victim, self.draw(), victim.bytes, body);
-                if !self.tree.table.append(pid, delta, Canary::Structure) {
+                if !self.append(pid, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -173,7 +173,7 @@ impl<P: Pairs> Visit<'_, P> {
                 // The first term of an inner page gets a key.
                 let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
                 let delta = Node::delta(kept, self.draw(), kept.bytes + removed.bytes + first, body);
-                if !self.tree.table.append(left, delta, Canary::Structure) {
+                if !self.append(left, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -217,7 +217,7 @@ impl<P: Pairs> Visit<'_, P> {
                     continue;
                 }
                 let delta = Node::delta(head, self.draw(), head.bytes, Body::Remove { low: None });
-                if !self.tree.table.append(child, delta, Canary::Structure) {
+                if !self.append(child, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
                 }
@@ -234,7 +234,7 @@ impl<P: Pairs> Visit<'_, P> {
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
             let page = contents.page(0..contents.len(), self.draw(), bounds);
-            if let Some(retired) = self.tree.table.replace(ROOT, root, page, Canary::Structure) {
+            if let Some(retired) = self.replace(ROOT, root, page, Canary::Structure) {
                 self.count(Count::RootShrinks);
                 self.retire(retired);
                 self.discard(child, Retired::Chain(Link::to(removed)));

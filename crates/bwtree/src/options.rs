@@ -45,6 +45,17 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Pages that are split when they have more than so many bytes, and merged when they have a quarter.
+    pub fn of_pages(bytes: usize) -> Self {
+        Self {
+            leaf_split_bytes: bytes,
+            leaf_merge_bytes: bytes / 4,
+            inner_split_bytes: bytes,
+            inner_merge_bytes: bytes / 4,
+            ..Self::default()
+        }
+    }
+
     /// The smallest of everything: pages of a few small records, chains of two deltas, nothing waits longer than it must.
     pub fn tiny() -> Self {
         Self {

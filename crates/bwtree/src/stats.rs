@@ -20,6 +20,8 @@ pub(crate) enum Count {
     IndexPosts,
     StructureFailures,
     Helped,
+    /// Bytes of nodes that went into the mapping table.
+    MadeBytes,
     RetiredObjects,
     RetiredBytes,
     FreedObjects,
@@ -44,6 +46,24 @@ impl Tally {
 
     pub(crate) fn get(&self, count: Count) -> u64 {
         self.0[count as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of memory that a tree takes. A large value that a delta and a page share is counted with both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Pages, with their deltas and large values.
+    pub page_bytes: u64,
+    /// What was taken out and waits until nobody can have it.
+    pub limbo_bytes: u64,
+    /// The mapping table.
+    pub table_bytes: u64,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.page_bytes + self.limbo_bytes + self.table_bytes
     }
 }
 

@@ -147,7 +147,7 @@ impl<P: Pairs> Visit<'_, P> {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
         let page = contents.page(0..contents.len(), self.draw(), bounds);
-        let retired = self.tree.table.replace(pid, head, page, Canary::Consolidation);
+        let retired = self.replace(pid, head, page, Canary::Consolidation);
         self.count(if retired.is_some() { Count::Consolidations } else { Count::ConsolidationFailures });
         let done = retired.is_some();
         if let Some(retired) = retired {
@@ -169,7 +169,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bounds = Bounds { low, high, right: outline.right };
         let right = contents.page(middle..contents.len(), self.draw(), bounds);
         // Without a PID the page stays as large as it is.
-        let Some(right) = self.tree.table.allocate(right) else { return };
+        let Some(right) = self.allocate(right) else { return };
         if pid == ROOT {
             return self.split_root(head, contents, middle, &key, right);
         }
@@ -179,7 +179,7 @@ impl<P: Pairs> Visit<'_, P> {
             contents.bytes(0..middle),
             Body::Split { key: key.clone(), right },
         );
-        if !self.tree.table.append(pid, delta, Canary::Structure) {
+        if !self.append(pid, delta, Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
             return;
@@ -201,14 +201,14 @@ impl<P: Pairs> Visit<'_, P> {
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
         let left = contents.page(0..middle, self.draw(), bounds);
-        let Some(left) = self.tree.table.allocate(left) else {
+        let Some(left) = self.allocate(left) else {
             return self.forget(right);
         };
         let terms: [Term<'_, P>; 2] = [(None, left), (Some(KeyRef::Whole(key)), right)];
         let bytes = terms.iter().map(term_bytes).sum();
         let body = inner(&terms, Bounds { low: None, high: None, right: None });
         let root = Node::base(head.level + 1, self.draw(), bytes, body);
-        match self.tree.table.replace(ROOT, head, root, Canary::Structure) {
+        match self.replace(ROOT, head, root, Canary::Structure) {
             Some(retired) => {
                 self.count(Count::Splits);
                 self.count(Count::RootSplits);
@@ -249,7 +249,7 @@ impl<P: Pairs> Visit<'_, P> {
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
             let delta = Node::delta(head, self.draw(), bytes, body);
-            if self.tree.table.append(parent, delta, Canary::Structure) {
+            if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::IndexPosts);
                 if head.depth + 1 >= self.tree.options.inner_chain {
                     self.maintain(parent);

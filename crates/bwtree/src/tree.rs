@@ -9,11 +9,11 @@ use std::borrow::Borrow;
 use crate::canary::Canary;
 use crate::epoch::{Epochs, Seat};
 use crate::error::Result;
-use crate::node::{Body, Bounds, Graves, Node, Weighed};
+use crate::node::{Body, Bounds, Graves, Node, Retired, Weighed};
 use crate::options::Options;
 use crate::page::{Step, leaf, lookup, step};
 use crate::pairs::{At, Pairs, Target};
-use crate::stats::Count;
+use crate::stats::{Count, Memory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Pid, ROOT, Table};
 
@@ -65,8 +65,13 @@ impl<P: Pairs> Tree<P> {
         let table = Table::new(options.segment_entries);
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
-        table.allocate(Node::base(0, 0, 0, leaf(&[], bounds)));
-        Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() }
+        let root = Node::base(0, 0, 0, leaf(&[], bounds));
+        let bytes = root.memory();
+        table.allocate(root);
+        let tree =
+            Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() };
+        tree.epochs.enter().count(Count::MadeBytes, bytes as u64);
+        tree
     }
 
     /// The tree's options.
@@ -184,7 +189,7 @@ impl<P: Pairs> Tree<P> {
                 }
             };
             let (lsn, depth) = (visit.draw(), head.depth + 1);
-            if !self.table.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update) {
+            if !visit.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update) {
                 visit.count(Count::UpdateFailures);
                 continue;
             }
@@ -202,6 +207,18 @@ impl<P: Pairs> Tree<P> {
     pub fn len(&self) -> u64 {
         // Who inserted may have counted before who deleted has.
         self.epochs.tally(Count::Records).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Bytes of memory that it takes, without a look at its pages; exact when nobody writes.
+    pub fn memory(&self) -> Memory {
+        // In this order what is freed meanwhile is not missed: it was made and retired before.
+        let [freed, retired, made] =
+            [Count::FreedBytes, Count::RetiredBytes, Count::MadeBytes].map(|count| self.epochs.tally(count));
+        Memory {
+            page_bytes: made.saturating_sub(retired),
+            limbo_bytes: retired.saturating_sub(freed),
+            table_bytes: self.table.memory() as u64,
+        }
     }
 
     /// True if there are no records.
@@ -252,6 +269,43 @@ impl<P: Pairs, V: Borrow<P::Value>> Decided<P> for Checked<V> {
 impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn count(&self, count: Count) {
         self.seat.count(count, 1);
+    }
+
+    /// See [`Table::append`].
+    #[inline(always)]
+    pub(crate) fn append(&self, pid: Pid, delta: Box<Node<P>>, canary: Canary) -> bool {
+        let bytes = delta.memory();
+        let done = self.tree.table.append(pid, delta, canary);
+        if done {
+            self.seat.count(Count::MadeBytes, bytes as u64);
+        }
+        done
+    }
+
+    /// See [`Table::replace`].
+    pub(crate) fn replace(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        page: Box<Node<P>>,
+        canary: Canary,
+    ) -> Option<Retired<P>> {
+        let bytes = page.memory();
+        let retired = self.tree.table.replace(pid, head, page, canary);
+        if retired.is_some() {
+            self.seat.count(Count::MadeBytes, bytes as u64);
+        }
+        retired
+    }
+
+    /// See [`Table::allocate`].
+    pub(crate) fn allocate(&self, page: Box<Node<P>>) -> Option<Pid> {
+        let bytes = page.memory();
+        let pid = self.tree.table.allocate(page);
+        if pid.is_some() {
+            self.seat.count(Count::MadeBytes, bytes as u64);
+        }
+        pid
     }
 
     /// Draws a number for a node.

@@ -143,7 +143,9 @@ pub type Engine = &'static About;
 /// # Errors
 /// In words, with the names there are.
 pub fn engine(name: &str) -> std::result::Result<Engine, String> {
-    let measured = || TREES.iter().chain([&cdds::ABOUT, &vlab::ABOUT]);
+    let is_tree = |name| TREES.iter().any(|about| about.name == name);
+    let measured =
+        || bristlecone::registry::engines().filter(|about| is_tree(about.name) || rooms::has(about.name));
     let names: Vec<_> = measured().map(|about| about.name).collect();
     let found = measured().find(|about| about.name == name);
     found.ok_or_else(|| format!("no engine `{name}`; there are {}", names.join(", ")))

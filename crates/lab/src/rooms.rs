@@ -10,9 +10,12 @@ use crate::contender::{Contender, Making, count};
 /// Operations after which an index does what it would do beside its users, as a store has it done.
 const TENDED_AFTER: usize = 256;
 
+/// The engine that is in no durable memory.
+const BWTREE: &str = "bwtree";
+
 /// True if an index of this name is measured.
 pub fn has(name: &str) -> bool {
-    [cdds::ENGINE, vlab::ENGINE].contains(&name)
+    [cdds::ENGINE, vlab::ENGINE, BWTREE].contains(&name)
 }
 
 /// Makes the index of integers of this name, which [`has`] knows.
@@ -24,6 +27,12 @@ pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Co
     if engine == vlab::ENGINE {
         let options = vlab::Options::new(making.node_lines, making.durability);
         let index = vlab::Vlab::<M, Words>::create(medium, &options)?;
+        return Ok(Box::new(Room { name, index }));
+    }
+    if engine == BWTREE {
+        let page_bytes = making.node_lines as usize * 64;
+        let options = bwtree::Options::of_pages(page_bytes);
+        let index = bwtree::Tree::new(options).expect("pages of whole lines");
         return Ok(Box::new(Room { name, index }));
     }
     let options = cdds::Options::new(making.node_lines, making.durability);
@@ -105,6 +114,41 @@ impl<M: Medium> Index for vlab::Vlab<M, Words> {
     }
     fn bytes(&self) -> u64 {
         self.region().medium().len()
+    }
+}
+
+/// Pairs of words are never refused.
+const NEVER: &str = "a word is not too long";
+
+impl Index for bwtree::Tree<bwtree::Words> {
+    fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
+        Ok(self.get_with(key, |found| *value = *found).is_some())
+    }
+    fn put(&self, key: &u64, value: &u64) -> Result<bool> {
+        Ok(self.put(key, value).expect(NEVER))
+    }
+    fn delete(&self, key: &u64) -> Result<bool> {
+        Ok(self.delete(key).expect(NEVER))
+    }
+    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
+        let each = writes.iter().map(|write| match write {
+            Write::Put(key, value) => Index::put(self, key, value),
+            Write::Delete(key) => Index::delete(self, key),
+        });
+        each.collect()
+    }
+    fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        self.range(from.as_ref(), Bound::Unbounded).all(|(key, value)| meet(key, value));
+        Ok(())
+    }
+    fn tend(&self, _operations: usize) -> Result<()> {
+        Ok(())
+    }
+    fn problems(&self) -> Vec<String> {
+        self.check().problems
+    }
+    fn bytes(&self) -> u64 {
+        self.memory().total()
     }
 }
 

@@ -167,7 +167,8 @@ impl<K: Numbered> Worker<'_, K> {
         let (key, bytes) = (K::numbered_key(n), K::numbered_value(value));
         let (key, store) = (K::key(&key), self.store.with(WriteOptions { sync }));
         let called = history.now();
-        match self.random.u8(..10) {
+        // The last two are batches.
+        match self.random.u8(..if store.capabilities().atomic_batch { 10 } else { 8 }) {
             0..4 => {
                 let done = store.put(key, K::value(&bytes));
                 history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
