@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::lab::scratch::Instructions;
-use ::lab::{Engine, engine, readers, reopen, stores, trees, versioned};
+use ::lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
 use peers::Promise;
 
 use crate::common::{show, with_spinner};
@@ -47,6 +47,16 @@ Examples:
   cargo run --release --features peers -- bench cdds
   bristlecone bench cdds --pairs 100000 --keys 1000000 --json")]
     Cdds(Cdds),
+    /// The Bw-tree beside Berkeley DB, a skip list and other ordered maps in memory, on its paper's workloads (section VI) and on uniform
+    /// keys.
+    #[command(after_help = "\
+The others are in builds with `--features peers`; Berkeley DB is the system's (Debian: libdb5.3-dev).
+Every answer is checked. A claim that does not hold is a result, not an error.
+
+Examples:
+  cargo run --release --features peers -- bench bwtree
+  bristlecone bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json")]
+    Bwtree(Bwtree),
     /// Look-ups by one reader and by several, alone and beside one writer at full speed, and how they compare.
     #[command(after_help = "\
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
@@ -77,6 +87,44 @@ struct Cdds {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Args)]
+struct Bwtree {
+    /// Of the paper's 27 and 42 million operations.
+    #[arg(long, default_value_t = 0.1, value_parser = scale)]
+    scale: f64,
+    /// Keys of the uniform workload.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    keys: u64,
+    /// Numbers of threads, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2], value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: Vec<u64>,
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Lengths of delta chains to compare, too, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    chains: Vec<u32>,
+    /// Directory for the files that Berkeley DB makes.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Seed of keys and order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of the paper's numbers, or some times them.
+fn scale(text: &str) -> std::result::Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if (1e-5..=10.0).contains(&scale) {
+        Ok(scale)
+    } else {
+        Err("give a number from 0.00001 to 10".to_owned())
+    }
 }
 
 /// `--durability` of `bench store` and `bench readers`.
@@ -252,6 +300,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 seed: cdds.seed,
             };
             show(with_spinner(|progress| versioned::run(&options, progress))?, cdds.json)?;
+        }
+        What::Bwtree(bwtree) => {
+            let options = latch_free::Options {
+                scale: bwtree.scale,
+                keys: bwtree.keys,
+                threads: bwtree.threads.iter().map(|threads| *threads as usize).collect(),
+                rounds: bwtree.rounds as usize,
+                chains: bwtree.chains.clone(),
+                backing: bwtree.backing.clone(),
+                seed: bwtree.seed,
+            };
+            show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.json)?;
         }
         What::Readers(arguments) => {
             let options = readers::Options {

@@ -6,6 +6,7 @@
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface (`rooms`: those with rooms of their own); [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
+//! * [`latch_free`]: `bench bwtree`: the Bw-tree beside other maps in memory.
 //! * [`readers`]: `bench readers`: look-ups by several readers, alone and beside a writer.
 //! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
@@ -22,6 +23,7 @@ pub mod floor;
 pub mod flush;
 pub mod heat;
 pub mod keys;
+pub mod latch_free;
 pub mod readers;
 pub mod registry;
 pub mod reopen;

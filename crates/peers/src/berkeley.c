@@ -10,7 +10,8 @@
 
 #include <db.h>
 
-enum promise { PLAIN, PROCESS, POWER };
+/* PLAIN: one thread at a time. CONCURRENT: many readers or one writer, neither log nor transactions. */
+enum promise { PLAIN, PROCESS, POWER, CONCURRENT };
 
 struct berkeley {
     DB_ENV *env;
@@ -67,6 +68,8 @@ static int set_up(struct berkeley *b, const char *home, u_int64_t cache_bytes, e
         if (promise == PROCESS)
             error = error ? error : env->set_flags(env, DB_TXN_WRITE_NOSYNC, 1);
     }
+    if (promise == CONCURRENT)
+        flags |= DB_INIT_CDB;
     error = error ? error : env->open(env, home, flags, 0600);
     error = error ? error : db_create(&b->db, env, 0);
     if (error)
@@ -80,7 +83,7 @@ int berkeley_open(const char *home, u_int64_t cache_bytes, int promise, struct b
     struct berkeley *b = calloc(1, sizeof *b);
     if (!b)
         return ENOMEM;
-    b->is_transactional = promise != PLAIN;
+    b->is_transactional = promise == PROCESS || promise == POWER;
     int error = set_up(b, home, cache_bytes, (enum promise)promise);
     if (error)
         close_all(b);

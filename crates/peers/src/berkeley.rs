@@ -1,7 +1,8 @@
 //! Berkeley DB 5.3: a B-tree behind a write-ahead log, the system's library through functions of our own in C (`berkeley.c`).
 //!
 //! Process durability: `DB_TXN_WRITE_NOSYNC`: a commit's log goes to the kernel. Power durability: `DB_TXN_SYNC`, the default. [`PLAIN`] is
-//! the same B-tree without transactions, locks and log: it keeps no promise, and is measured where that is the question.
+//! the same B-tree without transactions, locks and log: it keeps no promise, and is measured where that is the question, by one thread;
+//! [`SHARED`] by several.
 //!
 //! Invariants of the pointers:
 //!
@@ -28,6 +29,13 @@ pub const PLAIN: Kind = Kind {
     name: "berkeley-plain",
     setting: |_| "B-tree without transactions, locks and log: no promise; cache for all",
     open: |path, options| open_as(path, options, 0),
+};
+
+/// As [`PLAIN`], for several threads.
+pub const SHARED: Kind = Kind {
+    name: "berkeley-shared",
+    setting: |_| "B-tree, Concurrent Data Store: many readers or one writer, no log, no promise; cache for all",
+    open: |path, options| open_as(path, options, 3),
 };
 
 /// Room in the cache for each byte of a pair.

@@ -3,6 +3,8 @@
 //! [`Contender`] is a store that several threads share, [`Session`] what one of them does with it. Ours implements them
 //! too, in the benchmark; the others stand here, a module and a feature each. Without a feature only the interface is built.
 //!
+//! [`maps`] are those in memory alone, for `bench bwtree`.
+//!
 //! Rules for a contender, without which a comparison says nothing:
 //!
 //! * P1: a write is kept, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with
@@ -22,6 +24,7 @@ mod berkeley;
 mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+pub mod maps;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
@@ -142,13 +145,22 @@ pub const KINDS: &[Kind] = &[
     berkeley::KIND,
 ];
 
-/// Berkeley DB without transactions, if it was built: it keeps no promise.
+/// Berkeley DB without transactions, for one thread, if it was built: it keeps no promise.
 pub const PLAIN: Option<Kind> = {
     #[cfg(feature = "berkeley")]
     let plain = Some(berkeley::PLAIN);
     #[cfg(not(feature = "berkeley"))]
     let plain = None;
     plain
+};
+
+/// The same for several threads.
+pub const SHARED: Option<Kind> = {
+    #[cfg(feature = "berkeley")]
+    let shared = Some(berkeley::SHARED);
+    #[cfg(not(feature = "berkeley"))]
+    let shared = None;
+    shared
 };
 
 /// How long a settling store is left alone before it is asked again.

@@ -1,0 +1,359 @@
+//! `bench bwtree`: the Bw-tree beside other ordered maps in memory, on the paper's workloads and on uniform keys [Bw-tree §VI].
+//!
+//! Every map is made anew for each workload and number of threads, is filled as the workload says, and is measured alone. A thread has a
+//! part of the operations, the next ones of the stream. Every answer is checked.
+
+mod maps;
+mod report;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bwtree::Tree;
+use peers::maps::{Handle, Kind, Map};
+
+use crate::stores::place::Place;
+use crate::verdict::Verdict;
+use crate::{Error, median, wrong};
+use maps::{Ours, Own, Stored};
+use streams::{Keys, Stream, What, Workload};
+
+/// Our tree's name in tables.
+const OURS: &str = "bwtree";
+const BERKELEY: &str = "Berkeley DB";
+/// Berkeley DB's cache, as what is stored at most, of which it takes four times as much.
+const BERKELEY_BYTES: u64 = 2 << 30;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of the paper's numbers of operations.
+    pub scale: f64,
+    /// Keys of the uniform workload.
+    pub keys: u64,
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// Rounds; medians are reported.
+    pub rounds: usize,
+    /// Lengths of delta chains to compare; none if empty.
+    pub chains: Vec<u32>,
+    /// Directory for Berkeley DB's files, which it does not read while all fits into its cache.
+    pub backing: PathBuf,
+    /// Seed of keys and order.
+    pub seed: u64,
+}
+
+/// A workload, a part of it, and a number of threads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Cell {
+    /// Which workload.
+    pub workload: &'static str,
+    /// Which part of it.
+    pub part: &'static str,
+    /// How many threads.
+    pub threads: usize,
+}
+
+/// A cell's medians.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Row {
+    /// Which.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Operations a second, by map.
+    pub rate: BTreeMap<&'static str, f64>,
+}
+
+/// What happened to our tree while a workload was measured [Bw-tree table I], and what it takes.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Inside {
+    /// Which workload.
+    pub workload: &'static str,
+    /// How many threads.
+    pub threads: usize,
+    /// Failed splits, consolidations and updates, in percent of all.
+    pub failed_percent: [f64; 3],
+    /// Bytes of memory for each record.
+    pub bytes_per_record: f64,
+    /// Bytes of key and value.
+    pub pair_bytes: usize,
+}
+
+/// Operations a second at a length of delta chains [Bw-tree figure 5].
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Chain {
+    /// Which workload.
+    pub workload: &'static str,
+    /// Deltas in front of a leaf at which it is consolidated.
+    pub length: u32,
+    /// Operations a second, by the largest number of threads.
+    pub rate: f64,
+}
+
+/// The tables.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Of the paper's numbers of operations.
+    pub scale: f64,
+    /// Keys of the uniform workload.
+    pub keys: u64,
+    /// Rounds.
+    pub rounds: usize,
+    /// What each map is.
+    pub maps: Vec<(&'static str, &'static str)>,
+    /// Rates.
+    pub rows: Vec<Row>,
+    /// What happened inside.
+    pub inside: Vec<Inside>,
+    /// By length of chains.
+    pub chains: Vec<Chain>,
+    /// The paper's claims, and what is wanted of our tree.
+    pub claims: Vec<Verdict>,
+    /// False if the others are not in this build.
+    pub with_peers: bool,
+}
+
+/// What is gathered.
+#[derive(Default)]
+struct Gathered {
+    rates: BTreeMap<(Cell, &'static str), Vec<f64>>,
+    order: Vec<Cell>,
+    inside: Vec<Inside>,
+    maps: Vec<(&'static str, &'static str)>,
+}
+
+/// Runs it, telling `progress` what is going on.
+///
+/// # Errors
+/// `NoDirectory` before anything is done; `Store` or `Wrong` later.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
+    let place = Place::take(&options.backing)?;
+    let mut gathered = Gathered::default();
+    let (scale, seed) = (options.scale, options.seed);
+    // One after the other: the largest stream takes as much memory as the map.
+    measure(options, &place, &streams::xbox(scale, seed), peers::maps::of_bytes, &mut gathered, progress)?;
+    let deduplication = streams::deduplication(scale, seed);
+    measure(options, &place, &deduplication, peers::maps::of_bytes, &mut gathered, progress)?;
+    drop(deduplication);
+    let synthetic = streams::synthetic(scale, seed);
+    measure(options, &place, &synthetic, peers::maps::of_words, &mut gathered, progress)?;
+    drop(synthetic);
+    let uniform = streams::uniform(options.keys, seed);
+    measure(options, &place, &uniform, peers::maps::of_words, &mut gathered, progress)?;
+    drop(uniform);
+    let chains = chains(options, progress)?;
+    let Gathered { rates, order, inside, maps } = gathered;
+    let mut rates: BTreeMap<(Cell, &str), f64> =
+        rates.into_iter().map(|(of, samples)| (of, median(samples))).collect();
+    let rows: Vec<Row> = order
+        .into_iter()
+        .map(|cell| {
+            let own =
+                maps.iter().filter_map(|(name, _)| Some((*name, rates.remove(&(cell.clone(), *name))?)));
+            Row { rate: own.collect(), cell: cell.clone() }
+        })
+        .collect();
+    Ok(Report {
+        scale,
+        keys: options.keys,
+        rounds: options.rounds,
+        claims: report::claims(&rows),
+        with_peers: maps.len() > 2,
+        maps,
+        rows,
+        inside,
+        chains,
+    })
+}
+
+/// A workload with all maps and numbers of threads.
+fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
+    options: &Options,
+    place: &Place,
+    workload: &Workload<S>,
+    others: fn() -> Vec<Kind<K, K>>,
+    gathered: &mut Gathered,
+    progress: &dyn Fn(&str),
+) -> Result<(), Error> {
+    for round in 0..options.rounds {
+        for threads in &options.threads {
+            let mut say = |name: &'static str, what: &'static str| {
+                progress(&format!("{}, round {}, {threads} threads: {name}", workload.name, round + 1));
+                if !gathered.maps.iter().any(|(known, _)| *known == name) {
+                    gathered.maps.push((name, what));
+                }
+            };
+            let mut note = |name, parts: Vec<(&'static str, f64)>| {
+                for (part, rate) in parts {
+                    let cell = Cell { workload: workload.name, part, threads: *threads };
+                    if !gathered.order.contains(&cell) {
+                        gathered.order.push(cell.clone());
+                    }
+                    gathered.rates.entry((cell, name)).or_default().push(rate);
+                }
+            };
+            say(OURS, "ours");
+            let ours = Ours(Tree::<K::Pairs>::default());
+            note(OURS, parts(OURS, &ours, workload, *threads)?);
+            if round == 0 {
+                gathered.inside.push(inside(workload, *threads, &ours.0));
+            }
+            drop(ours);
+            for kind in others() {
+                say(kind.name, kind.what);
+                let map = (kind.make)();
+                note(kind.name, parts(kind.name, &*map, workload, *threads)?);
+            }
+            if let Some(kind) = if *threads == 1 { peers::PLAIN } else { peers::SHARED } {
+                say(
+                    BERKELEY,
+                    "5.3, B-tree, all in its cache; by one thread without locks, by several with the Concurrent Data Store",
+                );
+                let folder = place.folder("berkeley")?;
+                let opening = peers::Options { promise: peers::Promise::Process, bytes_max: BERKELEY_BYTES };
+                let stored = Stored((kind.open)(&folder, &opening)?);
+                note(BERKELEY, parts(BERKELEY, &stored, workload, *threads)?);
+                stored.0.close()?;
+                std::fs::remove_dir_all(&folder)
+                    .map_err(|source| Error::File { path: folder.clone(), source })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fills a map and measures the workload's parts: operations a second of each.
+fn parts<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
+    name: &'static str,
+    map: &dyn Map<K, K>,
+    workload: &Workload<S>,
+    threads: usize,
+) -> Result<Vec<(&'static str, f64)>, Error> {
+    rate(name, map, workload, &workload.before, 1)?;
+    let parts = workload.parts.iter();
+    parts.map(|(part, stream)| Ok((*part, rate(name, map, workload, stream, threads)?))).collect()
+}
+
+/// Operations a second of a stream.
+fn rate<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
+    name: &'static str,
+    map: &dyn Map<K, K>,
+    workload: &Workload<S>,
+    stream: &Stream<S>,
+    threads: usize,
+) -> Result<f64, Error> {
+    let count = stream.keys.len();
+    let (operations, faults) = (AtomicU64::new(0), AtomicU64::new(0));
+    let barrier = Barrier::new(threads + 1);
+    let elapsed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let range = count * thread / threads..count * (thread + 1) / threads;
+                let (operations, faults, barrier) = (&operations, &faults, &barrier);
+                scope.spawn(move || {
+                    let mut worker =
+                        Worker { handle: map.handle(), stream, sizes: workload.sizes, done: 0, faults: 0 };
+                    barrier.wait();
+                    let start = Instant::now();
+                    worker.work(range);
+                    operations.fetch_add(worker.done, Ordering::Relaxed);
+                    faults.fetch_add(worker.faults, Ordering::Relaxed);
+                    start.elapsed()
+                })
+            })
+            .collect();
+        barrier.wait();
+        // The slowest: who began late was waited for.
+        workers.into_iter().map(|worker| worker.join().unwrap_or_default()).max().unwrap_or_default()
+    });
+    match faults.into_inner() {
+        0 => Ok(operations.into_inner() as f64 / elapsed.as_secs_f64()),
+        faults => Err(wrong(name, format!("{faults} answers of {count}"))),
+    }
+}
+
+/// A thread's work.
+struct Worker<'a, K: Own + ?Sized, S> {
+    handle: Box<dyn Handle<K, K> + 'a>,
+    stream: &'a Stream<S>,
+    sizes: streams::Sizes,
+    done: u64,
+    faults: u64,
+}
+
+impl<K: Own + ?Sized, S: Keys<Key = K, Value = K>> Worker<'_, K, S> {
+    fn work(&mut self, range: std::ops::Range<usize>) {
+        use std::borrow::Borrow;
+        let (mut value, mut found) = (S::value(self.sizes), S::value(self.sizes));
+        self.done = range.len() as u64;
+        for i in range {
+            let (key, what) = (self.stream.keys.get(i), self.stream.what[i]);
+            if what != What::Put {
+                let is_there = self.handle.get(key, &mut found);
+                let is_right =
+                    if is_there { S::is_of(&found, key, self.sizes) } else { !self.stream.finds_all };
+                self.faults += u64::from(!is_right);
+                if what == What::Get || is_there {
+                    continue;
+                }
+                self.done += 1;
+            }
+            S::fill(&mut value, key);
+            self.handle.put(key, value.borrow());
+        }
+    }
+}
+
+fn inside<S: Keys, P: bwtree::Pairs>(workload: &Workload<S>, threads: usize, tree: &Tree<P>) -> Inside {
+    let stats = tree.stats();
+    let percent = |failed: u64, done: u64| 100.0 * failed as f64 / (failed + done).max(1) as f64;
+    tree.reclaim();
+    Inside {
+        workload: workload.name,
+        threads,
+        failed_percent: [
+            percent(stats.split_failures, stats.splits),
+            percent(stats.consolidation_failures, stats.consolidations),
+            percent(stats.update_failures, stats.updates),
+        ],
+        bytes_per_record: tree.memory().total() as f64 / stats.records.max(1) as f64,
+        pair_bytes: workload.sizes.0 + workload.sizes.1,
+    }
+}
+
+/// Our tree's rates with chains of different lengths [Bw-tree figure 5].
+fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<Chain>, Error> {
+    if options.chains.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut chains = with_chains(options, &streams::xbox(options.scale, options.seed), progress)?;
+    chains.extend(with_chains(options, &streams::synthetic(options.scale, options.seed), progress)?);
+    Ok(chains)
+}
+
+fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
+    options: &Options,
+    workload: &Workload<S>,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<Chain>, Error> {
+    let threads = options.threads.iter().copied().max().unwrap_or(1);
+    let mut samples = vec![Vec::new(); options.chains.len()];
+    for round in 0..options.rounds {
+        for (length, samples) in options.chains.iter().zip(&mut samples) {
+            progress(&format!("{}, round {}: chains of {length}", workload.name, round + 1));
+            // Who reads leaves the chain to who writes: otherwise it would be he who decides.
+            let own =
+                bwtree::Options { leaf_chain: *length, leaf_chain_read: 0, ..bwtree::Options::default() };
+            let ours = Ours(Tree::<K::Pairs>::new(own).map_err(|error| Error::Own(error.into()))?);
+            samples.push(parts(OURS, &ours, workload, threads)?[0].1);
+        }
+    }
+    let each = options.chains.iter().zip(samples);
+    Ok(each
+        .map(|(length, samples)| Chain { workload: workload.name, length: *length, rate: median(samples) })
+        .collect())
+}

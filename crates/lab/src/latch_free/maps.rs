@@ -1,0 +1,94 @@
+//! The maps that are measured, behind [`peers::maps`]: our Bw-tree, and Berkeley DB's B-tree, which needs a directory.
+
+use std::borrow::Cow;
+
+use bwtree::{Pairs, Tree};
+use peers::maps::{Handle, Item, Map};
+
+/// What our tree keeps keys and values as.
+pub(super) trait Own: Item {
+    /// The pairs whose keys these are.
+    type Pairs: Pairs<Key = Self, Value = Self>;
+    /// Copies a value into a buffer.
+    fn copy(&self, to: &mut Self::Owned);
+    /// As bytes that compare as the items do.
+    fn bytes(&self) -> Cow<'_, [u8]>;
+    /// From such bytes.
+    fn set(to: &mut Self::Owned, bytes: &[u8]);
+}
+
+impl Own for u64 {
+    type Pairs = bwtree::Words;
+    fn copy(&self, to: &mut u64) {
+        *to = *self;
+    }
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.to_be_bytes().to_vec())
+    }
+    fn set(to: &mut u64, bytes: &[u8]) {
+        *to = bytes.try_into().map_or(0, u64::from_be_bytes);
+    }
+}
+
+impl Own for [u8] {
+    type Pairs = bwtree::Bytes;
+    fn copy(&self, to: &mut Vec<u8>) {
+        to.clear();
+        to.extend_from_slice(self);
+    }
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self)
+    }
+    fn set(to: &mut Vec<u8>, bytes: &[u8]) {
+        bytes.clone_into(to);
+    }
+}
+
+/// Our tree.
+pub(super) struct Ours<P: Pairs>(pub(super) Tree<P>);
+
+impl<K: Own + ?Sized> Map<K, K> for Ours<K::Pairs> {
+    fn handle(&self) -> Box<dyn Handle<K, K> + '_> {
+        Box::new(self)
+    }
+}
+
+impl<K: Own + ?Sized> Handle<K, K> for &Ours<K::Pairs> {
+    fn put(&mut self, key: &K, value: &K) {
+        self.0.put(key, value).expect("a workload's pairs are not too long");
+    }
+
+    fn get(&mut self, key: &K, value: &mut K::Owned) -> bool {
+        self.0.get_with(key, |found| found.copy(value)).is_some()
+    }
+}
+
+/// Berkeley DB. What it refuses ends the run: a benchmark that goes on without an operation measures nothing.
+pub(super) struct Stored(pub(super) Box<dyn peers::Contender>);
+
+struct StoredHandle<'a> {
+    session: Box<dyn peers::Session + 'a>,
+    buffer: Vec<u8>,
+}
+
+const REFUSED: &str = "Berkeley DB without transactions does what it is asked for";
+
+impl<K: Own + ?Sized> Map<K, K> for Stored {
+    fn handle(&self) -> Box<dyn Handle<K, K> + '_> {
+        Box::new(StoredHandle { session: self.0.session().expect(REFUSED), buffer: Vec::new() })
+    }
+}
+
+impl<K: Own + ?Sized> Handle<K, K> for StoredHandle<'_> {
+    fn put(&mut self, key: &K, value: &K) {
+        self.session.put(&key.bytes(), &value.bytes()).expect(REFUSED);
+    }
+
+    fn get(&mut self, key: &K, value: &mut K::Owned) -> bool {
+        let is_found = self.session.get(&key.bytes(), &mut self.buffer).expect(REFUSED);
+        if is_found {
+            K::set(value, &self.buffer);
+        }
+        is_found
+    }
+}

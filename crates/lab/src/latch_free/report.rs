@@ -1,0 +1,134 @@
+//! The tables of `bench bwtree`, and the claims that they are held against.
+
+use std::fmt::{Display, Formatter, Result};
+
+use super::{BERKELEY, OURS, Report, Row};
+use crate::verdict::Verdict;
+
+/// Times Berkeley DB's rate, and the skip list's, that the paper measured on four cores with eight hardware threads.
+const PAPER: [(&str, &str, &str, f64); 5] = [
+    ("Xbox", "all", BERKELEY, 18.7),
+    ("synthetic", "all", BERKELEY, 5.8),
+    ("deduplication", "all", BERKELEY, 8.6),
+    ("synthetic", "all", "skip list", 3.7),
+    ("uniform", "look-ups", "skip list", 4.4),
+];
+
+/// What our tree is to reach: of whose rate, in which parts (all if none is named), by how much.
+const WANTED: [(&str, Option<&str>, f64); 5] = [
+    (BERKELEY, None, 1.0),
+    ("skip list", None, 1.0),
+    ("skip list", Some("look-ups"), 3.0),
+    ("concurrent-map", Some("look-ups"), 1.0),
+    ("concurrent-map", Some("updates"), 1.0),
+];
+
+/// Two threads over one, and look-ups of one thread over those of `BTreeMap`.
+const SCALES: f64 = 1.8;
+const BESIDE_STD: f64 = 0.85;
+
+pub(super) fn claims(rows: &[Row]) -> Vec<Verdict> {
+    let most = rows.iter().map(|row| row.cell.threads).max().unwrap_or(1);
+    let mut claims = Vec::new();
+    let mut judge = |claim: String, ours: f64, least: f64| {
+        claims.push(Verdict { claim, ours: format!("{ours:.2}"), holds: ours >= least });
+    };
+    let over = |row: &Row, other: &str| Some(row.rate.get(OURS)? / row.rate.get(other)?);
+    for (workload, part, other, times) in PAPER {
+        let mut at = rows.iter().filter(|row| row.cell.workload == workload && row.cell.part == part);
+        if let Some(ours) = at.find(|row| row.cell.threads == most).and_then(|row| over(row, other)) {
+            judge(format!("paper, {workload}, {part}: {times} times {other}"), ours, times);
+        }
+    }
+    for (other, part, times) in WANTED {
+        for row in rows.iter().filter(|row| part.is_none_or(|part| part == row.cell.part)) {
+            if let Some(ours) = over(row, other) {
+                judge(format!("{}: at least {times} times {other}", row.cell), ours, times);
+            }
+        }
+    }
+    for row in rows.iter().filter(|row| row.cell.threads == 2) {
+        let alone = rows.iter().find(|one| {
+            let (one, two) = (&one.cell, &row.cell);
+            (one.workload, one.part, one.threads) == (two.workload, two.part, 1)
+        });
+        if let Some(alone) = alone {
+            judge(
+                format!("{}: at least {SCALES} times one thread", row.cell),
+                row.rate[OURS] / alone.rate[OURS],
+                SCALES,
+            );
+        }
+    }
+    for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "look-ups") {
+        if let Some(ours) = over(row, "BTreeMap") {
+            judge(format!("{}: at least {BESIDE_STD} times BTreeMap", row.cell), ours, BESIDE_STD);
+        }
+    }
+    claims
+}
+
+impl Display for super::Cell {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { workload, part, threads } = self;
+        let threads = if *threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        match *part {
+            "all" => write!(f, "{workload}, {threads}"),
+            part => write!(f, "{workload} {part}, {threads}"),
+        }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        writeln!(
+            f,
+            "{} of the paper's operations, {} uniform keys, median of {} rounds; million operations a second:\n",
+            self.scale, self.keys, self.rounds
+        )?;
+        write!(f, "{:32}", "")?;
+        self.maps.iter().try_for_each(|(name, _)| write!(f, "{name:>16}"))?;
+        writeln!(f)?;
+        for row in &self.rows {
+            write!(f, "{:32}", row.cell.to_string())?;
+            for (name, _) in &self.maps {
+                match row.rate.get(name) {
+                    Some(rate) => write!(f, "{:>16.3}", rate / 1e6)?,
+                    None => write!(f, "{:>16}", "-")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        writeln!(f)?;
+        self.maps.iter().try_for_each(|(name, what)| writeln!(f, "{name:16}{what}"))?;
+        if !self.with_peers {
+            writeln!(
+                f,
+                "\nTo measure the others in the same run, build with `--features peers` (Debian: librocksdb-dev libdb5.3-dev)."
+            )?;
+        }
+        writeln!(f, "\n{:32}{:>36}{:>14}{:>12}", "", "failed, %", "bytes of", "of key")?;
+        writeln!(
+            f,
+            "{:32}{:>10}{:>16}{:>10}{:>14}{:>12}",
+            "", "splits", "consolidations", "updates", "a record", "and value"
+        )?;
+        for inside in &self.inside {
+            let [splits, consolidations, updates] = inside.failed_percent;
+            let of = format!("{}, {} threads", inside.workload, inside.threads);
+            writeln!(
+                f,
+                "{of:32}{splits:>10.4}{consolidations:>16.4}{updates:>10.4}{:>14.1}{:>12}",
+                inside.bytes_per_record, inside.pair_bytes
+            )?;
+        }
+        if !self.chains.is_empty() {
+            writeln!(f, "\n{:32}{:>16}{:>20}", "", "chain length", "million operations")?;
+        }
+        for chain in &self.chains {
+            writeln!(f, "{:32}{:>16}{:>20.3}", chain.workload, chain.length, chain.rate / 1e6)?;
+        }
+        writeln!(f)?;
+        self.claims.iter().try_for_each(|claim| writeln!(f, "{claim}"))
+    }
+}
