@@ -142,6 +142,34 @@ fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judge
 }
 
 #[test]
+fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
+    let backing = tempfile::tempdir().unwrap();
+    let report = small("bench bwtree --scale 0.0005 --chains 2,8", backing.path());
+    let rows = report["rows"].as_array().unwrap();
+    let cell =
+        |row: &Value| format!("{} {} {}", row["workload"], row["part"], row["threads"]).replace('"', "");
+    let cells: BTreeSet<_> = rows.iter().map(cell).collect();
+    let mut expected = BTreeSet::new();
+    for threads in [1, 2] {
+        let whole = ["Xbox", "deduplication", "synthetic"].map(|name| format!("{name} all {threads}"));
+        let parts = ["inserts", "look-ups", "updates"].map(|part| format!("uniform {part} {threads}"));
+        expected.extend(whole.into_iter().chain(parts));
+    }
+    assert_eq!(cells, expected);
+    for (row, map) in rows.iter().flat_map(|row| ["bwtree", "BTreeMap"].map(|map| (row, map))) {
+        assert!(row["rate"][map].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(
+        report["inside"].as_array().unwrap().iter().all(|of| of["bytes_per_record"].as_f64().unwrap() > 16.0)
+    );
+    assert_eq!(report["chains"].as_array().unwrap().len(), 2 * 2);
+    // Two threads over one in every cell, and look-ups beside std's map; more beside the others, where they are built.
+    let claims = report["claims"].as_array().unwrap();
+    assert!(claims.len() >= 7 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");
+    assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn trees_left_by_a_kill_are_opened_in_every_way_that_they_have() {
     let backing = tempfile::tempdir().unwrap();
     let report = small("bench reopen", backing.path());

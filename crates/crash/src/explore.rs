@@ -33,6 +33,8 @@ pub struct Options {
     pub line_cap: usize,
     /// Crash inside recovery too.
     pub nested: bool,
+    /// Take the verdict on an image inside recovery from one that was read in the same way.
+    pub recall: bool,
     /// Crash before every store as well (covered by the other points; for tiny cases).
     pub every_store: bool,
     /// Go on with a few operations after recovery.
@@ -58,6 +60,7 @@ impl Default for Options {
             samples: 256,
             line_cap: 1024,
             nested: true,
+            recall: true,
             every_store: false,
             continuation: true,
             create: true,
@@ -292,7 +295,8 @@ impl<'a, S: Subject> Run<'a, S> {
         discover(&events, &mut self.search.report.mutants);
         let events = self.search.seen_by_model(events);
         let &Played { phase, name, continuation, .. } = played;
-        let during = Scene { phase, name, expect: played.during, continuation };
+        let during = Scene::new(phase, name, played.during, continuation);
+        self.search.forget();
         let mut stored = false;
         for (event, recorded) in events.iter().enumerate() {
             self.len = self.len.max(recorded.len);
@@ -304,7 +308,7 @@ impl<'a, S: Subject> Run<'a, S> {
             stored |= recorded.is_store();
         }
         self.len = self.live.len();
-        self.point(&Scene { phase, name, expect: played.end, continuation }, events.len());
+        self.point(&Scene::new(phase, name, played.end, continuation), events.len());
     }
 
     fn point(&mut self, scene: &Scene<'_, S>, event: usize) {

@@ -49,6 +49,20 @@ impl<'a> Expect<'a> {
         Self { before: None, after: Some(empty), absent: true, divisible: false }
     }
 
+    /// The same for equal expectations, and different for others.
+    pub fn fingerprint(&self) -> u128 {
+        let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
+        hash.update(&[u8::from(self.absent), u8::from(self.divisible)]);
+        for contents in [self.before, self.after] {
+            hash.update(&contents.map_or(u64::MAX, |contents| contents.len() as u64).to_le_bytes());
+            for bytes in contents.into_iter().flatten().flat_map(|(key, value)| [key, value]) {
+                hash.update(&(bytes.len() as u64).to_le_bytes());
+                hash.update(bytes);
+            }
+        }
+        hash.digest128()
+    }
+
     /// # Errors
     /// The contents are not among the expected ones; says how they differ.
     pub fn check(&self, seen: &Contents) -> Result<(), String> {

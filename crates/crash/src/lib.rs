@@ -9,6 +9,7 @@
 //! * [`model`]: the same for all lines: replays events, advances what is durable at fences.
 //! * [`tape`]: the recorder of a running subject.
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
+//! * `recall`: what was read before need not be read again.
 //! * [`mod@judge`]: the oracle on one image.
 //! * [`search`]: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
@@ -83,6 +84,7 @@ pub mod machine;
 pub mod model;
 pub mod mutants;
 pub mod mutate;
+mod recall;
 pub mod report;
 pub mod search;
 pub mod stage;

@@ -152,6 +152,8 @@ pub struct Report {
     pub nested_points: u64,
     /// Images recovered and judged at those.
     pub nested_images: u64,
+    /// Of these, images from which everything read would have been what was read from another: their verdict is its.
+    pub nested_recalled: u64,
     /// Crash points in create, steps and close with more images than the cap: these were sampled beyond it.
     pub sampled_points: u64,
     /// The same inside recovery.
@@ -185,6 +187,7 @@ impl Report {
         self.images += other.images;
         self.nested_points += other.nested_points;
         self.nested_images += other.nested_images;
+        self.nested_recalled += other.nested_recalled;
         self.sampled_points += other.sampled_points;
         self.nested_sampled_points += other.nested_sampled_points;
         self.capped_lines += other.capped_lines;
@@ -200,7 +203,8 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} crash points, {} images; ", self.crash_points, self.images)?;
-        write!(f, "inside recovery {} points, {} images; ", self.nested_points, self.nested_images)?;
+        write!(f, "inside recovery {} points, {} images, ", self.nested_points, self.nested_images)?;
+        write!(f, "{} of them read as others; ", self.nested_recalled)?;
         if let Some(worst) = self.worst {
             write!(f, "worst {}@{} with {} images; ", worst.phase, worst.event, worst.images)?;
         }

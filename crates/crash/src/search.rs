@@ -2,7 +2,8 @@
 //!
 //! An image is one execution of the oracle with a vector of choices. After it, the last choice that has another content
 //! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
-//! A crash point that has far more images than its cap is sampled instead.
+//! A crash point that has far more images than its cap is sampled instead. An image inside recovery that would be read as another was
+//! is not carried out again ([`recall`](crate::recall)).
 //!
 //! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
 //! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices
@@ -33,10 +34,16 @@ pub struct Scene<'a, S: Subject> {
     pub phase: Phase,
     /// The operation in flight, in words.
     pub name: &'a str,
-    /// What an image may hold.
-    pub expect: Expect<'a>,
-    /// Carried out after recovery.
-    pub continuation: &'a [S::Op],
+    expect: Expect<'a>,
+    expected: u128,
+    continuation: &'a [S::Op],
+}
+
+impl<'a, S: Subject> Scene<'a, S> {
+    /// Images of this part may hold what is expected; after recovery the continuation is carried out.
+    pub fn new(phase: Phase, name: &'a str, expect: Expect<'a>, continuation: &'a [S::Op]) -> Self {
+        Self { phase, name, expect, expected: expect.fingerprint(), continuation }
+    }
 }
 
 /// The search's state: the stage, the options, and the report so far.
@@ -101,6 +108,11 @@ impl<S: Subject> Search<'_, S> {
             seed: self.options.seed,
             mutant: self.mutant,
         });
+    }
+
+    /// What follows has another continuation, or other expectations.
+    pub(crate) fn forget(&mut self) {
+        self.stage.forget();
     }
 
     /// Explores a crash just before `event`, which leaves `open` open.
@@ -203,9 +215,22 @@ impl<S: Subject> Search<'_, S> {
             Some(_) => self.report.nested_images += 1,
         }
         let scene = point.scene;
-        self.stage.begin(script, beyond);
+        let recalls = self.options.recall && self.options.only.is_none();
+        if recalls
+            && point.outer.is_some()
+            && let Some(taken) = self.stage.recall(&script, &beyond, scene.expected)
+        {
+            self.report.nested_recalled += 1;
+            return taken;
+        }
+        self.stage.begin(script, beyond, scene.expected);
         let verdict = quietly(|| judge::<S>(&self.stage, self.config, &scene.expect, scene.continuation));
+        let is_same = !recalls || verdict.is_err() || self.stage.learn();
         let taken = self.stage.end();
+        if !is_same {
+            let message = "the subject is not deterministic: after the same reads it read something else";
+            self.violation(scene.phase, scene.name, Some(point.crash(&taken)), message.to_owned());
+        }
         match verdict {
             Err(message) => self.violation(scene.phase, scene.name, Some(point.crash(&taken)), message),
             Ok(judged) if point.outer.is_none() && self.options.nested => {
@@ -248,7 +273,7 @@ impl<S: Subject> Search<'_, S> {
             && shared.is_none_or(|shared| judged.taken > shared)
         {
             ground.reach(judged.taken, judged.len, &mut model);
-            let scene = Scene { expect: Expect::exactly(seen), ..*scene };
+            let scene = Scene::new(scene.phase, scene.name, Expect::exactly(seen), scene.continuation);
             self.nested_point(&scene, ground.open(&mut model), events.len(), outer);
         }
         ground.leave();

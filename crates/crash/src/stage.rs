@@ -8,15 +8,18 @@
 //! A store to an open line does not look at it, so it does not branch: the stage remembers which words were stored (the
 //! line's *mask*), and the later read branches on the distinct contents of the other words. A block of garbage that is
 //! used again, and a home line that a redo log overwrites, cost no images.
+//!
+//! Of each line the first read is told to [`recall`](crate::recall), which knows what is read from an image before it is carried out.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::{Event, LINE, Memory, Observer, WORD};
 
 use crate::line::Words;
 use crate::model::{OpenLines, Undo, put, rewind, words};
+use crate::recall::{Fingerprint, Recall, over};
 use crate::tape::Recorded;
 
 /// What a crash point leaves open.
@@ -44,7 +47,7 @@ pub struct Taken {
 }
 
 /// How choices past the script are made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Beyond {
     /// The first content: what was known to be durable.
     First,
@@ -55,7 +58,10 @@ pub enum Beyond {
 /// Memory for images, told about reads and stores. Used by one thread at a time.
 pub struct Stage {
     memory: Arc<Memory>,
-    open: Box<[AtomicU8]>,
+    /// Of each line the image that read it last.
+    seen: Box<[AtomicU32]>,
+    /// The number of the image.
+    image: AtomicU32,
     steps: AtomicU64,
     steps_max: u64,
     inner: Mutex<Inner>,
@@ -66,13 +72,12 @@ struct Inner {
     script: Vec<usize>,
     beyond: Beyond,
     taken: Vec<Taken>,
-    /// Lines read in this image, and lines stored to while open: for the next image all this is put back.
-    closed: Vec<u64>,
+    /// Lines stored to before they were read in this image: for the next image all this is put back.
     masked: Vec<u64>,
     masks: Vec<u8>,
     undo: Undo,
-    epoch: u64,
-    touched: Vec<u64>,
+    touched: Vec<u32>,
+    recall: Recall,
     recording: bool,
     events: Vec<Recorded>,
 }
@@ -86,18 +91,18 @@ impl Stage {
             script: Vec::new(),
             beyond: Beyond::First,
             taken: Vec::new(),
-            closed: Vec::new(),
             masked: Vec::new(),
             masks: vec![0; lines],
             undo: Undo::new(),
-            epoch: 1,
             touched: vec![0; lines],
+            recall: Recall::default(),
             recording: false,
             events: Vec::new(),
         };
         Arc::new(Self {
             memory: Memory::new(capacity, len),
-            open: (0..lines).map(|_| AtomicU8::new(0)).collect(),
+            seen: (0..lines).map(|_| AtomicU32::new(0)).collect(),
+            image: AtomicU32::new(1),
             steps: AtomicU64::new(0),
             steps_max,
             inner: Mutex::new(inner),
@@ -111,32 +116,51 @@ impl Stage {
 
     /// Leaves `open` open from now on; returns what was open before. Only between images.
     pub fn install(&self, open: Open) -> Open {
-        let mut inner = self.lock();
-        for (line, _) in &inner.open.lines {
-            self.mark(*line, 0);
-        }
-        for (line, _) in &open.lines {
-            self.mark(*line, 1);
-        }
-        std::mem::replace(&mut inner.open, open)
+        std::mem::replace(&mut self.lock().open, open)
     }
 
-    /// Begins an image with these first choices.
-    pub fn begin(&self, script: Vec<usize>, beyond: Beyond) {
+    /// Begins an image with these first choices, of which this is expected (a fingerprint).
+    pub fn begin(&self, script: Vec<usize>, beyond: Beyond, expected: Fingerprint) {
         let mut inner = self.lock();
         self.memory.set_len(inner.open.len);
         self.steps.store(0, Ordering::Relaxed);
-        inner.epoch += 1;
+        self.image.fetch_add(1, Ordering::Relaxed);
         (inner.script, inner.beyond, inner.recording) = (script, beyond, false);
         inner.events.clear();
+        let len = inner.open.len;
+        inner.recall.begin(expected, len);
+    }
+
+    /// The image was good. False if the subject is not deterministic.
+    #[must_use]
+    pub fn learn(&self) -> bool {
+        self.lock().recall.learn()
+    }
+
+    /// Forgets all images: from now on something else is done with them.
+    pub fn forget(&self) {
+        self.lock().recall.clear();
+    }
+
+    /// The choices that an image with these first ones would make, if it would read what a good one read.
+    pub fn recall(&self, script: &[usize], beyond: &Beyond, expected: Fingerprint) -> Option<Vec<Taken>> {
+        let inner = &*self.lock();
+        let (mut taken, mut beyond) = (Vec::new(), beyond.clone());
+        // A line may have been read when more was in use.
+        self.memory.set_len(self.memory.capacity());
+        let is_known = inner.recall.knows(expected, inner.open.len, |line, len, stored| {
+            inner.open.choose(line, stored, script, &mut beyond, &mut taken).unwrap_or_else(|| {
+                let base = if line < len { words(&self.memory, line) } else { Words::default() };
+                stored.map_or(base, |(mask, stored)| over(&base, mask, stored))
+            })
+        });
+        self.memory.set_len(inner.open.len);
+        is_known.then_some(taken)
     }
 
     /// Ends the image: puts all words back, and returns the choices that were made.
     pub fn end(&self) -> Vec<Taken> {
         let mut inner = self.lock();
-        while let Some(line) = inner.closed.pop() {
-            self.mark(line, 1);
-        }
         while let Some(line) = inner.masked.pop() {
             inner.masks[(line / LINE) as usize] = 0;
         }
@@ -164,12 +188,11 @@ impl Stage {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mark(&self, line: u64, open: u8) {
-        self.open[(line / LINE) as usize].store(open, Ordering::Relaxed);
-    }
-
-    fn is_open(&self, line: u64) -> bool {
-        self.open.get((line / LINE) as usize).is_some_and(|open| open.load(Ordering::Relaxed) != 0)
+    /// Whether this image has read the line, or it is outside the memory.
+    #[inline]
+    fn is_seen(&self, line: u64) -> bool {
+        let image = self.image.load(Ordering::Relaxed);
+        self.seen.get((line / LINE) as usize).is_none_or(|seen| seen.load(Ordering::Relaxed) == image)
     }
 
     #[inline]
@@ -181,20 +204,48 @@ impl Stage {
         }
     }
 
-    /// Not in line with [`Observer::read`], which most images spend their time in.
+    /// A line is read for the first time. Not in line with [`Observer::read`], which most images spend their time in.
     #[cold]
-    fn resolve(&self, line: u64) {
+    fn meet(&self, line: u64) {
         let inner = &mut *self.lock();
-        let Ok(index) = inner.open.lines.binary_search_by_key(&line, |open| open.0) else { return };
-        let choices = inner.open.lines[index].1.clone();
-        let mask = inner.masks[(line / LINE) as usize];
-        let masked =
-            if mask == 0 { None } else { Some(overlay(&choices.contents, mask, &words(&self.memory, line))) };
-        let contents = masked.as_ref().unwrap_or(&choices.contents);
+        let (at, image) = ((line / LINE) as usize, self.image.load(Ordering::Relaxed));
+        self.seen[at].store(image, Ordering::Relaxed);
+        let mask = inner.masks[at];
+        // The other words differ between images that are read in the same way.
+        let stored = (mask != 0).then(|| over(&Words::default(), mask, &words(&self.memory, line)));
+        let stored = stored.as_ref().map(|words| (mask, words));
+        let Inner { open, script, beyond, taken, .. } = inner;
+        let content = match open.choose(line, stored, script, beyond, taken) {
+            Some(content) => {
+                inner.touch(&self.memory, line, image);
+                put(&self.memory, line, &content);
+                content
+            }
+            None => words(&self.memory, line),
+        };
+        inner.recall.read(line, self.memory.len(), stored, &content);
+    }
+}
+
+impl Open {
+    /// The content of a line that is open, as the next choice has it; `None` if it is not. `masked` are words that were stored to,
+    /// and the line with them.
+    fn choose(
+        &self,
+        line: u64,
+        masked: Option<(u8, &Words)>,
+        script: &[usize],
+        beyond: &mut Beyond,
+        taken: &mut Vec<Taken>,
+    ) -> Option<Words> {
+        let index = self.lines.binary_search_by_key(&line, |open| open.0).ok()?;
+        let choices = &self.lines[index].1;
+        let overlaid = masked.map(|(mask, stored)| overlay(&choices.contents, mask, stored));
+        let contents = overlaid.as_ref().unwrap_or(&choices.contents);
         let count = contents.len();
         let mut choice = 0;
         if count > 1 {
-            choice = match (inner.script.get(inner.taken.len()), &mut inner.beyond) {
+            choice = match (script.get(taken.len()), beyond) {
                 (Some(choice), _) => *choice,
                 (None, Beyond::First) => 0,
                 (None, Beyond::Random(rng)) => rng.usize(..count),
@@ -203,12 +254,10 @@ impl Stage {
                 choice < count,
                 "the subject is not deterministic: choice {choice} of {count} at line {line:#x}"
             );
-            inner.taken.push(Taken { line, choice, count, mask, words: contents[choice] });
+            let mask = masked.map_or(0, |masked| masked.0);
+            taken.push(Taken { line, choice, count, mask, words: contents[choice] });
         }
-        self.mark(line, 0);
-        inner.closed.push(line);
-        inner.touch(&self.memory, line);
-        put(&self.memory, line, &contents[choice]);
+        Some(contents[choice])
     }
 }
 
@@ -221,14 +270,15 @@ fn endless(steps: u64) {
 /// The distinct contents when the words of `mask` are those of `stored`.
 fn overlay(contents: &[Words], mask: u8, stored: &Words) -> Vec<Words> {
     let mut seen = HashSet::new();
-    let over = |content: &Words| {
-        std::array::from_fn(|word| if mask & (1 << word) != 0 { stored[word] } else { content[word] })
-    };
-    contents.iter().map(over).filter(|words: &Words| seen.insert(*words)).collect()
+    contents
+        .iter()
+        .map(|content| over(content, mask, stored))
+        .filter(|words: &Words| seen.insert(*words))
+        .collect()
 }
 
 impl Inner {
-    /// Remembers that a word of an open line was stored to.
+    /// Remembers that a word of a line that was not read was stored to.
     fn mask(&mut self, line: u64, word: usize) {
         let mask = &mut self.masks[(line / LINE) as usize];
         if *mask == 0 {
@@ -238,10 +288,10 @@ impl Inner {
     }
 
     /// Remembers a line's words before they change for the first time in this image.
-    fn touch(&mut self, memory: &Memory, line: u64) {
+    fn touch(&mut self, memory: &Memory, line: u64, image: u32) {
         let touched = &mut self.touched[(line / LINE) as usize];
-        if *touched != self.epoch {
-            *touched = self.epoch;
+        if *touched != image {
+            *touched = image;
             self.undo.push((line, words(memory, line)));
         }
     }
@@ -250,8 +300,8 @@ impl Inner {
 impl Observer for Stage {
     fn read(&self, line: u64) {
         self.step();
-        if self.is_open(line) {
-            self.resolve(line);
+        if !self.is_seen(line) {
+            self.meet(line);
         }
     }
 
@@ -262,10 +312,10 @@ impl Observer for Stage {
             && at < self.memory.len()
         {
             let line = at & !(LINE - 1);
-            if self.is_open(line) {
+            if !self.is_seen(line) {
                 inner.mask(line, (at / WORD % 8) as usize);
             }
-            inner.touch(&self.memory, line);
+            inner.touch(&self.memory, line, self.image.load(Ordering::Relaxed));
         }
         if inner.recording {
             let recorded = Recorded::new(event, &self.memory, inner.taken.len());

@@ -155,6 +155,8 @@ pub struct Report {
     pub states: u64,
     /// Of those, images of a crash inside recovery.
     pub nested_states: u64,
+    /// Of these, states from which all reads would have been those from another, which was good.
+    pub recalled_states: u64,
     /// Crash points of operations with more images than were explored; these were sampled.
     pub sampled_points: u64,
     /// The same inside recovery.
@@ -224,6 +226,7 @@ pub fn run(options: &Options, say: &Say<'_>) -> Report {
         crash_points: explored.crash_points + explored.nested_points,
         states: explored.images + explored.nested_images,
         nested_states: explored.nested_images,
+        recalled_states: explored.nested_recalled,
         sampled_points: explored.sampled_points,
         nested_sampled_points: explored.nested_sampled_points,
         capped_lines: explored.capped_lines,
@@ -297,8 +300,13 @@ impl fmt::Display for Report {
         writeln!(f, "{}, seed {}, random runs of {} operations", self.engine.name(), self.seed, self.ops)?;
         writeln!(
             f,
-            "{} states at {} crash points ({} states inside recovery), floor {}; {:.0} states/s and thread",
-            self.states, self.crash_points, self.nested_states, self.floor, self.states_per_second
+            "{} states at {} crash points ({} states inside recovery, {} of them read as others), floor {}; {:.0} states/s and thread",
+            self.states,
+            self.crash_points,
+            self.nested_states,
+            self.recalled_states,
+            self.floor,
+            self.states_per_second
         )?;
         writeln!(
             f,
@@ -350,6 +358,7 @@ mod tests {
             crash_points: 1,
             states: engine.floor(),
             nested_states: 0,
+            recalled_states: 0,
             sampled_points: 0,
             nested_sampled_points: 0,
             capped_lines: 0,
