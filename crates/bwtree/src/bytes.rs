@@ -160,6 +160,8 @@ impl Pairs for Bytes {
     type Value = [u8];
     type ValueBuf = Vec<u8>;
     type Held = HeldBytes;
+    /// A group would copy the bytes of all that it takes over.
+    type Group = std::convert::Infallible;
     type Keys = ByteKeys;
     type Values = ByteValues;
 

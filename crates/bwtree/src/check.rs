@@ -58,7 +58,10 @@ impl<P: Pairs> Walk<'_, '_, P> {
     fn judge_page(&mut self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>) {
         let mut node = head;
         while let Some(next) = node.next() {
-            if next.lsn >= node.lsn || next.level != head.level || next.depth + 1 != node.depth {
+            if next.lsn >= node.lsn
+                || next.level != head.level
+                || next.depth + node.body.changes() != node.depth
+            {
                 let (a, b) = (next.lsn, node.lsn);
                 self.tell(pid, || {
                     format!("a node of LSN {b} is in front of one of LSN {a}, or on another level")
@@ -170,13 +173,13 @@ impl<P: Pairs> Tree<P> {
         let tally = |count| self.epochs.tally(count);
         let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
         let (used, free) = (self.table.used(), self.table.count_free());
+        let memory = self.memory().page_bytes;
         // Whoever changed something since drew an LSN since, or was there in the beginning.
         found.is_quiet = was_alone && is_alone() && self.lsn.load(Ordering::Acquire) == lsn;
         if !found.is_quiet {
             return found;
         }
         let mut tell = |what: String| found.problems.push(what);
-        let memory = self.memory().page_bytes;
         if memory != walked {
             tell(format!("pages take {walked} bytes of memory, and {memory} are counted"));
         }

@@ -99,7 +99,14 @@ struct Model {
 }
 
 impl Model {
+    /// With changes of words in groups, and in deltas of their own.
     fn explore(self, name: &str) -> u64 {
+        let Self { options, before, threads, after } = self;
+        let with = |groups| Self { options: Options { groups, ..options }, before, threads, after };
+        with(true).explore_as_it_is(name) + with(false).explore_as_it_is(&format!("{name}, without groups"))
+    }
+
+    fn explore_as_it_is(self, name: &str) -> u64 {
         let Self { options, before, threads, after } = self;
         explore(name, move || {
             let tree = Arc::new(Tree::<Words>::new(options).unwrap());
@@ -134,8 +141,14 @@ fn end(tree: &Tree<Words>, after: &[u64]) {
 
 #[test]
 fn two_appends_to_one_key() {
-    explore("two appends to one key", || {
-        let tree = Arc::new(Tree::<Words>::new(options()).unwrap());
+    two_appends(true);
+    two_appends(false);
+}
+
+fn two_appends(groups: bool) {
+    explore(&format!("two appends to one key, groups: {groups}"), move || {
+        let options = Options { groups, ..options() };
+        let tree = Arc::new(Tree::<Words>::new(options).unwrap());
         let other = tree.clone();
         let thread = thread::spawn(move || {
             NUMBER.with(|own| own.set(1));
@@ -326,9 +339,9 @@ fn half_split(tree: &Tree<Words>, key: u64) {
     let key = contents.separator(at).unwrap();
     let bounds = Bounds { low: Some(key), high: outline.high.cloned(), right: outline.right };
     let right = contents.page(at..contents.len(), visit.draw(), bounds);
-    let right = tree.table.allocate(right).unwrap();
+    let right = visit.allocate(right).unwrap();
     let delta = Node::delta(head, visit.draw(), contents.bytes(0..at), Body::Split { key, right });
-    assert!(tree.table.append(pid, delta, Canary::Structure));
+    assert!(visit.append(pid, delta, Canary::Structure));
 }
 
 #[test]

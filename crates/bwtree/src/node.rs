@@ -12,13 +12,14 @@
 //! * N2: what a node links to is retired with it or later, never before.
 //! * N3: a node has one owner: the page whose chain it is in. The contents of a removed page are owned by the merge delta from the
 //!   moment it is in the table; the remove delta in front of them is not.
+//! * N4: a group takes the place of one with a change less, and what that links to. The earlier one is retired alone.
 //!
 //! So who found a node in the table while seated may follow links from it as long as he is seated.
 
 use std::mem;
 use std::ptr;
 
-use crate::pairs::Pairs;
+use crate::pairs::{Group, Pairs};
 use crate::sync::Watch;
 use crate::table::Pid;
 
@@ -34,7 +35,7 @@ pub(crate) struct Node<P: Pairs> {
     next: Link<P>,
     /// The number of this state of the page: no two nodes have the same. Of an update, the LSN.
     pub(crate) lsn: u64,
-    /// Deltas in front of the base page, this one too.
+    /// Deltas in front of the base page, this one too, a group for as many as it has changes.
     pub(crate) depth: u32,
     /// 0: a leaf.
     pub(crate) level: u32,
@@ -65,6 +66,8 @@ pub(crate) enum Body<P: Pairs> {
     Put { key: P::KeyBuf, value: P::Held },
     /// A record is not there.
     Delete { key: P::KeyBuf },
+    /// Records are there, or not: several changes, which took each other's place in the mapping table (N4).
+    Group { changes: P::Group },
     /// Keys from `key` on are in page `right`.
     Split { key: P::KeyBuf, right: Pid },
     /// Keys from `key` on, below `high`, are below `child`.
@@ -103,6 +106,15 @@ impl<P: Pairs> Link<P> {
 }
 
 impl<P: Pairs> Body<P> {
+    /// How many deltas it stands for.
+    pub(crate) fn changes(&self) -> u32 {
+        match self {
+            Self::Leaf { .. } | Self::Inner { .. } => 0,
+            Self::Group { changes } => changes.count() as u32,
+            _ => 1,
+        }
+    }
+
     /// The second arm of a merge delta.
     pub(crate) fn contents(&self) -> Option<&Node<P>> {
         if let Self::Merge { contents, .. } = self { contents.get() } else { None }
@@ -119,6 +131,7 @@ impl<P: Pairs> Body<P> {
             Self::Inner { keys, children, bounds } => {
                 P::keys_memory(keys) + size_of_val(&**children) + may(&bounds.low) + may(&bounds.high)
             }
+            Self::Group { .. } => 0,
             Self::Put { key, value } => own(key) + P::held_memory(value),
             Self::Delete { key } | Self::Split { key, .. } | Self::IndexMerging { key } => own(key),
             Self::IndexInsert { key, high, .. } | Self::Merge { key, high, .. } => own(key) + may(high),
@@ -139,6 +152,22 @@ impl<P: Pairs> Node<P> {
     pub(crate) fn delta(head: &Self, lsn: u64, bytes: usize, body: Body<P>) -> Box<Self> {
         let (depth, level) = (head.depth + 1, head.level);
         Box::new(Self { body, next: Link::to(head), lsn, depth, level, bytes, watch: Watch::new() })
+    }
+
+    /// A group of changes in front of `head`; or in its place, in front of what that is in front of, if it is a group itself and it takes
+    /// its place.
+    #[inline(always)]
+    pub(crate) fn group(
+        head: &Self,
+        takes_place: bool,
+        lsn: u64,
+        bytes: usize,
+        changes: P::Group,
+    ) -> Box<Self> {
+        let behind = head.next().filter(|_| takes_place).unwrap_or(head);
+        let (depth, level) = (behind.depth + changes.count() as u32, head.level);
+        let next = Link::to(behind);
+        Box::new(Self { body: Body::Group { changes }, next, lsn, depth, level, bytes, watch: Watch::new() })
     }
 
     /// What this delta is in front of; nothing for a base page.
@@ -253,14 +282,16 @@ impl<P: Pairs> Retired<P> {
     /// # Safety
     /// Nobody has any of the nodes.
     pub(crate) unsafe fn free(self, graves: &Graves<P>) -> Option<Pid> {
-        if let Self::Pid(pid) = self {
-            return Some(pid);
-        }
-        for node in self.nodes() {
+        let bury = |node| {
             // SAFETY: nobody else has it, as the caller says; a chain has each node once (N3).
             let node = unsafe { Node::take_back(node) };
             node.watch.free();
             graves.bury(node);
+        };
+        match &self {
+            Self::Pid(pid) => return Some(*pid),
+            Self::Node(link) => bury(link.0),
+            Self::Chain(_) => self.nodes().into_iter().for_each(bury),
         }
         None
     }

@@ -2,13 +2,16 @@
 
 use crate::error::{Error, Result};
 
-/// Sizes and thresholds of a tree. Of the defaults `leaf_chain_read` and `leaf_split_bytes` were measured against others, roughly.
+/// Sizes and thresholds of a tree. Of the defaults `leaf_chain_read`, `groups` and `leaf_split_bytes` were
+/// measured against others, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// A leaf with a chain of so many deltas is consolidated by who made it so long.
     pub leaf_chain: u32,
-    /// A leaf with a chain of so many deltas is consolidated by who reads it. 0: by nobody who only reads.
+    /// A leaf with a chain of so many deltas is consolidated by who reads it, if they stand in no group. 0: by nobody who only reads.
     pub leaf_chain_read: u32,
+    /// Changes of a leaf stand together in one delta, of kinds of pairs that have groups.
+    pub groups: bool,
     /// An inner page with a chain of so many deltas is consolidated.
     pub inner_chain: u32,
     /// A leaf with more bytes than that is split, if it has two records.
@@ -32,6 +35,7 @@ impl Default for Options {
         Self {
             leaf_chain: 8,
             leaf_chain_read: 2,
+            groups: true,
             inner_chain: 2,
             leaf_split_bytes: 4096,
             leaf_merge_bytes: 1024,
@@ -61,6 +65,7 @@ impl Options {
         Self {
             leaf_chain: 2,
             leaf_chain_read: 2,
+            groups: true,
             inner_chain: 2,
             leaf_split_bytes: 64,
             leaf_merge_bytes: 32,

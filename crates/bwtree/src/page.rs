@@ -11,7 +11,7 @@
 use std::borrow::Borrow;
 
 use crate::node::{Body, Bounds, Node};
-use crate::pairs::{At, KeyRef, Pairs, Target, ValueRef};
+use crate::pairs::{At, Group, KeyRef, Pairs, Target, ValueRef};
 use crate::table::Pid;
 
 /// Where somebody at a page goes on.
@@ -97,6 +97,10 @@ pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option
             }
             Body::Put { key, value } if key.borrow() == wanted => return Some(ValueRef::Held(value)),
             Body::Delete { key } if key.borrow() == wanted => return None,
+            Body::Group { changes } => match changes.find(wanted) {
+                Some(value) => return value.map(ValueRef::Held),
+                None => node.next()?,
+            },
             Body::Merge { key, .. } if At::<P>(wanted).admits(key.borrow()) => node.body.contents()?,
             _ => node.next()?,
         };
@@ -180,6 +184,11 @@ pub(crate) fn records<P: Pairs>(head: &Node<P>) -> Vec<Record<'_, P>> {
         match &node.body {
             Body::Put { key, value } if is_inside(key) => changes.push((key, Some(ValueRef::Held(value)))),
             Body::Delete { key } if is_inside(key) => changes.push((key, None)),
+            Body::Group { changes: group } => {
+                let all = (0..group.count()).filter_map(|i| group.get(i));
+                let inside = all.filter(|(key, _)| is_inside(key));
+                changes.extend(inside.map(|(key, value)| (key, value.map(ValueRef::Held))));
+            }
             // What is behind an earlier split delta was narrowed before: the newest is the narrowest.
             Body::Split { key, .. } => limit = limit.or(Some(key)),
             Body::Leaf { keys, values, .. } => {
@@ -214,6 +223,27 @@ pub(crate) fn records<P: Pairs>(head: &Node<P>) -> Vec<Record<'_, P>> {
     }
     records.extend_from_slice(rest);
     records
+}
+
+/// The leaf with this head as a base page, if there are but changes of records in front of one, and their kind has a short way.
+pub(crate) fn merged<P: Pairs>(head: &Node<P>) -> Option<Body<P>> {
+    let mut changes: Vec<(&P::KeyBuf, Option<&P::Held>)> = Vec::with_capacity(head.depth as usize);
+    let mut node = head;
+    loop {
+        match &node.body {
+            Body::Put { key, value } => changes.push((key, Some(value))),
+            Body::Delete { key } => changes.push((key, None)),
+            Body::Group { changes: group } => changes.extend((0..group.count()).filter_map(|i| group.get(i))),
+            Body::Leaf { keys, values, bounds } => {
+                let (keys, values) = P::merged(keys, values, &newest::<P, _>(changes))?;
+                let bounds =
+                    Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
+                return Some(Body::Leaf { keys, values, bounds });
+            }
+            _ => return None,
+        }
+        node = node.next()?;
+    }
 }
 
 /// The index terms of the inner page with this head, in order.

@@ -84,6 +84,36 @@ impl<'a, P: Pairs> ValueRef<'a, P> {
     }
 }
 
+/// Changes of one leaf in one delta: whoever looks for a key meets one line or three, and not a node for each change. Each key is in it
+/// once.
+pub trait Group<P: Pairs>: Sized + Debug + Send + Sync {
+    /// A group of those before and one more change, which takes the place of an earlier one of its key. `None` if they are too many, or
+    /// there are no groups.
+    fn with(before: Option<&Self>, key: &P::Key, value: Option<&P::Held>) -> Option<Self>;
+    /// What a key was changed to, if it was.
+    fn find(&self, key: &P::Key) -> Option<Option<&P::Held>>;
+    /// A change; the first is 0.
+    fn get(&self, i: usize) -> Option<(&P::KeyBuf, Option<&P::Held>)>;
+    /// How many changes there are.
+    fn count(&self) -> usize;
+}
+
+/// No groups.
+impl<P: Pairs> Group<P> for std::convert::Infallible {
+    fn with(_before: Option<&Self>, _key: &P::Key, _value: Option<&P::Held>) -> Option<Self> {
+        None
+    }
+    fn find(&self, _key: &P::Key) -> Option<Option<&P::Held>> {
+        match *self {}
+    }
+    fn get(&self, _i: usize) -> Option<(&P::KeyBuf, Option<&P::Held>)> {
+        match *self {}
+    }
+    fn count(&self) -> usize {
+        match *self {}
+    }
+}
+
 /// A kind of keys and values. Runs are made of what is sorted and unique; a run is never changed.
 pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A key.
@@ -96,6 +126,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     type ValueBuf: Clone + Debug + Borrow<Self::Value> + Send + Sync;
     /// A value in a delta.
     type Held: Debug + Send + Sync;
+    /// Changes of one leaf that stand in one delta; of a kind that has no groups, nothing.
+    type Group: Group<Self>;
     /// A run of keys.
     type Keys: Debug + Send + Sync;
     /// A run of values.
@@ -138,6 +170,16 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         key: &Self::Key,
     ) -> Option<ValueRef<'a, Self>> {
         Self::find(keys, key).ok().map(|at| ValueRef::In(values, at))
+    }
+    /// A leaf's runs with these changes, which are sorted, one for each key. `None`: this kind of pairs has no shorter way than record by
+    /// record.
+    fn merged(
+        keys: &Self::Keys,
+        values: &Self::Values,
+        changes: &[(&Self::KeyBuf, Option<&Self::Held>)],
+    ) -> Option<(Self::Keys, Self::Values)> {
+        let _ = (keys, values, changes);
+        None
     }
     /// How many keys of a run are at or below `key`.
     fn not_above(keys: &Self::Keys, key: &Self::Key) -> usize;

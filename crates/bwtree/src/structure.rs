@@ -15,9 +15,10 @@ use std::borrow::Borrow;
 use crate::canary::{Canary, sings};
 use crate::node::{Body, Bounds, Link, Node, Retired};
 use crate::page::{
-    Outline, Record, Term, find_term, inner, leaf, record_bytes, records, term_bytes, term_bytes_of, terms,
+    Outline, Record, Term, find_term, inner, leaf, merged, record_bytes, records, term_bytes, term_bytes_of,
+    terms,
 };
-use crate::pairs::{At, KeyRef, Pairs};
+use crate::pairs::{At, KeyRef, Pairs, Place};
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};
 use crate::tree::Visit;
@@ -121,9 +122,18 @@ impl<P: Pairs> Visit<'_, P> {
                 break (head, outline);
             }
         };
-        let contents = Contents::of(head);
         let (split, merge) = self.sizes(head.level);
         let bytes = head.bytes;
+        if bytes <= split
+            && let Some(body) = merged(head)
+        {
+            let page = Node::base(0, self.draw(), bytes, body);
+            if self.install(pid, head, page) && pid != ROOT && bytes < merge {
+                self.merge_with_neighbour(pid, 0, outline.low);
+            }
+            return;
+        }
+        let contents = Contents::of(head);
         if bytes > split && contents.len() >= if head.level == 0 { 2 } else { 4 } {
             return self.split(pid, head, &outline, &contents);
         }
@@ -147,6 +157,11 @@ impl<P: Pairs> Visit<'_, P> {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
         let page = contents.page(0..contents.len(), self.draw(), bounds);
+        self.install(pid, head, page)
+    }
+
+    /// Puts a consolidated page in place of its chain, if that is still what it was made of.
+    fn install(&self, pid: Pid, head: &Node<P>, page: Box<Node<P>>) -> bool {
         let retired = self.replace(pid, head, page, Canary::Consolidation);
         self.count(if retired.is_some() { Count::Consolidations } else { Count::ConsolidationFailures });
         let done = retired.is_some();
@@ -241,7 +256,7 @@ impl<P: Pairs> Visit<'_, P> {
                 return;
             }
             // S1.
-            if !sings(Canary::SecondLook) && !self.is_split_at(pid, key, right) {
+            if !sings(Canary::SecondLook) && !self.is_split_at(pid, level, key, right) {
                 return;
             }
             let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
@@ -260,16 +275,16 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since.
-    fn is_split_at(&self, mut pid: Pid, key: &P::KeyBuf, right: Pid) -> bool {
+    /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since; or, if one of them was merged
+    /// into another, the one that has the keys before `key` now.
+    fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) -> bool {
         loop {
-            let Some(head) = self.load(pid) else { return false };
-            if matches!(head.body, Body::Remove { .. }) {
-                return false;
-            }
+            let known = self.load(pid).filter(|head| !matches!(head.body, Body::Remove { .. }));
+            let other = || self.find(Place::Before(key.borrow()), level).map(|found| found.1);
+            let Some(head) = known.or_else(other) else { return false };
             let outline = Outline::of(head);
             match (outline.high, outline.right) {
-                (Some(high), Some(next)) if high < key => pid = next,
+                (Some(high), Some(next)) if high < key && known.is_some() => pid = next,
                 (high, next) => return high == Some(key) && next == Some(right),
             }
         }

@@ -167,17 +167,21 @@ impl<P: Pairs> Table<P> {
         done
     }
 
-    /// Puts a base page in place of a chain, if its head is still this one. The chain is the caller's then, to be retired.
+    /// Puts a base page in place of a chain, or a group in place of another, if its head is still this one. The chain, or the earlier
+    /// group, is the caller's then, to be retired.
+    #[inline(always)]
     pub(crate) fn replace(
         &self,
         pid: Pid,
         head: &Node<P>,
-        page: Box<Node<P>>,
+        node: Box<Node<P>>,
         canary: Canary,
     ) -> Option<Retired<P>> {
-        let new = page.into_raw();
+        let is_alone = node.next().is_some();
+        let new = node.into_raw();
         if exchange(self.word(pid), ptr::from_ref(head).cast_mut(), new, canary) {
-            return Some(Retired::Chain(Link::to(head)));
+            let old = Link::to(head);
+            return Some(if is_alone { Retired::Node(old) } else { Retired::Chain(old) });
         }
         // SAFETY: it was given up above and did not get into the table.
         drop(unsafe { Node::take_back(new) });

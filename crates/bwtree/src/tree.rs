@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::node::{Body, Bounds, Graves, Node, Retired, Weighed};
 use crate::options::Options;
 use crate::page::{Step, leaf, lookup, step};
-use crate::pairs::{At, Pairs, Target};
+use crate::pairs::{At, Group, Pairs, Target};
 use crate::stats::{Count, Memory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Pid, ROOT, Table};
@@ -102,7 +102,8 @@ impl<P: Pairs> Tree<P> {
         let (pid, head) = visit.leaf(At(key));
         let found = lookup(head, key).map(|value| with(value.get()));
         let limit = self.options.leaf_chain_read;
-        if limit > 0 && head.depth >= limit {
+        // Behind a group is the base page: nobody would find anything sooner.
+        if limit > 0 && head.depth >= limit && !matches!(head.body, Body::Group { .. }) {
             visit.maintain(pid);
         }
         found
@@ -179,24 +180,25 @@ impl<P: Pairs> Tree<P> {
             let held = decide(old.map(|old| old.get())).held(self.options.large_value_bytes)?;
             // Bytes of the page without the record.
             let rest = head.bytes - old.map_or(0, |old| P::key_bytes(key) + old.bytes());
-            let (body, records, bytes) = match held {
+            let (value, records, bytes) = match held {
                 Change::Keep => return Ok((was_there, 0)),
                 Change::Delete if !was_there => return Ok((false, 0)),
-                Change::Delete => (Body::Delete { key: P::own_key(key) }, -1, rest),
+                Change::Delete => (None, -1, rest),
                 Change::Put(value) => {
                     let bytes = rest + P::key_bytes(key) + P::held_bytes(&value);
-                    (Body::Put { key: P::own_key(key), value }, i64::from(!was_there), bytes)
+                    (Some(value), i64::from(!was_there), bytes)
                 }
             };
-            let (lsn, depth) = (visit.draw(), head.depth + 1);
-            if !visit.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update) {
+            let (lsn, before) = (visit.draw(), head.depth);
+            if !visit.place(pid, head, key, value, lsn, bytes) {
                 visit.count(Count::UpdateFailures);
                 continue;
             }
             visit.count(Count::Updates);
             visit.seat.count(Count::Records, records.cast_unsigned());
             let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
-            if depth >= self.options.leaf_chain || is_small {
+            // Of a key that is changed again a group has one change.
+            if before + 1 >= self.options.leaf_chain || is_small {
                 visit.maintain(pid);
             }
             return Ok((was_there, lsn));
@@ -271,6 +273,41 @@ impl<P: Pairs> Visit<'_, P> {
         self.seat.count(count, 1);
     }
 
+    /// Puts a change of a key in front of a leaf: in a delta of its own, or in a group with those before it. Says whether the leaf was
+    /// still as it was with this head.
+    #[inline(always)]
+    fn place(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        key: &P::Key,
+        value: Option<P::Held>,
+        lsn: u64,
+        bytes: usize,
+    ) -> bool {
+        if self.tree.options.groups {
+            let before = if let Body::Group { changes } = &head.body { Some(changes) } else { None };
+            if let Some(group) = before.and_then(|before| P::Group::with(Some(before), key, value.as_ref())) {
+                let node = Node::group(head, true, lsn, bytes, group);
+                let retired = self.replace(pid, head, node, Canary::Update);
+                let done = retired.is_some();
+                if let Some(retired) = retired {
+                    self.retire(retired);
+                }
+                return done;
+            }
+            if let Some(group) = P::Group::with(None, key, value.as_ref()) {
+                return self.append(pid, Node::group(head, false, lsn, bytes, group), Canary::Update);
+            }
+        }
+        let key = P::own_key(key);
+        let body = match value {
+            Some(value) => Body::Put { key, value },
+            None => Body::Delete { key },
+        };
+        self.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update)
+    }
+
     /// See [`Table::append`].
     #[inline(always)]
     pub(crate) fn append(&self, pid: Pid, delta: Box<Node<P>>, canary: Canary) -> bool {
@@ -283,6 +320,7 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// See [`Table::replace`].
+    #[inline(always)]
     pub(crate) fn replace(
         &self,
         pid: Pid,

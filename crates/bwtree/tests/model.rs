@@ -195,6 +195,7 @@ fn long<P: Numbered>(options: Options, keys: u64, count: u64) {
 #[test]
 fn long_runs_of_words_in_tiny_pages_are_a_map() {
     long::<Words>(Options::tiny(), 2000, 40_000);
+    long::<Words>(Options { groups: false, ..Options::tiny() }, 2000, 40_000);
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
     Options {
         leaf_chain: random.u32(1..=3),
         leaf_chain_read: random.u32(0..=2),
+        groups: random.bool(),
         inner_chain: random.u32(1..=3),
         leaf_split_bytes: 48,
         leaf_merge_bytes: 32,
