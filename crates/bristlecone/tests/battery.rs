@@ -461,31 +461,6 @@ fn readers_beside_a_writer_miss_nothing_that_stays() {
 }
 
 #[test]
-fn concurrent_updates_of_one_key_all_count() {
-    ["wbtree", "bwtree"].into_iter().for_each(concurrent_updates_count);
-}
-
-fn concurrent_updates_count(engine: &str) {
-    let dir = scratch();
-    let store = open::<U64>(dir.path(), engine);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            let store = store.clone();
-            scope.spawn(move || {
-                for _ in 0..5000 {
-                    store
-                        .update(&1, |old| {
-                            bristlecone::Change::Put(std::borrow::Cow::Owned(old.map_or(1, |n| n + 1)))
-                        })
-                        .unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(store.get(&1).unwrap(), Some(20_000));
-}
-
-#[test]
 fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
     let dir = scratch();
     let store = open::<Bytes>(dir.path(), "wbtree");
@@ -657,41 +632,6 @@ fn of_a_batch_readers_see_all_or_nothing() {
         batches_are_seen_whole::<Bytes>(engine, under);
         batches_are_seen_whole::<U64>(engine, under);
     }
-}
-
-#[test]
-fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
-    let dir = scratch();
-    let store = open::<Bytes>(dir.path(), "bwtree");
-    store.put(b"one", b"1").unwrap();
-    let mut batch = store.batch();
-    batch.put(b"one", b"2").put(b"two", b"2");
-    let refused = batch.commit().unwrap_err();
-    assert!(
-        matches!(refused, Error::NoBatches { .. }) && refused.to_string().contains("wbtree"),
-        "{refused}"
-    );
-    let mut batch = store.batch();
-    batch.require(b"two", None).put(b"one", b"2");
-    assert!(matches!(batch.commit(), Err(Error::NoBatches { .. })));
-    assert!(store.batch().commit().unwrap(), "nothing to do");
-    assert_eq!(store.walk().map(Result::unwrap).collect::<Vec<_>>(), [(b"one".to_vec(), b"1".to_vec())]);
-}
-
-#[test]
-fn what_waits_to_be_freed_is_told() {
-    let dir = scratch();
-    let store = open::<U64>(dir.path(), "bwtree");
-    let mut scan = store.scan(..);
-    (0..100_000).for_each(|key| _ = store.put(&key, &key).unwrap());
-    (0..100_000).for_each(|key| assert!(store.delete(&key).unwrap()));
-    assert!(scan.next().is_none());
-    let (stats, space) = (store.stats(), store.space());
-    let limbo = stats.limbo.unwrap().bytes;
-    assert_eq!(space.live_bytes + space.free_bytes + space.overhead_bytes, stats.region_bytes);
-    assert_eq!(space.free_bytes, limbo);
-    // An empty tree: what 100,000 pairs took is gone, but for what the last few pages left.
-    assert!(space.live_bytes < 10_000 && limbo < 100_000, "{space:?}");
 }
 
 /// Room that is there is found before the file grows, whatever the store has looked at since it was opened.

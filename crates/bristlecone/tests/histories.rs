@@ -78,3 +78,28 @@ fn what_threads_are_told_can_be_explained() {
     println!("histories, operations, of these overlapping: {total:?}");
     assert!(total[0] >= 400 && total[2] > 0, "{total:?}");
 }
+
+#[test]
+fn concurrent_updates_of_one_key_all_count() {
+    ["wbtree", "bwtree"].into_iter().for_each(concurrent_updates_count);
+}
+
+fn concurrent_updates_count(engine: &str) {
+    let dir = scratch();
+    let store = bristlecone::StoreU64::open(dir.path(), options(engine, false)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for _ in 0..5000 {
+                    store
+                        .update(&1, |old| {
+                            bristlecone::Change::Put(std::borrow::Cow::Owned(old.map_or(1, |n| n + 1)))
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.get(&1).unwrap(), Some(20_000));
+}

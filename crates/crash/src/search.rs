@@ -3,7 +3,7 @@
 //! An image is one execution of the oracle with a vector of choices. After it, the last choice that has another content
 //! left is advanced and everything after it forgotten: a depth-first walk over exactly the choices that were asked for.
 //! A crash point that has far more images than its cap is sampled instead. An image inside recovery that would be read as another was
-//! is not carried out again ([`recall`](crate::recall)).
+//! is not carried out again (`recall`).
 //!
 //! Inside recovery: recovery's own events are replayed on a second model. Its ground is the image as it was read up to
 //! then; lines that recovery had not read by the second crash stay open, below what it stored to them. Two images that agree on the first `n` choices

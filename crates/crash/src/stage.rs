@@ -9,7 +9,7 @@
 //! line's *mask*), and the later read branches on the distinct contents of the other words. A block of garbage that is
 //! used again, and a home line that a redo log overwrites, cost no images.
 //!
-//! Of each line the first read is told to [`recall`](crate::recall), which knows what is read from an image before it is carried out.
+//! Of each line the first read is told to `recall`, which knows what is read from an image before it is carried out.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

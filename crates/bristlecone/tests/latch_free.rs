@@ -1,0 +1,41 @@
+//! What the Bw-tree as an engine has that others have not, and has not. What it shares with them is in the battery.
+
+mod common;
+
+use bristlecone::{Error, Store, StoreU64};
+use common::{options, scratch};
+
+#[test]
+fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
+    let dir = scratch();
+    let store = Store::open(dir.path(), options("bwtree", false)).unwrap();
+    store.put(b"one", b"1").unwrap();
+    let mut batch = store.batch();
+    batch.put(b"one", b"2").put(b"two", b"2");
+    let refused = batch.commit().unwrap_err();
+    assert!(
+        matches!(refused, Error::NoBatches { .. }) && refused.to_string().contains("wbtree"),
+        "{refused}"
+    );
+    let mut batch = store.batch();
+    batch.require(b"two", None).put(b"one", b"2");
+    assert!(matches!(batch.commit(), Err(Error::NoBatches { .. })));
+    assert!(store.batch().commit().unwrap(), "nothing to do");
+    assert_eq!(store.walk().map(Result::unwrap).collect::<Vec<_>>(), [(b"one".to_vec(), b"1".to_vec())]);
+}
+
+#[test]
+fn what_waits_to_be_freed_is_told() {
+    let dir = scratch();
+    let store = StoreU64::open(dir.path(), options("bwtree", false)).unwrap();
+    let mut scan = store.scan(..);
+    (0..100_000).for_each(|key| _ = store.put(&key, &key).unwrap());
+    (0..100_000).for_each(|key| assert!(store.delete(&key).unwrap()));
+    assert!(scan.next().is_none());
+    let (stats, space) = (store.stats(), store.space());
+    let limbo = stats.limbo.unwrap().bytes;
+    assert_eq!(space.live_bytes + space.free_bytes + space.overhead_bytes, stats.region_bytes);
+    assert_eq!(space.free_bytes, limbo);
+    // An empty tree: what 100,000 pairs took is gone, but for what the last few pages left.
+    assert!(space.live_bytes < 10_000 && limbo < 100_000, "{space:?}");
+}
