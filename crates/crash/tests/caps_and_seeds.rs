@@ -127,3 +127,32 @@ fn a_crash_point_far_beyond_the_cap_is_given_up_early() {
     assert_eq!(explored(10, 1024), (1024 + 50, 0), "samples tell nothing new where all is explored");
     assert_eq!(explored(14, 4096), (256 + 50, 1));
 }
+
+/// An image whose verdict is taken from another would have had the same.
+#[test]
+fn what_is_recalled_is_what_would_have_been_found() {
+    let flaws = [
+        Flaw::None,
+        Flaw::NoHomeFenceInRecovery,
+        Flaw::NoLastFenceInRecovery,
+        Flaw::RecoveryAddsUp,
+        Flaw::RecoveryLeavesLog,
+        Flaw::RecoveryForgetsTwins,
+        Flaw::BreaksLater,
+    ];
+    let (mut recalled, mut violations) = (0, 0);
+    for flaw in flaws {
+        for ops in sequences(&toys::ALPHABET, 2) {
+            let workload = Workload::<Pair>::new(flaw, ops);
+            let all = Options { violations_max: usize::MAX, ..Options::default() };
+            let with = explore(&workload, &all);
+            let mut without = explore(&workload, &Options { recall: false, ..all });
+            assert_eq!(without.nested_recalled, 0);
+            (without.nested_recalled, without.elapsed) = (with.nested_recalled, with.elapsed);
+            assert_eq!(with, without, "{flaw:?}");
+            recalled += with.nested_recalled;
+            violations += with.violations.len();
+        }
+    }
+    assert!(recalled > 1000 && violations > 100, "{recalled} recalled, {violations} violations");
+}
