@@ -26,6 +26,7 @@ use crate::house::Home;
 use crate::latency::LatencyStats;
 use crate::registry;
 use crate::store::Options;
+use crate::tree_index::payload_words;
 
 /// The engine's name.
 pub(crate) const ENGINE: &str = "bwtree";
@@ -107,11 +108,7 @@ where
     if !matches!(home, Home::Nowhere) {
         return Err(Error::Option(format!("{} keeps nothing: no file can hold it", engine.name)));
     }
-    if let Some(bytes) = options.value_bytes {
-        return Err(Error::Option(format!(
-            "values of {bytes} bytes each: only a store from 64-bit keys to bytes of one length has them"
-        )));
-    }
+    payload_words::<tree::Words>(options.value_bytes, true)?;
     let tree = Tree::<P>::new(bwtree::Options::of_pages((node_lines * LINE) as usize))?;
     Ok(Arc::new(BwEngine { tree, closed: AtomicBool::new(false), kind: PhantomData }))
 }

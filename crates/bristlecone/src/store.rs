@@ -34,7 +34,7 @@ pub struct Options {
     /// of writes (so, no value) can be larger than half of it. On an ordinary file system a store has one unless it is made
     /// for process durability; elsewhere, if this is given.
     pub journal_bytes: Option<u64>,
-    /// Most bytes that the region may grow to.
+    /// Most bytes that the region may grow to. An engine without a region (`bwtree`) takes what memory it needs.
     pub max_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,

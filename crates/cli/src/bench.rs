@@ -67,6 +67,20 @@ Examples:
     Readers(Readers),
 }
 
+/// What most benchmarks are told.
+#[derive(clap::Args)]
+struct Common {
+    /// Directory for the files, whose file system is measured: of memory, if the papers are to be followed.
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Seed of keys and order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(clap::Args)]
 struct Cdds {
     /// Pairs of 25 and 2,048 bytes.
@@ -78,15 +92,8 @@ struct Cdds {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Directory for the files: of memory, if the thesis is to be followed.
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
-    /// Seed of keys and order.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(clap::Args)]
@@ -106,15 +113,8 @@ struct Bwtree {
     /// Lengths of delta chains to compare, too, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chains: Vec<u32>,
-    /// Directory for the files that Berkeley DB makes.
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
-    /// Seed of keys and order.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// A part of the paper's numbers, or some times them.
@@ -153,9 +153,6 @@ struct Store {
     /// Puts of a batch, which is one atomic commit.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     batch: u64,
-    /// Directory for the files.
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
     /// What an acknowledged write survives.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
@@ -163,12 +160,8 @@ struct Store {
     /// left out.
     #[arg(long, value_delimiter = ',', value_name = "STORES")]
     only: Option<Vec<String>>,
-    /// Seed of keys and order.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(clap::Args)]
@@ -191,15 +184,8 @@ struct Readers {
     /// What an acknowledged write survives.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
-    /// Directory for the files.
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
-    /// Seed of keys and order.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(clap::Args)]
@@ -240,18 +226,11 @@ struct Trees {
     /// engines, and 64 lines a node.
     #[arg(long, default_value_t = 8)]
     value_bytes: u64,
-    /// Directory whose file system backs trees and floor.
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
     /// Flush with clflush and fence with mfence, as the papers did.
     #[arg(long)]
     paper_instructions: bool,
-    /// Seed of keys and order.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Runs the command.
@@ -265,14 +244,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 engines: trees.engines.clone(),
                 node_lines: trees.node_lines.clone(),
                 value_bytes: trees.value_bytes,
-                backing: trees.backing.clone(),
+                backing: trees.common.backing.clone(),
                 instructions: match trees.paper_instructions {
                     true => Instructions::Paper,
                     false => Instructions::Best,
                 },
-                seed: trees.seed,
+                seed: trees.common.seed,
             };
-            show(with_spinner(|progress| trees::run(&options, progress))?, trees.json)?;
+            show(with_spinner(|progress| trees::run(&options, progress))?, trees.common.json)?;
         }
         What::Store(store) => {
             let options = stores::Options {
@@ -281,25 +260,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 rounds: store.rounds as usize,
                 writers: store.writers.iter().map(|threads| *threads as usize).collect(),
                 batch: store.batch as usize,
-                backing: store.backing.clone(),
+                backing: store.common.backing.clone(),
                 promise: match store.durability {
                     Durability::Process => Promise::Process,
                     Durability::Power => Promise::Power,
                 },
                 only: store.only.clone(),
-                seed: store.seed,
+                seed: store.common.seed,
             };
-            show(with_spinner(|progress| stores::run(&options, progress))?, store.json)?;
+            show(with_spinner(|progress| stores::run(&options, progress))?, store.common.json)?;
         }
         What::Cdds(cdds) => {
             let options = versioned::Options {
                 pairs: cdds.pairs,
                 keys: cdds.keys.clone(),
                 rounds: cdds.rounds as usize,
-                backing: cdds.backing.clone(),
-                seed: cdds.seed,
+                backing: cdds.common.backing.clone(),
+                seed: cdds.common.seed,
             };
-            show(with_spinner(|progress| versioned::run(&options, progress))?, cdds.json)?;
+            show(with_spinner(|progress| versioned::run(&options, progress))?, cdds.common.json)?;
         }
         What::Bwtree(bwtree) => {
             let options = latch_free::Options {
@@ -308,10 +287,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 threads: bwtree.threads.iter().map(|threads| *threads as usize).collect(),
                 rounds: bwtree.rounds as usize,
                 chains: bwtree.chains.clone(),
-                backing: bwtree.backing.clone(),
-                seed: bwtree.seed,
+                backing: bwtree.common.backing.clone(),
+                seed: bwtree.common.seed,
             };
-            show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.json)?;
+            show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.common.json)?;
         }
         What::Readers(arguments) => {
             let options = readers::Options {
@@ -324,10 +303,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                     Durability::Process => bristlecone::Durability::Process,
                     Durability::Power => bristlecone::Durability::Power,
                 },
-                backing: arguments.backing.clone(),
-                seed: arguments.seed,
+                backing: arguments.common.backing.clone(),
+                seed: arguments.common.seed,
             };
-            show(with_spinner(|progress| readers::run(&options, progress))?, arguments.json)?;
+            show(with_spinner(|progress| readers::run(&options, progress))?, arguments.common.json)?;
         }
         What::Reopen(sizes) => {
             let options = reopen::Options {

@@ -208,7 +208,7 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
                 let map = (kind.make)();
                 note(kind.name, parts(kind.name, &*map, workload, *threads)?);
             }
-            if let Some(kind) = if *threads == 1 { peers::PLAIN } else { peers::SHARED } {
+            if let Some(kind) = peers::plain(*threads) {
                 say(
                     BERKELEY,
                     "5.3, B-tree, all in its cache; by one thread without locks, by several with the Concurrent Data Store",

@@ -45,11 +45,20 @@ trait Index {
     fn get(&self, key: &u64, value: &mut u64) -> Result<bool>;
     fn put(&self, key: &u64, value: &u64) -> Result<bool>;
     fn delete(&self, key: &u64) -> Result<bool>;
-    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>>;
+    /// One by one, if an index has no better way.
+    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
+        let each = writes.iter().map(|write| match write {
+            Write::Put(key, value) => self.put(key, value),
+            Write::Delete(key) => self.delete(key),
+        });
+        each.collect()
+    }
     /// Meets pairs from a key on, until `meet` says false.
     fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()>;
     /// Does what so many operations leave to be done.
-    fn tend(&self, operations: usize) -> Result<()>;
+    fn tend(&self, _operations: usize) -> Result<()> {
+        Ok(())
+    }
     fn problems(&self) -> Vec<String>;
     fn bytes(&self) -> u64;
 }
@@ -106,9 +115,6 @@ impl<M: Medium> Index for vlab::Vlab<M, Words> {
         while cursor.next(&mut key, &mut value)? && meet(key, value) {}
         Ok(())
     }
-    fn tend(&self, _operations: usize) -> Result<()> {
-        Ok(())
-    }
     fn problems(&self) -> Vec<String> {
         self.check().problems
     }
@@ -130,18 +136,8 @@ impl Index for bwtree::Tree<bwtree::Words> {
     fn delete(&self, key: &u64) -> Result<bool> {
         Ok(self.delete(key).expect(NEVER))
     }
-    fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
-        let each = writes.iter().map(|write| match write {
-            Write::Put(key, value) => Index::put(self, key, value),
-            Write::Delete(key) => Index::delete(self, key),
-        });
-        each.collect()
-    }
     fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         self.range(from.as_ref(), Bound::Unbounded).all(|(key, value)| meet(key, value));
-        Ok(())
-    }
-    fn tend(&self, _operations: usize) -> Result<()> {
         Ok(())
     }
     fn problems(&self) -> Vec<String> {

@@ -108,7 +108,7 @@ fn modes() -> Vec<Mode> {
         ours("cdds volatile", "never flushed", Durability::Process),
     ];
     let durable = peers::KINDS.iter().find(|kind| kind.name == "berkeley").copied();
-    if let (Some(durable), Some(plain)) = (durable, peers::PLAIN) {
+    if let (Some(durable), Some(plain)) = (durable, peers::plain(1)) {
         let theirs = |name, kind: peers::Kind| Mode {
             name,
             setting: (kind.setting)(Promise::Power),

@@ -145,23 +145,14 @@ pub const KINDS: &[Kind] = &[
     berkeley::KIND,
 ];
 
-/// Berkeley DB without transactions, for one thread, if it was built: it keeps no promise.
-pub const PLAIN: Option<Kind> = {
+/// Berkeley DB without transactions, if it was built: it keeps no promise. For one thread it has no locks either.
+pub fn plain(threads: usize) -> Option<Kind> {
     #[cfg(feature = "berkeley")]
-    let plain = Some(berkeley::PLAIN);
+    let kind = Some(if threads == 1 { berkeley::PLAIN } else { berkeley::SHARED });
     #[cfg(not(feature = "berkeley"))]
-    let plain = None;
-    plain
-};
-
-/// The same for several threads.
-pub const SHARED: Option<Kind> = {
-    #[cfg(feature = "berkeley")]
-    let shared = Some(berkeley::SHARED);
-    #[cfg(not(feature = "berkeley"))]
-    let shared = None;
-    shared
-};
+    let kind = None.filter(|_| threads > 0);
+    kind
+}
 
 /// How long a settling store is left alone before it is asked again.
 #[cfg(any(feature = "rocksdb", feature = "fjall"))]

@@ -243,6 +243,24 @@ fn without_an_order_of_keys_scans_find_each_key_once_and_ranges_are_refused() {
 }
 
 #[test]
+fn without_batches_several_keys_are_refused_together_and_taken_one_by_one() {
+    let options = bristlecone::Options { engine: Some("bwtree".into()), ..Default::default() };
+    let server = TestServer::over(options, server::Config::default());
+    both(&server, |client| {
+        let refused = error(cmd("MSET").arg("a").arg("1").arg("b").arg("2").exec(client));
+        assert!(refused.contains("has no batches") && refused.contains("wbtree, "), "{refused}");
+        assert_eq!(cmd("DBSIZE").query::<u64>(client).unwrap(), 0, "nothing of it was done");
+        cmd("MSET").arg("a").arg("1").exec(client).unwrap();
+        pipe().set("b", 2).set("c", 3).exec(client).unwrap();
+        assert_eq!(cmd("MGET").arg("a").arg("b").arg("c").query::<Vec<u8>>(client).unwrap(), [1, 2, 3]);
+        assert_eq!(scan_all(client, &[]), ["a", "b", "c"]);
+        let told: String = cmd("INFO").query(client).unwrap();
+        assert!(told.contains("engine:bwtree") && told.contains("limbo_bytes:"), "{told}");
+        cmd("FLUSHALL").exec(client).unwrap();
+    });
+}
+
+#[test]
 fn scans_side_by_side_and_repeated_cursors_lose_nothing() {
     let server = TestServer::start();
     let mut client = server.client();

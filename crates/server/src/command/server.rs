@@ -280,7 +280,7 @@ fn keyspace_fields(shared: &Shared) -> Vec<(&'static str, String)> {
 
 fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let stats = shared.store.stats();
-    vec![
+    let mut fields = vec![
         ("engine", stats.engine),
         ("medium", stats.medium),
         ("durability", stats.durability),
@@ -290,5 +290,7 @@ fn store_fields(shared: &Shared) -> Vec<(&'static str, String)> {
         ("node_bytes", stats.node_bytes.to_string()),
         ("recovery_us", stats.recovery_us.to_string()),
         ("opened", stats.opened),
-    ]
+    ];
+    fields.extend(stats.limbo.map(|limbo| ("limbo_bytes", limbo.bytes.to_string())));
+    fields
 }
