@@ -109,8 +109,10 @@ const TREES: [&str; 11] = [
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     Step::new("cargo build --release").run()?;
-    // No seed changes these: once, and deeper than `test` goes.
-    crate::test::models(3).run()?;
+    // No seed changes these: once, and deeper than `test` goes. With three preemptions some have too many orders for any patience:
+    // the some forty of them get at most a third of the time, and those that are cut short say so.
+    let seconds = (options.minutes / 2).max(10);
+    crate::test::models(3).with("LOOM_MAX_DURATION", seconds.to_string()).run()?;
     sanitized()?;
     let mut done = 0;
     for seed in options.seed.. {

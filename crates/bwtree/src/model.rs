@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as Shared;
 use std::sync::atomic::AtomicU64 as Plain;
+use std::time::Instant;
 
 use loom::sync::Arc;
 use loom::thread;
@@ -72,19 +73,23 @@ fn merge(tree: &Tree<Words>, key: u64) {
     visit.merge(pid, 0, Outline::of(head).low, 0);
 }
 
-/// Runs a model of a preemption bound to its end; how many executions it had.
+/// Runs a model of a preemption bound to its end, or for as long as `LOOM_MAX_DURATION` lets it and says so; how many executions it
+/// had.
 fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
     builder.max_branches = 100_000;
     let executions = Shared::new(Plain::new(0));
     let counted = executions.clone();
+    let (limit, start) = (builder.max_duration, Instant::now());
     builder.check(move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         model();
     });
     let executions = executions.load(std::sync::atomic::Ordering::Relaxed);
-    println!("{name}: {executions} executions");
+    let cut = limit.filter(|limit| start.elapsed() >= *limit);
+    let cut = cut.map(|limit| format!(", and more that {} s were too short for", limit.as_secs()));
+    println!("{name}: {executions} executions{}", cut.unwrap_or_default());
     assert!(executions > 10, "{name}: nothing happens at once");
     executions
 }
