@@ -1,4 +1,4 @@
-//! Programs that the tests need and that cargo does not bring: `redis-cli` and `redis-benchmark` from Debian, and a Python
+//! Programs that the tests need and that cargo does not bring: `redis-cli`, `redis-benchmark` and Valgrind from Debian, and a Python
 //! environment with the `redis` package in the target folder.
 //!
 //! Debian packages are installed only as root and only if something is missing; otherwise the error names them.
@@ -12,10 +12,11 @@ use crate::run::{Step, target};
 const REDIS_PY: &str = "redis==8.1.0";
 
 /// A program that has to run, and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 4] = [
     ("redis-cli --version", "redis-tools"),
     ("redis-benchmark --version", "redis-tools"),
     ("python3 -m ensurepip --version", "python3-venv"),
+    ("valgrind --version", "valgrind"),
 ];
 
 /// Sees to it that everything is there.

@@ -55,8 +55,12 @@ Every answer is checked. A claim that does not hold is a result, not an error.
 
 Examples:
   cargo run --release --features peers -- bench bwtree
-  bristlecone bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json")]
+  bristlecone bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json
+  bristlecone bench bwtree --scale 0.01 --caches 1000000")]
     Bwtree(Bwtree),
+    /// What `bench bwtree --caches` runs below Valgrind.
+    #[command(hide = true)]
+    BwtreeLookUps(BwtreeLookUps),
     /// Look-ups by one reader and by several, alone and beside one writer at full speed, and how they compare.
     #[command(after_help = "\
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
@@ -113,8 +117,19 @@ struct Bwtree {
     /// Lengths of delta chains to compare, too, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chains: Vec<u32>,
+    /// Count the loads of look-ups of so many keys by level of cache, too: simulated, needs Valgrind, takes minutes for a million.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    caches: Option<u64>,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(clap::Args)]
+struct BwtreeLookUps {
+    map: String,
+    keys: u64,
+    #[arg(long)]
+    seed: u64,
 }
 
 /// A part of the paper's numbers, or some times them.
@@ -287,11 +302,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 threads: bwtree.threads.iter().map(|threads| *threads as usize).collect(),
                 rounds: bwtree.rounds as usize,
                 chains: bwtree.chains.clone(),
+                caches: bwtree.caches,
                 backing: bwtree.common.backing.clone(),
                 seed: bwtree.common.seed,
             };
             show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.common.json)?;
         }
+        What::BwtreeLookUps(of) => latch_free::look_ups(&of.map, of.keys, of.seed)?,
         What::Readers(arguments) => {
             let options = readers::Options {
                 keys: arguments.keys,

@@ -144,7 +144,7 @@ fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judge
 #[test]
 fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     let backing = tempfile::tempdir().unwrap();
-    let report = small("bench bwtree --scale 0.0005 --chains 2,8", backing.path());
+    let report = small("bench bwtree --scale 0.0005 --chains 2,8 --caches 2000", backing.path());
     let rows = report["rows"].as_array().unwrap();
     let cell =
         |row: &Value| format!("{} {} {}", row["workload"], row["part"], row["threads"]).replace('"', "");
@@ -163,6 +163,13 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
         report["inside"].as_array().unwrap().iter().all(|of| of["bytes_per_record"].as_f64().unwrap() > 16.0)
     );
     assert_eq!(report["chains"].as_array().unwrap().len(), 2 * 2);
+    for of in report["loads"].as_array().unwrap() {
+        let each: Vec<_> =
+            of["each"].as_array().unwrap().iter().map(|loads| loads.as_f64().unwrap()).collect();
+        // A look-up goes down through several nodes; so few keys are in the last level's lines, if not in the first's.
+        assert!(each[0] > 10.0 && each[1] > 0.0 && each[3] < 1.0, "{of}");
+    }
+    assert!(names(&report["loads"], "map").is_superset(&["bwtree", "BTreeMap"].map(str::to_owned).into()));
     // Two threads over one in every cell, and look-ups beside std's map; more beside the others, where they are built.
     let claims = report["claims"].as_array().unwrap();
     assert!(claims.len() >= 7 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");

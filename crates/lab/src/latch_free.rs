@@ -3,6 +3,7 @@
 //! Every map is made anew for each workload and number of threads, is filled as the workload says, and is measured alone. A thread has a
 //! part of the operations, the next ones of the stream. Every answer is checked.
 
+mod caches;
 mod maps;
 mod report;
 mod streams;
@@ -19,12 +20,15 @@ use peers::maps::{Handle, Kind, Map};
 use crate::stores::place::Place;
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
+pub use caches::{Loads, look_ups};
 use maps::{Ours, Own, Stored};
 use streams::{Keys, Stream, What, Workload};
 
 /// Our tree's name in tables.
 const OURS: &str = "bwtree";
 const BERKELEY: &str = "Berkeley DB";
+const SKIP_LIST: &str = "skip list";
+const STD: &str = "BTreeMap";
 /// Berkeley DB's cache, as what is stored at most, of which it takes four times as much.
 const BERKELEY_BYTES: u64 = 2 << 30;
 
@@ -41,6 +45,8 @@ pub struct Options {
     pub rounds: usize,
     /// Lengths of delta chains to compare; none if empty.
     pub chains: Vec<u32>,
+    /// Keys whose look-ups' loads are counted by level of cache, below Valgrind; not counted if `None`.
+    pub caches: Option<u64>,
     /// Directory for Berkeley DB's files, which it does not read while all fits into its cache.
     pub backing: PathBuf,
     /// Seed of keys and order.
@@ -111,6 +117,8 @@ pub struct Report {
     pub inside: Vec<Inside>,
     /// By length of chains.
     pub chains: Vec<Chain>,
+    /// Loads by level of cache.
+    pub loads: Vec<Loads>,
     /// The paper's claims, and what is wanted of our tree.
     pub claims: Vec<Verdict>,
     /// False if the others are not in this build.
@@ -146,6 +154,11 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     measure(options, &place, &uniform, peers::maps::of_words, &mut gathered, progress)?;
     drop(uniform);
     let chains = chains(options, progress)?;
+    let loads = options
+        .caches
+        .map(|keys| caches::count(keys, seed, &place, progress))
+        .transpose()?
+        .unwrap_or_default();
     let Gathered { rates, order, inside, maps } = gathered;
     let mut rates: BTreeMap<(Cell, &str), f64> =
         rates.into_iter().map(|(of, samples)| (of, median(samples))).collect();
@@ -161,12 +174,13 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         scale,
         keys: options.keys,
         rounds: options.rounds,
-        claims: report::claims(&rows),
+        claims: report::claims(&rows, &loads),
         with_peers: maps.len() > 2,
         maps,
         rows,
         inside,
         chains,
+        loads,
     })
 }
 

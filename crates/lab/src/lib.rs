@@ -127,6 +127,11 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// Valgrind is not there, or did not do what it was to do.
+    #[error(
+        "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."
+    )]
+    Valgrind(String),
     /// A contender gave a wrong answer: its times mean nothing.
     #[error("{who} answered wrongly: {what}")]
     Wrong {

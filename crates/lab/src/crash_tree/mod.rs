@@ -41,7 +41,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("btree-shadow", 7_260_000),
     ("unsorted-shadow", 7_120_000),
     ("ubmp-shadow", 7_390_000),
-    ("trad-4k", 2_750_000),
+    ("trad-4k", 5_670_000),
     ("trad-4k-shadow", 5_400_000),
     ("cnt-4k", 2_970_000),
     ("bmp-4k", 3_080_000),

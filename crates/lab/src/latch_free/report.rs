@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{BERKELEY, OURS, Report, Row};
+use super::{BERKELEY, Loads, OURS, Report, Row, SKIP_LIST, STD};
 use crate::verdict::Verdict;
 
 /// Times Berkeley DB's rate, and the skip list's, that the paper measured on four cores with eight hardware threads.
@@ -10,15 +10,15 @@ const PAPER: [(&str, &str, &str, f64); 5] = [
     ("Xbox", "all", BERKELEY, 18.7),
     ("synthetic", "all", BERKELEY, 5.8),
     ("deduplication", "all", BERKELEY, 8.6),
-    ("synthetic", "all", "skip list", 3.7),
-    ("uniform", "look-ups", "skip list", 4.4),
+    ("synthetic", "all", SKIP_LIST, 3.7),
+    ("uniform", "look-ups", SKIP_LIST, 4.4),
 ];
 
 /// What our tree is to reach: of whose rate, in which parts (all if none is named), by how much.
 const WANTED: [(&str, Option<&str>, f64); 5] = [
     (BERKELEY, None, 1.0),
-    ("skip list", None, 1.0),
-    ("skip list", Some("look-ups"), 3.0),
+    (SKIP_LIST, None, 1.0),
+    (SKIP_LIST, Some("look-ups"), 3.0),
     ("concurrent-map", Some("look-ups"), 1.0),
     ("concurrent-map", Some("updates"), 1.0),
 ];
@@ -27,7 +27,7 @@ const WANTED: [(&str, Option<&str>, f64); 5] = [
 const SCALES: f64 = 1.8;
 const BESIDE_STD: f64 = 0.85;
 
-pub(super) fn claims(rows: &[Row]) -> Vec<Verdict> {
+pub(super) fn claims(rows: &[Row], loads: &[Loads]) -> Vec<Verdict> {
     let most = rows.iter().map(|row| row.cell.threads).max().unwrap_or(1);
     let mut claims = Vec::new();
     let mut judge = |claim: String, ours: f64, least: f64| {
@@ -61,9 +61,18 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Verdict> {
         }
     }
     for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "look-ups") {
-        if let Some(ours) = over(row, "BTreeMap") {
+        if let Some(ours) = over(row, STD) {
             judge(format!("{}: at least {BESIDE_STD} times BTreeMap", row.cell), ours, BESIDE_STD);
         }
+    }
+    let near = |name| loads.iter().find(|of| of.map == name).map(Loads::near);
+    if let (Some(ours), Some(skip_list)) = (near(OURS), near(SKIP_LIST)) {
+        claims.push(Verdict {
+            claim: "paper: more loads from the first two levels of cache than the skip list (90 to 75 %)"
+                .into(),
+            ours: format!("{:.1} to {:.1} %", 100.0 * ours, 100.0 * skip_list),
+            holds: ours > skip_list,
+        });
     }
     claims
 }
@@ -127,6 +136,19 @@ impl Display for Report {
         }
         for chain in &self.chains {
             writeln!(f, "{:32}{:>16}{:>20.3}", chain.workload, chain.length, chain.rate / 1e6)?;
+        }
+        if !self.loads.is_empty() {
+            writeln!(f, "\nLoads of a look-up, simulated:")?;
+            writeln!(
+                f,
+                "{:32}{:>10}{:>10}{:>10}{:>10}{:>16}",
+                "", "L1", "L2", "L3", "memory", "L1 and L2, %"
+            )?;
+        }
+        for of in &self.loads {
+            write!(f, "{:32}", format!("{} of {} keys", of.map, of.look_ups))?;
+            of.each.iter().try_for_each(|loads| write!(f, "{loads:>10.2}"))?;
+            writeln!(f, "{:>16.1}", 100.0 * of.near())?;
         }
         writeln!(f)?;
         self.claims.iter().try_for_each(|claim| writeln!(f, "{claim}"))

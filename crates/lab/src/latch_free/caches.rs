@@ -1,0 +1,178 @@
+//! Where in the hierarchy of caches the loads of look-ups are answered [Bw-tree figure 7].
+//!
+//! The other maps are other people's code, which tells nobody what it reads, so the program runs once more below Valgrind, whose Callgrind
+//! simulates a first and a last level of cache. It does so twice, with the second and with the third level of [`Config`] as the last one:
+//! what misses the smaller and not the larger is the third level's. Its last level sees the misses of the first alone, as in a
+//! hierarchy whose levels hold what those above them hold.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use bwtree::Tree;
+use pcm::{Config, Level};
+use peers::maps::{Handle, Map};
+
+use super::streams::{self, Keys, Stream, WordKeys};
+use super::{OURS, Ours, SKIP_LIST, STD};
+use crate::stores::place::Place;
+use crate::{Error, wrong};
+
+/// Loads of a map's look-ups, by where they were answered.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Loads {
+    /// Which map.
+    pub map: &'static str,
+    /// Look-ups of random keys.
+    pub look_ups: u64,
+    /// Loads of a look-up from the first, second and third level, and from memory. Those that fetch instructions are not among them.
+    pub each: [f64; 4],
+}
+
+impl Loads {
+    /// The part of the loads that the first two levels answered.
+    pub(super) fn near(&self) -> f64 {
+        (self.each[0] + self.each[1]) / self.each.iter().sum::<f64>()
+    }
+}
+
+/// The function whose loads are counted: Callgrind knows it by its name, so it is never inlined.
+#[inline(never)]
+fn counted_look_ups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>) -> usize {
+    let mut value = 0;
+    (0..stream.keys.len()).filter(|i| handle.get(stream.keys.get(*i), &mut value)).count()
+}
+
+/// Fills a map and looks every key up, in another order: what runs below Valgrind.
+///
+/// # Errors
+/// `UnknownStore` if the map is none of this build, `Wrong` if keys are missing.
+pub fn look_ups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
+    let map: Box<dyn Map<u64, u64>> = if name == OURS {
+        Box::new(Ours(Tree::<bwtree::Words>::default()))
+    } else {
+        let kind = peers::maps::of_words().into_iter().find(|kind| kind.name == name);
+        let unknown = || Error::UnknownStore { name: name.to_owned(), known: known().join(", ") };
+        (kind.ok_or_else(unknown)?.make)()
+    };
+    let workload = streams::uniform(keys, seed);
+    let (inserts, look_ups) = (&workload.parts[0].1, &workload.parts[1].1);
+    let mut handle = map.handle();
+    for i in 0..inserts.keys.len() {
+        let key = inserts.keys.get(i);
+        handle.put(key, key);
+    }
+    match counted_look_ups(&mut *handle, look_ups) {
+        found if found as u64 == keys => Ok(()),
+        found => Err(wrong(name, format!("{found} keys of {keys}"))),
+    }
+}
+
+/// The maps of this build that are compared here.
+fn known() -> Vec<&'static str> {
+    let built = peers::maps::of_words().into_iter().map(|kind| kind.name);
+    std::iter::once(OURS).chain(built.filter(|name| [SKIP_LIST, STD].contains(name))).collect()
+}
+
+/// Counts the loads of each map.
+///
+/// # Errors
+/// `Valgrind` if it is not there or does not do what it is to do.
+pub(super) fn count(
+    keys: u64,
+    seed: u64,
+    place: &Place,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<Loads>, Error> {
+    let (caches, folder) = (Config::pcm(), place.folder("callgrind")?);
+    let counted = |map| {
+        progress(&format!("look-ups of {keys} keys below Valgrind: {map}"));
+        // Two processors are everybody's, and each simulation has one.
+        let (second, third) = std::thread::scope(|scope| {
+            let simulate = |last| simulate(map, keys, seed, &caches, last, &folder);
+            let third = scope.spawn(move || simulate(caches.l3));
+            (simulate(caches.l2), third.join())
+        });
+        let (second, third) = (second?, third.map_err(|_| Error::Valgrind("a thread panicked".into()))??);
+        let levels = [
+            second.all.saturating_sub(second.miss_first),
+            second.miss_first.saturating_sub(second.miss_last),
+            second.miss_last.saturating_sub(third.miss_last),
+            third.miss_last,
+        ];
+        Ok(Loads { map, look_ups: keys, each: levels.map(|loads| loads as f64 / keys as f64) })
+    };
+    known().into_iter().map(counted).collect()
+}
+
+/// What Callgrind counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Counted {
+    all: u64,
+    miss_first: u64,
+    miss_last: u64,
+}
+
+fn simulate(
+    map: &str,
+    keys: u64,
+    seed: u64,
+    caches: &Config,
+    last: Level,
+    folder: &Path,
+) -> Result<Counted, Error> {
+    let failed = |why: String| Error::Valgrind(why);
+    let out = folder.join(format!("{} {}", map, last.bytes));
+    let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+    let geometry = |level: Level| format!("{},{},{}", level.bytes, level.ways, pmem::LINE);
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no"])
+        .arg("--toggle-collect=*counted_look_ups*")
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(format!("--I1={}", geometry(caches.l1)))
+        .arg(format!("--D1={}", geometry(caches.l1)))
+        .arg(format!("--LL={}", geometry(last)))
+        .arg(own)
+        .args(["bench", "bwtree-look-ups", map, &keys.to_string(), "--seed", &seed.to_string()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<_> = said.lines().rev().take(5).collect();
+        return Err(failed(last.into_iter().rev().collect::<Vec<_>>().join("\n")));
+    }
+    let report = std::fs::read_to_string(&out).map_err(|error| failed(error.to_string()))?;
+    read(&report).ok_or_else(|| failed("Callgrind's report names no loads of look-ups".into()))
+}
+
+/// The sums in Callgrind's report, which leaves zeros at the end of a line out; `None` if there are none.
+fn read(report: &str) -> Option<Counted> {
+    let words =
+        |title| report.lines().find_map(|line: &str| line.strip_prefix(title)).map(str::split_whitespace);
+    let of: std::collections::HashMap<_, _> =
+        words("events:")?.zip(words("totals:")?.chain(std::iter::repeat("0"))).collect();
+    let sum = |name| of.get(name)?.parse().ok();
+    let counted = Counted { all: sum("Dr")?, miss_first: sum("D1mr")?, miss_last: sum("DLmr")? };
+    (counted.all > 0).then_some(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_found_by_their_names() {
+        let report = "version: 1\nevents: Ir Dr Dw D1mr DLmr\nfn=(1) x\n1 2 3\ntotals: 900 400 10 30 7\n";
+        assert_eq!(read(report), Some(Counted { all: 400, miss_first: 30, miss_last: 7 }));
+        assert_eq!(read("events: Ir Dr Dw D1mr DLmr\ntotals: 900 0 0 0 0\n"), None, "nothing was counted");
+        let short = read("events: Ir Dr D1mr DLmr\ntotals: 900 400 30\n");
+        assert_eq!(short, Some(Counted { all: 400, miss_first: 30, miss_last: 0 }));
+        assert_eq!(read("events: Ir\ntotals: 900\n"), None);
+    }
+
+    #[test]
+    fn maps_find_what_they_were_given() {
+        known().into_iter().for_each(|name| look_ups(name, 500, 1).unwrap());
+        assert!(matches!(look_ups("nosuch", 5, 1), Err(Error::UnknownStore { .. })));
+    }
+}
