@@ -17,6 +17,7 @@ use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use pmem::{Durability, Error, Fence, Found, LINE, Medium, Region, Result, WORD, record};
 use tree::Schema;
 use tree::before::Batches;
+use tree::check::Report;
 use tree::shape::Entry;
 
 use crate::scan::Cursor;
@@ -303,6 +304,8 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     ) -> Result<bool>;
     /// Builds what leads to the leaves anew from what is durable; stores nothing. All stripes are odd.
     fn reload(&self, writer: &mut Writer<Self::Own>);
+    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    fn check(&self) -> Report;
     /// Has the processor bring in what a look at a leaf begins with.
     fn prefetch_leaf(&self, leaf: u64) {
         self.region.medium().prefetch(leaf, self.leaf_bytes());

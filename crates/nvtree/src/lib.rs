@@ -37,7 +37,7 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &[
+    sources: &chain::sources::<20>(&[
         include_str!("check.rs"),
         include_str!("delete.rs"),
         include_str!("index.rs"),
@@ -50,7 +50,7 @@ pub const ABOUT: About = About {
         include_str!("replace.rs"),
         include_str!("salvage.rs"),
         include_str!("search.rs"),
-    ],
+    ]),
 };
 
 pub use self::index::{ENGINE, NvTree, Options};

@@ -4,6 +4,7 @@ use chain::prelude::*;
 use chain::{Pages, Writer};
 use pmem::{Medium, Result};
 use tree::Schema;
+use tree::check::Report;
 use tree::shape::Entry;
 
 use crate::index::{NvTree, Own};
@@ -95,5 +96,9 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
     fn reload(&self, writer: &mut Writer<Own>) {
         writer.rebuild = None;
         let _ = self.load(pmem::Found::InUse);
+    }
+
+    fn check(&self) -> Report {
+        NvTree::check(self)
     }
 }

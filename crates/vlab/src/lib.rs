@@ -38,7 +38,7 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &[
+    sources: &chain::sources::<22>(&[
         include_str!("braids.rs"),
         include_str!("bucket.rs"),
         include_str!("check.rs"),
@@ -53,7 +53,7 @@ pub const ABOUT: About = About {
         include_str!("salvage.rs"),
         include_str!("search.rs"),
         include_str!("split.rs"),
-    ],
+    ]),
 };
 
 pub use self::directory::Guide;

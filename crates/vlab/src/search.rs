@@ -3,6 +3,7 @@
 use chain::{Chain, Pages};
 use pmem::{Error, Medium, Result};
 use tree::Schema;
+use tree::check::Report;
 use tree::shape::Entry;
 
 use crate::bucket::{Bucket, MAX, MIN, slots};
@@ -144,5 +145,9 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
         writer.rebuild = None;
         writer.aliases = 0;
         let _ = self.load(pmem::Found::Clean { keys: 0 });
+    }
+
+    fn check(&self) -> Report {
+        Vlab::check(self)
     }
 }
