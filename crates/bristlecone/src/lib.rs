@@ -18,6 +18,7 @@ pub mod backup;
 pub mod batch;
 mod bw_engine;
 mod cdds_index;
+mod chain_index;
 pub mod compact;
 pub mod engine;
 pub mod error;
@@ -30,7 +31,6 @@ pub mod salvage;
 pub mod snapshot;
 pub mod store;
 mod tree_index;
-mod vlab_index;
 
 pub use backup::{Backup, backup};
 pub use batch::Batch;

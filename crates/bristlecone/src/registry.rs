@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cdds::Ordered;
 use cdds::hash::Hashed;
+use nvtree::NvTree;
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
@@ -18,6 +19,7 @@ use vlab::Vlab;
 
 use crate::bw_engine;
 use crate::cdds_index::CddsIndex;
+use crate::chain_index::ChainIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
 use crate::house::{self, Home};
@@ -101,13 +103,23 @@ const OTHERS: &[Entry] = &[
     },
     Entry {
         about: &vlab::ABOUT,
-        capabilities: <Vlab<Durable, Words> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, Vlab<Durable, Prefixed>>,
-        words: house::open::<U64, Vlab<Durable, Words>>,
-        fixed: Some(house::open::<Fixed, Vlab<Durable, tree::Fixed>>),
+        capabilities: <ChainIndex<Vlab<Durable, Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, ChainIndex<Vlab<Durable, Prefixed>>>,
+        words: house::open::<U64, ChainIndex<Vlab<Durable, Words>>>,
+        fixed: Some(house::open::<Fixed, ChainIndex<Vlab<Durable, tree::Fixed>>>),
         leaf_of_bytes: salvage::leaf_of_buckets::<Prefixed>,
         leaf_of_words: salvage::leaf_of_buckets::<Words>,
         leaf_of_fixed: salvage::leaf_of_buckets::<tree::Fixed>,
+    },
+    Entry {
+        about: &nvtree::ABOUT,
+        capabilities: <ChainIndex<NvTree<Durable, Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, ChainIndex<NvTree<Durable, Prefixed>>>,
+        words: house::open::<U64, ChainIndex<NvTree<Durable, Words>>>,
+        fixed: Some(house::open::<Fixed, ChainIndex<NvTree<Durable, tree::Fixed>>>),
+        leaf_of_bytes: salvage::leaf_of_logs::<Prefixed>,
+        leaf_of_words: salvage::leaf_of_logs::<Words>,
+        leaf_of_fixed: salvage::leaf_of_logs::<tree::Fixed>,
     },
     Entry {
         about: &bw_engine::ABOUT,

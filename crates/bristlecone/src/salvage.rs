@@ -174,6 +174,15 @@ pub(crate) fn leaf_of_buckets<S: Schema>(
     vlab::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
 }
 
+/// What a leaf of an NV-Tree holds: of each key the newest entry, if that is positive.
+pub(crate) fn leaf_of_logs<S: Schema>(
+    region: &Region<Native>,
+    node: Node,
+) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
+    let met = |entry| Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false };
+    nvtree::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
+}
+
 type PairOf<X> =
     (<<X as Structure>::Schema as Schema>::KeyBuf, <<X as Structure>::Schema as Schema>::ValueBuf);
 

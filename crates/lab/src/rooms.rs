@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use chain::prelude::*;
 use pmem::{Medium, Result};
 use tree::{Words, Write, WriteOptions};
 
@@ -15,7 +16,7 @@ const BWTREE: &str = "bwtree";
 
 /// True if an index of this name is measured.
 pub fn has(name: &str) -> bool {
-    [cdds::ENGINE, vlab::ENGINE, BWTREE].contains(&name)
+    [cdds::ENGINE, vlab::ENGINE, nvtree::ENGINE, BWTREE].contains(&name)
 }
 
 /// Makes the index of integers of this name, which [`has`] knows.
@@ -27,7 +28,12 @@ pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Co
     if engine == vlab::ENGINE {
         let options = vlab::Options::new(making.node_lines, making.durability);
         let index = vlab::Vlab::<M, Words>::create(medium, &options)?;
-        return Ok(Box::new(Room { name, index }));
+        return Ok(Box::new(Room { name, index: Listed(index) }));
+    }
+    if engine == nvtree::ENGINE {
+        let options = nvtree::Options::new(making.node_lines, making.durability);
+        let index = nvtree::NvTree::<M, Words>::create(medium, &options)?;
+        return Ok(Box::new(Room { name, index: Listed(index) }));
     }
     if engine == BWTREE {
         let page_bytes = making.node_lines as usize * 64;
@@ -95,31 +101,34 @@ impl<M: Medium> Index for cdds::Tree<M, Words> {
     }
 }
 
-impl<M: Medium> Index for vlab::Vlab<M, Words> {
+/// An index over one list of leaves.
+struct Listed<T>(T);
+
+impl<T: Chain<Schema = Words>> Index for Listed<T> {
     fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
-        self.get(key, Some(value))
+        self.0.get(key, Some(value))
     }
     fn put(&self, key: &u64, value: &u64) -> Result<bool> {
-        self.put(key, value)
+        self.0.put(key, value)
     }
     fn delete(&self, key: &u64) -> Result<bool> {
-        self.delete(key)
+        self.0.delete(key)
     }
     fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
-        self.write_many_as(writes, WriteOptions::default())
+        self.0.write_many_as(writes, WriteOptions::default())
     }
     fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let (mut key, mut value) = (0, 0);
-        let mut cursor = self.cursor();
+        let mut cursor = self.0.cursor();
         cursor.seek(from, false);
         while cursor.next(&mut key, &mut value)? && meet(key, value) {}
         Ok(())
     }
     fn problems(&self) -> Vec<String> {
-        self.check().problems
+        self.0.check().problems
     }
     fn bytes(&self) -> u64 {
-        self.region().medium().len()
+        self.0.region().medium().len()
     }
 }
 

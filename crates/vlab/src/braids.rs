@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
+use chain::bound::word_of;
 use tree::Schema;
-
-use crate::bucket::word_of;
 
 /// A bucket in a braid.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 
 use pmem::region::{checked, unchecked};
 use pmem::simd::equal_pairs;
-use pmem::{LINE, Medium, Result, WORD, record};
+use pmem::{LINE, Medium, WORD};
 use tree::Schema;
 use tree::shape::{Entry, Node, Shape as Entries, Tail};
 
@@ -282,49 +282,4 @@ pub(crate) fn count(bits: &Bits) -> usize {
 pub(crate) fn slots(bits: &Bits) -> impl Iterator<Item = usize> + use<> {
     let bits = *bits;
     (0..BIT_WORDS * 64).filter(move |slot| bits[slot / 64] >> (slot % 64) & 1 == 1)
-}
-
-/// The key that a bound's word stands for; the least key where there is no bound. False if there is no such key.
-pub(crate) fn read_bound<M: Medium, S: Schema>(medium: &M, word: u64, out: &mut S::KeyBuf) -> bool {
-    let bytes = if S::PLAIN {
-        word.to_le_bytes().to_vec()
-    } else {
-        let mut bytes = Vec::new();
-        if word != 0 && !record::read_key(medium, word, &mut bytes) {
-            return false;
-        }
-        bytes
-    };
-    match S::key_of(&bytes) {
-        Some(key) => {
-            *out = key;
-            true
-        }
-        None => false,
-    }
-}
-
-/// The key that a bound's word stands for.
-///
-/// # Errors
-/// `Corrupt` if there is none.
-pub(crate) fn bound<M: Medium, S: Schema>(medium: &M, word: u64) -> Result<S::KeyBuf> {
-    let mut key = S::KeyBuf::default();
-    let sound = read_bound::<M, S>(medium, word, &mut key);
-    if sound { Ok(key) } else { Err(pmem::Error::Corrupt { what: "bound of a bucket", at: word }) }
-}
-
-/// A key in memory as a word that is ordered as the keys are, as far as it goes.
-#[inline(always)]
-pub(crate) fn word_of<S: Schema>(key: &S::Key) -> u64 {
-    if S::PLAIN { S::plain(S::probe(key)) } else { leading(S::key_bytes(key).as_ref()) }
-}
-
-/// The first eight bytes as a word in their order.
-#[inline(always)]
-pub(crate) fn leading(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    let len = bytes.len().min(8);
-    word[..len].copy_from_slice(&bytes[..len]);
-    u64::from_be_bytes(word)
 }

@@ -20,6 +20,7 @@
 //! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold a sixteenth of
 //! what the directory does, or when half of the directory's buckets were given back.
 
+use chain::group::Groups;
 use pmem::region::checked;
 use pmem::{Fence, Medium, WORD};
 use tree::{Schema, WriteOptions};
@@ -237,7 +238,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Combines at once, whatever the braids hold; a running combine is brought to its end.
     ///
     /// # Errors
-    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Vlab::commit`].
+    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Groups::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
         let buckets = self.view.load().buckets() as u64;
         let mut writer = self.enter_for(|| Ok(if self.faithful { 2 * buckets } else { 0 }))?;

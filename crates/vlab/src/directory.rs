@@ -11,10 +11,9 @@
 
 use std::cmp::Ordering;
 
+use chain::bound::leading;
 use pmem::sync::{AtomicU64, Ordering as Memory};
 use tree::Schema;
-
-use crate::bucket::leading;
 
 /// The bucket of this entry's key was given back; another holds its keys.
 pub(crate) const ALIAS: u64 = 1 << 63;

@@ -16,20 +16,18 @@
 //!   before a split or merge finds `changes` changed after it.
 //! * V3: a block is allocated if and only if the list, an entry or the meta block names it (between operations).
 
-use std::marker::PhantomData;
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use pmem::alloc::{Allocator, Kind};
-use pmem::log::{Format, Log};
-use pmem::pending::Pending;
-use pmem::region::{Identity, ROOT_AT};
-use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
-use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, RegionOptions, Result, WORD};
+use chain::Core;
+use chain::batch::Writes;
+use chain::recover::recover_blocks;
+use pmem::region::Identity;
+use pmem::sync::Ordering;
+use pmem::{Durability, Error, Found, Geometry, Medium, Region, RegionOptions, Result};
 use tree::Schema;
-use tree::before::Batches;
 use tree::shape::Tail;
 
 use crate::braids::Braids;
@@ -89,15 +87,6 @@ impl Options {
     }
 }
 
-pub(crate) const OPEN: u8 = 0;
-pub(crate) const READ_ONLY: u8 = 1;
-/// Is being closed: no more writes, and those before are committed.
-pub(crate) const CLOSING: u8 = 2;
-pub(crate) const CLOSED: u8 = 3;
-pub(crate) const FAILED: u8 = 4;
-/// A batch failed half-way: whoever leads next takes it back.
-pub(crate) const BROKEN: u8 = 5;
-
 /// What leads to the buckets: replaced whole when buckets come or go.
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
@@ -107,40 +96,34 @@ pub(crate) struct View<S: Schema> {
 
 /// A VLAB index over a medium.
 pub struct Vlab<M: Medium, S: Schema> {
-    pub(crate) region: Region<M>,
+    core: Core<M, S, Own<S>>,
     pub(crate) shape: Shape,
     pub(crate) faithful: bool,
     pub(crate) braids_max: usize,
     pub(crate) braid_buckets: Option<usize>,
     pub(crate) combine_step: usize,
     pub(crate) guide: Guide,
-    pub(crate) stripes: Stripes,
     pub(crate) view: ArcSwap<View<S>>,
-    /// Splits and merges that were shown so far (V2).
-    pub(crate) changes: AtomicU64,
-    pub(crate) keys: AtomicU64,
-    pub(crate) state: AtomicU8,
     pub(crate) meta: Meta,
-    /// Over a medium of groups: who waits for which.
-    pub(crate) pending: Option<Box<Pending>>,
-    /// What batches replaced.
-    pub(crate) batches: Batches<S>,
-    /// Who closes, and who keeps others from it.
-    closing: Mutex<()>,
-    writer: Mutex<Writer<S>>,
-    parts: PhantomData<fn() -> S>,
+}
+
+impl<M: Medium, S: Schema> Deref for Vlab<M, S> {
+    type Target = Core<M, S, Own<S>>;
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+/// What the writer has besides.
+pub struct Own<S: Schema> {
+    /// The running combine.
+    pub(crate) rebuild: Option<Rebuild<S>>,
+    /// Entries of the directory whose bucket was given back.
+    pub(crate) aliases: u64,
 }
 
 /// What only the writer has.
-pub(crate) struct Writer<S: Schema> {
-    pub log: Log,
-    pub allocator: Allocator,
-    pub held: Held,
-    /// The running combine.
-    pub rebuild: Option<Rebuild<S>>,
-    /// Entries of the directory whose bucket was given back.
-    pub aliases: u64,
-}
+pub(crate) type Writer<S> = chain::Writer<Own<S>>;
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Makes an empty index in a fresh medium.
@@ -181,15 +164,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let lines = region.identity().node_lines;
         let payload_words = S::payload_words(&region.identity().kind).ok_or(Error::Nodes { lines })?;
         let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
-        let allocator = Allocator::new(&region);
-        region.mark_in_use(options.durability)?;
-        let log = match found {
-            Found::New => Log::new(region.geometry(), Format::Redo),
-            _ => Log::recover(region.medium(), region.geometry(), Format::Redo)?,
-        };
         let root = region.root()?;
         let faithful = if root == 0 { options.faithful } else { Meta(root).mode(region.medium())?.0 };
         let view = View { directory: Arc::default(), braids: Braids::default() };
+        let own = Own { rebuild: None, aliases: 0 };
         let mut index = Self {
             shape,
             faithful,
@@ -197,24 +175,15 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             braid_buckets: options.braid_buckets,
             combine_step: options.combine_step.max(1),
             guide: options.guide,
-            stripes: Stripes::new(options.stripes),
             view: ArcSwap::from_pointee(view),
-            changes: AtomicU64::new(0),
-            keys: AtomicU64::new(0),
-            state: AtomicU8::new(OPEN),
             meta: Meta(root),
-            pending: region.medium().group().map(|_| Box::default()),
-            batches: Batches::default(),
-            closing: Mutex::new(()),
-            writer: Mutex::new(Writer { log, allocator, held: Held::default(), rebuild: None, aliases: 0 }),
-            region,
-            parts: PhantomData,
+            core: Core::new(region, found, options.durability, options.stripes, own)?,
         };
         if root != 0 {
             index.load(found)?;
         }
         if found == Found::InUse {
-            index.recover_blocks()?;
+            recover_blocks(&index)?;
         }
         if root == 0 {
             index.format()?;
@@ -230,125 +199,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Gives an index without a meta block (new, or crashed before it had one) that and an empty bucket.
     fn format(&mut self) -> Result<()> {
-        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let (region, medium) = (&self.region, self.region.medium());
-        let first = Bucket(writer.allocator.take(region, &mut writer.log, Kind::Leaf, self.shape.bytes())?);
-        let meta = Meta(writer.allocator.take(region, &mut writer.log, Kind::Inner, META_BYTES)?);
-        let links = Links { nxt: 0, min: 0, max: 0 };
-        first.compose::<_, S::Tail>(medium, &self.shape, links, [].into_iter());
-        meta.create(medium, first.0, self.faithful);
-        medium.fence(Fence::Payload);
-        writer.allocator.flip(region);
-        medium.publish(ROOT_AT, Region::<M>::root_word(meta.0));
-        medium.flush(ROOT_AT, WORD);
-        medium.fence(Fence::Commit); // [format]
-        writer.allocator.finish(region, &mut writer.log);
-        self.meta = meta;
+        let (shape, faithful) = (self.shape, self.faithful);
+        let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
+            let links = Links { nxt: 0, min: 0, max: 0 };
+            Bucket(first).compose::<_, S::Tail>(medium, &shape, links, [].into_iter());
+            Meta(meta).create(medium, first, faithful);
+        });
+        self.meta = Meta(root?);
         Ok(())
-    }
-
-    /// The writer's side, unless the index was closed.
-    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<S>>> {
-        self.stripes.give_way();
-        let writer = self.writer_side();
-        self.writable()?;
-        Ok(writer)
-    }
-
-    /// The writer's side, whatever state the index is in.
-    pub(crate) fn writer_side(&self) -> MutexGuard<'_, Writer<S>> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stripes.take_over();
-        writer
-    }
-
-    /// True once it takes no more writes, whatever the reason.
-    pub fn is_closed(&self) -> bool {
-        self.writable().is_err()
-    }
-
-    /// Refuses every write from now on, and has nothing to close: for an index over memory of its own.
-    pub fn refuse_writes(&self) {
-        self.state.store(READ_ONLY, Ordering::Release);
-    }
-
-    /// Runs `look` while nobody changes or closes the index; readers go on.
-    ///
-    /// # Errors
-    /// `Closed` or `Failed`: it was not run.
-    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _writer = self.lock_writer()?;
-        Ok(look())
-    }
-
-    /// Makes everything durable by the means of the file system.
-    ///
-    /// # Errors
-    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Vlab::commit`].
-    pub fn sync(&self) -> Result<()> {
-        if self.pending.is_some() {
-            return self.commit();
-        }
-        let outcome = self.region.medium().sync(0, self.region.medium().len());
-        if outcome.is_err() {
-            self.state.store(FAILED, Ordering::Release);
-        }
-        outcome
-    }
-
-    /// Closes cleanly. Later writes are refused, reads go on.
-    ///
-    /// # Errors
-    /// `Io` if the data or the mark cannot be synced; `Failed` if a sync failed before.
-    pub fn close(&self) -> Result<()> {
-        // Who comes second waits until the first is done.
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state.load(Ordering::Acquire) == READ_ONLY {
-            self.state.store(CLOSED, Ordering::Release);
-            return Ok(());
-        }
-        let mut writer = match self.lock_writer() {
-            Err(Error::Closed) => return Ok(()),
-            other => other?,
-        };
-        writer.log.settle(self.region.medium());
-        if let Some(pending) = &self.pending {
-            self.state.store(CLOSING, Ordering::Release);
-            let ticket = pending.ticket();
-            drop(writer);
-            self.settle(pending, ticket)?;
-            writer = self.writer_side();
-        }
-        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
-        self.state.store(FAILED, Ordering::Release);
-        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
-        drop(writer);
-        self.region.mark_clean(self.len())?;
-        self.state.store(CLOSED, Ordering::Release);
-        Ok(())
-    }
-
-    /// Closes if it can: what a dropped store does. An index that cannot be closed is recovered at the next open.
-    pub fn close_on_drop(&self) {
-        if !std::thread::panicking() {
-            let _ = self.close();
-        }
-    }
-
-    /// Number of keys.
-    pub fn len(&self) -> u64 {
-        self.keys.load(Ordering::Acquire)
-    }
-
-    /// True without keys.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The region.
-    pub fn region(&self) -> &Region<M> {
-        &self.region
     }
 
     /// Sizes of buckets.
@@ -367,17 +225,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Gives up the running operation, passing its error on.
-    #[cold]
-    pub(crate) fn give_up(&self, writer: &mut Writer<S>, error: Error) -> Error {
-        writer.allocator.abort(&self.region, &mut writer.log);
-        error
-    }
-
     /// Publishes a view in which a split or merge is seen (V2). The stripes of its buckets are odd.
     pub(crate) fn show(&self, view: View<S>) {
         self.view.store(Arc::new(view));
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changes.fetch_add(2, Ordering::AcqRel);
     }
 }
 

@@ -1,34 +1,20 @@
 //! Inserts and updates [VLAB §5.2.2].
 
+use chain::group::Groups;
 use pmem::sync::Ordering;
-use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::shape::Entry;
-use tree::{Schema, WriteOptions};
+use pmem::{Error, Fence, Medium, Result, WORD};
+use tree::Schema;
 
 use crate::bucket::{Bucket, count};
 use crate::index::{Vlab, Writer, is_one_word};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Stores a value under a key; true if that replaced one.
-    ///
-    /// # Errors
-    /// `Closed`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then.
-    pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
-        self.put_as(key, value, WriteOptions::default())
-    }
-
-    /// As [`Vlab::put`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
-        let mut writer = self.enter(S::record_bytes(key, value))?;
-        let replaced = self.put_locked(&mut writer, key, value)?;
-        self.leave(writer, how)?;
-        Ok(replaced)
-    }
-
-    pub(crate) fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+    pub(crate) fn put_in_bucket(
+        &self,
+        writer: &mut Writer<S>,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<bool> {
         S::check_value(value, self.shape.entries.payload_words)?;
         let (medium, shape) = (self.region.medium(), &self.shape);
         let probe = S::probe(key);
@@ -51,7 +37,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             };
             let entry = self.make(writer, key, value)?;
             self.note_key(key);
-            self.lock(writer, bucket);
+            self.lock(writer, bucket.0);
             bucket.fill(medium, shape, slot, &entry);
             bucket.flush_slot(medium, shape, slot);
             medium.fence(Fence::Payload);
@@ -63,17 +49,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Makes an entry of a key and a value, with what it points to.
-    pub(crate) fn make(
-        &self,
-        writer: &mut Writer<S>,
-        key: &S::Key,
-        value: &S::Value,
-    ) -> Result<Entry<S::Tail>> {
-        S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
-            .map_err(|error| self.give_up(writer, error))
-    }
-
     /// The commit of a change of one bitmap word: publishes it, and ends the operation.
     pub(crate) fn commit_bits(&self, writer: &mut Writer<S>, bucket: Bucket, i: usize, bits: u64) {
         let medium = self.region.medium();
@@ -82,15 +57,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(&self.region, &mut writer.log);
         self.stripes.unlock(&mut writer.held);
-    }
-
-    /// Gives back what an entry points to.
-    pub(crate) fn give_blocks(&self, writer: &mut Writer<S>, entry: &Entry<S::Tail>) -> Result<()> {
-        for block in S::blocks_of(entry) {
-            record::give(&self.region, &mut writer.allocator, block)
-                .map_err(|error| self.give_up(writer, error))?;
-        }
-        Ok(())
     }
 
     /// Replaces the value in a slot; false if that needs a second slot under the same bitmap word and there is none.
@@ -108,7 +74,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let entry = self.make(writer, key, value)?;
             let at = entries.payload_at(tree::shape::Node(bucket.0), slot);
             self.note_key(key);
-            self.lock(writer, bucket);
+            self.lock(writer, bucket.0);
             medium.publish(at, entry.payload);
             medium.flush(at, WORD);
             medium.fence(Fence::Commit);
@@ -129,7 +95,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.give_blocks(writer, &old)?;
         let fresh = free.trailing_zeros() as usize;
         self.note_key(key);
-        self.lock(writer, bucket);
+        self.lock(writer, bucket.0);
         bucket.fill(medium, shape, i * 64 + fresh, &entry);
         bucket.flush_slot(medium, shape, i * 64 + fresh);
         medium.fence(Fence::Payload);

@@ -7,25 +7,22 @@
 //! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
-//! * [`batch`]: writes of several keys as one. [`group`]: one commit for the changes of many.
-//! * [`search`], [`scan`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
+//! * [`search`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
+//! * Batches, groups, look-ups and scans are those of [`chain`].
 #![forbid(unsafe_code)]
 
-pub mod batch;
 mod braids;
 pub mod bucket;
 pub mod check;
 pub mod combine;
 mod delete;
 pub mod directory;
-pub mod group;
 pub mod index;
 mod insert;
 mod merge;
 mod meta;
 mod recover;
 pub mod salvage;
-pub mod scan;
 pub mod search;
 mod split;
 
@@ -41,27 +38,25 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &[
-        include_str!("batch.rs"),
+    sources: &chain::sources::<22>(&[
         include_str!("braids.rs"),
         include_str!("bucket.rs"),
         include_str!("check.rs"),
         include_str!("combine.rs"),
         include_str!("delete.rs"),
         include_str!("directory.rs"),
-        include_str!("group.rs"),
         include_str!("index.rs"),
         include_str!("insert.rs"),
         include_str!("merge.rs"),
         include_str!("meta.rs"),
         include_str!("recover.rs"),
         include_str!("salvage.rs"),
-        include_str!("scan.rs"),
         include_str!("search.rs"),
         include_str!("split.rs"),
-    ],
+    ]),
 };
 
 pub use self::directory::Guide;
 pub use self::index::{ENGINE, Options, Vlab};
-pub use self::scan::Cursor;
+/// A position in key order.
+pub type Cursor<'a, M, S> = chain::Cursor<'a, Vlab<M, S>>;

@@ -7,11 +7,13 @@
 //! | | then in this order, in one line (K3): the flag, bits, `nxt`, `max`, no flag | flagged: entries at or above the next `min` are dropped, which undoes bits without `nxt`; `max` is set |
 //! | commit | all of these | nothing to do |
 
+use chain::bound::bound;
+use chain::group::Groups;
 use pmem::region::checked;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
 use tree::Schema;
 
-use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, bound, slots};
+use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, slots};
 use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
@@ -65,8 +67,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             record::give(region, &mut writer.allocator, min).map_err(|error| self.give_up(writer, error))?;
         }
 
-        self.lock(writer, left);
-        self.lock(writer, right);
+        self.lock(writer, left.0);
+        self.lock(writer, right.0);
         for (from, to) in moves {
             let entry = right.entry::<M, S::Tail>(medium, shape, from);
             left.fill(medium, shape, to, &entry);

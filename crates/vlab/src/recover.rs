@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
-use pmem::alloc::{self, Class, Kind};
+use chain::bound::bound;
+use chain::recover::is_leaf_block;
 use pmem::region::unchecked;
 use pmem::sync::Ordering;
-use pmem::{Error, Fence, Found, Medium, Result, WORD, record};
+use pmem::{Error, Fence, Found, Medium, Result, WORD};
 use tree::Schema;
 
 use crate::braids::{Braids, Item};
-use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, bound, slots};
+use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, slots};
 use crate::directory::Directory;
 use crate::index::{View, Vlab};
 use crate::meta::Phase;
@@ -55,7 +56,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         self.keys.store(keys, Ordering::Release);
         self.view.store(Arc::new(view_of::<S>(&main, &second)));
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changes.fetch_add(2, Ordering::AcqRel);
         Ok(())
     }
 
@@ -85,11 +86,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     fn read_header(&self, bucket: Bucket, link: u64) -> Result<(S::KeyBuf, u64)> {
         let medium = self.region.medium();
         let corrupt = Error::Corrupt { what: "bucket", at: bucket.0 };
-        let class = alloc::class_of(&self.region, bucket.0);
-        let is_bucket =
-            class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == self.shape.bytes());
         let nxt = unchecked(medium.word(bucket.0 + link)).map(|nxt| nxt * WORD);
-        let Some(nxt) = nxt.filter(|_| is_bucket) else { return Err(corrupt) };
+        let Some(nxt) = nxt.filter(|_| is_leaf_block(self, bucket.0)) else { return Err(corrupt) };
         Ok((bound::<M, S>(medium, medium.word(bucket.0 + MIN))?, nxt))
     }
 
@@ -112,60 +110,6 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         bucket.publish_bits(medium, BIT_WORDS - 1, new[BIT_WORDS - 1], false);
         bucket.flush_header(medium);
         medium.fence(Fence::Home);
-    }
-
-    /// Settles the allocator's intents by asking the list.
-    pub(crate) fn recover_blocks(&self) -> Result<()> {
-        alloc::recover(
-            &self.region,
-            |class, at| Ok(self.meta.0 != 0 && self.owns(class, at)),
-            |class, at| {
-                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
-            },
-        )
-    }
-
-    /// True if the entry of this key leads to this record.
-    fn owns_record(&self, key: &S::KeyBuf, at: u64) -> bool {
-        let medium = self.region.medium();
-        let (bucket, _) = self.locate(&self.view.load(), S::borrow(key), false);
-        bucket.find::<M, S>(medium, &self.shape, S::probe(S::borrow(key))).is_some_and(|slot| {
-            let entry = bucket.entry::<M, S::Tail>(medium, &self.shape, slot);
-            S::blocks_of(&entry).any(|block| block == at)
-        })
-    }
-
-    /// True if the index reaches this block.
-    fn owns(&self, class: Class, at: u64) -> bool {
-        let medium = self.region.medium();
-        let mut key = S::KeyBuf::default();
-        match class.kind {
-            Kind::Inner => at == self.meta.0,
-            Kind::Leaf => {
-                let bucket = Bucket(at);
-                // A bucket's own bound leads to it, if it is in the list.
-                self.read_header(bucket, NXT)
-                    .is_ok_and(|(key, _)| self.locate(&self.view.load(), S::borrow(&key), false).0 == bucket)
-            }
-            Kind::Batch => self.region.batch().is_ok_and(|batch| batch == at),
-            Kind::Separator => {
-                let mut bytes = Vec::new();
-                record::read_key(medium, at, &mut bytes)
-                    && S::key_of(&bytes).is_some_and(|key| {
-                        let (bucket, _) = self.locate(&self.view.load(), S::borrow(&key), false);
-                        medium.word(bucket.0 + MIN) == at
-                    })
-            }
-            Kind::Record => S::key_of_block(medium, at, &mut key) && self.owns_record(&key, at),
-            // Shares its record's fate; the ring may still hold the address of what was here before.
-            Kind::Piece => {
-                let record = medium.word(at);
-                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
-                class.is_some_and(|class| {
-                    record::pieces(&self.region, record).contains(&at) && self.owns(class, record)
-                })
-            }
-        }
     }
 }
 

@@ -1,26 +1,14 @@
-//! Look-ups [VLAB §5.2.1], beside the writer.
-//!
-//! A reader notes `changes`, finds the bucket in the view, looks at its stripe, reads, and looks again: at the stripe, for what
-//! was read, and at `changes`, for whether this was the bucket (V2).
+//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`chain::read`]).
 
-use pmem::stripe::Version;
-use pmem::sync::Ordering;
+use chain::{Chain, Pages};
 use pmem::{Error, Medium, Result};
 use tree::Schema;
+use tree::check::Report;
+use tree::shape::Entry;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};
-use crate::index::{View, Vlab};
-
-/// Keys whose buckets are asked for before they are looked at.
-const LANES: usize = 16;
-
-/// A bucket as a reader found it.
-pub(crate) struct Seen {
-    pub bucket: Bucket,
-    pub version: Version,
-    changes: u64,
-}
+use crate::index::{Own, View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// The bucket for a key in a view (for the keys strictly below it, if so asked), and the number of comparisons.
@@ -71,118 +59,95 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// A reader's first look at the bucket that `choose` finds in the view.
-    #[inline]
-    pub(crate) fn see(&self, choose: impl Fn(&View<S>) -> Bucket) -> Seen {
-        let changes = self.changes.load(Ordering::Acquire);
-        let bucket = choose(&self.view.load());
-        Seen { bucket, version: self.stripes.read(bucket.0), changes }
-    }
-
-    /// A reader's second look.
-    #[inline]
-    pub(crate) fn is_good(&self, seen: &Seen) -> bool {
-        self.stripes.check(seen.version) && self.changes.load(Ordering::Relaxed) == seen.changes
-    }
-
-    /// Copies the value of `key` into `value` (if given); false if the key is absent.
-    ///
-    /// # Errors
-    /// `Corrupt` if the bucket or the record is damaged.
-    pub fn get(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let found = self.get_durable(key, value.as_deref_mut())?;
-        if self.batches.is_running() {
-            return Ok(self.batches.before(key, value).unwrap_or(found));
-        }
-        Ok(found)
-    }
-
-    /// Looks for a key and answers when what was read is durable.
-    fn get_durable(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        let Some(pending) = &self.pending else { return Ok(self.look(key, value)?.0) };
-        loop {
-            let failed = pending.has_failed();
-            let (found, bucket) = self.look(key, value.as_deref_mut())?;
-            if failed || pending.wait_for_node(bucket.0).is_none() {
-                return Ok(found);
-            }
-            match pending.wait_for_key(S::hash(key)) {
-                Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
-                _ => return Ok(found),
-            }
-        }
-    }
-
-    /// Values of these keys in their order, until `give` returns false. Of each atomic batch all is seen or nothing.
-    ///
-    /// # Errors
-    /// As [`Vlab::get`].
-    pub fn get_each(
-        &self,
-        keys: &[&S::Key],
-        give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
-    ) -> Result<()> {
-        let now = self.batches.now();
-        for some in keys.chunks(LANES) {
-            self.prefetch(some);
-            for key in some {
-                let mut value = S::ValueBuf::default();
-                let found = self.get_durable(key, Some(&mut value))?.then_some(value);
-                // Behind the second look: a batch that shows in what was read is in the chain by now.
-                let found = now.replaced(key).map_or(found, |old| old.cloned());
-                if !give(found) {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks for a key, durable or not; and where.
-    pub(crate) fn look(&self, key: &S::Key, mut value: Option<&mut S::ValueBuf>) -> Result<(bool, Bucket)> {
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let probe = S::probe(key);
-        let mut tries = self.stripes.tries();
-        loop {
-            let seen = self.see(|view| self.locate(view, key, false).0);
-            let bucket = seen.bucket;
-            let slot = bucket.find::<M, S>(medium, shape, probe);
-            let entry = slot.map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot));
-            let sound = match (&entry, &mut value) {
-                (Some(entry), Some(value)) => S::read_value(medium, entry, value),
-                _ => true,
-            };
-            let is_bucket = bucket.nxt(medium).is_some();
-            if !self.is_good(&seen) {
-                tries.fail();
-                continue;
-            }
-            return match (is_bucket, sound) {
-                (true, true) => Ok((entry.is_some(), bucket)),
-                (false, _) => Err(Error::Corrupt { what: "bucket", at: bucket.0 }),
-                (_, false) => {
-                    Err(Error::Corrupt { what: "record", at: entry.map_or(0, |entry| entry.payload) })
-                }
-            };
-        }
-    }
-
     /// Comparisons that finding the bucket of a key takes now.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
         self.locate(&self.view.load(), key, false).1
     }
 
-    /// Has the processor bring in the headers of these keys' buckets.
-    pub fn prefetch(&self, keys: &[&S::Key]) {
-        let view = self.view.load();
-        for key in keys {
-            let (bucket, _) = self.locate(&view, key, false);
-            self.region.medium().prefetch(bucket.0, self.shape.bytes());
-        }
-    }
-
     /// True if an entry of the directory leads to a bucket of another key.
     pub(crate) fn is_alias(marked: u64) -> bool {
         marked & ALIAS != 0
+    }
+}
+
+impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
+    type Medium = M;
+    type Schema = S;
+    type Own = Own<S>;
+
+    fn payload_words(&self) -> usize {
+        self.shape.entries.payload_words
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        self.shape.bytes()
+    }
+
+    fn root_block(&self) -> u64 {
+        self.meta.0
+    }
+
+    #[inline]
+    fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
+        self.locate(&self.view.load(), key, below).0.0
+    }
+
+    fn last_leaf(&self) -> u64 {
+        self.last_bucket(&self.view.load()).0
+    }
+
+    #[inline]
+    fn is_leaf(&self, leaf: u64) -> bool {
+        Bucket(leaf).nxt(self.region.medium()).is_some()
+    }
+
+    fn lower_bound(&self, leaf: u64) -> u64 {
+        self.region.medium().word(leaf + MIN)
+    }
+
+    fn upper_bound(&self, leaf: u64) -> u64 {
+        self.region.medium().word(leaf + MAX)
+    }
+
+    #[inline]
+    fn entry_of(&self, leaf: u64, probe: S::Probe<'_>) -> Option<Entry<S::Tail>> {
+        let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
+        bucket.find::<M, S>(medium, shape, probe).map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
+    }
+
+    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+        let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
+        let mut sound = true;
+        for slot in slots(&bucket.bits(medium, shape)) {
+            let entry = bucket.entry::<M, S::Tail>(medium, shape, slot);
+            let mut key = S::KeyBuf::default();
+            sound &= S::read_key(medium, entry.key, &mut key);
+            page.push((key, entry));
+        }
+        sound
+    }
+
+    fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {
+        // An update may split a bucket that is not full, for its bitmap word is; a delete may merge.
+        let held = Bucket(leaf).count(self.region.medium(), &self.shape) as u64;
+        writes.min(2 + 3 * (held + writes) / self.shape.capacity() as u64)
+    }
+
+    fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.put_in_bucket(writer, key, value)
+    }
+
+    fn delete_locked(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
+        self.delete_in_bucket(writer, key)
+    }
+
+    fn reload(&self, writer: &mut Writer<S>) {
+        writer.rebuild = None;
+        writer.aliases = 0;
+        let _ = self.load(pmem::Found::Clean { keys: 0 });
+    }
+
+    fn check(&self) -> Report {
+        Vlab::check(self)
     }
 }

@@ -18,6 +18,8 @@
 //! is linked behind the bucket that it came from, in the one list: that successor is the only one that changes, and a combine is a
 //! matter of volatile memory alone.
 
+use chain::bound::bound;
+use chain::group::Groups;
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};
 use pmem::{Error, Fence, Medium, Result, WORD};
@@ -25,7 +27,7 @@ use tree::Schema;
 use tree::shape::Entry;
 
 use crate::braids::Item;
-use crate::bucket::{BIT_WORDS, Bits, Bucket, Links, MAX, NXT, bound, slots};
+use crate::bucket::{BIT_WORDS, Bits, Bucket, Links, MAX, NXT, slots};
 use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
@@ -124,9 +126,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return Err(self.give_up(writer, Error::Corrupt { what: "link to a bucket", at: link_at }));
         };
 
-        self.lock(writer, bucket);
-        self.lock(writer, Bucket(link_at));
-        self.lock(writer, right);
+        self.lock(writer, bucket.0);
+        self.lock(writer, link_at);
+        self.lock(writer, right.0);
         bucket.publish_bits(medium, BIT_WORDS - 1, old[BIT_WORDS - 1], true);
         self.end_step(bucket.0, Fence::Guard);
         right.compose(medium, shape, Links { nxt, min, max }, entries);

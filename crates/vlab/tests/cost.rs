@@ -13,6 +13,7 @@ mod common;
 
 use std::sync::Arc;
 
+use chain::prelude::*;
 use common::{Sample, memory};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};

@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use chain::prelude::*;
 use common::{Sample, memory, open, options, pairs};
 use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};

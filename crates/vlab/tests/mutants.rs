@@ -10,7 +10,7 @@ use crash::{Argued, Kind, Options, Stage, Trial, Workload, run_mutants};
 use pmem::{Fence, Geometry};
 use tree::{Keyed, Words};
 
-const INDEX: &str = include_str!("../src/index.rs");
+const CORE: &str = include_str!("../../chain/src/core.rs");
 const REGION: &str = include_str!("../../pmem/src/region.rs");
 const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");
 
@@ -18,8 +18,8 @@ const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");
 const ARGUED: &[Argued] = &[
     Argued::new(
         Kind::DropFence(Fence::Commit),
-        "vlab/src/index.rs",
-        INDEX,
+        "chain/src/core.rs",
+        CORE,
         "medium.fence(Fence::Commit); // [format]",
         "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before it \
          names a block: an insert's own, or the one with which the first chunk of records is opened",
@@ -72,7 +72,7 @@ fn first() -> Vec<Op> {
     let puts = [3, 5, 9, 7, 4, 6, 1, 2, 8, 10].map(|key| Op::Put(key, key + 1));
     let deletes = [3, 4, 5, 6, 7].map(Op::Delete);
     let batch = Op::Batch(vec![(6, Some(6)), (1, None), (11, Some(2))]);
-    puts.into_iter().chain([Op::Combine]).chain(deletes).chain([batch, Op::Kill]).collect()
+    puts.into_iter().chain([Op::Rebuild]).chain(deletes).chain([batch, Op::Kill]).collect()
 }
 
 fn of_words(name: &str, options: Options, work: Work<Words>) -> Trial {

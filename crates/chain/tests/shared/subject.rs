@@ -6,12 +6,11 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
+use crate::common::{Bytes, Index, Options, Sample, options, pairs, rebuild};
+use chain::prelude::*;
 use crash::{Contents, Step, Subject, Workload, interrupted, random};
 use pmem::{Error, Geometry, Observed};
 use tree::WriteOptions;
-use vlab::Vlab;
-
-use super::{Bytes, Sample, options, pairs};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
@@ -20,8 +19,8 @@ pub enum Op {
     Delete(u32),
     /// All as one: `None` deletes.
     Batch(Vec<(u32, Option<u32>)>),
-    /// Combines at once.
-    Combine,
+    /// Builds what leads to the leaves anew, at once.
+    Rebuild,
     /// Close and open again.
     Reopen,
     /// Open again without closing.
@@ -31,9 +30,9 @@ pub enum Op {
 /// How an index is made and opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Cache lines of a bucket.
+    /// Cache lines of a leaf.
     pub lines: u64,
-    /// As the paper prescribes.
+    /// As the paper prescribes, where there are two ways.
     pub faithful: bool,
     /// The region's sizes.
     pub geometry: Geometry,
@@ -49,10 +48,10 @@ pub fn sizes(lines: u64, faithful: bool) -> Sizes {
 }
 
 /// See the module's head.
-pub struct VlabSubject<S: Sample> {
+pub struct Indexed<S: Sample> {
     medium: Observed,
     sizes: Sizes,
-    index: Option<Vlab<Observed, S>>,
+    index: Option<Index<Observed, S>>,
     parts: PhantomData<S>,
 }
 
@@ -60,17 +59,17 @@ fn text_of(error: Error) -> String {
     error.to_string()
 }
 
-impl<S: Sample> VlabSubject<S> {
-    fn index(&self) -> &Vlab<Observed, S> {
+impl<S: Sample> Indexed<S> {
+    fn index(&self) -> &Index<Observed, S> {
         self.index.as_ref().expect("only `reopen` takes the index out, and puts one back")
     }
 
-    fn options(sizes: &Sizes) -> vlab::Options {
-        vlab::Options { geometry: sizes.geometry, ..options::<S>(sizes.lines, sizes.faithful) }
+    fn options(sizes: &Sizes) -> Options {
+        Options { geometry: sizes.geometry, ..options::<S>(sizes.lines, sizes.faithful) }
     }
 
-    fn open(medium: &Observed, sizes: &Sizes) -> Result<Vlab<Observed, S>, Error> {
-        Vlab::open(medium.clone(), Path::new("observed"), &Self::options(sizes)).map(|(index, _)| index)
+    fn open(medium: &Observed, sizes: &Sizes) -> Result<Index<Observed, S>, Error> {
+        Index::open(medium.clone(), Path::new("observed"), &Self::options(sizes)).map(|(index, _)| index)
     }
 
     fn reopen(&mut self) -> Result<(), String> {
@@ -80,7 +79,7 @@ impl<S: Sample> VlabSubject<S> {
     }
 }
 
-impl<S: Sample> Subject for VlabSubject<S> {
+impl<S: Sample> Subject for Indexed<S> {
     type Op = Op;
     type Config = Sizes;
 
@@ -89,7 +88,7 @@ impl<S: Sample> Subject for VlabSubject<S> {
     }
 
     fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
-        let index = Vlab::create(medium.clone(), &Self::options(sizes)).map_err(text_of)?;
+        let index = Index::create(medium.clone(), &Self::options(sizes)).map_err(text_of)?;
         Ok(Self { medium, sizes: *sizes, index: Some(index), parts: PhantomData })
     }
 
@@ -112,7 +111,7 @@ impl<S: Sample> Subject for VlabSubject<S> {
                 let writes = writes.iter().map(|(key, value)| (S::key(*key), value.map(S::value))).collect();
                 self.index().batch(writes, &[], WriteOptions::default()).map(|done| assert!(done))
             }
-            Op::Combine => self.index().combine(),
+            Op::Rebuild => rebuild(self.index()),
             Op::Reopen => {
                 self.index().close().map_err(text_of)?;
                 return self.reopen();
@@ -177,7 +176,7 @@ impl<S: Sample> Subject for VlabSubject<S> {
         };
         let mut ops = vec![Op::Delete(key), Op::Put(key, 41)];
         ops.extend((key + 1..key + 7).map(|key| Op::Put(key, 42)));
-        ops.push(Op::Combine);
+        ops.push(Op::Rebuild);
         ops.extend((key + 1..key + 7).map(Op::Delete));
         ops.push(Op::Kill);
         ops
@@ -193,9 +192,9 @@ impl<S: Sample> Subject for VlabSubject<S> {
 }
 
 /// A workload of the index.
-pub type Work<S> = Workload<VlabSubject<S>>;
+pub type Work<S> = Workload<Indexed<S>>;
 
-/// Random operations in a window of keys, with combines, closes and kills among them; about one step in `cuts` is cut short.
+/// Random operations in a window of keys, with rebuilds, closes and kills among them; about one step in `cuts` is cut short.
 pub fn mixed<S: Sample>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: usize) -> Work<S> {
     let ops = random(seed, count, |rng| {
         let (key, value) = (rng.u32(..keys), rng.u32(..64));
@@ -205,7 +204,7 @@ pub fn mixed<S: Sample>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: 
             86..92 => Op::Batch(
                 (0..rng.u32(1..5)).map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64)))).collect(),
             ),
-            92..96 => Op::Combine,
+            92..96 => Op::Rebuild,
             96..98 => Op::Reopen,
             _ => Op::Kill,
         }
@@ -215,7 +214,7 @@ pub fn mixed<S: Sample>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: 
     Workload { config: sizes, prepare: Vec::new(), steps }
 }
 
-/// From empty up and down again: splits, appends, combines; merges; then reuse.
+/// From empty up and down again: splits, appends, rebuilds; merges; then reuse.
 pub fn lives<S: Sample>(sizes: Sizes, keys: u32) -> Work<S> {
     let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
     ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));

@@ -1,7 +1,7 @@
 //! Groups: over a medium where a commit takes milliseconds, the changes of many operations become durable with one.
 //!
 //! As the trees have it: an operation changes the index under the writer's lock, lets go of it and waits for its group, and one of those
-//! who wait commits for all ([`pmem::pending`]). Who reads a bucket that a group on its way has changed asks for the key, and waits if
+//! who wait commits for all ([`pmem::pending`]). Who reads a leaf that a group on its way has changed asks for the key, and waits if
 //! it is one of that group's. Over any other medium fences have made everything durable, and all this is one test of a pointer.
 //!
 //! If a commit fails, everything that is not durable is taken back under all stripes, the view is built anew from what is left, and the
@@ -11,42 +11,34 @@
 //! * G1: a group ends between two operations, so each is in it whole or not at all, and so is a batch.
 //! * G2: what an operation may store fits into the running group before it begins.
 
+use std::sync::PoisonError;
+
 use pmem::pending::Pending;
 use pmem::sync::{MutexGuard, Ordering};
-use pmem::{Error, Found, Group, LINE, Medium, Result};
+use pmem::{Error, Group, LINE, Medium, Result};
 use tree::{Schema, WriteOptions};
 
-use crate::bucket::Bucket;
-use crate::index::{BROKEN, CLOSED, CLOSING, FAILED, OPEN, READ_ONLY, Vlab, Writer};
+use crate::core::{BROKEN, CLOSED, CLOSING, Chain, FAILED, KeyOf, OPEN, READ_ONLY, SchemaOf, Writer};
 
-/// Buckets that an operation may store all lines of: a split's two, a merge's, one that is split a second time.
-const BUCKETS_OF_OPERATION: u64 = 4;
+/// Leaves that an operation may store all lines of: a split's two, a merge's, one that is split a second time.
+const LEAVES_OF_OPERATION: u64 = 4;
 /// Lines besides: links, root and meta lines, the superblock's, intents and bits of an operation's blocks.
 const LINES_MORE: u64 = 64;
 /// Chunks that an operation may open or return.
 const CHUNKS: u64 = 4;
 
-impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// `Closed`, `ReadOnly` or `Failed` once no more writes are taken.
-    pub(crate) fn writable(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            CLOSED | CLOSING => Err(Error::Closed),
-            READ_ONLY => Err(Error::ReadOnly),
-            _ => Err(Error::Failed),
-        }
-    }
-
+/// Commits of what an index was told. See the module's head.
+pub trait Groups: Chain {
     /// The writer's side for one operation with records of so many bytes, with room for it in the running group.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`; `TooLarge` if no group can hold it; what a commit says that had to make room.
-    pub(crate) fn enter(&self, bytes: u64) -> Result<MutexGuard<'_, Writer<S>>> {
+    fn enter(&self, bytes: u64) -> Result<MutexGuard<'_, Writer<Self::Own>>> {
         self.enter_for(|| Ok(self.lines_of_operation(bytes)))
     }
 
-    /// As [`Vlab::enter`], for what may change as many lines as `lines` says.
-    pub(crate) fn enter_for(&self, lines: impl Fn() -> Result<u64>) -> Result<MutexGuard<'_, Writer<S>>> {
+    /// As [`Chain::enter`], for what may change as many lines as `lines` says.
+    fn enter_for(&self, lines: impl Fn() -> Result<u64>) -> Result<MutexGuard<'_, Writer<Self::Own>>> {
         loop {
             let writer = self.lock_writer()?;
             let Some(pending) = &self.pending else { return Ok(writer) };
@@ -63,7 +55,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     ///
     /// # Errors
     /// `TooLarge` if no group can hold them.
-    pub(crate) fn has_lines(&self, lines: u64) -> Result<bool> {
+    fn has_lines(&self, lines: u64) -> Result<bool> {
         let Some(Group { lines: noted, lines_max }) = self.region.medium().group() else { return Ok(true) };
         if lines > lines_max {
             let words = |lines: u64| (lines * 8) as usize;
@@ -73,7 +65,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// Most lines that an operation changes which writes records of so many bytes.
-    pub(crate) fn lines_of_operation(&self, bytes: u64) -> u64 {
+    fn lines_of_operation(&self, bytes: u64) -> u64 {
         let geometry = self.region.geometry();
         let pieces = bytes.div_ceil(geometry.chunk_bytes / 8);
         // A piece of a large record has a head, straddles, and, alone in its chunk, changes a bitmap's line; so may each that is
@@ -83,47 +75,42 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             .medium()
             .group()
             .map_or(0, |group| (group.lines_max * LINE).div_ceil(geometry.chunk_bytes / 8));
-        BUCKETS_OF_OPERATION * self.bucket_lines()
+        LEAVES_OF_OPERATION * self.leaf_lines()
             + bytes.div_ceil(LINE)
             + 3 * pieces
             + given_back
             + self.lines_once()
     }
 
-    /// Lines of a bucket.
-    pub(crate) fn bucket_lines(&self) -> u64 {
-        self.shape.bytes() / LINE
-    }
-
     /// What counts once for whatever is done in one turn.
-    pub(crate) fn lines_once(&self) -> u64 {
+    fn lines_once(&self) -> u64 {
         CHUNKS * (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE) + LINES_MORE
     }
 
     /// Notes that a key is about to be changed. The writer's lock is held.
     #[inline(always)]
-    pub(crate) fn note_key(&self, key: &S::Key) {
+    fn note_key(&self, key: &KeyOf<Self>) {
         if let Some(pending) = &self.pending {
-            pending.note_key(S::hash(key));
+            pending.note_key(SchemaOf::<Self>::hash(key));
         }
     }
 
-    /// A bucket is about to change, or what leads from it.
+    /// A leaf is about to change, or what leads from it.
     #[inline(always)]
-    pub(crate) fn lock(&self, writer: &mut Writer<S>, bucket: Bucket) {
+    fn lock(&self, writer: &mut Writer<Self::Own>, leaf: u64) {
         match &self.pending {
             None => self.stripes.give_way(), // else before the writer's lock is taken
-            Some(pending) => pending.note_node(bucket.0),
+            Some(pending) => pending.note_node(leaf),
         }
-        self.stripes.lock(bucket.0, &mut writer.held);
+        self.stripes.lock(leaf, &mut writer.held);
     }
 
     /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
     ///
     /// # Errors
-    /// As [`Vlab::commit`].
+    /// As [`Chain::commit`].
     #[inline(always)]
-    pub(crate) fn leave(&self, writer: MutexGuard<'_, Writer<S>>, how: WriteOptions) -> Result<()> {
+    fn leave(&self, writer: MutexGuard<'_, Writer<Self::Own>>, how: WriteOptions) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let ticket = pending.ticket();
         drop(writer);
@@ -135,20 +122,77 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Closed`; `Io`, `NoSpace` or `Corrupt` if the commit fails, `Failed` if one did before: what was not durable is taken
     /// back, and no more writes are taken.
-    pub fn commit(&self) -> Result<()> {
+    fn commit(&self) -> Result<()> {
         self.leave(self.lock_writer()?, WriteOptions::default())
     }
 
     /// True if everything was durable a moment ago: a read will hardly have to wait.
-    pub fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         self.pending.as_ref().is_none_or(|pending| pending.is_quiet())
     }
 
     /// Waits for a group, committing it if nobody else does.
-    pub(crate) fn settle(&self, pending: &Pending, ticket: u64) -> Result<()> {
+    fn settle(&self, pending: &Pending, ticket: u64) -> Result<()> {
         pending.settle(ticket, || self.commit_group(pending))
     }
 
+    /// Makes everything durable by the means of the file system.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails: later writes are refused then. Where durability goes by groups, as [`Groups::commit`].
+    fn sync(&self) -> Result<()> {
+        if self.pending.is_some() {
+            return self.commit();
+        }
+        let outcome = self.region.medium().sync(0, self.region.medium().len());
+        if outcome.is_err() {
+            self.state.store(FAILED, Ordering::Release);
+        }
+        outcome
+    }
+
+    /// Closes cleanly. Later writes are refused, reads go on.
+    ///
+    /// # Errors
+    /// `Io` if the data or the mark cannot be synced; `Failed` if a sync failed before.
+    fn close(&self) -> Result<()> {
+        // Who comes second waits until the first is done.
+        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state.load(Ordering::Acquire) == READ_ONLY {
+            self.state.store(CLOSED, Ordering::Release);
+            return Ok(());
+        }
+        let mut writer = match self.lock_writer() {
+            Err(Error::Closed) => return Ok(()),
+            other => other?,
+        };
+        writer.log.settle(self.region.medium());
+        if let Some(pending) = &self.pending {
+            self.state.store(CLOSING, Ordering::Release);
+            let ticket = pending.ticket();
+            drop(writer);
+            self.settle(pending, ticket)?;
+            writer = self.writer_side();
+        }
+        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
+        self.state.store(FAILED, Ordering::Release);
+        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
+        drop(writer);
+        self.region.mark_clean(self.len())?;
+        self.state.store(CLOSED, Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes if it can: what a dropped store does. An index that cannot be closed is recovered at the next open.
+    fn close_on_drop(&self) {
+        if !std::thread::panicking() {
+            let _ = self.close();
+        }
+    }
+}
+
+/// Steps of these.
+trait Steps: Chain {
     fn commit_group(&self, pending: &Pending) -> Result<u64> {
         let mut closed = None;
         // Files of somebody else's kind may panic: then too nothing stays that is not durable.
@@ -183,19 +227,21 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.state.store(FAILED, Ordering::Release);
         self.stripes.lock_all(&mut writer.held);
         self.region.medium().roll_back();
-        writer.rebuild = None;
-        writer.aliases = 0;
         // What was durable once is a list, between two operations (G1): nothing is settled here, so nothing is stored.
-        let _ = self.load(Found::Clean { keys: 0 });
+        self.reload(&mut writer);
         self.batches.end();
         self.stripes.unlock(&mut writer.held);
     }
 }
 
-/// Takes back what is not durable when it is dropped.
-struct TakenBack<'a, M: Medium, S: Schema>(&'a Vlab<M, S>);
+impl<T: Chain> Steps for T {}
 
-impl<M: Medium, S: Schema> Drop for TakenBack<'_, M, S> {
+impl<T: Chain> Groups for T {}
+
+/// Takes back what is not durable when it is dropped.
+struct TakenBack<'a, T: Chain>(&'a T);
+
+impl<T: Chain> Drop for TakenBack<'_, T> {
     fn drop(&mut self) {
         self.0.take_back();
     }

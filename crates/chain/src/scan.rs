@@ -1,44 +1,45 @@
 //! Scans, both ways, beside the writer.
 //!
-//! A cursor copies a bucket's entries between two looks at it and puts them in order; it goes on to the next bucket by the bound of
-//! this one. If a record has changed meanwhile it looks for the bucket again, from the last key it gave out: so a scan gives each key at
+//! A cursor copies a leaf's entries between two looks at it and puts them in order; it goes on to the next leaf by the bound of
+//! this one. If a record has changed meanwhile it looks for the leaf again, from the last key it gave out: so a scan gives each key at
 //! most once, in order, and misses none that was there throughout.
 
 use std::ops::Bound;
 
 use pmem::stripe::Version;
-use pmem::{Error, Medium, Result};
+use pmem::{Error, Result};
 use tree::Schema;
 use tree::before::View;
-use tree::shape::Entry;
 
-use crate::bucket::{MAX, MIN, read_bound, slots};
-use crate::index::Vlab;
+use crate::bound::read_bound;
+use crate::core::{Chain, KeyBufOf, Pages, SchemaOf, ValueBufOf};
+use crate::group::Groups;
+use crate::read::Reads;
 
 /// A position in key order. It holds no lock.
-pub struct Cursor<'a, M: Medium, S: Schema> {
-    index: &'a Vlab<M, S>,
+pub struct Cursor<'a, T: Chain> {
+    index: &'a T,
     descending: bool,
     /// What the index was read up to, and nothing more: batches are noted by it. Where to look when the page is stale.
-    from: Bound<S::KeyBuf>,
+    from: Bound<KeyBufOf<T>>,
     /// There is nothing beyond the page.
     ended: bool,
-    page: Vec<(S::KeyBuf, Entry<S::Tail>)>,
+    page: Pages<SchemaOf<T>>,
     given: usize,
-    /// The look at the page's bucket, and where to go on behind it.
+    /// The look at the page's leaf, and where to go on behind it.
     version: Option<Version>,
-    beyond: Option<S::KeyBuf>,
+    beyond: Option<KeyBufOf<T>>,
     /// Which batches are seen.
-    view: View<S>,
+    view: View<SchemaOf<T>>,
     /// Gives out what is durable alone.
     durable: bool,
 }
 
-impl<M: Medium, S: Schema> Vlab<M, S> {
+impl<'a, T: Chain> Cursor<'a, T> {
     /// A cursor before the first key.
-    pub fn cursor(&self) -> Cursor<'_, M, S> {
-        Cursor {
-            index: self,
+    pub(crate) fn new(index: &'a T) -> Self {
+        Self {
+            index,
             descending: false,
             from: Bound::Unbounded,
             ended: false,
@@ -46,13 +47,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             given: 0,
             version: None,
             beyond: None,
-            view: self.batches.view(Bound::Unbounded),
+            view: index.batches.view(Bound::Unbounded),
             durable: true,
         }
     }
-}
 
-impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     /// Does not wait for what is not durable yet: for those who only want keys to change.
     #[must_use]
     pub(crate) fn unsettled(mut self) -> Self {
@@ -61,7 +60,7 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     }
 
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
-    pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
+    pub fn seek(&mut self, from: Bound<KeyBufOf<T>>, descending: bool) {
         self.view = self.index.batches.view(from.clone());
         self.from = from;
         self.descending = descending;
@@ -74,8 +73,8 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     /// Moves one key on and copies key and value out; false at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a bucket or record is damaged.
-    pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+    /// `Corrupt` if a leaf or record is damaged.
+    pub fn next(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         if !self.view.is_plain() {
             return self.next_seen(key, value);
         }
@@ -93,10 +92,10 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
 
     /// As [`Cursor::next`] beside batches that the scan does not see.
     #[cold]
-    fn next_seen(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+    fn next_seen(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         loop {
             while self.view.wants_more() {
-                let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
+                let (mut held, mut of_it) = (KeyBufOf::<T>::default(), ValueBufOf::<T>::default());
                 let more = self.next_held(&mut held, &mut of_it)?;
                 self.view.takes_note(&self.from, self.descending);
                 if more {
@@ -115,7 +114,7 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     }
 
     /// The index was read up to this key.
-    fn advance(&mut self, key: &S::KeyBuf) {
+    fn advance(&mut self, key: &KeyBufOf<T>) {
         match &mut self.from {
             Bound::Excluded(from) => from.clone_from(key),
             from => *from = Bound::Excluded(key.clone()),
@@ -123,7 +122,7 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
     }
 
     /// The next pair that the index holds. Then the caller has to [`Cursor::advance`].
-    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+    fn next_held(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         let index = self.index;
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
@@ -134,9 +133,9 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
                 }
                 continue;
             };
-            let sound = S::read_value(medium, entry, value);
+            let sound = SchemaOf::<T>::read_value(medium, entry, value);
             // The words of plain entries were copied between two looks.
-            if !S::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
+            if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
                 tries.fail();
                 self.page.clear();
                 self.given = 0;
@@ -164,38 +163,34 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
             Some(beyond) => Bound::Included(beyond),
         };
         let index = self.index;
-        let (medium, shape) = (index.region.medium(), &index.shape);
+        let medium = index.region.medium();
         let mut tries = index.stripes.tries();
         loop {
             // Asked before anything is read.
             let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
-            let seen = index.see(|view| match (&from, self.descending) {
-                (Bound::Unbounded, true) => index.last_bucket(view),
-                (Bound::Unbounded, false) => index.locate(view, S::borrow(&S::KeyBuf::default()), false).0,
-                (Bound::Excluded(key), true) => index.locate(view, S::borrow(key), true).0,
+            let seen = index.see(|| match (&from, self.descending) {
+                (Bound::Unbounded, true) => index.last_leaf(),
+                (Bound::Unbounded, false) => {
+                    index.leaf_of(SchemaOf::<T>::borrow(&KeyBufOf::<T>::default()), false)
+                }
+                (Bound::Excluded(key), true) => index.leaf_of(SchemaOf::<T>::borrow(key), true),
                 (Bound::Included(key) | Bound::Excluded(key), _) => {
-                    index.locate(view, S::borrow(key), false).0
+                    index.leaf_of(SchemaOf::<T>::borrow(key), false)
                 }
             });
-            let bucket = seen.bucket;
-            let is_bucket = bucket.nxt(medium).is_some();
-            let edge = medium.word(bucket.0 + if self.descending { MIN } else { MAX });
-            let mut beyond = S::KeyBuf::default();
-            let mut sound = is_bucket && (edge == 0 || read_bound::<M, S>(medium, edge, &mut beyond));
+            let leaf = seen.leaf;
+            let edge = if self.descending { index.lower_bound(leaf) } else { index.upper_bound(leaf) };
+            let mut beyond = KeyBufOf::<T>::default();
+            let is_bound = edge == 0 || read_bound::<_, SchemaOf<T>>(medium, edge, &mut beyond);
             self.page.clear();
             self.given = 0;
-            for slot in slots(&bucket.bits(medium, shape)) {
-                let entry = bucket.entry::<M, S::Tail>(medium, shape, slot);
-                let mut key = S::KeyBuf::default();
-                sound &= S::read_key(medium, entry.key, &mut key);
-                self.page.push((key, entry));
-            }
+            let sound = index.is_leaf(leaf) & is_bound & index.entries_of(leaf, &mut self.page);
             if !index.is_good(&seen) {
                 tries.fail();
                 continue;
             }
             if let Some(pending) = pending
-                && let Some(ticket) = pending.wait_for_node(bucket.0)
+                && let Some(ticket) = pending.wait_for_node(leaf)
                 && index.settle(pending, ticket).is_err()
             {
                 continue; // it was taken back
@@ -203,7 +198,7 @@ impl<M: Medium, S: Schema> Cursor<'_, M, S> {
             let leads_on = edge == 0 || leads_on(&from, &beyond, self.descending);
             if !sound || !leads_on {
                 self.page.clear();
-                return Err(Error::Corrupt { what: "bucket", at: bucket.0 });
+                return Err(Error::Corrupt { what: "leaf", at: leaf });
             }
             self.version = Some(seen.version);
             self.ended = edge == 0;

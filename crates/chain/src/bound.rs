@@ -1,0 +1,49 @@
+//! Bounds of leaves: key words, of plain keys the key itself, of byte strings the address of a separator record. 0 is no bound.
+
+use pmem::{Medium, Result, record};
+use tree::Schema;
+
+/// The key that a bound's word stands for; the least key where there is no bound. False if there is no such key.
+pub fn read_bound<M: Medium, S: Schema>(medium: &M, word: u64, out: &mut S::KeyBuf) -> bool {
+    let bytes = if S::PLAIN {
+        word.to_le_bytes().to_vec()
+    } else {
+        let mut bytes = Vec::new();
+        if word != 0 && !record::read_key(medium, word, &mut bytes) {
+            return false;
+        }
+        bytes
+    };
+    match S::key_of(&bytes) {
+        Some(key) => {
+            *out = key;
+            true
+        }
+        None => false,
+    }
+}
+
+/// The key that a bound's word stands for.
+///
+/// # Errors
+/// `Corrupt` if there is none.
+pub fn bound<M: Medium, S: Schema>(medium: &M, word: u64) -> Result<S::KeyBuf> {
+    let mut key = S::KeyBuf::default();
+    let sound = read_bound::<M, S>(medium, word, &mut key);
+    if sound { Ok(key) } else { Err(pmem::Error::Corrupt { what: "bound of a bucket", at: word }) }
+}
+
+/// A key in memory as a word that is ordered as the keys are, as far as it goes.
+#[inline(always)]
+pub fn word_of<S: Schema>(key: &S::Key) -> u64 {
+    if S::PLAIN { S::plain(S::probe(key)) } else { leading(S::key_bytes(key).as_ref()) }
+}
+
+/// The first eight bytes as a word in their order.
+#[inline(always)]
+pub fn leading(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(word)
+}

@@ -1,0 +1,66 @@
+//! Who owns a block: what the allocator asks of an index that was not closed.
+
+use pmem::alloc::{self, Class, Kind};
+use pmem::{Medium, Result, record};
+use tree::Schema;
+
+use crate::bound::bound;
+use crate::core::{Chain, KeyBufOf, SchemaOf};
+
+/// Settles the allocator's intents by asking the list.
+///
+/// # Errors
+/// `Corrupt` if an intent names what is no block.
+pub fn recover_blocks<T: Chain>(index: &T) -> Result<()> {
+    alloc::recover(
+        &index.region,
+        |class, at| Ok(index.root_block() != 0 && owns(index, class, at)),
+        |class, at| if class.kind.has_pieces() { record::pieces(&index.region, at) } else { Vec::new() },
+    )
+}
+
+/// True if a block is one of the size of a leaf.
+pub fn is_leaf_block<T: Chain>(index: &T, at: u64) -> bool {
+    let class = alloc::class_of(&index.region, at);
+    class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == index.leaf_bytes())
+}
+
+/// True if the entry of this key leads to this record.
+fn owns_record<T: Chain>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
+    let key = SchemaOf::<T>::borrow(key);
+    let entry = index.entry_of(index.leaf_of(key, false), SchemaOf::<T>::probe(key));
+    entry.is_some_and(|entry| SchemaOf::<T>::blocks_of(&entry).any(|block| block == at))
+}
+
+/// True if the index reaches this block.
+fn owns<T: Chain>(index: &T, class: Class, at: u64) -> bool {
+    let medium = index.region.medium();
+    let mut key = KeyBufOf::<T>::default();
+    match class.kind {
+        Kind::Inner => at == index.root_block(),
+        Kind::Leaf => {
+            // A leaf's own bound leads to it, if it is in the list.
+            is_leaf_block(index, at)
+                && index.is_leaf(at)
+                && bound::<_, SchemaOf<T>>(medium, index.lower_bound(at))
+                    .is_ok_and(|key| index.leaf_of(SchemaOf::<T>::borrow(&key), false) == at)
+        }
+        Kind::Batch => index.region.batch().is_ok_and(|batch| batch == at),
+        Kind::Separator => {
+            let mut bytes = Vec::new();
+            record::read_key(medium, at, &mut bytes)
+                && SchemaOf::<T>::key_of(&bytes).is_some_and(|key| {
+                    index.lower_bound(index.leaf_of(SchemaOf::<T>::borrow(&key), false)) == at
+                })
+        }
+        Kind::Record => SchemaOf::<T>::key_of_block(medium, at, &mut key) && owns_record(index, &key, at),
+        // Shares its record's fate; the ring may still hold the address of what was here before.
+        Kind::Piece => {
+            let record = medium.word(at);
+            let class = alloc::class_of(&index.region, record).filter(|class| class.kind.has_pieces());
+            class.is_some_and(|class| {
+                record::pieces(&index.region, record).contains(&at) && owns(index, class, record)
+            })
+        }
+    }
+}

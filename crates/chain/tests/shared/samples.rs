@@ -1,0 +1,110 @@
+//! What the tests of indexes over one list of leaves share: plain memory, keys and values from small numbers.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chain::{Chain, Cursor};
+use pmem::{Counter, Memory, Observed};
+use tree::{Fixed, Keyed, Prefixed, Schema, Words};
+
+/// A schema whose keys and values come from small numbers.
+pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {
+    /// Words of a value in its entry.
+    const PAYLOAD_WORDS: usize = 1;
+    /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
+    fn key(n: u32) -> Self::KeyBuf;
+    /// Value number `n`.
+    fn value(n: u32) -> Self::ValueBuf;
+}
+
+/// Bytes in the order of keys.
+pub trait Bytes {
+    /// The bytes.
+    fn bytes(&self) -> Vec<u8>;
+}
+
+impl Bytes for u64 {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_be_bytes().into()
+    }
+}
+
+impl Bytes for Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+fn word(n: u32) -> u64 {
+    // Both halves matter; the last key there is, too.
+    if n == 0 {
+        0
+    } else if n >= 1 << 20 {
+        u64::MAX
+    } else {
+        u64::from(n) << 32 | u64::from(!n)
+    }
+}
+
+impl Sample for Words {
+    fn key(n: u32) -> u64 {
+        word(n)
+    }
+    fn value(n: u32) -> u64 {
+        word(n)
+    }
+}
+
+impl Sample for Fixed {
+    const PAYLOAD_WORDS: usize = 3;
+    fn key(n: u32) -> u64 {
+        word(n)
+    }
+    fn value(n: u32) -> Vec<u8> {
+        (0..3).flat_map(|i| (word(n) ^ i).to_le_bytes()).collect()
+    }
+}
+
+impl Sample for Keyed {
+    fn key(n: u32) -> Vec<u8> {
+        if n == 0 { Vec::new() } else { format!("key{n:06}").into_bytes() }
+    }
+    fn value(n: u32) -> Vec<u8> {
+        (0..n / 8).map(|i| (n + i * 7) as u8).chain(n.to_le_bytes()).collect()
+    }
+}
+
+impl Sample for Prefixed {
+    fn key(n: u32) -> Vec<u8> {
+        Keyed::key(n)
+    }
+    fn value(n: u32) -> Vec<u8> {
+        Keyed::value(n)
+    }
+}
+
+#[allow(dead_code)]
+pub type Pairs<S> = Vec<(<S as Schema>::KeyBuf, <S as Schema>::ValueBuf)>;
+
+/// Observed memory and who counts.
+#[allow(dead_code)]
+pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
+    let counter = Arc::new(Counter::default());
+    (Observed::new(Memory::new(bytes, 0), Arc::clone(&counter) as Arc<_>), counter)
+}
+
+/// All pairs that a cursor gives out.
+#[allow(dead_code)]
+pub fn pairs<T: Chain<Schema = S>, S: Sample>(
+    cursor: &mut Cursor<'_, T>,
+    from: Bound<S::KeyBuf>,
+    down: bool,
+) -> Pairs<S> {
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    cursor.seek(from, down);
+    let mut pairs = Vec::new();
+    while cursor.next(&mut key, &mut value).unwrap() {
+        pairs.push((key.clone(), value.clone()));
+    }
+    pairs
+}

@@ -1,0 +1,194 @@
+//! The index: its parts, and how a change goes through it.
+//!
+//! An insert, an update and a delete are each an append, of one entry (of byte strings an update has two), behind the last:
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | the entry behind the count, perhaps | nothing: the count does not reach it (L1); a record's block is nobody's and is freed |
+//! | payload | the entry | the same |
+//! | commit | its sign and the count, one 8-byte store | nothing to do |
+//!
+//! So an update is never seen as a delete: there is one count for both, and the newest entry wins. A value is replaced by an entry of its
+//! own; there is nothing that is stored in place but the sign of an entry in a full leaf, when it is deleted: one word, which is the
+//! commit, and no room is needed for taking something away (`delete`).
+//!
+//! A leaf that is full is replaced: see [`replace`](crate::replace).
+//!
+//! Invariants:
+//! * N1: from the head on, each leaf's `nxt` leads to the next; their `min` ascend, and only the first has none.
+//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`chain`]).
+//! * N3: a block is allocated if and only if the list, a live entry or the root names it (between operations).
+
+use std::ops::Deref;
+use std::path::Path;
+
+use arc_swap::ArcSwap;
+use chain::Core;
+use chain::batch::Writes;
+use chain::recover::recover_blocks;
+use pmem::region::Identity;
+use pmem::{Durability, Error, Found, Geometry, Medium, Region, RegionOptions, Result};
+use tree::Schema;
+
+use crate::inner::{Inner, ROOM};
+use crate::leaf::{Leaf, Shape};
+use crate::meta::{META_BYTES, Meta};
+use crate::rebuild::Rebuild;
+
+/// The engine's name in the superblock.
+pub const ENGINE: &str = "nvtree";
+
+/// How to make and open an index.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Cache lines of a leaf, 2 to 64. (Of an existing index, what it was made with.)
+    pub lines: u64,
+    /// Words of a value in its entry. (Of an existing index, what it was made with.)
+    pub payload_words: usize,
+    /// The region's fixed sizes. (Of an existing index, what it was made with.)
+    pub geometry: Geometry,
+    /// The promise, for the superblock.
+    pub durability: Durability,
+    /// Version stripes; a power of two.
+    pub stripes: usize,
+    /// Leaves that a parent of leaves has room for, at least 4; a rebuild leaves half of it free.
+    pub room: usize,
+}
+
+impl Options {
+    /// Production settings.
+    pub fn new(lines: u64, durability: Durability) -> Self {
+        let geometry = Geometry::default();
+        Self { lines, payload_words: 1, geometry, durability, stripes: 1024, room: ROOM }
+    }
+}
+
+/// An NV-Tree over a medium.
+pub struct NvTree<M: Medium, S: Schema> {
+    core: Core<M, S, Own>,
+    pub(crate) shape: Shape,
+    pub(crate) room: usize,
+    pub(crate) inner: ArcSwap<Inner>,
+    pub(crate) meta: Meta,
+}
+
+/// What the writer has besides.
+#[derive(Default)]
+pub struct Own {
+    /// The running rebuild.
+    pub(crate) rebuild: Option<Rebuild>,
+    /// Rebuilds that were brought to their end at once, for a parent of leaves had no room left.
+    pub(crate) hurried: u64,
+}
+
+/// What only the writer has.
+pub(crate) type Writer = chain::Writer<Own>;
+
+impl<M: Medium, S: Schema> Deref for NvTree<M, S> {
+    type Target = Core<M, S, Own>;
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+impl<M: Medium, S: Schema> NvTree<M, S> {
+    /// Makes an empty index in a fresh medium.
+    ///
+    /// # Errors
+    /// `Nodes` if leaves of so few lines hold too few entries; what growing the medium may say.
+    pub fn create(medium: M, options: &Options) -> Result<Self> {
+        let lines = options.lines;
+        let shape =
+            (2..=64).contains(&lines).then(|| Shape::new::<S>(lines, options.payload_words)).flatten();
+        if shape.is_none() {
+            return Err(Error::Nodes { lines });
+        }
+        let kind = S::kind(options.payload_words);
+        let identity = Identity { engine: ENGINE.into(), kind, node_lines: lines };
+        let region = RegionOptions { geometry: options.geometry, identity };
+        let region = Region::create(medium, &region, options.durability)?;
+        Self::start(region, Found::New, options)
+    }
+
+    /// Opens the index in a region, recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// `Mismatch` if something else lives there; `Corrupt` if the list is damaged; what [`Region::open`] says.
+    pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
+        let (region, found) = Region::open(medium, path)?;
+        let identity = region.identity();
+        if identity.engine != ENGINE || S::payload_words(&identity.kind).is_none() {
+            return Err(Error::Mismatch {
+                found: format!("engine {} over {}", identity.engine, identity.kind),
+                asked: format!("{ENGINE} over {}", S::NAME),
+            });
+        }
+        Ok((Self::start(region, found, options)?, found))
+    }
+
+    fn start(region: Region<M>, found: Found, options: &Options) -> Result<Self> {
+        let lines = region.identity().node_lines;
+        let payload_words = S::payload_words(&region.identity().kind).ok_or(Error::Nodes { lines })?;
+        let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
+        let root = region.root()?;
+        let mut index = Self {
+            shape,
+            room: options.room.max(4),
+            inner: ArcSwap::from_pointee(Inner::default()),
+            meta: Meta(root),
+            core: Core::new(region, found, options.durability, options.stripes, Own::default())?,
+        };
+        if root != 0 {
+            index.load(found)?;
+        }
+        if found == Found::InUse {
+            recover_blocks(&index)?;
+        }
+        if root == 0 {
+            index.format()?;
+            index.load(Found::New)?;
+        }
+        // Nobody else has the index yet.
+        if found == Found::InUse {
+            index.finish_batch()?;
+        }
+        index.region.medium().commit_beside(|| Some(()))?;
+        Ok(index)
+    }
+
+    /// Gives an index without a meta block (new, or crashed before it had one) that and an empty leaf.
+    fn format(&mut self) -> Result<()> {
+        let shape = self.shape;
+        let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
+            Leaf(first).compose::<_, S::Tail>(medium, &shape, (0, 0), [].into_iter());
+            Meta(meta).create(medium, first);
+        });
+        self.meta = Meta(root?);
+        Ok(())
+    }
+
+    /// Sizes of leaves.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// What leads to the leaves.
+    pub fn paths(&self) -> Paths {
+        let hurried = self.writer_side().hurried;
+        let inner = self.inner.load();
+        Paths { leaves: inner.leaves(), parents: inner.parents(), inner_bytes: inner.memory(), hurried }
+    }
+}
+
+/// What leads to the leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Leaves.
+    pub leaves: usize,
+    /// Parents of leaves.
+    pub parents: usize,
+    /// Bytes of volatile memory that the inner nodes take.
+    pub inner_bytes: u64,
+    /// Rebuilds since open for which an insert had to wait.
+    pub hurried: u64,
+}

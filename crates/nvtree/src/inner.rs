@@ -1,0 +1,315 @@
+//! Inner nodes: volatile, contiguous, and addressed by calculation.
+//!
+//! ```text
+//! levels   the least words of the nodes below, 16 to a node: child i of node n is node 16 n + i of the next level
+//! parents  of leaves: `room` entries each, of a word and the address of a leaf, ascending
+//! ```
+//!
+//! There is no pointer but those to the leaves. Levels never change; parents take leaves in and let them go, each by a shift of its
+//! entries, and when one has little room left all of it is built anew ([`rebuild`](crate::rebuild)).
+//!
+//! A word stands for the `min` of a leaf: of plain keys the key, of byte strings the first 8 bytes behind what they had in common when
+//! this was built. Where words do not tell, the separator that the leaf itself names is asked.
+//!
+//! Invariants:
+//! * I1: entries ascend through all parents; none is without entries; entry 0 of parent 0 is the first leaf, below all keys.
+//! * I2: a parent's word in the level above it is at or below the words of its entries. So a key's entry is in the last parent whose word
+//!   is not above it, or before that: a merge may have taken this parent's first leaf.
+//! * I3: what a reader finds while entries are shifted may be any leaf, or none: [`chain::Core::changes`] is odd meanwhile.
+
+use pmem::sync::{AtomicU64, Ordering};
+
+use chain::bound::leading;
+use tree::Schema;
+
+/// Entries of a parent of leaves: sixteen lines.
+pub const ROOM: usize = 64;
+/// Children of an inner node: two lines of words.
+const FANOUT: usize = 16;
+
+/// A place among the parents: parent, entry.
+pub(crate) type Place = (usize, usize);
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    /// What all bounds began with.
+    begin: Vec<u8>,
+    /// Words of all levels, the uppermost first.
+    levels: Vec<u64>,
+    /// Where each level begins.
+    starts: Vec<usize>,
+    room: usize,
+    low: Vec<AtomicU64>,
+    at: Vec<AtomicU64>,
+    /// Entries of each parent.
+    entries: Vec<AtomicU64>,
+    /// Leaves when this was built.
+    built: usize,
+}
+
+impl Inner {
+    /// An empty one, for bounds that begin with `begin`, with room for so many parents of `room` entries.
+    pub(crate) fn with_room(begin: Vec<u8>, parents: usize, room: usize) -> Self {
+        let mut new = Self { begin, room, ..Self::default() };
+        new.low.reserve(parents * room);
+        new.at.reserve(parents * room);
+        new.entries.reserve(parents);
+        new
+    }
+
+    /// Appends a leaf behind all others; parents are filled to the half.
+    pub(crate) fn push(&mut self, word: u64, leaf: u64) {
+        if self.entries.last().is_none_or(|last| get(last) >= self.room / 2) {
+            let len = self.low.len() + self.room;
+            self.low.resize_with(len, AtomicU64::default);
+            self.at.resize_with(len, AtomicU64::default);
+            self.entries.push(AtomicU64::new(0));
+        }
+        let parent = self.entries.len() - 1;
+        let entry = self.entries_of(parent);
+        self.set(parent, entry, word, leaf);
+        self.entries[parent].store(entry as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Builds the levels above the parents, which are all there.
+    pub(crate) fn finish(&mut self) {
+        let firsts = (0..self.parents()).map(|parent| self.word(parent, 0)).collect();
+        let mut levels: Vec<Vec<u64>> = vec![firsts];
+        while levels[levels.len() - 1].len() > FANOUT {
+            levels.push(levels[levels.len() - 1].iter().copied().step_by(FANOUT).collect());
+        }
+        for level in levels.into_iter().rev() {
+            self.starts.push(self.levels.len());
+            self.levels.extend(level);
+        }
+        self.built = self.leaves();
+    }
+
+    /// Number of parents of leaves.
+    #[inline(always)]
+    pub(crate) fn parents(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Number of leaves.
+    pub(crate) fn leaves(&self) -> usize {
+        self.entries.iter().map(get).sum()
+    }
+
+    /// Bytes of volatile memory.
+    pub(crate) fn memory(&self) -> u64 {
+        8 * (self.levels.len() + self.low.len() + self.at.len() + self.entries.len()) as u64
+    }
+
+    /// Entries of a parent.
+    #[inline(always)]
+    pub(crate) fn entries_of(&self, parent: usize) -> usize {
+        get(&self.entries[parent])
+    }
+
+    /// True if a parent takes no more leaves.
+    pub(crate) fn is_full(&self, parent: usize) -> bool {
+        self.entries_of(parent) >= self.room
+    }
+
+    /// True if a parent has little room left, or there are few leaves for so many parents.
+    pub(crate) fn wants_rebuild(&self, parent: usize) -> bool {
+        self.entries_of(parent) * 4 >= self.room * 3 || (self.parents() > 1 && self.leaves() * 4 < self.built)
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, parent: usize, entry: usize) -> u64 {
+        self.low[parent * self.room + entry].load(Ordering::Relaxed)
+    }
+
+    /// Address of the leaf at a place.
+    #[inline(always)]
+    pub(crate) fn leaf(&self, (parent, entry): Place) -> u64 {
+        self.at[parent * self.room + entry].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, parent: usize, entry: usize, word: u64, leaf: u64) {
+        self.low[parent * self.room + entry].store(word, Ordering::Relaxed);
+        self.at[parent * self.room + entry].store(leaf, Ordering::Relaxed);
+    }
+
+    /// The last leaf's place.
+    pub(crate) fn last(&self) -> Place {
+        let parent = self.parents() - 1;
+        (parent, self.entries_of(parent).saturating_sub(1))
+    }
+
+    /// The place before another; none before the first.
+    pub(crate) fn before(&self, (parent, entry): Place) -> Option<Place> {
+        match (parent, entry) {
+            (0, 0) => None,
+            (parent, 0) => Some((parent - 1, self.entries_of(parent - 1).saturating_sub(1))),
+            (parent, entry) => Some((parent, entry - 1)),
+        }
+    }
+
+    /// The place behind another; none behind the last.
+    pub(crate) fn behind(&self, (parent, entry): Place) -> Option<Place> {
+        if entry + 1 < self.entries_of(parent) {
+            return Some((parent, entry + 1));
+        }
+        (parent + 1 < self.parents()).then_some((parent + 1, 0))
+    }
+
+    /// Another leaf stands at a place, of the same bound.
+    pub(crate) fn replace(&self, (parent, entry): Place, leaf: u64) {
+        self.at[parent * self.room + entry].store(leaf, Ordering::Relaxed);
+    }
+
+    /// Takes a leaf in behind a place, whose parent is not full.
+    pub(crate) fn insert_behind(&self, (parent, entry): Place, word: u64, leaf: u64) {
+        let entries = self.entries_of(parent);
+        for i in (entry + 1..entries).rev() {
+            self.set(parent, i + 1, self.word(parent, i), self.leaf((parent, i)));
+        }
+        self.set(parent, entry + 1, word, leaf);
+        self.entries[parent].store(entries as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Lets a leaf go, which is not the only one of its parent.
+    pub(crate) fn remove(&self, (parent, entry): Place) {
+        let entries = self.entries_of(parent);
+        for i in entry + 1..entries {
+            self.set(parent, i - 1, self.word(parent, i), self.leaf((parent, i)));
+        }
+        self.entries[parent].store(entries as u64 - 1, Ordering::Relaxed);
+    }
+
+    /// What all bounds begin with.
+    pub(crate) fn begin(&self) -> &[u8] {
+        &self.begin
+    }
+
+    /// A key as a word in the order of the entries'.
+    #[inline(always)]
+    pub(crate) fn word_of<S: Schema>(&self, key: &S::Key) -> u64 {
+        if S::PLAIN {
+            return S::plain(S::probe(key));
+        }
+        let bytes = S::key_bytes(key);
+        let bytes = bytes.as_ref();
+        match bytes.strip_prefix(self.begin.as_slice()) {
+            Some(rest) => leading(rest),
+            None if bytes < self.begin.as_slice() => 0,
+            None => u64::MAX,
+        }
+    }
+
+    /// The last parent whose word in the lowest level is not above `word`, or the first.
+    #[inline(always)]
+    fn descend(&self, word: u64) -> usize {
+        let mut node = 0;
+        for (i, start) in self.starts.iter().enumerate() {
+            let end = self.starts.get(i + 1).copied().unwrap_or(self.levels.len());
+            let first = start + node * FANOUT;
+            let words = &self.levels[first..end.min(first + FANOUT)];
+            let low = words.iter().map(|least| usize::from(*least <= word)).sum::<usize>();
+            node = node * FANOUT + low.saturating_sub(1);
+        }
+        node
+    }
+
+    /// The last place at or below a key (strictly below it, if so asked), or the first. `is_above` tells of a leaf whose word is the key's
+    /// whether its bound lies above the key, or at it, if it shall lie below.
+    #[inline]
+    pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, is_above: impl Fn(u64) -> bool) -> Place {
+        let word = self.word_of::<S>(key);
+        let is_low = |parent: usize, entry: usize| {
+            let least = self.word(parent, entry);
+            least < word
+                || (least == word && if S::PLAIN { !below } else { !is_above(self.leaf((parent, entry))) })
+        };
+        let mut parent = if self.starts.is_empty() { self.parents() - 1 } else { self.descend(word) };
+        // Nearly always it is this one (I2). Of many leaves of one word it may lie far before.
+        let mut step = 1;
+        let mut above = parent + 1;
+        while parent > 0 && !is_low(parent, 0) {
+            above = parent;
+            parent = parent.saturating_sub(step);
+            step *= 2;
+        }
+        while above - parent > 1 {
+            let middle = parent.midpoint(above);
+            if is_low(middle, 0) { parent = middle } else { above = middle }
+        }
+        let (mut low, mut high) = (0, self.entries_of(parent));
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if is_low(parent, middle) { low = middle } else { high = middle }
+        }
+        (parent, low)
+    }
+}
+
+fn get(count: &AtomicU64) -> usize {
+    count.load(Ordering::Relaxed) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tree::{Keyed, Words};
+
+    /// Against an ordered list: taken in, let go and found, in parents of all fillings.
+    #[test]
+    fn leaves_are_found_whatever_was_taken_in_and_let_go() {
+        for room in [4, 8, 64] {
+            let mut random = fastrand::Rng::with_seed(room as u64);
+            let mut inner = Inner::with_room(Vec::new(), 8, room);
+            let mut model: Vec<(u64, u64)> = (0..300).map(|i| (i * 1000, 64 * (i + 1))).collect();
+            model.iter().for_each(|(word, leaf)| inner.push(*word, *leaf));
+            inner.finish();
+            let mut taken = 0;
+            for step in 0..4000 {
+                let key = random.u64(..301_000);
+                let expected = model.partition_point(|(word, _)| *word <= key) - 1;
+                let place = inner.find::<Words>(&key, false, |_| false);
+                assert_eq!(inner.leaf(place), model[expected].1, "{room}: {key}");
+                let below = inner.find::<Words>(&key, true, |_| false);
+                let strictly = model.partition_point(|(word, _)| *word < key).saturating_sub(1);
+                assert_eq!(inner.leaf(below), model[strictly].1, "{room}: below {key}");
+                if random.bool() && !inner.is_full(place.0) && model[expected].0 != key {
+                    inner.insert_behind(place, key, 1 << 32 | step * 64);
+                    model.insert(expected + 1, (key, 1 << 32 | step * 64));
+                    taken += 1;
+                } else if expected > 0 && inner.entries_of(place.0) > 1 {
+                    inner.remove(place);
+                    model.remove(expected);
+                }
+            }
+            assert!(taken > 200, "{taken}");
+            let mut place = Some((0, 0));
+            let walked = std::iter::from_fn(|| {
+                let at = place?;
+                place = inner.behind(at);
+                Some((inner.word(at.0, at.1), inner.leaf(at)))
+            });
+            assert!(walked.eq(model.iter().copied()));
+        }
+    }
+
+    #[test]
+    fn words_that_are_the_same_are_told_apart_by_the_bounds_of_the_leaves() {
+        let keys: Vec<Vec<u8>> = (0..200).map(|i| format!("samesame{i:04}").into_bytes()).collect();
+        for begin in [b"".to_vec(), b"samesame0".to_vec()] {
+            let mut inner = Inner::with_room(begin, 8, 4);
+            inner.push(0, 0);
+            for (i, key) in keys.iter().enumerate().skip(1) {
+                inner.push(inner.word_of::<Keyed>(key), i as u64);
+            }
+            inner.finish();
+            for (i, key) in keys.iter().enumerate() {
+                let place = inner.find::<Keyed>(key, false, |leaf| leaf > 0 && keys[leaf as usize] > *key);
+                assert_eq!(inner.leaf(place), i as u64);
+                let place = inner.find::<Keyed>(key, true, |leaf| leaf > 0 && keys[leaf as usize] >= *key);
+                assert_eq!(inner.leaf(place), i.saturating_sub(1) as u64);
+            }
+        }
+    }
+}

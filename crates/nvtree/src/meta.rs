@@ -1,0 +1,29 @@
+//! The meta block: the head of the list, which is switched as any leaf's link is.
+//!
+//! ```text
+//! word 0 head of the list (checks itself)
+//! ```
+
+use pmem::region::{checked, unchecked};
+use pmem::{Error, LINE, Medium, Result, WORD};
+
+/// Bytes of the block.
+pub(crate) const META_BYTES: u64 = LINE;
+
+/// Where the block is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meta(pub u64);
+
+impl Meta {
+    /// Writes a new block for a list that begins with `head`, and starts writing it back.
+    pub(crate) fn create<M: Medium>(self, medium: &M, head: u64) {
+        medium.copy(self.0, checked(head / WORD));
+        medium.flush(self.0, WORD);
+    }
+
+    /// The first leaf.
+    pub(crate) fn head<M: Medium>(self, medium: &M) -> Result<u64> {
+        let head = unchecked(medium.word(self.0)).map(|head| head * WORD);
+        head.ok_or(Error::Corrupt { what: "head of the list", at: self.0 })
+    }
+}

@@ -1,0 +1,72 @@
+//! Opening: the list is read from its head on, and the inner nodes are built.
+//!
+//! Nothing of the list is ever to be repaired: an append that a crash cut short is behind the count, and a leaf that was being
+//! replaced is in the list, or its successors are. Of an index that was not closed the entries are read too, for the number of keys, and
+//! the list says who owns the blocks that the last operation named.
+
+use std::sync::Arc;
+
+use chain::bound::bound;
+use chain::recover::is_leaf_block;
+use pmem::sync::Ordering;
+use pmem::{Error, Found, Medium, Result};
+use tree::Schema;
+
+use crate::index::NvTree;
+use crate::inner::Inner;
+use crate::leaf::Leaf;
+use crate::rebuild::begin_of;
+
+impl<M: Medium, S: Schema> NvTree<M, S> {
+    /// Reads the list, and makes what leads to its leaves. Stores nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not a list of leaves whose bounds ascend.
+    pub(crate) fn load(&self, found: Found) -> Result<()> {
+        let medium = self.region.medium();
+        let head = self.meta.head(medium)?;
+        let leaves = self.walk(head)?;
+        let keys = match found {
+            Found::Clean { keys } => keys,
+            _ => leaves.iter().map(|(_, at)| Leaf(*at).live::<M, S>(medium, &self.shape).len() as u64).sum(),
+        };
+        let begin = leaves.get(1).zip(leaves.last()).map(|(second, last)| begin_of::<S>(&second.0, &last.0));
+        let parents = 2 * leaves.len() / self.room + 1;
+        let mut inner = Inner::with_room(begin.unwrap_or_default(), parents, self.room);
+        for (i, (key, at)) in leaves.iter().enumerate() {
+            let word = if i == 0 { 0 } else { inner.word_of::<S>(S::borrow(key)) };
+            inner.push(word, *at);
+        }
+        inner.finish();
+        self.begin_change();
+        self.keys.store(keys, Ordering::Release);
+        self.inner.store(Arc::new(inner));
+        self.end_change();
+        Ok(())
+    }
+
+    /// `min` and address of each leaf.
+    fn walk(&self, head: u64) -> Result<Vec<(S::KeyBuf, u64)>> {
+        let medium = self.region.medium();
+        let mut leaves: Vec<(S::KeyBuf, u64)> = Vec::new();
+        let mut next = head;
+        while next != 0 || leaves.is_empty() {
+            let leaf = Leaf(next);
+            let is_leaf = is_leaf_block(self, next)
+                && leaf.count(medium, &self.shape).is_some()
+                && leaf.is_sealed(medium);
+            let Some(nxt) = is_leaf.then(|| leaf.nxt(medium)).flatten() else {
+                return Err(Error::Corrupt { what: "leaf", at: next });
+            };
+            let min = leaf.min(medium);
+            let key = bound::<M, S>(medium, min)?;
+            let ascends = leaves.last().map_or(min == 0, |(last, _)| *last < key);
+            if !ascends {
+                return Err(Error::Corrupt { what: "order of leaves", at: next });
+            }
+            leaves.push((key, next));
+            next = nxt;
+        }
+        Ok(leaves)
+    }
+}

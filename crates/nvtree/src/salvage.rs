@@ -1,0 +1,16 @@
+//! What a leaf holds, read without the list around it.
+
+use pmem::{Medium, Region};
+use tree::Schema;
+use tree::shape::Entry;
+
+use crate::leaf::{Leaf, Shape};
+
+/// Every entry that is there in the leaf at `at`, if there is one: the newest of its key, and positive.
+pub fn entries<M: Medium, S: Schema>(region: &Region<M>, at: u64) -> Vec<Entry<S::Tail>> {
+    let identity = region.identity();
+    let shape =
+        S::payload_words(&identity.kind).and_then(|words| Shape::new::<S>(identity.node_lines, words));
+    let Some(shape) = shape else { return Vec::new() };
+    Leaf(at).live::<M, S>(region.medium(), &shape).into_iter().map(|(_, entry)| entry).collect()
+}

@@ -1,0 +1,104 @@
+//! How the leaf of a key is found, and what a leaf is to readers ([`chain::read`]).
+
+use chain::prelude::*;
+use chain::{Pages, Writer};
+use pmem::{Medium, Result};
+use tree::Schema;
+use tree::check::Report;
+use tree::shape::Entry;
+
+use crate::index::{NvTree, Own};
+use crate::leaf::Leaf;
+
+impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
+    type Medium = M;
+    type Schema = S;
+    type Own = Own;
+
+    fn payload_words(&self) -> usize {
+        self.shape.entries.payload_words
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        self.shape.bytes()
+    }
+
+    fn root_block(&self) -> u64 {
+        self.meta.0
+    }
+
+    #[inline]
+    fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
+        let inner = self.inner.load();
+        inner.leaf(self.place_in(&inner, key, below))
+    }
+
+    fn last_leaf(&self) -> u64 {
+        let inner = self.inner.load();
+        inner.leaf(inner.last())
+    }
+
+    #[inline]
+    fn is_leaf(&self, leaf: u64) -> bool {
+        let (medium, leaf) = (self.region.medium(), Leaf(leaf));
+        leaf.nxt(medium).is_some() && leaf.count(medium, &self.shape).is_some()
+    }
+
+    fn lower_bound(&self, leaf: u64) -> u64 {
+        Leaf(leaf).min(self.region.medium())
+    }
+
+    fn upper_bound(&self, leaf: u64) -> u64 {
+        let medium = self.region.medium();
+        match Leaf(leaf).nxt(medium) {
+            None | Some(0) => 0,
+            Some(nxt) if nxt < medium.len() => Leaf(nxt).min(medium),
+            Some(_) => 0,
+        }
+    }
+
+    #[inline]
+    fn entry_of(&self, leaf: u64, probe: S::Probe<'_>) -> Option<Entry<S::Tail>> {
+        let (medium, shape, leaf) = (self.region.medium(), &self.shape, Leaf(leaf));
+        leaf.find::<M, S>(medium, shape, probe).map(|slot| leaf.entry::<M, S::Tail>(medium, shape, slot))
+    }
+
+    fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
+        let medium = self.region.medium();
+        let mut sound = true;
+        for (_, entry) in Leaf(leaf).live::<M, S>(medium, &self.shape) {
+            let mut key = S::KeyBuf::default();
+            sound &= S::read_key(medium, entry.key, &mut key);
+            page.push((key, entry));
+        }
+        sound
+    }
+
+    fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {
+        let capacity = self.shape.capacity() as u64;
+        let held = Leaf(leaf).count(self.region.medium(), &self.shape).map_or(capacity, |count| count as u64);
+        let appended = if S::PLAIN { writes } else { 2 * writes };
+        if held + appended <= capacity {
+            return 0;
+        }
+        // A leaf that was replaced has half of its room, of which an update of byte strings may leave one entry.
+        2 * (2 + appended.div_ceil(capacity / 2 - 1))
+    }
+
+    fn put_locked(&self, writer: &mut Writer<Own>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        self.put_in_leaf(writer, key, value)
+    }
+
+    fn delete_locked(&self, writer: &mut Writer<Own>, key: &S::Key) -> Result<bool> {
+        self.delete_in_leaf(writer, key)
+    }
+
+    fn reload(&self, writer: &mut Writer<Own>) {
+        writer.rebuild = None;
+        let _ = self.load(pmem::Found::InUse);
+    }
+
+    fn check(&self) -> Report {
+        NvTree::check(self)
+    }
+}

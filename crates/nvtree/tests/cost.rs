@@ -1,0 +1,177 @@
+//! The price of a change, exactly: words stored, lines flushed and fences passed. From the protocol of the index and of `replace`:
+//!
+//! * insert of a word, update, both the same: the entry's two words and the count; the entry's line and the header's, a fence
+//!   behind each. An insert of the public NV-Tree has 4.0 flushes and 2.1 fences;
+//! * delete: the key of the negative entry, the word of its sign, the count; two lines, two fences. In a full leaf: the sign alone;
+//! * split of N live entries: two headers of 8 words, all entries, the link; a line for each four entries, two headers, the link; a fence
+//!   behind the new leaves and one behind the link. Besides, the allocator's intents and bits of three blocks, a word and a line each
+//!   where they do not share one, without fences of their own.
+
+mod common;
+
+use std::sync::Arc;
+
+use chain::prelude::*;
+use common::{Sample, memory};
+use nvtree::{NvTree, Options};
+use pmem::observed::{Category, Counts};
+use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
+use tree::{Fixed, Keyed, Words};
+
+/// Entries of a leaf of one page.
+const N: u64 = 252;
+const HEADER_WORDS: u64 = LINE / WORD;
+const APPEND: [(Fence, u64); 2] = [(Fence::Payload, 1), (Fence::Commit, 1)];
+
+fn counted<S: Sample>() -> (NvTree<Observed, S>, Arc<Counter>) {
+    let (medium, counter) = memory(64 << 20);
+    let production = Options::new(64, Durability::Power);
+    let index = NvTree::create(medium, &Options { payload_words: S::PAYLOAD_WORDS, ..production });
+    (index.unwrap(), counter)
+}
+
+/// What one operation costs.
+fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
+    counter.take();
+    operation();
+    counter.take()
+}
+
+/// Key number `n` in an order of its own.
+fn key(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
+}
+
+#[track_caller]
+fn assert_costs(seen: &Counts, words: u64, flushes: u64, fences: &[(Fence, u64)], what: &str) {
+    assert_eq!((seen.words, seen.flushes), (words, flushes), "{what}: {seen:?}");
+    let seen: Vec<_> = seen.fences.iter().map(|(why, count)| (*why, *count)).collect();
+    let mut fences = fences.to_vec();
+    fences.sort_unstable();
+    assert_eq!(seen, fences, "{what}");
+}
+
+#[test]
+fn an_append_is_three_words_two_lines_and_two_fences() {
+    let (index, counter) = counted::<Words>();
+    for n in 0..N / 2 {
+        let seen = cost(&counter, || assert!(!index.put(&key(n), &n).unwrap()));
+        assert_costs(&seen, 3, 2, &APPEND, "insert");
+    }
+    for n in 0..N / 4 {
+        let seen = cost(&counter, || assert!(index.put(&key(n), &(n + 1)).unwrap()));
+        assert_costs(&seen, 3, 2, &APPEND, "update");
+    }
+    for n in 0..N / 4 {
+        let seen = cost(&counter, || assert!(index.delete(&key(n)).unwrap()));
+        if n + 1 < N / 4 {
+            assert_costs(&seen, 3, 2, &APPEND, "delete");
+        } else {
+            // It filled the leaf, which is replaced: its header and 63 entries, the link; intents and bits of two blocks.
+            let live = N / 4;
+            assert_eq!(seen.part(Category::Node).words, 3 + HEADER_WORDS + 2 * live + 1, "{seen:?}");
+            assert_eq!(seen.part(Category::Node).flushes, 2 + 1 + live.div_ceil(4) + 1, "{seen:?}");
+            assert_eq!(seen.fences_total(), 4);
+        }
+    }
+    assert_eq!((index.check().nodes, index.len()), (1, N / 4));
+}
+
+#[test]
+fn a_delete_in_a_full_leaf_is_one_word_and_needs_no_room() {
+    let (index, counter) = counted::<Words>();
+    (0..N).for_each(|n| assert!(!index.put(&key(n), &n).unwrap()));
+    for n in 0..N / 2 - 1 {
+        let seen = cost(&counter, || assert!(index.delete(&key(n)).unwrap()));
+        assert_costs(&seen, 1, 1, &[(Fence::Commit, 1)], "delete in a full leaf");
+        assert_eq!(seen.part(Category::Allocation).words, 0);
+    }
+    assert_eq!((index.check().problems.len(), index.len()), (0, N / 2 + 1));
+}
+
+#[test]
+fn a_split_is_all_entries_and_two_headers_and_two_fences() {
+    let (index, counter) = counted::<Words>();
+    let mut splits = 0;
+    for n in 0..40 * N {
+        let before = index.paths().leaves;
+        let seen = cost(&counter, || assert!(!index.put(&key(n), &n).unwrap()));
+        if index.paths().leaves == before {
+            assert_costs(&seen, 3, 2, &APPEND, "insert");
+            continue;
+        }
+        splits += 1;
+        let of_nodes = seen.part(Category::Node);
+        if of_nodes.words == HEADER_WORDS + 2 + 1 {
+            continue; // a key above all
+        }
+        assert_eq!(of_nodes.words, 2 * HEADER_WORDS + 2 * N + 1 + 3, "{seen:?}");
+        assert_eq!(of_nodes.flushes, 2 + 2 * (N / 2).div_ceil(4) + 1 + 2, "{seen:?}");
+        let allocation = seen.part(Category::Allocation);
+        if allocation.words > 6 {
+            continue; // a chunk was opened
+        }
+        assert_eq!(seen.fences_total(), 2 + 2, "{seen:?}");
+    }
+    println!("{splits} splits");
+    assert!(splits >= 60, "{splits} splits");
+}
+
+/// Keys in order leave full leaves behind: a new one is begun with its first key.
+#[test]
+fn a_key_above_all_begins_a_leaf_for_two_fences() {
+    let (index, counter) = counted::<Words>();
+    let mut begun = 0;
+    for n in 1..=20 * N {
+        let before = index.paths().leaves;
+        let seen = cost(&counter, || assert!(!index.put(&(n << 32), &n).unwrap()));
+        assert_eq!(seen.fences_total(), 2, "{seen:?}");
+        if index.paths().leaves != before {
+            begun += 1;
+            assert_eq!(seen.part(Category::Node).words, HEADER_WORDS + 2 + 1);
+        }
+    }
+    assert_eq!(begun, 19);
+}
+
+#[test]
+fn a_wide_value_is_an_append_of_its_words() {
+    let (index, counter) = counted::<Fixed>();
+    let entry = 1 + Fixed::PAYLOAD_WORDS as u64;
+    for n in 0..40 {
+        // Entries of 32 bytes never straddle a line.
+        let seen = cost(&counter, || assert!(!index.put(&key(n), &Fixed::value(n as u32)).unwrap()));
+        assert_costs(&seen, entry + 1, 2, &APPEND, "insert");
+        let seen = cost(&counter, || assert!(index.put(&key(n), &Fixed::value(n as u32 + 7)).unwrap()));
+        assert_costs(&seen, entry + 1, 2, &APPEND, "update");
+        let seen = cost(&counter, || assert!(index.delete(&key(n)).unwrap()));
+        assert_costs(&seen, 3, 2, &APPEND, "delete");
+    }
+}
+
+/// An update of byte strings is two entries under one count, and still two fences.
+#[test]
+fn byte_strings_cost_a_record_besides_and_no_fence() {
+    let (index, counter) = counted::<Keyed>();
+    index.put(&Keyed::key(1), &Keyed::value(1)).unwrap();
+    for n in 2..50 {
+        let seen = cost(&counter, || assert!(!index.put(&Keyed::key(n), &Keyed::value(1)).unwrap()));
+        let records = seen.part(Category::Record);
+        // Head, checksum, 9 bytes of key, 4 of value; a block taken is an intent and a bit.
+        assert_eq!(records.words, 5);
+        assert_costs(&seen, 3 + 5 + 2, 2 + 2 + records.flushes, &APPEND, "insert");
+        let seen = cost(&counter, || assert!(index.put(&Keyed::key(n), &Keyed::value(2)).unwrap()));
+        // The number of the entry that is taken away, and its sign. Both entries are in one line, or in two.
+        let lines = seen.part(Category::Node).flushes;
+        assert!((2..=3).contains(&lines), "{seen:?}");
+        assert_costs(
+            &seen,
+            3 + 2 + 5 + 4,
+            lines + 4 + seen.part(Category::Record).flushes,
+            &APPEND,
+            "update",
+        );
+        let seen = cost(&counter, || assert!(index.delete(&Keyed::key(n)).unwrap()));
+        assert_costs(&seen, 3 + 2, 2 + 2, &APPEND, "delete");
+    }
+}
