@@ -28,6 +28,7 @@ const UNSAFE_FILES: [&str; 14] = [
     "crates/bwtree/src/epoch.rs",
     "crates/bwtree/src/limbo.rs",
     "crates/bwtree/src/node.rs",
+    "crates/bwtree/src/record.rs",
     "crates/bwtree/src/table.rs",
     "crates/lab/src/syncs.rs",
     "crates/peers/src/lmdb.rs",

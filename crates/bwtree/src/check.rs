@@ -6,7 +6,7 @@
 use std::borrow::Borrow;
 
 use crate::node::{Body, Node};
-use crate::page::{Outline, records, terms};
+use crate::page::{Outline, Records, lookup, terms};
 use crate::pairs::{At, KeyRef, Pairs, Place};
 use crate::stats::{Count, Stats};
 use crate::structure::Contents;
@@ -74,32 +74,36 @@ impl<P: Pairs> Walk<'_, '_, P> {
         if bytes != head.bytes {
             self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
         }
-        let keys: Vec<KeyRef<'_, P>> = if head.level == 0 {
-            let records = records(head);
-            self.found.records += records.len() as u64;
-            records.into_iter().map(|(key, _)| key).collect()
-        } else {
-            let terms = terms(head);
-            if terms.is_empty() || terms[0].0.is_some() {
-                self.tell(pid, || "the first term is missing".to_owned());
+        let keys: Vec<P::KeyBuf> = match &contents {
+            Contents::Leaf(Records { live, .. }) => {
+                self.found.records += live.len() as u64;
+                live.iter().map(|record| P::own_key(P::record_key(*record))).collect()
             }
-            self.terms[head.level as usize - 1] += terms.len() as u64;
-            terms.into_iter().filter_map(|(key, _)| key).collect()
+            Contents::Inner(terms, level) => {
+                if terms.is_empty() || terms[0].0.is_some() {
+                    self.tell(pid, || "the first term is missing".to_owned());
+                }
+                self.terms[*level as usize - 1] += terms.len() as u64;
+                terms.iter().filter_map(|(key, _)| key.map(KeyRef::to_buf)).collect()
+            }
         };
         let mut last = outline.low.cloned();
         for (i, key) in keys.iter().enumerate() {
             // Only the first record of a leaf may be at the low key.
             let may_equal = i == 0 && head.level == 0;
             if let Some(last) = &last {
-                let order = key.compare(last.borrow());
+                let order = key.cmp(last);
                 if order.is_lt() || (order.is_eq() && !may_equal) {
-                    self.tell(pid, || format!("key {:?} is behind {last:?}", key.to_buf()));
+                    self.tell(pid, || format!("key {key:?} is behind {last:?}"));
                 }
             }
-            if outline.high.is_some_and(|high| key.compare(high.borrow()).is_ge()) {
-                self.tell(pid, || format!("key {:?} is not below {:?}", key.to_buf(), outline.high));
+            if outline.high.is_some_and(|high| key >= high) {
+                self.tell(pid, || format!("key {key:?} is not below {:?}", outline.high));
             }
-            last = Some(key.to_buf());
+            if head.level == 0 && lookup(head, key.borrow()).is_none() {
+                self.tell(pid, || format!("key {key:?} is there and is not found"));
+            }
+            last = Some(key.clone());
         }
         if outline.high.is_some() != outline.right.is_some() {
             self.tell(pid, || format!("high key {:?}, right sibling {:?}", outline.high, outline.right));

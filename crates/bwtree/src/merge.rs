@@ -123,7 +123,7 @@ impl<P: Pairs> Visit<'_, P> {
             let delta = Node::delta(head, self.draw(), bytes, body);
             if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::Merges);
-                self.discard(victim, Retired::Node(Link::to(removed)));
+                self.discard(victim, Retired::node(removed, None));
                 self.maintain(parent);
                 if level > 0 {
                     self.merge_at(level - 1, key);
@@ -234,10 +234,10 @@ impl<P: Pairs> Visit<'_, P> {
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
             let page = contents.page(0..contents.len(), self.draw(), bounds);
-            if let Some(retired) = self.replace(ROOT, root, page, Canary::Structure) {
+            if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
-                self.retire(retired);
-                self.discard(child, Retired::Chain(Link::to(removed)));
+                // The root has the child's records, but these.
+                self.discard(child, Retired::chain(removed, contents.dead()));
                 return;
             }
             self.count(Count::StructureFailures);

@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use bwtree::{Bytes, Change, Error, KEY_BYTES_MAX, Options, Pairs, Tree, Words};
+use bwtree::{Bytes, Change, Error, KEY_BYTES_MAX, Options, Tree, Words};
 use common::{Numbered, key_of, number_from, value_of};
 use proptest::prelude::*;
 
@@ -201,6 +201,7 @@ fn long_runs_of_words_in_tiny_pages_are_a_map() {
 #[test]
 fn long_runs_of_bytes_in_tiny_pages_are_a_map() {
     long::<Bytes>(Options::tiny(), 2000, 40_000);
+    long::<Bytes>(Options { groups: false, ..Options::tiny() }, 2000, 40_000);
 }
 
 #[test]
@@ -366,11 +367,4 @@ fn a_cursor_goes_on_whatever_became_of_its_page() {
         run::<Words>(descends);
         run::<Bytes>(descends);
     }
-}
-
-/// `Pairs` is a public trait: its runs may be used by themselves.
-#[test]
-fn a_run_of_no_keys_has_none() {
-    let none = Bytes::keys_of(&[]);
-    assert_eq!((Bytes::count(&none), Bytes::find(&none, b"x")), (0, Err(0)));
 }
