@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn a_leaf_finds_its_records_whatever_all_keys_between_its_bounds_have_in_common() {
         let all = keys();
-        let fresh = |key: &Box<[u8]>| Fresh::new(key, Some(&key[..key.len() / 2]));
+        let fresh = |key: &[u8]| Fresh::new(key, Some(&key[..key.len() / 2]));
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 let inside = &all[from..end];

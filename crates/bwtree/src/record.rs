@@ -160,8 +160,10 @@ impl<'a> ByteRecord<'a> {
 
     #[inline(always)]
     fn bytes(self, from: usize, count: usize) -> &'a [u8] {
-        // SAFETY: behind the header stand as many bytes as it says; both callers ask for some of these.
-        let start = unsafe { self.0.0.add(1).cast::<u8>().add(from) };
+        // SAFETY: behind the header stand as many bytes as it says.
+        let start = unsafe { self.0.0.add(1) }.cast::<u8>();
+        // SAFETY: both callers ask for some of these.
+        let start = unsafe { start.add(from) };
         // SAFETY: as above, and they were written when it was made.
         unsafe { slice::from_raw_parts(start.as_ptr(), count) }
     }
