@@ -7,13 +7,15 @@
 //! Which eight bytes: those behind what all keys have in common that may be in the page, which is what its low and its high key have
 //! in common. So a key that belongs into the page has it too, and nobody looks.
 //!
-//! A run of separators (an inner page's): what all have in common stands once (prefix truncation); of each of the others the first
-//! eight bytes behind it, as above; what is longer is in a heap.
+//! A run of separators (an inner page's) has the same eight bytes of each, and the separators in a heap. A key that bounds pages lies
+//! where it is needed if it is short, as separators mostly are: whoever comes by compares it with his own.
 
+use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::fmt::{self, Debug};
 
 use crate::error::{Error, Result};
-use crate::pairs::{Changes, Group, KeyRef, Pairs, RECORD_BYTES};
+use crate::pairs::{Changes, Group, Pairs, RECORD_BYTES};
 use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared};
 use crate::search::partition;
 
@@ -32,19 +34,26 @@ const HEAD: usize = 8;
 /// A run of separators.
 #[derive(Debug)]
 pub struct ByteKeys {
-    /// What all have in common.
-    prefix: Box<[u8]>,
-    /// The first bytes behind it.
+    /// Bytes at the beginning of each key that all keys of the page have in common.
+    skip: usize,
+    /// The bytes behind those that are skipped.
     heads: Box<[u64]>,
-    /// How many bytes these are; [`LONGER`] if there are more behind them.
-    lengths: Box<[u8]>,
-    /// Where a key's further bytes end. Those of the first begin at 0. Empty if no key has any.
+    /// Where a separator ends in the heap. The first begins at 0.
     ends: Box<[u32]>,
-    tails: Box<[u8]>,
+    heap: Box<[u8]>,
 }
 
-/// A key has further bytes in the heap.
-const LONGER: u8 = HEAD as u8 + 1;
+/// A key that bounds pages.
+#[derive(Clone)]
+pub enum ByteFence {
+    /// It is short.
+    Short(u8, [u8; SHORT]),
+    /// It is long.
+    Long(Box<[u8]>),
+}
+
+/// Bytes of a fence that lies where it is needed.
+const SHORT: usize = 22;
 
 /// A leaf.
 #[derive(Debug)]
@@ -86,6 +95,12 @@ fn head_of(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
+/// A key that may be in a page, without what all of those have in common.
+#[inline(always)]
+fn behind(key: &[u8], skip: usize) -> &[u8] {
+    key.get(skip..).unwrap_or_default()
+}
+
 /// Equal for equal keys.
 #[inline(always)]
 fn hint_of(key: &[u8]) -> u64 {
@@ -100,7 +115,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 impl ByteLeaf {
     #[inline(always)]
     fn suffix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        key.get(self.skip..).unwrap_or_default()
+        behind(key, self.skip)
     }
 
     /// Where a key is, or would be.
@@ -171,77 +186,76 @@ impl Group<Bytes> for ByteGroup {
 }
 
 impl ByteKeys {
-    fn tail(&self, i: usize) -> &[u8] {
-        if self.lengths[i] != LONGER {
-            return &[];
-        }
+    fn get(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        &self.tails[start as usize..self.ends[i] as usize]
+        &self.heap[start as usize..self.ends[i] as usize]
     }
 
-    fn suffix_length(&self, i: usize) -> usize {
-        if self.lengths[i] == LONGER { HEAD + self.tail(i).len() } else { usize::from(self.lengths[i]) }
-    }
-
-    /// A key without the prefix; or how all keys of the run compare with it.
-    fn suffix_of<'k>(&self, key: &'k [u8]) -> std::result::Result<&'k [u8], Ordering> {
-        match key.strip_prefix(&*self.prefix) {
-            Some(suffix) => Ok(suffix),
-            None => Err((*self.prefix).cmp(key)),
-        }
-    }
-
-    fn compare_suffix(&self, i: usize, head: u64, suffix: &[u8]) -> Ordering {
-        self.heads[i].cmp(&head).then_with(|| {
-            if self.lengths[i] == LONGER && suffix.len() > HEAD {
-                self.tail(i).cmp(&suffix[HEAD..])
-            } else {
-                self.suffix_length(i).cmp(&suffix.len())
-            }
-        })
-    }
-
-    /// How many keys compare as `is_left` wants it; these are the first.
+    /// How many separators compare as `is_left` wants it; these are the first.
+    #[inline(always)]
     fn partition(&self, key: &[u8], is_left: impl Fn(Ordering) -> bool) -> usize {
-        let suffix = match self.suffix_of(key) {
-            Ok(suffix) => suffix,
-            Err(all) => return if is_left(all) { self.heads.len() } else { 0 },
-        };
-        let head = head_of(suffix);
+        let head = head_of(behind(key, self.skip));
         let from = partition(&self.heads, |own| *own < head);
-        // Of those with the same head there are few.
-        let same = self.heads[from..].iter().take_while(|own| **own == head).count();
-        let (mut at, mut end) = (from, from + same);
+        if self.heads.get(from) != Some(&head) {
+            return from;
+        }
+        let (mut at, mut end) = (from, from + self.heads[from..].partition_point(|own| *own == head));
         while at < end {
             let middle = at + (end - at) / 2;
-            if is_left(self.compare_suffix(middle, head, suffix)) { at = middle + 1 } else { end = middle }
+            if is_left(self.get(middle).cmp(key)) { at = middle + 1 } else { end = middle }
         }
         at
     }
+}
 
-    fn copy_to(&self, i: usize, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.prefix);
-        let head = self.heads[i].to_be_bytes();
-        to.extend_from_slice(&head[..usize::from(self.lengths[i]).min(HEAD)]);
-        to.extend_from_slice(self.tail(i));
+impl Borrow<[u8]> for ByteFence {
+    #[inline(always)]
+    fn borrow(&self) -> &[u8] {
+        match self {
+            Self::Short(count, bytes) => &bytes[..usize::from(*count).min(SHORT)],
+            Self::Long(bytes) => bytes,
+        }
     }
 }
 
-/// Calls `with` with a key's bytes. `scratch` is for those that are in pieces.
-fn with_key<R>(key: KeyRef<'_, Bytes>, scratch: &mut Vec<u8>, with: impl FnOnce(&[u8]) -> R) -> R {
-    match key {
-        KeyRef::Whole(key) => with(key),
-        KeyRef::In(keys, i) => {
-            scratch.clear();
-            keys.copy_to(i, scratch);
-            with(scratch)
+impl From<&[u8]> for ByteFence {
+    fn from(key: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..key.len()) {
+            Some(to) => to.copy_from_slice(key),
+            None => return Self::Long(key.into()),
         }
+        Self::Short(key.len() as u8, bytes)
+    }
+}
+
+impl PartialEq for ByteFence {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for ByteFence {}
+impl PartialOrd for ByteFence {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for ByteFence {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Bytes::compare(self, other.borrow())
+    }
+}
+impl Debug for ByteFence {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: &[u8] = self.borrow();
+        bytes.fmt(to)
     }
 }
 
 impl Pairs for Bytes {
     type Key = [u8];
     type KeyBuf = Box<[u8]>;
+    type Fence = ByteFence;
     type Value = [u8];
     type ValueBuf = Vec<u8>;
     type Record<'a> = ByteRecord<'a>;
@@ -269,7 +283,7 @@ impl Pairs for Bytes {
     fn own_value(value: &[u8]) -> Vec<u8> {
         value.into()
     }
-    fn separator(left: &[u8], right: &[u8]) -> Box<[u8]> {
+    fn separator(left: &[u8], right: &[u8]) -> ByteFence {
         // One byte more than they have in common is above the left key, and a prefix of the right one.
         right[..(common(left, right) + 1).min(right.len())].into()
     }
@@ -348,76 +362,44 @@ impl Pairs for Bytes {
         size_of_val(&*leaf.slots)
     }
 
-    fn keys_of(keys: &[KeyRef<'_, Self>]) -> ByteKeys {
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        // What the first and the last have in common, those between have too.
-        let shared = match keys {
-            [] => 0,
-            [one] => one.bytes(),
-            [first, .., last] => {
-                with_key(*first, &mut a, |first| with_key(*last, &mut b, |last| common(first, last)))
-            }
-        };
-        let prefix: Box<[u8]> = keys.first().map_or_else(Box::default, |first| {
-            with_key(*first, &mut a, |first| Box::from(&first[..shared.min(first.len())]))
+    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) -> ByteKeys {
+        let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
+        let heads = keys.iter().map(|key| head_of(behind(key, skip))).collect();
+        let ends = keys.iter().scan(0, |end, key| {
+            *end += key.len() as u32;
+            Some(*end)
         });
-        let (mut heads, mut lengths) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
-        let (mut ends, mut tails) = (Vec::with_capacity(keys.len()), Vec::new());
-        for key in keys {
-            with_key(*key, &mut a, |key| {
-                let suffix = &key[prefix.len()..];
-                heads.push(head_of(suffix));
-                lengths.push(if suffix.len() > HEAD { LONGER } else { suffix.len() as u8 });
-                tails.extend_from_slice(suffix.get(HEAD..).unwrap_or_default());
-                ends.push(tails.len() as u32);
-            });
-        }
-        if tails.is_empty() {
-            ends = Vec::new();
-        }
-        ByteKeys {
-            prefix,
-            heads: heads.into(),
-            lengths: lengths.into(),
-            ends: ends.into(),
-            tails: tails.into(),
-        }
+        ByteKeys { skip, heads, ends: ends.collect(), heap: keys.concat().into() }
     }
     fn count(keys: &ByteKeys) -> usize {
         keys.heads.len()
     }
-    fn find(keys: &ByteKeys, key: &[u8]) -> std::result::Result<usize, usize> {
-        let at = keys.partition(key, Ordering::is_lt);
-        let is_there = at < keys.heads.len() && Self::compare(keys, at, key).is_eq();
-        if is_there { Ok(at) } else { Err(at) }
+    fn separator_at(keys: &ByteKeys, i: usize) -> &[u8] {
+        keys.get(i)
     }
     fn not_above(keys: &ByteKeys, key: &[u8]) -> usize {
         keys.partition(key, Ordering::is_le)
     }
-    fn key_at(keys: &ByteKeys, i: usize) -> Box<[u8]> {
-        let mut key = Vec::with_capacity(keys.prefix.len() + keys.suffix_length(i));
-        keys.copy_to(i, &mut key);
-        key.into()
-    }
-    fn compare(keys: &ByteKeys, i: usize, key: &[u8]) -> Ordering {
-        match keys.suffix_of(key) {
-            Ok(suffix) => keys.compare_suffix(i, head_of(suffix), suffix),
-            Err(all) => all,
-        }
+    fn below(keys: &ByteKeys, key: &[u8]) -> usize {
+        keys.partition(key, Ordering::is_lt)
     }
 
+    fn fence(key: &[u8]) -> ByteFence {
+        key.into()
+    }
+    #[inline(always)]
+    fn compare(fence: &ByteFence, key: &[u8]) -> Ordering {
+        let own: &[u8] = fence.borrow();
+        head_of(own).cmp(&head_of(key)).then_with(|| own.cmp(key))
+    }
     fn key_bytes(key: &[u8]) -> usize {
         key.len()
     }
-    fn key_bytes_at(keys: &ByteKeys, i: usize) -> usize {
-        keys.prefix.len() + keys.suffix_length(i)
-    }
     fn keys_memory(keys: &ByteKeys) -> usize {
-        let counted = keys.heads.len() * (HEAD + 1) + keys.ends.len() * size_of::<u32>();
-        counted + keys.prefix.len() + keys.tails.len()
+        size_of_val(&*keys.heads) + size_of_val(&*keys.ends) + keys.heap.len()
     }
-    fn key_memory(key: &Box<[u8]>) -> usize {
-        key.len()
+    fn fence_memory(fence: &ByteFence) -> usize {
+        if let ByteFence::Long(bytes) = fence { bytes.len() } else { 0 }
     }
 }
 
@@ -439,24 +421,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_holds_its_keys_and_finds_them_as_a_sorted_list_does() {
+    fn separators_are_found_whatever_all_keys_between_the_bounds_have_in_common() {
         let all = keys();
-        for from in 0..all.len() {
-            for end in from..=all.len() {
-                let own = &all[from..end];
-                let run = Bytes::keys_of(&own.iter().map(KeyRef::Whole).collect::<Vec<_>>());
-                assert_eq!(Bytes::count(&run), own.len());
-                for (i, key) in own.iter().enumerate() {
-                    assert_eq!(Bytes::key_at(&run, i), *key);
-                    assert_eq!(Bytes::key_bytes_at(&run, i), key.len());
+        for (from, low) in all.iter().enumerate() {
+            for (end, high) in all.iter().enumerate().skip(from + 1) {
+                // A separator is above the low key; every second one is there.
+                let own: Vec<&[u8]> = all[from + 1..end].iter().step_by(2).map(|key| &**key).collect();
+                let run = Bytes::separators(&own, Some(low), Some(high));
+                assert_eq!((Bytes::count(&run), run.skip), (own.len(), common(low, high)));
+                assert!((0..own.len()).all(|i| Bytes::separator_at(&run, i) == own[i]));
+                for key in &all[from..=end] {
+                    assert_eq!(Bytes::not_above(&run, key), own.partition_point(|own| *own <= &**key));
+                    assert_eq!(Bytes::below(&run, key), own.partition_point(|own| *own < &**key));
                 }
-                for key in &all {
-                    assert_eq!(Bytes::find(&run, key), own.binary_search(key), "{key:?} in {own:?}");
-                    assert_eq!(Bytes::not_above(&run, key), own.partition_point(|own| own <= key));
-                }
-                let again: Vec<_> = (0..own.len()).map(|i| KeyRef::<Bytes>::In(&run, i)).collect();
-                let again = Bytes::keys_of(&again);
-                assert!((0..own.len()).all(|i| Bytes::key_at(&again, i) == own[i]));
             }
         }
     }
@@ -467,8 +444,11 @@ mod tests {
         for (i, left) in all.iter().enumerate() {
             for right in &all[i + 1..] {
                 let between = Bytes::separator(left, right);
-                assert!(*left < between && between <= *right, "{left:?} {between:?} {right:?}");
-                assert!(between.len() <= right.len());
+                let own: &[u8] = between.borrow();
+                assert!(**left < *own && *own <= **right, "{left:?} {between:?} {right:?}");
+                assert!(own.len() <= right.len());
+                let (left, right) = (Bytes::fence(left), Bytes::fence(right));
+                assert!(left < between && between <= right && left != right);
             }
         }
     }

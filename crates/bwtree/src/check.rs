@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 
 use crate::node::{Body, Node};
 use crate::page::{Outline, Records, lookup, terms};
-use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::pairs::{At, Pairs, Place};
 use crate::stats::{Count, Stats};
 use crate::structure::Contents;
 use crate::sync::Ordering;
@@ -43,7 +43,7 @@ struct Walk<'v, 't, P: Pairs> {
 }
 
 /// The low key of a page, which the remove delta has too.
-fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::KeyBuf> {
+fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::Fence> {
     if let Body::Remove { low } = &head.body { low.as_ref() } else { Outline::of(head).low }
 }
 
@@ -74,17 +74,17 @@ impl<P: Pairs> Walk<'_, '_, P> {
         if bytes != head.bytes {
             self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
         }
-        let keys: Vec<P::KeyBuf> = match &contents {
+        let keys: Vec<P::Fence> = match &contents {
             Contents::Leaf(Records { live, .. }) => {
                 self.found.records += live.len() as u64;
-                live.iter().map(|record| P::own_key(P::record_key(*record))).collect()
+                live.iter().map(|record| P::fence(P::record_key(*record))).collect()
             }
             Contents::Inner(terms, level) => {
                 if terms.is_empty() || terms[0].0.is_some() {
                     self.tell(pid, || "the first term is missing".to_owned());
                 }
                 self.terms[*level as usize - 1] += terms.len() as u64;
-                terms.iter().filter_map(|(key, _)| key.map(KeyRef::to_buf)).collect()
+                terms.iter().filter_map(|(key, _)| key.map(P::fence)).collect()
             }
         };
         let mut last = outline.low.cloned();
@@ -111,7 +111,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     /// P2 and P3: another page, as this one has it.
-    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::KeyBuf>) {
+    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::Fence>) {
         let found = self.visit.load(other).map(|head| (head.level, low_of(head).cloned()));
         if !self.visit.load(pid).is_some_and(|again| std::ptr::eq(again, head)) {
             return;
@@ -130,7 +130,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
         if head.level > 0 {
             for (key, child) in terms(head) {
-                let low = key.map(KeyRef::to_buf).or_else(|| outline.low.cloned());
+                let low = key.map(P::fence).or_else(|| outline.low.cloned());
                 // A child that becomes the root has no low key, and neither has the first.
                 self.judge_other(pid, head, child, head.level - 1, low.as_ref());
             }
@@ -138,7 +138,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     fn walk_level(&mut self, level: u32) {
-        let mut at: Option<P::KeyBuf> = None;
+        let mut at: Option<P::Fence> = None;
         loop {
             let place = at.as_ref().map_or(Place::First, |at| Place::At(at.borrow()));
             let Some((pid, head)) = self.visit.find(place, level) else { return };
@@ -233,7 +233,7 @@ impl<P: Pairs> Tree<P> {
         let visit = self.visit();
         stats.levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
         for level in 0..stats.levels {
-            let mut at: Option<P::KeyBuf> = None;
+            let mut at: Option<P::Fence> = None;
             while let Some((_, head)) = match &at {
                 None => visit.find(Place::First, level),
                 Some(at) => visit.find(At(at.borrow()), level),

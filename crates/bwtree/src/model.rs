@@ -212,7 +212,7 @@ fn a_record_that_is_replaced_while_it_is_read() {
         })
         .collect();
         let visit = tree.visit();
-        let (pid, _) = visit.leaf(At(b"a"));
+        let (pid, _) = visit.leaf(At(b"a".as_slice()));
         visit.maintain(pid);
         drop(visit);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -240,7 +240,7 @@ fn a_record_that_moves_with_a_split_while_it_is_replaced() {
             other.put(b"d", b"3").unwrap();
         });
         let visit = tree.visit();
-        let (pid, _) = visit.leaf(At(b"a"));
+        let (pid, _) = visit.leaf(At(b"a".as_slice()));
         visit.maintain(pid);
         drop(visit);
         let seen = tree.get(b"d").unwrap();

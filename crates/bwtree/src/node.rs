@@ -34,6 +34,7 @@ use std::borrow::Borrow;
 use std::mem;
 use std::ptr;
 
+use crate::page::Term;
 use crate::pairs::{Changes, Group, Pairs};
 use crate::record::{Dead, Kept};
 use crate::sync::Watch;
@@ -64,9 +65,9 @@ pub(crate) struct Node<P: Pairs> {
 #[derive(Debug)]
 pub(crate) struct Bounds<P: Pairs> {
     /// `None`: it is the first of its level.
-    pub(crate) low: Option<P::KeyBuf>,
+    pub(crate) low: Option<P::Fence>,
     /// `None`: it is the last of its level.
-    pub(crate) high: Option<P::KeyBuf>,
+    pub(crate) high: Option<P::Fence>,
     /// The page from `high` on.
     pub(crate) right: Option<Pid>,
 }
@@ -81,15 +82,15 @@ pub(crate) enum Body<P: Pairs> {
     /// Records are there, or not: several changes, which took each other's place in the mapping table (N4).
     Group { changes: P::Group },
     /// Keys from `key` on, below `high`, are below `child`.
-    IndexInsert { key: P::KeyBuf, high: Option<P::KeyBuf>, child: Pid },
+    IndexInsert { key: P::Fence, high: Option<P::Fence>, child: Pid },
     /// The child at `key` is going to be merged into the one to its left. Who changes the structure of this page completes that first.
-    IndexMerging { key: P::KeyBuf },
+    IndexMerging { key: P::Fence },
     /// The child at `key` is gone: keys from `low` on, below `high`, are below `child`.
-    IndexDelete { key: P::KeyBuf, low: Option<P::KeyBuf>, high: Option<P::KeyBuf>, child: Pid },
+    IndexDelete { key: P::Fence, low: Option<P::Fence>, high: Option<P::Fence>, child: Pid },
     /// The page is being removed: what it had goes to its left sibling, or, if there is no `low`, becomes the root.
-    Remove { low: Option<P::KeyBuf> },
+    Remove { low: Option<P::Fence> },
     /// Keys from `key` on are in `contents`, which was another page's, with that page's high key and right sibling.
-    Merge { key: P::KeyBuf, contents: Link<P>, high: Option<P::KeyBuf>, right: Option<Pid> },
+    Merge { key: P::Fence, contents: Link<P>, high: Option<P::Fence>, right: Option<Pid> },
 }
 
 // SAFETY: a node is not changed after others can see it (N1), and what it owns may be used and dropped by any thread.
@@ -140,6 +141,14 @@ impl<P: Pairs> Body<P> {
         Self::Leaf { run, bounds }
     }
 
+    /// A base page of these terms, of which the first's key is the page's low key.
+    pub(crate) fn inner(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Self {
+        let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
+        let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
+        let keys = P::separators(&keys, low.map(Borrow::borrow), high.map(Borrow::borrow));
+        Self::Inner { keys, children: terms.iter().map(|(_, child)| *child).collect(), bounds }
+    }
+
     /// The leaf with this head as a base page, if there are but changes of records in front of one; and what is not in it any more.
     pub(crate) fn merged(head: &Node<P>) -> Option<(Self, Vec<P::Record<'_>>)> {
         let mut changes = Vec::with_capacity(head.depth as usize);
@@ -173,8 +182,8 @@ impl<P: Pairs> Body<P> {
 
     /// Bytes of memory behind it, without its records.
     fn memory(&self) -> usize {
-        let own = |key: &P::KeyBuf| P::key_memory(key);
-        let may = |key: &Option<P::KeyBuf>| key.as_ref().map_or(0, P::key_memory);
+        let own = |key: &P::Fence| P::fence_memory(key);
+        let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
         match self {
             Self::Leaf { run, bounds } => P::leaf_memory(run) + may(&bounds.low) + may(&bounds.high),
             Self::Inner { keys, children, bounds } => {

@@ -11,7 +11,7 @@
 use std::borrow::Borrow;
 
 use crate::node::{Body, Bounds, Node};
-use crate::pairs::{At, Changes, Group, KeyRef, Pairs, Target};
+use crate::pairs::{At, Changes, Group, Pairs, Target};
 use crate::table::Pid;
 
 /// Where somebody at a page goes on.
@@ -21,14 +21,14 @@ pub(crate) enum Step<'g, P: Pairs> {
     /// Nowhere: the page is on the level that was looked for, and it is the right one.
     Here,
     /// To the right sibling, which begins at that key.
-    Right(&'g P::KeyBuf, Pid),
+    Right(&'g P::Fence, Pid),
     /// The page is being removed.
     Removed,
 }
 
 #[inline(always)]
-fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::KeyBuf>) -> bool {
-    fence.is_some_and(|fence| target.admits(fence.borrow()))
+fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::Fence>) -> bool {
+    fence.is_some_and(|fence| target.admits(fence))
 }
 
 /// Where somebody who wants to go to `target` on `level` goes on from the page with this head.
@@ -48,20 +48,20 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
                 });
             }
             Body::IndexInsert { key, high, child }
-                if head.level != level && target.admits(key.borrow()) && !admits(target, high.as_ref()) =>
+                if head.level != level && target.admits(key) && !admits(target, high.as_ref()) =>
             {
                 return Step::Child(*child);
             }
             Body::IndexDelete { low, high, child, .. }
                 if head.level != level
-                    && low.as_ref().is_none_or(|low| target.admits(low.borrow()))
+                    && low.as_ref().is_none_or(|low| target.admits(low))
                     && !admits(target, high.as_ref()) =>
             {
                 return Step::Child(*child);
             }
-            Body::Merge { key, high, right, .. } if target.admits(key.borrow()) => {
+            Body::Merge { key, high, right, .. } if target.admits(key) => {
                 if let (Some(high), Some(right)) = (high, right)
-                    && target.admits(high.borrow())
+                    && target.admits(high)
                 {
                     return Step::Right(high, *right);
                 }
@@ -80,7 +80,7 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
 #[inline(always)]
 fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_, P>> {
     match (&bounds.high, bounds.right) {
-        (Some(high), Some(right)) if target.admits(high.borrow()) => Some(Step::Right(high, right)),
+        (Some(high), Some(right)) if target.admits(high) => Some(Step::Right(high, right)),
         _ => None,
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option
                 Some(found) => return P::record_value(found).map(|_| found),
                 None => node.next()?,
             },
-            Body::Merge { key, .. } if At::<P>(wanted).admits(key.borrow()) => node.body.contents()?,
+            Body::Merge { key, .. } if At::<P>(wanted).admits(key) => node.body.contents()?,
             _ => node.next()?,
         };
     }
@@ -104,14 +104,14 @@ pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option
 
 /// What bounds a page, and what stands in its way, gathered from its chain.
 pub(crate) struct Outline<'g, P: Pairs> {
-    pub(crate) low: Option<&'g P::KeyBuf>,
-    pub(crate) high: Option<&'g P::KeyBuf>,
+    pub(crate) low: Option<&'g P::Fence>,
+    pub(crate) high: Option<&'g P::Fence>,
     pub(crate) right: Option<Pid>,
     pub(crate) is_removed: bool,
     /// Keys of merge deltas: pages that were merged into this one since it was consolidated.
-    pub(crate) merged: Vec<&'g P::KeyBuf>,
+    pub(crate) merged: Vec<&'g P::Fence>,
     /// Index terms of children that are going to be merged.
-    pub(crate) merging: Vec<&'g P::KeyBuf>,
+    pub(crate) merging: Vec<&'g P::Fence>,
 }
 
 impl<'g, P: Pairs> Outline<'g, P> {
@@ -126,7 +126,7 @@ impl<'g, P: Pairs> Outline<'g, P> {
             merging: Vec::new(),
         };
         let mut is_bounded = false;
-        let mut gone: Vec<&P::KeyBuf> = Vec::new();
+        let mut gone: Vec<&P::Fence> = Vec::new();
         let mut node = Some(head);
         while let Some(at) = node {
             let mut bound = |high, right| {
@@ -155,7 +155,7 @@ impl<'g, P: Pairs> Outline<'g, P> {
 }
 
 /// An index term; the first of a page has no key of its own.
-pub(crate) type Term<'g, P> = (Option<KeyRef<'g, P>>, Pid);
+pub(crate) type Term<'g, P> = (Option<&'g <P as Pairs>::Key>, Pid);
 
 /// What the records of a chain are worth.
 pub(crate) struct Records<'g, P: Pairs> {
@@ -217,7 +217,7 @@ impl<'g, P: Pairs> Records<'g, P> {
 }
 
 /// Changes of terms in front of a base page, the newest first, one for each key.
-fn newest<P: Pairs, T>(mut changes: Vec<(&P::KeyBuf, T)>) -> Vec<(&P::KeyBuf, T)> {
+fn newest<P: Pairs, T>(mut changes: Vec<(&P::Fence, T)>) -> Vec<(&P::Fence, T)> {
     // Stable: of one key the newest is first.
     changes.sort_by(|a, b| a.0.cmp(b.0));
     changes.dedup_by(|later, first| later.0 == first.0);
@@ -226,7 +226,7 @@ fn newest<P: Pairs, T>(mut changes: Vec<(&P::KeyBuf, T)>) -> Vec<(&P::KeyBuf, T)
 
 /// The index terms of the inner page with this head, in order.
 pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
-    let mut changes: Vec<(&P::KeyBuf, Option<Pid>)> = Vec::new();
+    let mut changes: Vec<(&P::Fence, Option<Pid>)> = Vec::new();
     let mut base: Vec<Term<'_, P>> = Vec::new();
     let mut next = Some(head);
     while let Some(node) = next {
@@ -235,13 +235,13 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
             Body::IndexDelete { key, .. } => changes.push((key, None)),
             Body::Inner { keys, children, .. } => {
                 base.push((None, children[0]));
-                base.extend((0..P::count(keys)).map(|i| (Some(KeyRef::In(keys, i)), children[i + 1])));
+                base.extend((0..P::count(keys)).map(|i| (Some(P::separator_at(keys, i)), children[i + 1])));
             }
             Body::Merge { key, .. } => {
                 base = node.next().map(terms).unwrap_or_default();
                 let mut merged = node.body.contents().map(terms).unwrap_or_default();
                 if let Some(first) = merged.first_mut() {
-                    first.0 = Some(KeyRef::Whole(key));
+                    first.0 = Some(key.borrow());
                 }
                 base.extend(merged);
                 break;
@@ -255,7 +255,7 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
         let is_there = base.get(at).is_some_and(|term| term_is(term, key.borrow()));
         match (child, is_there) {
             (Some(child), true) => base[at].1 = child,
-            (Some(child), false) => base.insert(at, (Some(KeyRef::Whole(key)), child)),
+            (Some(child), false) => base.insert(at, (Some(key.borrow()), child)),
             (None, true) => drop(base.remove(at)),
             (None, false) => {}
         }
@@ -263,33 +263,26 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
     base
 }
 
-fn is_below<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
-    term.0.is_none_or(|own| own.compare(key).is_lt())
+fn is_below<K: Ord + ?Sized>(term: &(Option<&K>, Pid), key: &K) -> bool {
+    term.0.is_none_or(|own| own < key)
 }
 
-fn term_is<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
-    term.0.is_some_and(|own| own.compare(key).is_eq())
+fn term_is<K: Ord + ?Sized>(term: &(Option<&K>, Pid), key: &K) -> bool {
+    term.0 == Some(key)
 }
 
 /// Where the term with exactly this key is among those of a page, or would be.
-pub(crate) fn find_term<P: Pairs>(terms: &[Term<'_, P>], key: &P::Key) -> Result<usize, usize> {
+pub(crate) fn find_term<K: Ord + ?Sized>(terms: &[(Option<&K>, Pid)], key: &K) -> Result<usize, usize> {
     let at = terms.partition_point(|term| is_below(term, key));
     if terms.get(at).is_some_and(|term| term_is(term, key)) { Ok(at) } else { Err(at) }
 }
 
 /// Bytes that an index term takes in a page.
 pub(crate) fn term_bytes<P: Pairs>((key, _): &Term<'_, P>) -> usize {
-    key.map_or(0, KeyRef::bytes) + size_of::<u64>()
+    key.map_or(0, P::key_bytes) + size_of::<u64>()
 }
 
 /// As [`term_bytes`], of a term with this key.
 pub(crate) fn term_bytes_of<P: Pairs>(key: &P::Key) -> usize {
     P::key_bytes(key) + size_of::<u64>()
-}
-
-/// An inner page of these terms, of which the first's key is the page's low key.
-pub(crate) fn inner<P: Pairs>(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Body<P> {
-    let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
-    let children = terms.iter().map(|(_, child)| *child).collect();
-    Body::Inner { keys: P::keys_of(&keys), children, bounds }
 }

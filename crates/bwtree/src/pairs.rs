@@ -13,47 +13,6 @@ use crate::record::{Dead, Kept};
 /// Bytes that a record takes in a leaf: two words, or a slot.
 pub(crate) const RECORD_BYTES: usize = 16;
 
-/// A separator where it happens to be.
-#[derive(Debug)]
-pub enum KeyRef<'a, P: Pairs> {
-    /// In a run, at an index.
-    In(&'a P::Keys, usize),
-    /// By itself.
-    Whole(&'a P::KeyBuf),
-}
-
-impl<P: Pairs> Clone for KeyRef<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<P: Pairs> Copy for KeyRef<'_, P> {}
-impl<P: Pairs> KeyRef<'_, P> {
-    /// How it compares with another key.
-    pub fn compare(self, key: &P::Key) -> Ordering {
-        match self {
-            KeyRef::In(keys, i) => P::compare(keys, i, key),
-            KeyRef::Whole(own) => own.borrow().cmp(key),
-        }
-    }
-
-    /// A copy.
-    pub fn to_buf(self) -> P::KeyBuf {
-        match self {
-            KeyRef::In(keys, i) => P::key_at(keys, i),
-            KeyRef::Whole(key) => key.clone(),
-        }
-    }
-
-    /// Bytes that it takes in a page.
-    pub fn bytes(self) -> usize {
-        match self {
-            KeyRef::In(keys, i) => P::key_bytes_at(keys, i),
-            KeyRef::Whole(key) => P::key_bytes(key.borrow()),
-        }
-    }
-}
-
 /// Changes of one leaf in one delta: whoever looks for a key meets one line or three, and not a node for each change. Each key is in it
 /// once.
 pub trait Group<P: Pairs>: Sized + Debug + Send + Sync {
@@ -99,6 +58,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     type Key: ?Sized + Ord + Debug;
     /// A key that is owned.
     type KeyBuf: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
+    /// A key that bounds pages.
+    type Fence: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
     /// A value.
     type Value: ?Sized;
     /// A value that is owned.
@@ -130,7 +91,7 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A copy of a value.
     fn own_value(value: &Self::Value) -> Self::ValueBuf;
     /// A key at or below `right` and above `left`, as short as there is one.
-    fn separator(left: &Self::Key, right: &Self::Key) -> Self::KeyBuf;
+    fn separator(left: &Self::Key, right: &Self::Key) -> Self::Fence;
 
     /// A record of these, whose lengths were checked.
     fn fresh(key: &Self::Key, value: Option<&Self::Value>) -> Self::Fresh;
@@ -166,37 +127,33 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// Bytes of memory behind a run of records, without what lies outside of pages.
     fn leaf_memory(leaf: &Self::Leaf) -> usize;
 
-    /// A run of these separators.
-    fn keys_of(keys: &[KeyRef<'_, Self>]) -> Self::Keys;
+    /// A run of these separators, in a page of these bounds.
+    fn separators(keys: &[&Self::Key], low: Option<&Self::Key>, high: Option<&Self::Key>) -> Self::Keys;
     /// How many separators a run has.
     fn count(keys: &Self::Keys) -> usize;
-    /// Where a key is, or would be.
-    fn find(keys: &Self::Keys, key: &Self::Key) -> std::result::Result<usize, usize>;
-    /// How many of a run are at or below `key`.
+    /// One of a run.
+    fn separator_at(keys: &Self::Keys, i: usize) -> &Self::Key;
+    /// How many of a run are at or below a key that may be in the page.
     fn not_above(keys: &Self::Keys, key: &Self::Key) -> usize;
-    /// How many of a run are below `key`.
-    fn below(keys: &Self::Keys, key: &Self::Key) -> usize {
-        Self::find(keys, key).unwrap_or_else(|at| at)
-    }
-    /// A copy of one of a run.
-    fn key_at(keys: &Self::Keys, i: usize) -> Self::KeyBuf;
-    /// How one of a run compares with a key.
-    fn compare(keys: &Self::Keys, i: usize, key: &Self::Key) -> Ordering;
+    /// How many of a run are below a key that may be in the page, or is where it ends.
+    fn below(keys: &Self::Keys, key: &Self::Key) -> usize;
 
+    /// A key that bounds pages.
+    fn fence(key: &Self::Key) -> Self::Fence;
+    /// How one compares with a key.
+    fn compare(fence: &Self::Fence, key: &Self::Key) -> Ordering;
     /// Bytes that a separator takes in a page.
     fn key_bytes(key: &Self::Key) -> usize;
-    /// As [`key_bytes`](Self::key_bytes), of one of a run.
-    fn key_bytes_at(keys: &Self::Keys, i: usize) -> usize;
     /// Bytes of memory behind a run of separators.
     fn keys_memory(keys: &Self::Keys) -> usize;
-    /// Bytes of memory behind a key.
-    fn key_memory(key: &Self::KeyBuf) -> usize;
+    /// Bytes of memory behind a fence.
+    fn fence_memory(fence: &Self::Fence) -> usize;
 }
 
 /// Where somebody wants to go in the order of keys.
 pub(crate) trait Target<P: Pairs>: Copy {
-    /// True if it is at or to the right of the fence `key`.
-    fn admits(self, key: &P::Key) -> bool;
+    /// True if it is at or to the right of the fence.
+    fn admits(self, fence: &P::Fence) -> bool;
     /// How many keys of a run are fences that it is not left of.
     fn admitted(self, keys: &P::Keys) -> usize;
 }
@@ -214,8 +171,8 @@ impl<P: Pairs> Copy for At<'_, P> {}
 
 impl<P: Pairs> Target<P> for At<'_, P> {
     #[inline(always)]
-    fn admits(self, key: &P::Key) -> bool {
-        key <= self.0
+    fn admits(self, fence: &P::Fence) -> bool {
+        P::compare(fence, self.0).is_le()
     }
     #[inline(always)]
     fn admitted(self, keys: &P::Keys) -> usize {
@@ -244,10 +201,10 @@ impl<P: Pairs> Clone for Place<'_, P> {
 impl<P: Pairs> Copy for Place<'_, P> {}
 
 impl<P: Pairs> Target<P> for Place<'_, P> {
-    fn admits(self, fence: &P::Key) -> bool {
+    fn admits(self, fence: &P::Fence) -> bool {
         match self {
-            Self::At(key) => fence <= key,
-            Self::Before(key) => fence < key,
+            Self::At(key) => P::compare(fence, key).is_le(),
+            Self::Before(key) => P::compare(fence, key).is_lt(),
             Self::First => false,
             Self::Last => true,
         }

@@ -120,9 +120,9 @@ impl<P: Pairs> Cursor<'_, P> {
         let outline = Outline::of(head);
         self.then = if self.descends {
             // Nothing is below the low key in this page, so what is left, if anything is, is below it.
-            outline.low.filter(|low| is_from::<P>((*low).borrow(), &self.from)).cloned()
+            outline.low.map(Borrow::borrow).filter(|low| is_from::<P>(low, &self.from)).map(P::own_key)
         } else {
-            outline.high.filter(|high| is_to::<P>((*high).borrow(), &self.to)).cloned()
+            outline.high.map(Borrow::borrow).filter(|high| is_to::<P>(high, &self.to)).map(P::own_key)
         };
     }
 

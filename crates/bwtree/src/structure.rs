@@ -16,8 +16,8 @@ use std::borrow::Borrow;
 
 use crate::canary::{Canary, sings};
 use crate::node::{Body, Bounds, Node, Retired};
-use crate::page::{Outline, Records, Term, find_term, inner, term_bytes, term_bytes_of, terms};
-use crate::pairs::{At, KeyRef, Pairs, Place, RECORD_BYTES};
+use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
+use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};
 use crate::tree::Visit;
@@ -43,7 +43,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
     fn bytes_of(&self, i: usize) -> usize {
         match self {
             Self::Leaf(_) => RECORD_BYTES,
-            Self::Inner(terms, _) => term_bytes(&terms[i]),
+            Self::Inner(terms, _) => term_bytes::<P>(&terms[i]),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> usize {
         // The first term of a page has no key.
         let first = match self {
-            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, KeyRef::bytes),
+            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, P::key_bytes),
             _ => 0,
         };
         range.map(|i| self.bytes_of(i)).sum::<usize>() - first
@@ -77,12 +77,12 @@ impl<'g, P: Pairs> Contents<'g, P> {
     }
 
     /// A key between two neighbours.
-    pub(crate) fn separator(&self, at: usize) -> Option<P::KeyBuf> {
+    pub(crate) fn separator(&self, at: usize) -> Option<P::Fence> {
         match self {
             Self::Leaf(Records { live, .. }) => {
                 Some(P::separator(P::record_key(live[at - 1]), P::record_key(live[at])))
             }
-            Self::Inner(terms, _) => terms[at].0.map(KeyRef::to_buf),
+            Self::Inner(terms, _) => terms[at].0.map(P::fence),
         }
     }
 
@@ -91,7 +91,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
         let bytes = self.bytes(range.clone());
         match self {
             Self::Leaf(records) => Node::base(0, lsn, bytes, Body::leaf(&records.live[range], bounds)),
-            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, inner(&terms[range], bounds)),
+            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, Body::inner(&terms[range], bounds)),
         }
     }
 }
@@ -196,7 +196,7 @@ impl<P: Pairs> Visit<'_, P> {
         head: &Node<P>,
         outline: &Outline<'_, P>,
         contents: &Contents<'_, P>,
-    ) -> Option<(P::KeyBuf, Pid)> {
+    ) -> Option<(P::Fence, Pid)> {
         let middle = contents.middle();
         let key = contents.separator(middle)?;
         let (low, high) = (Some(key.clone()), outline.high.cloned());
@@ -225,7 +225,7 @@ impl<P: Pairs> Visit<'_, P> {
         head: &Node<P>,
         contents: &Contents<'_, P>,
         middle: usize,
-        key: &P::KeyBuf,
+        key: &P::Fence,
         right: Pid,
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
@@ -233,9 +233,9 @@ impl<P: Pairs> Visit<'_, P> {
         let Some(left) = self.allocate(left) else {
             return self.forget(right);
         };
-        let terms: [Term<'_, P>; 2] = [(None, left), (Some(KeyRef::Whole(key)), right)];
-        let bytes = terms.iter().map(term_bytes).sum();
-        let body = inner(&terms, Bounds { low: None, high: None, right: None });
+        let terms: [Term<'_, P>; 2] = [(None, left), (Some(key.borrow()), right)];
+        let bytes = terms.iter().map(term_bytes::<P>).sum();
+        let body = Body::inner(&terms, Bounds { low: None, high: None, right: None });
         let root = Node::base(head.level + 1, self.draw(), bytes, body);
         if self.replace(ROOT, head, root, contents.dead(), Canary::Structure) {
             self.count(Count::Splits);
@@ -256,7 +256,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Completes the split of page `pid` on `level`, whose right half, from `key` on, is `right`.
     #[cold]
-    pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) {
+    pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::Fence, right: Pid) {
         loop {
             let Some((parent, head)) = self.find(At(key.borrow()), level + 1) else { return };
             let (terms, outline) = (terms(head), Outline::of(head));
@@ -269,7 +269,7 @@ impl<P: Pairs> Visit<'_, P> {
             if !sings(Canary::SecondLook) && !self.is_split_at(pid, level, key, right) {
                 return;
             }
-            let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
+            let next = terms.get(at).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
@@ -287,7 +287,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since; or, if one of them was merged
     /// into another, the one that has the keys before `key` now.
-    fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) -> bool {
+    fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::Fence, right: Pid) -> bool {
         loop {
             let known = self.load(pid).filter(|head| !matches!(head.body, Body::Remove { .. }));
             let other = || self.find(Place::Before(key.borrow()), level).map(|found| found.1);

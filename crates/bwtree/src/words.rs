@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::pairs::{Changes, Group, KeyRef, Pairs, RECORD_BYTES};
+use crate::pairs::{Changes, Group, Pairs, RECORD_BYTES};
 use crate::record::{Dead, Kept};
 use crate::search::{narrow, partition};
 
@@ -91,6 +91,7 @@ impl Group<Words> for WordGroup {
 impl Pairs for Words {
     type Key = u64;
     type KeyBuf = u64;
+    type Fence = u64;
     type Value = u64;
     type ValueBuf = u64;
     type Record<'a> = WordRecord<'a>;
@@ -194,38 +195,37 @@ impl Pairs for Words {
         size_of_val(&*leaf.keys) + size_of_val(&*leaf.values)
     }
 
-    fn keys_of(keys: &[KeyRef<'_, Self>]) -> Box<[u64]> {
-        keys.iter().map(|key| key.to_buf()).collect()
+    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>) -> Box<[u64]> {
+        keys.iter().map(|key| **key).collect()
     }
-    #[inline(always)]
     fn count(keys: &Box<[u64]>) -> usize {
         keys.len()
     }
-    #[inline(always)]
-    fn find(keys: &Box<[u64]>, key: &u64) -> std::result::Result<usize, usize> {
-        search(keys, *key)
+    fn separator_at(keys: &Box<[u64]>, i: usize) -> &u64 {
+        &keys[i]
     }
     #[inline(always)]
     fn not_above(keys: &Box<[u64]>, key: &u64) -> usize {
         partition(keys, |own| own <= key)
     }
-    fn key_at(keys: &Box<[u64]>, i: usize) -> u64 {
-        keys[i]
-    }
-    fn compare(keys: &Box<[u64]>, i: usize, key: &u64) -> Ordering {
-        keys[i].cmp(key)
+    fn below(keys: &Box<[u64]>, key: &u64) -> usize {
+        partition(keys, |own| own < key)
     }
 
+    fn fence(key: &u64) -> u64 {
+        *key
+    }
+    #[inline(always)]
+    fn compare(fence: &u64, key: &u64) -> Ordering {
+        fence.cmp(key)
+    }
     fn key_bytes(_key: &u64) -> usize {
         WORD
     }
-    fn key_bytes_at(_keys: &Box<[u64]>, _i: usize) -> usize {
-        WORD
-    }
     fn keys_memory(keys: &Box<[u64]>) -> usize {
-        keys.len() * WORD
+        size_of_val(&**keys)
     }
-    fn key_memory(_key: &u64) -> usize {
+    fn fence_memory(_fence: &u64) -> usize {
         0
     }
 }
@@ -263,7 +263,7 @@ mod tests {
         for count in (0..100u64).chain([255, 256, 513]) {
             let keys: Box<[u64]> = (0..count).map(|i| 2 * i + 1).collect();
             for key in 0..=2 * count + 1 {
-                assert_eq!(Words::find(&keys, &key), keys.binary_search(&key), "{key} in {keys:?}");
+                assert_eq!(search(&keys, key), keys.binary_search(&key), "{key} in {keys:?}");
                 let leaf = WordLeaf { keys: keys.clone(), values: keys.clone() };
                 let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());
                 assert_eq!(found, keys.binary_search(&key).ok().map(|_| key));
