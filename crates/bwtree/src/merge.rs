@@ -70,7 +70,7 @@ impl<P: Pairs> Visit<'_, P> {
             return false;
         }
         let body = Body::IndexMerging { key: key.clone() };
-        let delta = Node::delta(head, self.draw(), head.bytes, body);
+        let delta = Node::delta(head, self.draw(head.lsn), head.bytes, body);
         if self.append(parent, delta, Canary::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
@@ -120,7 +120,7 @@ impl<P: Pairs> Visit<'_, P> {
             }
             let body = Body::IndexDelete { key: P::fence(key), low, high, child: left };
             let bytes = head.bytes - term_bytes_of::<P>(key);
-            let delta = Node::delta(head, self.draw(), bytes, body);
+            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
             if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::Merges);
                 self.discard(victim, Retired::node(removed, None));
@@ -146,7 +146,7 @@ impl<P: Pairs> Visit<'_, P> {
         match (compare_high(outline.high, high), outline.high, outline.right) {
             (Ordering::Equal, ..) => {
                 let body = Body::Remove { low: Some(P::fence(key)) };
-                let delta = Node::delta(victim, self.draw(), victim.bytes, body);
+                let delta = Node::delta(victim, self.draw(victim.lsn), victim.bytes, body);
                 if !self.append(pid, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
@@ -172,7 +172,12 @@ impl<P: Pairs> Visit<'_, P> {
                 let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
                 // The first term of an inner page gets a key.
                 let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
-                let delta = Node::delta(kept, self.draw(), kept.bytes + removed.bytes + first, body);
+                let delta = Node::delta(
+                    kept,
+                    self.draw(kept.lsn.max(removed.lsn)),
+                    kept.bytes + removed.bytes + first,
+                    body,
+                );
                 if !self.append(left, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
@@ -216,7 +221,7 @@ impl<P: Pairs> Visit<'_, P> {
                     }
                     continue;
                 }
-                let delta = Node::delta(head, self.draw(), head.bytes, Body::Remove { low: None });
+                let delta = Node::delta(head, self.draw(head.lsn), head.bytes, Body::Remove { low: None });
                 if !self.append(child, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
@@ -233,7 +238,7 @@ impl<P: Pairs> Visit<'_, P> {
             let (Body::Remove { low: None }, Some(old)) = (&removed.body, removed.next()) else { return };
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
-            let page = contents.page(0..contents.len(), self.draw(), bounds);
+            let page = contents.page(0..contents.len(), self.draw(root.lsn.max(removed.lsn)), bounds);
             if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
                 // The root has the child's records, but these.

@@ -28,9 +28,11 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
+    /// No count: the largest number that was drawn for a node at this seat.
+    Drawn,
 }
 
-const COUNTS: usize = Count::FreedPids as usize + 1;
+const COUNTS: usize = Count::Drawn as usize + 1;
 
 /// The counts of one seat. Only who has the seat writes them, so they need no exchange; sums may be read at any time, and are exact
 /// when nobody writes.
@@ -44,6 +46,12 @@ impl Tally {
         own.store(own.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
+    #[inline(always)]
+    pub(crate) fn set(&self, count: Count, to: u64) {
+        self.0[count as usize].store(to, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
     pub(crate) fn get(&self, count: Count) -> u64 {
         self.0[count as usize].load(Ordering::Relaxed)
     }

@@ -136,7 +136,7 @@ impl<P: Pairs> Visit<'_, P> {
         if bytes <= split
             && let Some((body, dead)) = Body::merged(head)
         {
-            let page = Node::base(0, self.draw(), bytes, body);
+            let page = Node::base(0, self.draw(head.lsn), bytes, body);
             if self.install(pid, head, page, &dead) && pid != ROOT && bytes < merge {
                 self.merge_with_neighbour(pid, 0, outline.low);
             }
@@ -165,7 +165,7 @@ impl<P: Pairs> Visit<'_, P> {
     ) -> bool {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let page = contents.page(0..contents.len(), self.draw(), bounds);
+        let page = contents.page(0..contents.len(), self.draw(head.lsn), bounds);
         self.install(pid, head, page, contents.dead())
     }
 
@@ -201,7 +201,7 @@ impl<P: Pairs> Visit<'_, P> {
         let key = contents.separator(middle)?;
         let (low, high) = (Some(key.clone()), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let right = contents.page(middle..contents.len(), self.draw(), bounds);
+        let right = contents.page(middle..contents.len(), self.draw(head.lsn), bounds);
         // Without a PID the page stays as large as it is.
         let right = self.allocate(right)?;
         if pid == ROOT {
@@ -209,7 +209,7 @@ impl<P: Pairs> Visit<'_, P> {
             return None;
         }
         let bounds = Bounds { low: outline.low.cloned(), high: Some(key.clone()), right: Some(right) };
-        let left = contents.page(0..middle, self.draw(), bounds);
+        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
         if !self.replace(pid, head, left, contents.dead(), Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
@@ -229,14 +229,14 @@ impl<P: Pairs> Visit<'_, P> {
         right: Pid,
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
-        let left = contents.page(0..middle, self.draw(), bounds);
+        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
         let Some(left) = self.allocate(left) else {
             return self.forget(right);
         };
         let terms: [Term<'_, P>; 2] = [(None, left), (Some(key.borrow()), right)];
         let bytes = terms.iter().map(term_bytes::<P>).sum();
         let body = Body::inner(&terms, Bounds { low: None, high: None, right: None });
-        let root = Node::base(head.level + 1, self.draw(), bytes, body);
+        let root = Node::base(head.level + 1, self.draw(head.lsn), bytes, body);
         if self.replace(ROOT, head, root, contents.dead(), Canary::Structure) {
             self.count(Count::Splits);
             self.count(Count::RootSplits);
@@ -273,7 +273,7 @@ impl<P: Pairs> Visit<'_, P> {
             let high = next.or_else(|| outline.high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
-            let delta = Node::delta(head, self.draw(), bytes, body);
+            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
             if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::IndexPosts);
                 if head.depth + 1 >= self.tree.options.inner_chain {

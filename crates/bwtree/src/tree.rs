@@ -1,8 +1,11 @@
 //! The tree, and its operations on single keys [Bw-tree §III].
 //!
-//! An update: find the leaf, read what the key is, draw an LSN, put a delta in front of the head that was read. If the exchange
-//! fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
+//! An update: find the leaf, read what the key is, draw an LSN above that of the head that was read, put a delta in front of it. If the
+//! exchange fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
 //! update was told is what it replaced. The exchange is the moment at which it happens.
+//!
+//! Numbers are drawn above those of all nodes that a page is made of, and no two nodes have the same: so of two updates of a key, too,
+//! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
 
 use std::borrow::Borrow;
 use std::mem::ManuallyDrop;
@@ -15,7 +18,6 @@ use crate::options::Options;
 use crate::page::{Step, lookup, step};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Target};
 use crate::stats::{Count, Memory};
-use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Pid, ROOT, Table};
 
 /// What [`Tree::update`] does with a key.
@@ -34,8 +36,6 @@ pub enum Change<V> {
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,
     pub(crate) epochs: Epochs<Weighed<P>>,
-    /// The LSN that is drawn next.
-    pub(crate) lsn: AtomicU64,
     pub(crate) options: Options,
     pub(crate) graves: Graves<P>,
 }
@@ -69,8 +69,7 @@ impl<P: Pairs> Tree<P> {
         let root = Node::base(0, 0, 0, Body::leaf(&[], bounds));
         let bytes = root.memory();
         table.allocate(root);
-        let tree =
-            Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() };
+        let tree = Self { table, epochs: Epochs::new(), options, graves: Graves::new() };
         tree.epochs.enter().count(Count::MadeBytes, bytes as u64);
         tree
     }
@@ -82,7 +81,7 @@ impl<P: Pairs> Tree<P> {
 
     /// An LSN above those of all updates that returned so far.
     pub fn next_lsn(&self) -> u64 {
-        self.lsn.load(Ordering::Acquire)
+        self.epochs.drawn() + 1
     }
 
     #[inline]
@@ -187,7 +186,7 @@ impl<P: Pairs> Tree<P> {
                 Change::Delete => (None, -1, rest),
                 Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
             };
-            let (lsn, before) = (visit.draw(), head.depth);
+            let (lsn, before) = (visit.draw(head.lsn), head.depth);
             if !visit.place(pid, head, P::fresh(key, value), lsn, bytes) {
                 visit.count(Count::UpdateFailures);
                 continue;
@@ -305,11 +304,10 @@ impl<P: Pairs> Visit<'_, P> {
         pid
     }
 
-    /// Draws a number for a node.
+    /// Draws a number for a node that says more of a page than the one with this number.
     #[inline(always)]
-    pub(crate) fn draw(&self) -> u64 {
-        // Who draws after he has seen a node draws a larger number than the node's: both are changes of one word, one after the other.
-        self.tree.lsn.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn draw(&self, above: u64) -> u64 {
+        self.seat.draw(above)
     }
 
     /// The newest node of a page that is known from the tree.
