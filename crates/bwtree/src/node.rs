@@ -17,8 +17,9 @@
 //! So who found a node in the table while seated may follow links from it as long as he is seated.
 //!
 //! Records that do not lie in pages (those of byte strings) outlive nodes: groups and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. No other page's chain does, and in the chain one node does. Nodes that
-//!   nobody knows yet may point to it, too.
+//! * N5: a record has one owner: the page whose chain has it. No other page's chain does that a newcomer can find, and in the chain one
+//!   node does. Nodes that nobody knows yet may point to it, too; so does, for a moment, the chain of the only child whose contents
+//!   became the root's, which is found by those alone who were there before.
 //! * N6: ownership moves by the exchange that moves the pointers. Whoever replaces nodes of a page by others owns what was in those:
 //!   each record that the new ones have is theirs from then on, and is not touched; all others are dead, and he retires them with
 //!   what he replaced. Whose exchange fails drops what he made, and nothing that it points to but the record that he brought.
@@ -292,6 +293,8 @@ impl<P: Pairs> Node<P> {
     /// # Safety
     /// [`Node::into_raw`] gave it up, and nobody has it or will have it.
     pub(crate) unsafe fn take_back(pointer: *mut Self) -> Box<Self> {
+        // SAFETY: the caller's word. Before it is taken: whoever is found out here does not own it.
+        unsafe { &*pointer }.watch.free();
         // SAFETY: the caller's word.
         unsafe { Box::from_raw(pointer) }
     }
@@ -354,9 +357,7 @@ impl<P: Pairs> Retired<P> {
     pub(crate) unsafe fn free(self, graves: &Graves<P>) -> Option<Pid> {
         let bury = |node| {
             // SAFETY: nobody else has it, as the caller says; a chain has each node once.
-            let node = unsafe { Node::take_back(node) };
-            node.watch.free();
-            graves.bury(node);
+            graves.bury(unsafe { Node::take_back(node) });
         };
         match self {
             Self::Pid(pid) => return Some(pid),

@@ -14,7 +14,8 @@ pub struct Options {
     pub groups: bool,
     /// An inner page with a chain of so many deltas is consolidated.
     pub inner_chain: u32,
-    /// A leaf with more bytes than that is split, if it has two records.
+    /// A leaf with more bytes than that is split, if it has two records. A record is 16: two words, or the slot of a byte string's, which
+    /// lies by itself.
     pub leaf_split_bytes: usize,
     /// A leaf with fewer bytes than that is merged with a neighbour.
     pub leaf_merge_bytes: usize,

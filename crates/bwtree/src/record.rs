@@ -144,6 +144,8 @@ impl Shared {
     unsafe fn free(self) {
         // SAFETY: it was not freed yet.
         let layout = layout(unsafe { self.0.as_ref() }.bytes());
+        // SAFETY: as above. (In the models a watch is more than a mark.)
+        unsafe { self.0.drop_in_place() };
         // SAFETY: made by `Fresh::new` with that layout; the caller's word.
         unsafe { dealloc(self.0.as_ptr().cast(), layout) };
     }

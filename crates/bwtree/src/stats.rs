@@ -20,7 +20,7 @@ pub(crate) enum Count {
     IndexPosts,
     StructureFailures,
     Helped,
-    /// Bytes of nodes that went into the mapping table.
+    /// Bytes of nodes that went into the mapping table, and of records that went there with them.
     MadeBytes,
     RetiredObjects,
     RetiredBytes,
@@ -57,10 +57,10 @@ impl Tally {
     }
 }
 
-/// Bytes of memory that a tree takes. A large value that a delta and a page share is counted with both.
+/// Bytes of memory that a tree takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Pages, with their deltas and large values.
+    /// Pages, with their deltas and records.
     pub page_bytes: u64,
     /// What was taken out and waits until nobody can have it.
     pub limbo_bytes: u64,
@@ -92,7 +92,7 @@ pub struct Stats {
     pub inner_deltas: u64,
     /// The longest chain in front of a leaf.
     pub chain_max: u32,
-    /// Bytes of memory of all pages, with their deltas and large values.
+    /// Bytes of memory of all pages, with their deltas and records.
     pub page_bytes: u64,
     /// Bytes of memory of the mapping table.
     pub table_bytes: u64,
@@ -124,7 +124,7 @@ pub struct Stats {
     pub structure_failures: u64,
     /// Unfinished structure changes that somebody met who had not begun them, or thought so.
     pub helped: u64,
-    /// Objects (nodes, PIDs) taken out of the tree, and their bytes.
+    /// Objects (nodes, records that lie by themselves, PIDs) taken out of the tree, and their bytes.
     pub retired_objects: u64,
     /// See `retired_objects`.
     pub retired_bytes: u64,
