@@ -79,9 +79,9 @@ const GROUP: usize = 8;
 #[derive(Clone, Debug)]
 pub struct ByteGroup {
     /// Of each key a few bytes, those at both ends: nearly all others are told apart by them.
-    hints: [u64; GROUP],
+    hints: [u16; GROUP],
     records: [Option<Shared>; GROUP],
-    count: usize,
+    count: u8,
 }
 
 /// Up to eight bytes as a number that compares as they do.
@@ -103,9 +103,11 @@ fn behind(key: &[u8], skip: usize) -> &[u8] {
 
 /// Equal for equal keys.
 #[inline(always)]
-fn hint_of(key: &[u8]) -> u64 {
+fn hint_of(key: &[u8]) -> u16 {
     let last = key.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
-    head_of(key).rotate_left(29) ^ last ^ (key.len() as u64) << 48
+    let both = head_of(key).rotate_left(29) ^ last ^ (key.len() as u64) << 48;
+    // A factor with many ones and zeros: each byte has its part in the upper ones.
+    (both.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
 }
 
 fn common(a: &[u8], b: &[u8]) -> usize {
@@ -147,7 +149,7 @@ impl ByteGroup {
     #[inline(always)]
     fn position(&self, key: &[u8]) -> Option<usize> {
         let hint = hint_of(key);
-        (0..self.count).find(|i| self.hints[*i] == hint && self.get(*i).is_some_and(|own| own.key() == key))
+        (0..self.count()).find(|i| self.hints[*i] == hint && self.get(*i).is_some_and(|own| own.key() == key))
     }
 }
 
@@ -160,13 +162,13 @@ impl Group<Bytes> for ByteGroup {
     ) -> Option<(Self, Option<ByteRecord<'a>>)> {
         let key = change.key();
         let known = before.and_then(|before| before.position(key));
-        let i = known.unwrap_or(before.map_or(0, |before| before.count));
+        let i = known.unwrap_or(before.map_or(0, Group::count));
         if i == GROUP {
             return None;
         }
         let empty = || Self { hints: [0; GROUP], records: [None; GROUP], count: 0 };
         let mut group = before.cloned().unwrap_or_else(empty);
-        group.count = group.count.max(i + 1);
+        group.count = group.count.max(i as u8 + 1);
         group.hints[i] = hint_of(key);
         group.records[i] = Some(change.shared(word));
         Some((group, known.and_then(|i| before?.get(i))))
@@ -181,7 +183,7 @@ impl Group<Bytes> for ByteGroup {
     }
     #[inline(always)]
     fn count(&self) -> usize {
-        self.count
+        usize::from(self.count)
     }
 }
 
@@ -262,7 +264,8 @@ impl Pairs for Bytes {
     type Fresh = Fresh;
     type Group = ByteGroup;
     type Leaf = ByteLeaf;
-    type Keys = ByteKeys;
+    /// In a box: nodes are as long as the longest kind, and most are groups.
+    type Keys = Box<ByteKeys>;
 
     fn check_key(key: &[u8]) -> Result<()> {
         let bytes = key.len();
@@ -362,25 +365,25 @@ impl Pairs for Bytes {
         size_of_val(&*leaf.slots)
     }
 
-    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) -> ByteKeys {
+    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) -> Box<ByteKeys> {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
         let heads = keys.iter().map(|key| head_of(behind(key, skip))).collect();
         let ends = keys.iter().scan(0, |end, key| {
             *end += key.len() as u32;
             Some(*end)
         });
-        ByteKeys { skip, heads, ends: ends.collect(), heap: keys.concat().into() }
+        Box::new(ByteKeys { skip, heads, ends: ends.collect(), heap: keys.concat().into() })
     }
-    fn count(keys: &ByteKeys) -> usize {
+    fn count(keys: &Box<ByteKeys>) -> usize {
         keys.heads.len()
     }
-    fn separator_at(keys: &ByteKeys, i: usize) -> &[u8] {
+    fn separator_at(keys: &Box<ByteKeys>, i: usize) -> &[u8] {
         keys.get(i)
     }
-    fn not_above(keys: &ByteKeys, key: &[u8]) -> usize {
+    fn not_above(keys: &Box<ByteKeys>, key: &[u8]) -> usize {
         keys.partition(key, Ordering::is_le)
     }
-    fn below(keys: &ByteKeys, key: &[u8]) -> usize {
+    fn below(keys: &Box<ByteKeys>, key: &[u8]) -> usize {
         keys.partition(key, Ordering::is_lt)
     }
 
@@ -395,8 +398,9 @@ impl Pairs for Bytes {
     fn key_bytes(key: &[u8]) -> usize {
         key.len()
     }
-    fn keys_memory(keys: &ByteKeys) -> usize {
-        size_of_val(&*keys.heads) + size_of_val(&*keys.ends) + keys.heap.len()
+    fn keys_memory(keys: &Box<ByteKeys>) -> usize {
+        let own = size_of::<ByteKeys>();
+        own + size_of_val(&*keys.heads) + size_of_val(&*keys.ends) + keys.heap.len()
     }
     fn fence_memory(fence: &ByteFence) -> usize {
         if let ByteFence::Long(bytes) = fence { bytes.len() } else { 0 }
