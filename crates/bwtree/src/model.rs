@@ -195,7 +195,7 @@ fn a_record_that_is_replaced_while_it_is_read() {
         tree.put(b"a", b"1").unwrap();
         tree.put(b"b", b"1").unwrap();
         let threads: Vec<_> = [
-            |tree: &Tree<Bytes>| drop(tree.put(b"a", b"2").unwrap()),
+            |tree: &Tree<Bytes>| assert!(tree.put(b"a", b"2").unwrap()),
             |tree: &Tree<Bytes>| {
                 let seen = tree.get(b"a").unwrap();
                 assert!(seen == b"1" || seen == b"2");
