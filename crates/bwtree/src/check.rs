@@ -6,11 +6,10 @@
 use std::borrow::Borrow;
 
 use crate::node::{Body, Node};
-use crate::page::{Outline, records, terms};
-use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::page::{Outline, Records, lookup, terms};
+use crate::pairs::{At, Pairs, Place};
 use crate::stats::{Count, Stats};
 use crate::structure::Contents;
-use crate::sync::Ordering;
 use crate::table::{Pid, ROOT};
 use crate::tree::{Tree, Visit};
 
@@ -43,7 +42,7 @@ struct Walk<'v, 't, P: Pairs> {
 }
 
 /// The low key of a page, which the remove delta has too.
-fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::KeyBuf> {
+fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::Fence> {
     if let Body::Remove { low } = &head.body { low.as_ref() } else { Outline::of(head).low }
 }
 
@@ -74,32 +73,36 @@ impl<P: Pairs> Walk<'_, '_, P> {
         if bytes != head.bytes {
             self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
         }
-        let keys: Vec<KeyRef<'_, P>> = if head.level == 0 {
-            let records = records(head);
-            self.found.records += records.len() as u64;
-            records.into_iter().map(|(key, _)| key).collect()
-        } else {
-            let terms = terms(head);
-            if terms.is_empty() || terms[0].0.is_some() {
-                self.tell(pid, || "the first term is missing".to_owned());
+        let keys: Vec<P::Fence> = match &contents {
+            Contents::Leaf(Records { live, .. }) => {
+                self.found.records += live.len() as u64;
+                live.iter().map(|record| P::fence(P::record_key(*record))).collect()
             }
-            self.terms[head.level as usize - 1] += terms.len() as u64;
-            terms.into_iter().filter_map(|(key, _)| key).collect()
+            Contents::Inner(terms, level) => {
+                if terms.is_empty() || terms[0].0.is_some() {
+                    self.tell(pid, || "the first term is missing".to_owned());
+                }
+                self.terms[*level as usize - 1] += terms.len() as u64;
+                terms.iter().filter_map(|(key, _)| key.map(P::fence)).collect()
+            }
         };
         let mut last = outline.low.cloned();
         for (i, key) in keys.iter().enumerate() {
             // Only the first record of a leaf may be at the low key.
             let may_equal = i == 0 && head.level == 0;
             if let Some(last) = &last {
-                let order = key.compare(last.borrow());
+                let order = key.cmp(last);
                 if order.is_lt() || (order.is_eq() && !may_equal) {
-                    self.tell(pid, || format!("key {:?} is behind {last:?}", key.to_buf()));
+                    self.tell(pid, || format!("key {key:?} is behind {last:?}"));
                 }
             }
-            if outline.high.is_some_and(|high| key.compare(high.borrow()).is_ge()) {
-                self.tell(pid, || format!("key {:?} is not below {:?}", key.to_buf(), outline.high));
+            if outline.high.is_some_and(|high| key >= high) {
+                self.tell(pid, || format!("key {key:?} is not below {:?}", outline.high));
             }
-            last = Some(key.to_buf());
+            if head.level == 0 && lookup(head, key.borrow()).is_none() {
+                self.tell(pid, || format!("key {key:?} is there and is not found"));
+            }
+            last = Some(key.clone());
         }
         if outline.high.is_some() != outline.right.is_some() {
             self.tell(pid, || format!("high key {:?}, right sibling {:?}", outline.high, outline.right));
@@ -107,7 +110,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     /// P2 and P3: another page, as this one has it.
-    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::KeyBuf>) {
+    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::Fence>) {
         let found = self.visit.load(other).map(|head| (head.level, low_of(head).cloned()));
         if !self.visit.load(pid).is_some_and(|again| std::ptr::eq(again, head)) {
             return;
@@ -126,7 +129,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
         if head.level > 0 {
             for (key, child) in terms(head) {
-                let low = key.map(KeyRef::to_buf).or_else(|| outline.low.cloned());
+                let low = key.map(P::fence).or_else(|| outline.low.cloned());
                 // A child that becomes the root has no low key, and neither has the first.
                 self.judge_other(pid, head, child, head.level - 1, low.as_ref());
             }
@@ -134,7 +137,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     fn walk_level(&mut self, level: u32) {
-        let mut at: Option<P::KeyBuf> = None;
+        let mut at: Option<P::Fence> = None;
         loop {
             let place = at.as_ref().map_or(Place::First, |at| Place::At(at.borrow()));
             let Some((pid, head)) = self.visit.find(place, level) else { return };
@@ -156,7 +159,9 @@ impl<P: Pairs> Tree<P> {
     /// Walks the whole tree and says what is wrong with it; may be called at any time.
     pub fn check(&self) -> Check {
         let visit = self.visit();
-        let lsn = self.lsn.load(Ordering::Acquire);
+        // Each seat draws larger and larger numbers: the sum is the same if nobody drew one.
+        let drawn = || self.epochs.tally(Count::Drawn);
+        let before = drawn();
         let is_alone = || self.epochs.seated() == 1;
         let was_alone = is_alone();
         let levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
@@ -175,7 +180,7 @@ impl<P: Pairs> Tree<P> {
         let (used, free) = (self.table.used(), self.table.count_free());
         let memory = self.memory().page_bytes;
         // Whoever changed something since drew an LSN since, or was there in the beginning.
-        found.is_quiet = was_alone && is_alone() && self.lsn.load(Ordering::Acquire) == lsn;
+        found.is_quiet = was_alone && is_alone() && drawn() == before;
         if !found.is_quiet {
             return found;
         }
@@ -229,7 +234,7 @@ impl<P: Pairs> Tree<P> {
         let visit = self.visit();
         stats.levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
         for level in 0..stats.levels {
-            let mut at: Option<P::KeyBuf> = None;
+            let mut at: Option<P::Fence> = None;
             while let Some((_, head)) = match &at {
                 None => visit.find(Place::First, level),
                 Some(at) => visit.find(At(at.borrow()), level),

@@ -25,6 +25,9 @@ use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, th
 /// Slots of a segment: as many threads find a seat at their first look on most machines.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };
 
+/// Bits of a slot's number. If more than 65,536 visitors are there at once, two may draw the same number.
+const NUMBER_BITS: u32 = 16;
+
 /// Nobody sits here.
 const EMPTY: u64 = 0;
 
@@ -37,6 +40,8 @@ pub(crate) struct Epochs<G> {
 
 #[derive(Debug)]
 struct Segment<G> {
+    /// The number of its first slot.
+    from: u64,
     slots: Box<[Slot<G>]>,
     next: AtomicPtr<Segment<G>>,
 }
@@ -49,6 +54,8 @@ struct Slot<G> {
     since: AtomicU64,
     bag: OwnedCell<Bag<G>>,
     tally: Tally,
+    /// No other slot has it; see [`Seat::draw`].
+    number: u64,
 }
 
 /// Retired things, by epoch.
@@ -73,13 +80,14 @@ pub(crate) struct Seat<'e, G> {
 }
 
 impl<G> Segment<G> {
-    fn new() -> Self {
-        let slot = |_| Slot {
+    fn new(from: u64) -> Self {
+        let slot = |i| Slot {
             since: AtomicU64::new(EMPTY),
             bag: OwnedCell::new(Bag { waiting: VecDeque::new(), tried_at: 0 }),
             tally: Tally::default(),
+            number: (from + i) & ((1 << NUMBER_BITS) - 1),
         };
-        Self { slots: (0..SLOTS).map(slot).collect(), next: AtomicPtr::new(ptr::null_mut()) }
+        Self { from, slots: (0..SLOTS as u64).map(slot).collect(), next: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The segment behind this one.
@@ -94,7 +102,7 @@ impl<G> Segment<G> {
         if let Some(next) = self.next() {
             return next;
         }
-        let new = Box::into_raw(Box::new(Self::new()));
+        let new = Box::into_raw(Box::new(Self::new(self.from + SLOTS as u64)));
         if self.next.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: it was made above and nobody else has seen it.
             drop(unsafe { Box::from_raw(new) });
@@ -115,7 +123,7 @@ impl<G> Drop for Segment<G> {
 
 impl<G> Epochs<G> {
     pub(crate) fn new() -> Self {
-        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new() }
+        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0) }
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment<G>> {
@@ -169,6 +177,11 @@ impl<G> Epochs<G> {
         self.slots().fold(0, |sum, slot| sum.wrapping_add(slot.tally.get(count)))
     }
 
+    /// The largest number that was drawn.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.slots().map(|slot| slot.tally.get(Count::Drawn)).max().unwrap_or(0)
+    }
+
     /// Everything that waits. Nobody has a seat any more.
     pub(crate) fn take_all(&mut self) -> Vec<G> {
         let mut all = Vec::new();
@@ -189,6 +202,16 @@ impl<G> Seat<'_, G> {
     #[inline(always)]
     pub(crate) fn count(&self, count: Count, by: u64) {
         self.slot.tally.add(count, by);
+    }
+
+    /// Draws a number that is above this one and all that were drawn from this slot, and that no other slot gives: a Lamport clock
+    /// with the slot's number behind it. There is no counter that all write.
+    #[inline(always)]
+    pub(crate) fn draw(&self, above: u64) -> u64 {
+        let last = self.slot.tally.get(Count::Drawn).max(above);
+        let drawn = ((last >> NUMBER_BITS) + 1) << NUMBER_BITS | self.slot.number;
+        self.slot.tally.set(Count::Drawn, drawn);
+        drawn
     }
 
     /// Something that was taken out of the tree is to be freed when nobody can have it any more.

@@ -3,14 +3,14 @@
 //!
 //! * `table`: the mapping table, from a page's number (PID) to its newest node. Every change of a page is one exchange there.
 //! * `node`: base pages and deltas, and who owns them. `page`: what a chain of them means.
-//! * [`pairs`]: what keys and values are: [`Words`], [`Bytes`].
+//! * [`pairs`]: what keys and values are: [`Words`], [`Bytes`]. `record`: a byte string's key and value. `search`: in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the root's way down.
 //! * `epoch`: when what was taken out can be freed. `limbo`: freeing it.
 //! * [`check`]: the structure checker. [`stats`]: what is counted.
 //! * `sync`: the one door to atomics: the processor's, a model checker's, a scheduler's. [`canary`]: protocols with a part left out.
 //!
-//! No operation waits for another one. Unsafe code is in `table`, `node`, `epoch` and `limbo` alone.
+//! No operation waits for another one. Unsafe code is in `table`, `node`, `record`, `epoch` and `limbo` alone.
 
 pub mod bytes;
 #[doc(hidden)]
@@ -24,7 +24,9 @@ mod node;
 pub mod options;
 mod page;
 pub mod pairs;
+mod record;
 pub mod scan;
+mod search;
 pub mod stats;
 mod structure;
 mod sync;
@@ -58,7 +60,9 @@ pub const SOURCES: &[&str] = &[
     include_str!("options.rs"),
     include_str!("page.rs"),
     include_str!("pairs.rs"),
+    include_str!("record.rs"),
     include_str!("scan.rs"),
+    include_str!("search.rs"),
     include_str!("stats.rs"),
     include_str!("structure.rs"),
     include_str!("sync.rs"),

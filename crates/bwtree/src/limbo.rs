@@ -11,8 +11,7 @@ use crate::tree::{Tree, Visit};
 
 impl<P: Pairs> Visit<'_, P> {
     /// What was taken out of the tree is freed when nobody can have it any more.
-    pub(crate) fn retire(&self, retired: Retired<P>) {
-        let (objects, bytes) = retired.weight();
+    pub(crate) fn retire(&self, (retired, (objects, bytes)): Weighed<P>) {
         self.seat.count(Count::RetiredObjects, objects);
         self.seat.count(Count::RetiredBytes, bytes);
         if let Retired::Pid(pid) = retired
@@ -26,11 +25,11 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// A page is no longer in the tree: with it goes its PID.
-    pub(crate) fn discard(&self, pid: Pid, page: Retired<P>) {
+    pub(crate) fn discard(&self, pid: Pid, page: Weighed<P>) {
         self.tree.table.vacate(pid);
         self.retire(page);
         self.count(Count::RetiredPids);
-        self.retire(Retired::Pid(pid));
+        self.retire((Retired::Pid(pid), (1, 0)));
     }
 }
 
@@ -71,9 +70,13 @@ impl<P: Pairs> Drop for Tree<P> {
                 self.table.release(pid);
             }
         }
-        let heads = self.table.heads();
+        let (heads, counted) = (self.table.heads(), self.memory().page_bytes);
         // SAFETY: nobody is at work any more, and what was retired has been freed.
-        unsafe { free_all(heads.into_iter()) };
+        let bytes = unsafe { free_all(heads.into_iter()) };
+        debug_assert!(
+            bytes as u64 == counted || std::thread::panicking(),
+            "{bytes} bytes were in the tree, and {counted} are counted"
+        );
     }
 }
 

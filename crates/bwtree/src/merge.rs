@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use crate::canary::Canary;
 use crate::node::{Body, Bounds, Link, Node, Retired};
 use crate::page::{Outline, find_term, term_bytes_of, terms};
-use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::pairs::{At, Pairs, Place};
 use crate::stats::Count;
 use crate::structure::Contents;
 use crate::table::{Pid, ROOT};
@@ -41,7 +41,7 @@ fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
 
 impl<P: Pairs> Visit<'_, P> {
     /// A page became small: it is merged with a neighbour below the same parent, if both fit into one.
-    pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>) {
+    pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::Fence>) {
         // Whichever of them is to the right goes.
         if !self.merge(pid, level, low, 0) {
             self.merge(pid, level, low, 1);
@@ -50,7 +50,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Announces that the child `further` places to the right of page `pid` is going to be merged into the one to its left, if both
     /// fit into one, and does it. False if they do not.
-    pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::KeyBuf>, further: usize) -> bool {
+    pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::Fence>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
         let Some((parent, head)) = self.find(place, level + 1) else { return false };
         let terms = terms(head);
@@ -58,7 +58,7 @@ impl<P: Pairs> Visit<'_, P> {
             return false;
         };
         let Some((Some(key), _)) = terms.get(victim) else { return false };
-        let key = key.to_buf();
+        let key = P::fence(key);
         if Outline::of(head).merging.contains(&&key) {
             self.finish_merge(level, key.borrow());
             return true;
@@ -70,7 +70,7 @@ impl<P: Pairs> Visit<'_, P> {
             return false;
         }
         let body = Body::IndexMerging { key: key.clone() };
-        let delta = Node::delta(head, self.draw(), head.bytes, body);
+        let delta = Node::delta(head, self.draw(head.lsn), head.bytes, body);
         if self.append(parent, delta, Canary::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
@@ -100,7 +100,7 @@ impl<P: Pairs> Visit<'_, P> {
             let terms = terms(head);
             let Ok(at) = find_term(&terms, key) else { return };
             let (victim, (left_key, left)) = (terms[at].1, terms[at - 1]);
-            let next = terms.get(at + 1).and_then(|term| term.0).map(KeyRef::to_buf);
+            let next = terms.get(at + 1).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
             if !matches!(removed.body, Body::Remove { .. }) {
@@ -110,20 +110,20 @@ impl<P: Pairs> Visit<'_, P> {
             if matches!(kept.body, Body::Remove { .. }) {
                 // A stack: the left one goes first.
                 if let Some(left_key) = left_key {
-                    self.finish_merge(level, left_key.to_buf().borrow());
+                    self.finish_merge(level, left_key);
                 }
                 continue;
             }
-            let low = left_key.map(KeyRef::to_buf).or_else(|| outline.low.cloned());
+            let low = left_key.map(P::fence).or_else(|| outline.low.cloned());
             if !self.take_over(left, kept, victim, removed, key) {
                 continue;
             }
-            let body = Body::IndexDelete { key: P::own_key(key), low, high, child: left };
+            let body = Body::IndexDelete { key: P::fence(key), low, high, child: left };
             let bytes = head.bytes - term_bytes_of::<P>(key);
-            let delta = Node::delta(head, self.draw(), bytes, body);
+            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
             if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::Merges);
-                self.discard(victim, Retired::Node(Link::to(removed)));
+                self.discard(victim, Retired::node(removed, None));
                 self.maintain(parent);
                 if level > 0 {
                     self.merge_at(level - 1, key);
@@ -135,7 +135,7 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Step 2: the page with head `victim` is not changed any more. The parent says that it ends at `high`.
-    fn remove(&self, pid: Pid, victim: &Node<P>, key: &P::Key, high: Option<&P::KeyBuf>) {
+    fn remove(&self, pid: Pid, victim: &Node<P>, key: &P::Key, high: Option<&P::Fence>) {
         let outline = Outline::of(victim);
         if let Some(key) = outline.merging.first() {
             return self.finish_merge(victim.level - 1, (*key).borrow());
@@ -145,8 +145,8 @@ impl<P: Pairs> Visit<'_, P> {
         }
         match (compare_high(outline.high, high), outline.high, outline.right) {
             (Ordering::Equal, ..) => {
-                let body = Body::Remove { low: Some(P::own_key(key)) };
-                let delta = Node::delta(victim, self.draw(), victim.bytes, body);
+                let body = Body::Remove { low: Some(P::fence(key)) };
+                let delta = Node::delta(victim, self.draw(victim.lsn), victim.bytes, body);
                 if !self.append(pid, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
@@ -169,10 +169,15 @@ impl<P: Pairs> Visit<'_, P> {
                 let Some(contents) = removed.next() else { return false };
                 let of = Outline::of(contents);
                 let (high, right) = (of.high.cloned(), of.right);
-                let body = Body::Merge { key: P::own_key(key), contents: Link::to(contents), high, right };
+                let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
                 // The first term of an inner page gets a key.
                 let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
-                let delta = Node::delta(kept, self.draw(), kept.bytes + removed.bytes + first, body);
+                let delta = Node::delta(
+                    kept,
+                    self.draw(kept.lsn.max(removed.lsn)),
+                    kept.bytes + removed.bytes + first,
+                    body,
+                );
                 if !self.append(left, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
@@ -216,7 +221,7 @@ impl<P: Pairs> Visit<'_, P> {
                     }
                     continue;
                 }
-                let delta = Node::delta(head, self.draw(), head.bytes, Body::Remove { low: None });
+                let delta = Node::delta(head, self.draw(head.lsn), head.bytes, Body::Remove { low: None });
                 if !self.append(child, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
@@ -233,11 +238,11 @@ impl<P: Pairs> Visit<'_, P> {
             let (Body::Remove { low: None }, Some(old)) = (&removed.body, removed.next()) else { return };
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
-            let page = contents.page(0..contents.len(), self.draw(), bounds);
-            if let Some(retired) = self.replace(ROOT, root, page, Canary::Structure) {
+            let page = contents.page(0..contents.len(), self.draw(root.lsn.max(removed.lsn)), bounds);
+            if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
-                self.retire(retired);
-                self.discard(child, Retired::Chain(Link::to(removed)));
+                // The root has the child's records, but these.
+                self.discard(child, Retired::chain(removed, contents.dead()));
                 return;
             }
             self.count(Count::StructureFailures);

@@ -12,11 +12,12 @@ use std::time::Instant;
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::bytes::Bytes;
 use crate::canary::{Canary, sing};
 use crate::epoch::Epochs;
 use crate::node::{Body, Bounds, Node};
 use crate::options::Options;
-use crate::page::{Outline, leaf};
+use crate::page::Outline;
 use crate::pairs::At;
 use crate::structure::Contents;
 use crate::sync::{AtomicPtr, NUMBER, Ordering, Watch};
@@ -191,6 +192,74 @@ fn consolidate_and_consolidate() {
     model.explore("consolidate, consolidate, look");
 }
 
+/// Byte strings: who reads a record, who takes its place, and who makes the page that has it no longer.
+#[test]
+fn a_record_that_is_replaced_while_it_is_read() {
+    explore("a record replaced, consolidated, read", || {
+        let tree = Arc::new(Tree::<Bytes>::new(options()).unwrap());
+        tree.put(b"a", b"1").unwrap();
+        tree.put(b"b", b"1").unwrap();
+        let threads: Vec<_> = [
+            |tree: &Tree<Bytes>| assert!(tree.put(b"a", b"2").unwrap()),
+            |tree: &Tree<Bytes>| {
+                let seen = tree.get(b"a").unwrap();
+                assert!(seen == b"1" || seen == b"2");
+            },
+        ]
+        .into_iter()
+        .enumerate()
+        .map(|(number, work)| {
+            let tree = tree.clone();
+            thread::spawn(move || {
+                NUMBER.with(|own| own.set(number + 1));
+                work(&tree);
+            })
+        })
+        .collect();
+        let visit = tree.visit();
+        let (pid, _) = visit.leaf(At(b"a".as_slice()));
+        visit.maintain(pid);
+        drop(visit);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((tree.get(b"a"), tree.get(b"b")), (Some(b"2".to_vec()), Some(b"1".to_vec())));
+        let check = tree.check();
+        assert!(check.problems.is_empty() && check.is_quiet, "{check:?}");
+        tree.reclaim();
+        let stats = tree.stats();
+        assert_eq!((stats.limbo_objects(), stats.limbo_bytes()), (0, 0), "{stats:?}");
+    });
+}
+
+/// Both halves of a split have their records from one exchange on; who replaces one in a half meets who reads the old page.
+#[test]
+fn a_record_that_moves_with_a_split_while_it_is_replaced() {
+    explore("a record moved by a split, replaced", || {
+        let tree = Arc::new(Tree::<Bytes>::new(options()).unwrap());
+        for key in [b"a", b"b", b"c", b"d"] {
+            tree.put(key, b"1").unwrap();
+        }
+        let other = tree.clone();
+        let thread = thread::spawn(move || {
+            NUMBER.with(|own| own.set(1));
+            other.put(b"d", b"2").unwrap();
+            other.put(b"d", b"3").unwrap();
+        });
+        let visit = tree.visit();
+        let (pid, _) = visit.leaf(At(b"a".as_slice()));
+        visit.maintain(pid);
+        drop(visit);
+        let seen = tree.get(b"d").unwrap();
+        assert!([b"1", b"2", b"3"].contains(&seen.as_slice().try_into().unwrap()));
+        thread.join().unwrap();
+        assert_eq!(tree.get(b"d"), Some(b"3".to_vec()));
+        let check = tree.check();
+        assert!(check.problems.is_empty() && check.is_quiet, "{check:?}");
+        tree.reclaim();
+        let stats = tree.stats();
+        assert_eq!((stats.limbo_objects(), stats.limbo_bytes()), (0, 0), "{stats:?}");
+    });
+}
+
 /// Two leaves, of which the second is to be split.
 fn two_leaves(tree: &Tree<Words>) {
     put(tree, &[10, 20, 30, 40]);
@@ -339,14 +408,7 @@ fn pids_are_used_again() {
 fn half_split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
-    let (contents, outline) = (Contents::of(head), Outline::of(head));
-    let at = contents.len() / 2;
-    let key = contents.separator(at).unwrap();
-    let bounds = Bounds { low: Some(key), high: outline.high.cloned(), right: outline.right };
-    let right = contents.page(at..contents.len(), visit.draw(), bounds);
-    let right = visit.allocate(right).unwrap();
-    let delta = Node::delta(head, visit.draw(), contents.bytes(0..at), Body::Split { key, right });
-    assert!(visit.append(pid, delta, Canary::Structure));
+    assert!(visit.split_half(pid, head, &Outline::of(head), &Contents::of(head)).is_some());
 }
 
 #[test]
@@ -434,7 +496,7 @@ fn pin_advance_reclaim() {
 fn the_free_list_gives_no_pid_twice() {
     explore("free list", || {
         let table = Arc::new(Table::<Words>::new(2));
-        let page = || Node::base(0, 0, 0, leaf(&[], Bounds { low: None, high: None, right: None }));
+        let page = || Node::base(0, 0, 0, Body::leaf(&[], Bounds { low: None, high: None, right: None }));
         let all: Vec<Pid> = (0..3).map(|_| table.allocate(page()).unwrap()).collect();
         let give_back = |table: &Table<Words>, pid| {
             table.vacate(pid);

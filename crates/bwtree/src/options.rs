@@ -10,11 +10,12 @@ pub struct Options {
     pub leaf_chain: u32,
     /// A leaf with a chain of so many deltas is consolidated by who reads it, if they stand in no group. 0: by nobody who only reads.
     pub leaf_chain_read: u32,
-    /// Changes of a leaf stand together in one delta, of kinds of pairs that have groups.
+    /// Changes of a leaf stand together in one delta; otherwise each in one of its own.
     pub groups: bool,
     /// An inner page with a chain of so many deltas is consolidated.
     pub inner_chain: u32,
-    /// A leaf with more bytes than that is split, if it has two records.
+    /// A leaf with more bytes than that is split, if it has two records. A record is 16: two words, or the slot of a byte string's, which
+    /// lies by itself.
     pub leaf_split_bytes: usize,
     /// A leaf with fewer bytes than that is merged with a neighbour.
     pub leaf_merge_bytes: usize,
@@ -22,8 +23,6 @@ pub struct Options {
     pub inner_split_bytes: usize,
     /// An inner page with fewer bytes than that is merged with a neighbour.
     pub inner_merge_bytes: usize,
-    /// Values with more bytes than that are kept outside the page.
-    pub large_value_bytes: usize,
     /// Entries of the mapping table's first segment: a power of two. Each further segment has twice as many as the one before.
     pub segment_entries: usize,
     /// It is tried to free something whenever so many more things wait for it in a bag.
@@ -41,7 +40,6 @@ impl Default for Options {
             leaf_merge_bytes: 1024,
             inner_split_bytes: 4096,
             inner_merge_bytes: 1024,
-            large_value_bytes: 256,
             segment_entries: 1024,
             limbo: 64,
         }
@@ -71,7 +69,6 @@ impl Options {
             leaf_merge_bytes: 32,
             inner_split_bytes: 64,
             inner_merge_bytes: 48,
-            large_value_bytes: 16,
             segment_entries: 4,
             limbo: 1,
         }

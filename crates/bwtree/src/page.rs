@@ -2,7 +2,7 @@
 //!
 //! A chain is read from its newest node on, and the first that says something about a key is right. Invariants:
 //! * P1: every key of a leaf, every separator of an inner page but the first's, is at or above the low key and below the high key of
-//!   the page as it was when the node came; a split delta in front of it narrows the page, a merge delta widens it.
+//!   the page as it was when the node came; a merge delta in front of it widens the page, and nothing narrows it.
 //! * P2: an index term is the low key of the child it leads to (the first child's: the page's own).
 //! * P3: a child is one level below its parent, the right sibling on the same level; its low key is the page's high key.
 //! * P4: a page with a remove delta gets no other delta any more.
@@ -11,7 +11,7 @@
 use std::borrow::Borrow;
 
 use crate::node::{Body, Bounds, Node};
-use crate::pairs::{At, Group, KeyRef, Pairs, Target, ValueRef};
+use crate::pairs::{At, Changes, Group, Pairs, Target};
 use crate::table::Pid;
 
 /// Where somebody at a page goes on.
@@ -21,14 +21,14 @@ pub(crate) enum Step<'g, P: Pairs> {
     /// Nowhere: the page is on the level that was looked for, and it is the right one.
     Here,
     /// To the right sibling, which begins at that key.
-    Right(&'g P::KeyBuf, Pid),
+    Right(&'g P::Fence, Pid),
     /// The page is being removed.
     Removed,
 }
 
 #[inline(always)]
-fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::KeyBuf>) -> bool {
-    fence.is_some_and(|fence| target.admits(fence.borrow()))
+fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::Fence>) -> bool {
+    fence.is_some_and(|fence| target.admits(fence))
 }
 
 /// Where somebody who wants to go to `target` on `level` goes on from the page with this head.
@@ -47,22 +47,21 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
                     }
                 });
             }
-            Body::Split { key, right } if target.admits(key.borrow()) => return Step::Right(key, *right),
             Body::IndexInsert { key, high, child }
-                if head.level != level && target.admits(key.borrow()) && !admits(target, high.as_ref()) =>
+                if head.level != level && target.admits(key) && !admits(target, high.as_ref()) =>
             {
                 return Step::Child(*child);
             }
             Body::IndexDelete { low, high, child, .. }
                 if head.level != level
-                    && low.as_ref().is_none_or(|low| target.admits(low.borrow()))
+                    && low.as_ref().is_none_or(|low| target.admits(low))
                     && !admits(target, high.as_ref()) =>
             {
                 return Step::Child(*child);
             }
-            Body::Merge { key, high, right, .. } if target.admits(key.borrow()) => {
+            Body::Merge { key, high, right, .. } if target.admits(key) => {
                 if let (Some(high), Some(right)) = (high, right)
-                    && target.admits(high.borrow())
+                    && target.admits(high)
                 {
                     return Step::Right(high, *right);
                 }
@@ -81,27 +80,23 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
 #[inline(always)]
 fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_, P>> {
     match (&bounds.high, bounds.right) {
-        (Some(high), Some(right)) if target.admits(high.borrow()) => Some(Step::Right(high, right)),
+        (Some(high), Some(right)) if target.admits(high) => Some(Step::Right(high, right)),
         _ => None,
     }
 }
 
-/// The value of a key in the leaf with this head, which is the right one.
+/// The record of a key in the leaf with this head, which is the right one.
 #[inline(always)]
-pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option<ValueRef<'g, P>> {
+pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option<P::Record<'g>> {
     let mut node = head;
     loop {
         node = match &node.body {
-            Body::Leaf { keys, values, .. } => {
-                return P::lookup(keys, values, wanted);
-            }
-            Body::Put { key, value } if key.borrow() == wanted => return Some(ValueRef::Held(value)),
-            Body::Delete { key } if key.borrow() == wanted => return None,
+            Body::Leaf { run, .. } => return P::lookup(run, wanted),
             Body::Group { changes } => match changes.find(wanted) {
-                Some(value) => return value.map(ValueRef::Held),
+                Some(found) => return P::record_value(found).map(|_| found),
                 None => node.next()?,
             },
-            Body::Merge { key, .. } if At::<P>(wanted).admits(key.borrow()) => node.body.contents()?,
+            Body::Merge { key, .. } if At::<P>(wanted).admits(key) => node.body.contents()?,
             _ => node.next()?,
         };
     }
@@ -109,14 +104,14 @@ pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option
 
 /// What bounds a page, and what stands in its way, gathered from its chain.
 pub(crate) struct Outline<'g, P: Pairs> {
-    pub(crate) low: Option<&'g P::KeyBuf>,
-    pub(crate) high: Option<&'g P::KeyBuf>,
+    pub(crate) low: Option<&'g P::Fence>,
+    pub(crate) high: Option<&'g P::Fence>,
     pub(crate) right: Option<Pid>,
     pub(crate) is_removed: bool,
     /// Keys of merge deltas: pages that were merged into this one since it was consolidated.
-    pub(crate) merged: Vec<&'g P::KeyBuf>,
+    pub(crate) merged: Vec<&'g P::Fence>,
     /// Index terms of children that are going to be merged.
-    pub(crate) merging: Vec<&'g P::KeyBuf>,
+    pub(crate) merging: Vec<&'g P::Fence>,
 }
 
 impl<'g, P: Pairs> Outline<'g, P> {
@@ -131,7 +126,7 @@ impl<'g, P: Pairs> Outline<'g, P> {
             merging: Vec::new(),
         };
         let mut is_bounded = false;
-        let mut gone: Vec<&P::KeyBuf> = Vec::new();
+        let mut gone: Vec<&P::Fence> = Vec::new();
         let mut node = Some(head);
         while let Some(at) = node {
             let mut bound = |high, right| {
@@ -144,7 +139,6 @@ impl<'g, P: Pairs> Outline<'g, P> {
                     bound(bounds.high.as_ref(), bounds.right);
                     own.low = bounds.low.as_ref();
                 }
-                Body::Split { key, right } => bound(Some(key), Some(*right)),
                 Body::Merge { key, high, right, .. } => {
                     bound(high.as_ref(), *right);
                     own.merged.push(key);
@@ -160,119 +154,96 @@ impl<'g, P: Pairs> Outline<'g, P> {
     }
 }
 
-/// A record of a leaf.
-pub(crate) type Record<'g, P> = (KeyRef<'g, P>, ValueRef<'g, P>);
 /// An index term; the first of a page has no key of its own.
-pub(crate) type Term<'g, P> = (Option<KeyRef<'g, P>>, Pid);
+pub(crate) type Term<'g, P> = (Option<&'g <P as Pairs>::Key>, Pid);
 
-/// Changes that are in front of a base page, the newest first, one for each key.
-fn newest<P: Pairs, T>(mut changes: Vec<(&P::KeyBuf, T)>) -> Vec<(&P::KeyBuf, T)> {
+/// What the records of a chain are worth.
+pub(crate) struct Records<'g, P: Pairs> {
+    /// The records of the leaf, in order.
+    pub(crate) live: Vec<P::Record<'g>>,
+    /// What else is in the chain: records that others took the place of, and those that say that there is none.
+    pub(crate) dead: Vec<P::Record<'g>>,
+}
+
+impl<'g, P: Pairs> Records<'g, P> {
+    /// Those of the leaf with this head.
+    pub(crate) fn of(head: &'g Node<P>) -> Self {
+        let mut changes = Vec::new();
+        let mut base = Self { live: Vec::new(), dead: Vec::new() };
+        let mut next = Some(head);
+        while let Some(node) = next {
+            match &node.body {
+                Body::Group { changes: group } => {
+                    changes.extend((0..group.count()).filter_map(|i| group.get(i)))
+                }
+                Body::Leaf { run, .. } => base.live.extend((0..P::len(run)).map(|i| P::at(run, i))),
+                Body::Merge { .. } => {
+                    for arm in [node.next(), node.body.contents()] {
+                        let Self { live, dead } =
+                            arm.map_or_else(|| Self { live: vec![], dead: vec![] }, Self::of);
+                        base.live.extend(live);
+                        base.dead.extend(dead);
+                    }
+                    break;
+                }
+                _ => {}
+            }
+            next = node.next();
+        }
+        if changes.is_empty() { base } else { base.with(Changes(changes)) }
+    }
+
+    fn with(self, changes: Changes<'g, P>) -> Self {
+        let (changes, replaced) = changes.sorted();
+        let (mut live, mut dead) = (Vec::with_capacity(self.live.len() + changes.len()), self.dead);
+        dead.extend(replaced);
+        let mut rest = &self.live[..];
+        for change in changes {
+            let key = P::record_key(change);
+            let before = rest.partition_point(|own| P::record_key(*own) < key);
+            live.extend_from_slice(&rest[..before]);
+            rest = &rest[before..];
+            if let Some((first, behind)) =
+                rest.split_first().filter(|(first, _)| P::record_key(**first) == key)
+            {
+                dead.push(*first);
+                rest = behind;
+            }
+            if P::record_value(change).is_some() { live.push(change) } else { dead.push(change) }
+        }
+        live.extend_from_slice(rest);
+        Self { live, dead }
+    }
+}
+
+/// Changes of terms in front of a base page, the newest first, one for each key.
+fn newest<P: Pairs, T>(mut changes: Vec<(&P::Fence, T)>) -> Vec<(&P::Fence, T)> {
     // Stable: of one key the newest is first.
     changes.sort_by(|a, b| a.0.cmp(b.0));
     changes.dedup_by(|later, first| later.0 == first.0);
     changes
 }
 
-/// The records of the leaf with this head, in order.
-pub(crate) fn records<P: Pairs>(head: &Node<P>) -> Vec<Record<'_, P>> {
-    let mut changes: Vec<(&P::KeyBuf, Option<ValueRef<'_, P>>)> = Vec::new();
-    let mut limit: Option<&P::KeyBuf> = None;
-    let mut base: Vec<Record<'_, P>> = Vec::new();
-    let mut next = Some(head);
-    while let Some(node) = next {
-        let is_inside = |key: &P::KeyBuf| limit.is_none_or(|limit| key < limit);
-        match &node.body {
-            Body::Put { key, value } if is_inside(key) => changes.push((key, Some(ValueRef::Held(value)))),
-            Body::Delete { key } if is_inside(key) => changes.push((key, None)),
-            Body::Group { changes: group } => {
-                let all = (0..group.count()).filter_map(|i| group.get(i));
-                let inside = all.filter(|(key, _)| is_inside(key));
-                changes.extend(inside.map(|(key, value)| (key, value.map(ValueRef::Held))));
-            }
-            // What is behind an earlier split delta was narrowed before: the newest is the narrowest.
-            Body::Split { key, .. } => limit = limit.or(Some(key)),
-            Body::Leaf { keys, values, .. } => {
-                let end = limit.map_or(P::count(keys), |limit| P::below(keys, limit.borrow()));
-                base.extend((0..end).map(|i| (KeyRef::In(keys, i), ValueRef::In(values, i))));
-            }
-            Body::Merge { .. } => {
-                base = node.next().map(records).unwrap_or_default();
-                base.extend(node.body.contents().map(records).unwrap_or_default());
-                if let Some(limit) = limit {
-                    base.truncate(base.partition_point(|(key, _)| key.compare(limit.borrow()).is_lt()));
-                }
-                break;
-            }
-            _ => {}
-        }
-        next = node.next();
-    }
-    if changes.is_empty() {
-        return base;
-    }
-    let mut records = Vec::with_capacity(base.len() + changes.len());
-    let mut rest = &base[..];
-    for (key, value) in newest::<P, _>(changes) {
-        let before = rest.partition_point(|(own, _)| own.compare(key.borrow()).is_lt());
-        records.extend_from_slice(&rest[..before]);
-        rest = &rest[before..];
-        if rest.first().is_some_and(|(own, _)| own.compare(key.borrow()).is_eq()) {
-            rest = &rest[1..];
-        }
-        records.extend(value.map(|value| (KeyRef::Whole(key), value)));
-    }
-    records.extend_from_slice(rest);
-    records
-}
-
-/// The leaf with this head as a base page, if there are but changes of records in front of one, and their kind has a short way.
-pub(crate) fn merged<P: Pairs>(head: &Node<P>) -> Option<Body<P>> {
-    let mut changes: Vec<(&P::KeyBuf, Option<&P::Held>)> = Vec::with_capacity(head.depth as usize);
-    let mut node = head;
-    loop {
-        match &node.body {
-            Body::Put { key, value } => changes.push((key, Some(value))),
-            Body::Delete { key } => changes.push((key, None)),
-            Body::Group { changes: group } => changes.extend((0..group.count()).filter_map(|i| group.get(i))),
-            Body::Leaf { keys, values, bounds } => {
-                let (keys, values) = P::merged(keys, values, &newest::<P, _>(changes))?;
-                let bounds =
-                    Bounds { low: bounds.low.clone(), high: bounds.high.clone(), right: bounds.right };
-                return Some(Body::Leaf { keys, values, bounds });
-            }
-            _ => return None,
-        }
-        node = node.next()?;
-    }
-}
-
 /// The index terms of the inner page with this head, in order.
 pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
-    let mut changes: Vec<(&P::KeyBuf, Option<Pid>)> = Vec::new();
-    let mut limit: Option<&P::KeyBuf> = None;
+    let mut changes: Vec<(&P::Fence, Option<Pid>)> = Vec::new();
     let mut base: Vec<Term<'_, P>> = Vec::new();
     let mut next = Some(head);
     while let Some(node) = next {
-        let is_inside = |key: &P::KeyBuf| limit.is_none_or(|limit| key < limit);
         match &node.body {
-            Body::IndexInsert { key, child, .. } if is_inside(key) => changes.push((key, Some(*child))),
-            Body::IndexDelete { key, .. } if is_inside(key) => changes.push((key, None)),
-            Body::Split { key, .. } => limit = limit.or(Some(key)),
+            Body::IndexInsert { key, child, .. } => changes.push((key, Some(*child))),
+            Body::IndexDelete { key, .. } => changes.push((key, None)),
             Body::Inner { keys, children, .. } => {
-                let end = limit.map_or(P::count(keys), |limit| P::below(keys, limit.borrow()));
                 base.push((None, children[0]));
-                base.extend((0..end).map(|i| (Some(KeyRef::In(keys, i)), children[i + 1])));
+                base.extend((0..P::count(keys)).map(|i| (Some(P::separator_at(keys, i)), children[i + 1])));
             }
             Body::Merge { key, .. } => {
                 base = node.next().map(terms).unwrap_or_default();
                 let mut merged = node.body.contents().map(terms).unwrap_or_default();
                 if let Some(first) = merged.first_mut() {
-                    first.0 = Some(KeyRef::Whole(key));
+                    first.0 = Some(key.borrow());
                 }
                 base.extend(merged);
-                if let Some(limit) = limit {
-                    base.truncate(base.partition_point(|term| is_below(term, limit.borrow())));
-                }
                 break;
             }
             _ => {}
@@ -284,7 +255,7 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
         let is_there = base.get(at).is_some_and(|term| term_is(term, key.borrow()));
         match (child, is_there) {
             (Some(child), true) => base[at].1 = child,
-            (Some(child), false) => base.insert(at, (Some(KeyRef::Whole(key)), child)),
+            (Some(child), false) => base.insert(at, (Some(key.borrow()), child)),
             (None, true) => drop(base.remove(at)),
             (None, false) => {}
         }
@@ -292,45 +263,26 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
     base
 }
 
-fn is_below<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
-    term.0.is_none_or(|own| own.compare(key).is_lt())
+fn is_below<K: Ord + ?Sized>(term: &(Option<&K>, Pid), key: &K) -> bool {
+    term.0.is_none_or(|own| own < key)
 }
 
-fn term_is<P: Pairs>(term: &Term<'_, P>, key: &P::Key) -> bool {
-    term.0.is_some_and(|own| own.compare(key).is_eq())
+fn term_is<K: Ord + ?Sized>(term: &(Option<&K>, Pid), key: &K) -> bool {
+    term.0 == Some(key)
 }
 
 /// Where the term with exactly this key is among those of a page, or would be.
-pub(crate) fn find_term<P: Pairs>(terms: &[Term<'_, P>], key: &P::Key) -> Result<usize, usize> {
+pub(crate) fn find_term<K: Ord + ?Sized>(terms: &[(Option<&K>, Pid)], key: &K) -> Result<usize, usize> {
     let at = terms.partition_point(|term| is_below(term, key));
     if terms.get(at).is_some_and(|term| term_is(term, key)) { Ok(at) } else { Err(at) }
 }
 
-/// Bytes that a record takes in a page.
-pub(crate) fn record_bytes<P: Pairs>((key, value): &Record<'_, P>) -> usize {
-    key.bytes() + value.bytes()
-}
-
 /// Bytes that an index term takes in a page.
 pub(crate) fn term_bytes<P: Pairs>((key, _): &Term<'_, P>) -> usize {
-    key.map_or(0, KeyRef::bytes) + size_of::<u64>()
+    key.map_or(0, P::key_bytes) + size_of::<u64>()
 }
 
 /// As [`term_bytes`], of a term with this key.
 pub(crate) fn term_bytes_of<P: Pairs>(key: &P::Key) -> usize {
     P::key_bytes(key) + size_of::<u64>()
-}
-
-/// A leaf of these records.
-pub(crate) fn leaf<P: Pairs>(records: &[Record<'_, P>], bounds: Bounds<P>) -> Body<P> {
-    let keys: Vec<_> = records.iter().map(|(key, _)| *key).collect();
-    let values: Vec<_> = records.iter().map(|(_, value)| *value).collect();
-    Body::Leaf { keys: P::keys_of(&keys), values: P::values_of(&values), bounds }
-}
-
-/// An inner page of these terms, of which the first's key is the page's low key.
-pub(crate) fn inner<P: Pairs>(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Body<P> {
-    let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
-    let children = terms.iter().map(|(_, child)| *child).collect();
-    Body::Inner { keys: P::keys_of(&keys), children, bounds }
 }

@@ -1,116 +1,54 @@
 //! What keys and values are: one trait, so that the tree is written once.
 //!
-//! A base page is a sorted run of keys with as many values (a leaf) or one more child than keys (an inner page). How a run lies
-//! in memory is a kind of pairs' own affair.
+//! A leaf is a run of records, sorted by their keys; an inner page has a run of separators and one more child. How these lie in memory
+//! is a kind of pairs' own affair.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
 use crate::error::Result;
+use crate::record::{Dead, Kept};
 
-/// A key where it happens to be.
-#[derive(Debug)]
-pub enum KeyRef<'a, P: Pairs> {
-    /// In a run, at an index.
-    In(&'a P::Keys, usize),
-    /// By itself.
-    Whole(&'a P::KeyBuf),
-}
-
-/// A value where it happens to be.
-#[derive(Debug)]
-pub enum ValueRef<'a, P: Pairs> {
-    /// In a run, at an index.
-    In(&'a P::Values, usize),
-    /// In a delta.
-    Held(&'a P::Held),
-}
-
-impl<P: Pairs> Clone for KeyRef<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<P: Pairs> Copy for KeyRef<'_, P> {}
-impl<P: Pairs> Clone for ValueRef<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<P: Pairs> Copy for ValueRef<'_, P> {}
-
-impl<P: Pairs> KeyRef<'_, P> {
-    /// How it compares with another key.
-    pub fn compare(self, key: &P::Key) -> Ordering {
-        match self {
-            KeyRef::In(keys, i) => P::compare(keys, i, key),
-            KeyRef::Whole(own) => own.borrow().cmp(key),
-        }
-    }
-
-    /// A copy.
-    pub fn to_buf(self) -> P::KeyBuf {
-        match self {
-            KeyRef::In(keys, i) => P::key_at(keys, i),
-            KeyRef::Whole(key) => key.clone(),
-        }
-    }
-
-    /// Bytes that it takes in a page.
-    pub fn bytes(self) -> usize {
-        match self {
-            KeyRef::In(keys, i) => P::key_bytes_at(keys, i),
-            KeyRef::Whole(key) => P::key_bytes(key.borrow()),
-        }
-    }
-}
-
-impl<'a, P: Pairs> ValueRef<'a, P> {
-    /// The value.
-    pub fn get(self) -> &'a P::Value {
-        match self {
-            ValueRef::In(values, i) => P::value_at(values, i),
-            ValueRef::Held(held) => P::held(held),
-        }
-    }
-
-    /// Bytes that it takes in a page.
-    pub fn bytes(self) -> usize {
-        match self {
-            ValueRef::In(values, i) => P::value_bytes_at(values, i),
-            ValueRef::Held(held) => P::held_bytes(held),
-        }
-    }
-}
+/// Bytes that a record takes in a leaf: two words, or a slot.
+pub(crate) const RECORD_BYTES: usize = 16;
 
 /// Changes of one leaf in one delta: whoever looks for a key meets one line or three, and not a node for each change. Each key is in it
 /// once.
 pub trait Group<P: Pairs>: Sized + Debug + Send + Sync {
-    /// A group of those before and one more change, which takes the place of an earlier one of its key. `None` if they are too many, or
-    /// there are no groups.
-    fn with(before: Option<&Self>, key: &P::Key, value: Option<&P::Held>) -> Option<Self>;
-    /// What a key was changed to, if it was.
-    fn find(&self, key: &P::Key) -> Option<Option<&P::Held>>;
+    /// A group of those before and one more change, which takes the place of an earlier one of its key; and that one. `None` if they
+    /// are too many.
+    fn with<'a>(
+        before: Option<&'a Self>,
+        change: P::Record<'_>,
+        word: Kept,
+    ) -> Option<(Self, Option<P::Record<'a>>)>;
+    /// What became of a key, if something did.
+    fn find(&self, key: &P::Key) -> Option<P::Record<'_>>;
     /// A change; the first is 0.
-    fn get(&self, i: usize) -> Option<(&P::KeyBuf, Option<&P::Held>)>;
+    fn get(&self, i: usize) -> Option<P::Record<'_>>;
     /// How many changes there are.
     fn count(&self) -> usize;
 }
 
-/// No groups.
-impl<P: Pairs> Group<P> for std::convert::Infallible {
-    fn with(_before: Option<&Self>, _key: &P::Key, _value: Option<&P::Held>) -> Option<Self> {
-        None
-    }
-    fn find(&self, _key: &P::Key) -> Option<Option<&P::Held>> {
-        match *self {}
-    }
-    fn get(&self, _i: usize) -> Option<(&P::KeyBuf, Option<&P::Held>)> {
-        match *self {}
-    }
-    fn count(&self) -> usize {
-        match *self {}
+/// Changes in front of a leaf, the newest first.
+#[derive(Debug)]
+pub struct Changes<'a, P: Pairs>(pub(crate) Vec<P::Record<'a>>);
+
+impl<'a, P: Pairs> Changes<'a, P> {
+    /// One for each key, the newest, in order; and the others.
+    pub(crate) fn sorted(self) -> (Vec<P::Record<'a>>, Vec<P::Record<'a>>) {
+        let (mut changes, mut dead) = (self.0, Vec::new());
+        // Stable: of one key the newest is first.
+        changes.sort_by(|a, b| P::record_key(*a).cmp(P::record_key(*b)));
+        changes.dedup_by(|later, first| {
+            let is_same = P::record_key(*later) == P::record_key(*first);
+            if is_same {
+                dead.push(*later);
+            }
+            is_same
+        });
+        (changes, dead)
     }
 }
 
@@ -120,18 +58,22 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     type Key: ?Sized + Ord + Debug;
     /// A key that is owned.
     type KeyBuf: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
+    /// A key that bounds pages.
+    type Fence: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
     /// A value.
     type Value: ?Sized;
     /// A value that is owned.
     type ValueBuf: Clone + Debug + Borrow<Self::Value> + Send + Sync;
-    /// A value in a delta.
-    type Held: Debug + Send + Sync;
-    /// Changes of one leaf that stand in one delta; of a kind that has no groups, nothing.
+    /// A key with a value; or, without one, that there is none.
+    type Record<'a>: Copy + Debug;
+    /// A record that is in no page yet.
+    type Fresh: Debug;
+    /// Changes of one leaf that stand in one delta.
     type Group: Group<Self>;
-    /// A run of keys.
+    /// A run of records.
+    type Leaf: Debug + Send + Sync;
+    /// A run of separators.
     type Keys: Debug + Send + Sync;
-    /// A run of values.
-    type Values: Debug + Send + Sync;
 
     /// Refuses keys that are too long.
     ///
@@ -149,77 +91,69 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A copy of a value.
     fn own_value(value: &Self::Value) -> Self::ValueBuf;
     /// A key at or below `right` and above `left`, as short as there is one.
-    fn separator(left: KeyRef<'_, Self>, right: KeyRef<'_, Self>) -> Self::KeyBuf;
+    fn separator(left: &Self::Key, right: &Self::Key) -> Self::Fence;
 
-    /// A value for a delta. With more bytes than `large` it will stay outside of pages.
-    fn hold(value: &Self::Value, large: usize) -> Self::Held;
-    /// The value in a delta.
-    fn held(held: &Self::Held) -> &Self::Value;
+    /// A record of these, whose lengths were checked.
+    fn fresh(key: &Self::Key, value: Option<&Self::Value>) -> Self::Fresh;
+    /// A look at it.
+    fn record(fresh: &Self::Fresh) -> Self::Record<'_>;
+    /// A record's key.
+    fn record_key<'a>(record: Self::Record<'a>) -> &'a Self::Key;
+    /// Its value, if there is one.
+    fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a Self::Value>;
+    /// Bytes of memory that it takes by itself, outside of pages.
+    fn record_memory(record: Self::Record<'_>) -> usize;
+    /// What is retired when a record is taken out of the tree. `None`: all of it is in pages.
+    fn dead(record: Self::Record<'_>) -> Option<Dead>;
+    /// A run of these records, in a page of these bounds.
+    fn leaf(
+        records: &[Self::Record<'_>],
+        low: Option<&Self::Key>,
+        high: Option<&Self::Key>,
+        word: Kept,
+    ) -> Self::Leaf;
+    /// A run with these changes, in a page of the same bounds; and what of both is not in it.
+    fn merged<'a>(
+        leaf: &'a Self::Leaf,
+        changes: Changes<'a, Self>,
+        word: Kept,
+    ) -> (Self::Leaf, Vec<Self::Record<'a>>);
+    /// How many records a run has.
+    fn len(leaf: &Self::Leaf) -> usize;
+    /// A record of a run.
+    fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
+    /// The record of a key that may be in the page, if it is.
+    fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
+    /// Bytes of memory behind a run of records, without what lies outside of pages.
+    fn leaf_memory(leaf: &Self::Leaf) -> usize;
 
-    /// A run of these keys.
-    fn keys_of(keys: &[KeyRef<'_, Self>]) -> Self::Keys;
-    /// How many keys a run has.
+    /// A run of these separators, in a page of these bounds.
+    fn separators(keys: &[&Self::Key], low: Option<&Self::Key>, high: Option<&Self::Key>) -> Self::Keys;
+    /// How many separators a run has.
     fn count(keys: &Self::Keys) -> usize;
-    /// Where a key is, or would be.
-    fn find(keys: &Self::Keys, key: &Self::Key) -> std::result::Result<usize, usize>;
-    /// The value of a key in a leaf's runs.
-    #[inline(always)]
-    fn lookup<'a>(
-        keys: &'a Self::Keys,
-        values: &'a Self::Values,
-        key: &Self::Key,
-    ) -> Option<ValueRef<'a, Self>> {
-        Self::find(keys, key).ok().map(|at| ValueRef::In(values, at))
-    }
-    /// A leaf's runs with these changes, which are sorted, one for each key. `None`: this kind of pairs has no shorter way than record by
-    /// record.
-    fn merged(
-        keys: &Self::Keys,
-        values: &Self::Values,
-        changes: &[(&Self::KeyBuf, Option<&Self::Held>)],
-    ) -> Option<(Self::Keys, Self::Values)> {
-        let _ = (keys, values, changes);
-        None
-    }
-    /// How many keys of a run are at or below `key`.
+    /// One of a run.
+    fn separator_at(keys: &Self::Keys, i: usize) -> &Self::Key;
+    /// How many of a run are at or below a key that may be in the page.
     fn not_above(keys: &Self::Keys, key: &Self::Key) -> usize;
-    /// How many keys of a run are below `key`.
-    fn below(keys: &Self::Keys, key: &Self::Key) -> usize {
-        Self::find(keys, key).unwrap_or_else(|at| at)
-    }
-    /// A copy of a key of a run.
-    fn key_at(keys: &Self::Keys, i: usize) -> Self::KeyBuf;
-    /// How a key of a run compares with another.
-    fn compare(keys: &Self::Keys, i: usize, key: &Self::Key) -> Ordering;
+    /// How many of a run are below a key that may be in the page, or is where it ends.
+    fn below(keys: &Self::Keys, key: &Self::Key) -> usize;
 
-    /// A run of these values.
-    fn values_of(values: &[ValueRef<'_, Self>]) -> Self::Values;
-    /// A value of a run.
-    fn value_at(values: &Self::Values, i: usize) -> &Self::Value;
-
-    /// Bytes that a key takes in a page, one more in a run or by itself.
+    /// A key that bounds pages.
+    fn fence(key: &Self::Key) -> Self::Fence;
+    /// How one compares with a key.
+    fn compare(fence: &Self::Fence, key: &Self::Key) -> Ordering;
+    /// Bytes that a separator takes in a page.
     fn key_bytes(key: &Self::Key) -> usize;
-    /// As [`key_bytes`](Self::key_bytes), of a key of a run.
-    fn key_bytes_at(keys: &Self::Keys, i: usize) -> usize;
-    /// Bytes that a value takes in a page.
-    fn value_bytes_at(values: &Self::Values, i: usize) -> usize;
-    /// Bytes that a delta's value takes in a page.
-    fn held_bytes(held: &Self::Held) -> usize;
-
-    /// Bytes of memory behind a run of keys.
+    /// Bytes of memory behind a run of separators.
     fn keys_memory(keys: &Self::Keys) -> usize;
-    /// Bytes of memory behind a run of values.
-    fn values_memory(values: &Self::Values) -> usize;
-    /// Bytes of memory behind a key.
-    fn key_memory(key: &Self::KeyBuf) -> usize;
-    /// Bytes of memory behind a delta's value.
-    fn held_memory(held: &Self::Held) -> usize;
+    /// Bytes of memory behind a fence.
+    fn fence_memory(fence: &Self::Fence) -> usize;
 }
 
 /// Where somebody wants to go in the order of keys.
 pub(crate) trait Target<P: Pairs>: Copy {
-    /// True if it is at or to the right of the fence `key`.
-    fn admits(self, key: &P::Key) -> bool;
+    /// True if it is at or to the right of the fence.
+    fn admits(self, fence: &P::Fence) -> bool;
     /// How many keys of a run are fences that it is not left of.
     fn admitted(self, keys: &P::Keys) -> usize;
 }
@@ -237,8 +171,8 @@ impl<P: Pairs> Copy for At<'_, P> {}
 
 impl<P: Pairs> Target<P> for At<'_, P> {
     #[inline(always)]
-    fn admits(self, key: &P::Key) -> bool {
-        key <= self.0
+    fn admits(self, fence: &P::Fence) -> bool {
+        P::compare(fence, self.0).is_le()
     }
     #[inline(always)]
     fn admitted(self, keys: &P::Keys) -> usize {
@@ -267,10 +201,10 @@ impl<P: Pairs> Clone for Place<'_, P> {
 impl<P: Pairs> Copy for Place<'_, P> {}
 
 impl<P: Pairs> Target<P> for Place<'_, P> {
-    fn admits(self, fence: &P::Key) -> bool {
+    fn admits(self, fence: &P::Fence) -> bool {
         match self {
-            Self::At(key) => fence <= key,
-            Self::Before(key) => fence < key,
+            Self::At(key) => P::compare(fence, key).is_le(),
+            Self::Before(key) => P::compare(fence, key).is_lt(),
             Self::First => false,
             Self::Last => true,
         }

@@ -11,8 +11,8 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use crate::page::{Outline, records};
-use crate::pairs::{KeyRef, Pairs, Place};
+use crate::page::{Outline, Records};
+use crate::pairs::{Pairs, Place};
 use crate::table::Pid;
 use crate::tree::Tree;
 
@@ -41,19 +41,19 @@ fn borrow<P: Pairs>(bound: &Bound<P::KeyBuf>) -> Bound<&P::Key> {
     bound.as_ref().map(Borrow::borrow)
 }
 
-fn is_from<P: Pairs>(key: KeyRef<'_, P>, from: &Bound<P::KeyBuf>) -> bool {
+fn is_from<P: Pairs>(key: &P::Key, from: &Bound<P::KeyBuf>) -> bool {
     match borrow::<P>(from) {
         Bound::Unbounded => true,
-        Bound::Included(from) => key.compare(from).is_ge(),
-        Bound::Excluded(from) => key.compare(from).is_gt(),
+        Bound::Included(from) => key >= from,
+        Bound::Excluded(from) => key > from,
     }
 }
 
-fn is_to<P: Pairs>(key: KeyRef<'_, P>, to: &Bound<P::KeyBuf>) -> bool {
+fn is_to<P: Pairs>(key: &P::Key, to: &Bound<P::KeyBuf>) -> bool {
     match borrow::<P>(to) {
         Bound::Unbounded => true,
-        Bound::Included(to) => key.compare(to).is_le(),
-        Bound::Excluded(to) => key.compare(to).is_lt(),
+        Bound::Included(to) => key <= to,
+        Bound::Excluded(to) => key < to,
     }
 }
 
@@ -104,11 +104,12 @@ impl<P: Pairs> Cursor<'_, P> {
             (true, _, Bound::Excluded(key)) => Place::Before(key),
         };
         let (pid, head) = visit.leaf(place);
-        let records = records(head);
-        let start = records.partition_point(|(key, _)| !is_from(*key, &self.from));
-        let end = records.partition_point(|(key, _)| is_to(*key, &self.to));
+        let records = Records::of(head).live;
+        let start = records.partition_point(|own| !is_from::<P>(P::record_key(*own), &self.from));
+        let end = records.partition_point(|own| is_to::<P>(P::record_key(*own), &self.to));
         let copied = records.get(start..end).unwrap_or_default().iter();
-        let copied = copied.map(|(key, value)| (key.to_buf(), P::own_value(value.get())));
+        let copied = copied
+            .filter_map(|own| Some((P::own_key(P::record_key(*own)), P::own_value(P::record_value(*own)?))));
         self.page.clear();
         if self.descends {
             self.page.extend(copied.rev())
@@ -119,9 +120,9 @@ impl<P: Pairs> Cursor<'_, P> {
         let outline = Outline::of(head);
         self.then = if self.descends {
             // Nothing is below the low key in this page, so what is left, if anything is, is below it.
-            outline.low.filter(|low| is_from(KeyRef::<P>::Whole(*low), &self.from)).cloned()
+            outline.low.map(Borrow::borrow).filter(|low| is_from::<P>(low, &self.from)).map(P::own_key)
         } else {
-            outline.high.filter(|high| is_to(KeyRef::<P>::Whole(*high), &self.to)).cloned()
+            outline.high.map(Borrow::borrow).filter(|high| is_to::<P>(high, &self.to)).map(P::own_key)
         };
     }
 

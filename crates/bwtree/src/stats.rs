@@ -20,7 +20,7 @@ pub(crate) enum Count {
     IndexPosts,
     StructureFailures,
     Helped,
-    /// Bytes of nodes that went into the mapping table.
+    /// Bytes of nodes that went into the mapping table, and of records that went there with them.
     MadeBytes,
     RetiredObjects,
     RetiredBytes,
@@ -28,9 +28,11 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
+    /// No count: the largest number that was drawn for a node at this seat.
+    Drawn,
 }
 
-const COUNTS: usize = Count::FreedPids as usize + 1;
+const COUNTS: usize = Count::Drawn as usize + 1;
 
 /// The counts of one seat. Only who has the seat writes them, so they need no exchange; sums may be read at any time, and are exact
 /// when nobody writes.
@@ -44,15 +46,21 @@ impl Tally {
         own.store(own.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
+    #[inline(always)]
+    pub(crate) fn set(&self, count: Count, to: u64) {
+        self.0[count as usize].store(to, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
     pub(crate) fn get(&self, count: Count) -> u64 {
         self.0[count as usize].load(Ordering::Relaxed)
     }
 }
 
-/// Bytes of memory that a tree takes. A large value that a delta and a page share is counted with both.
+/// Bytes of memory that a tree takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Pages, with their deltas and large values.
+    /// Pages, with their deltas and records.
     pub page_bytes: u64,
     /// What was taken out and waits until nobody can have it.
     pub limbo_bytes: u64,
@@ -84,7 +92,7 @@ pub struct Stats {
     pub inner_deltas: u64,
     /// The longest chain in front of a leaf.
     pub chain_max: u32,
-    /// Bytes of memory of all pages, with their deltas and large values.
+    /// Bytes of memory of all pages, with their deltas and records.
     pub page_bytes: u64,
     /// Bytes of memory of the mapping table.
     pub table_bytes: u64,
@@ -116,7 +124,7 @@ pub struct Stats {
     pub structure_failures: u64,
     /// Unfinished structure changes that somebody met who had not begun them, or thought so.
     pub helped: u64,
-    /// Objects (nodes, PIDs) taken out of the tree, and their bytes.
+    /// Objects (nodes, records that lie by themselves, PIDs) taken out of the tree, and their bytes.
     pub retired_objects: u64,
     /// See `retired_objects`.
     pub retired_bytes: u64,

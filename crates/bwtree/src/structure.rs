@@ -1,8 +1,10 @@
 //! Changes of the structure: consolidation, splits, index terms [Bw-tree §III-B, §IV-A]. Merges are in [`merge`](crate::merge).
 //!
-//! A split: the right half goes into a new page that nobody knows; the split delta in front of the old page links it (the half split:
-//! from here on the right half is found through the old page); the index term in front of the parent completes it. The root is
-//! split in one step: both halves into new pages, and a new page of two terms in place of the root, whose PID never changes.
+//! A split: the right half goes into a new page that nobody knows; the left half, consolidated, takes the place of the old page, and
+//! links it (the half split: from here on the right half is found through the left one); the index term in front of the parent
+//! completes it. (The paper links it by a delta in front of the old page, which would keep the right half's records too, and
+//! consolidates afterwards.) The root is split in one step: both halves into new pages, and a new page of two terms in place of the root,
+//! whose PID never changes.
 //!
 //! Invariants:
 //! * S1: an index term is posted only if, after the parent's head was read, the split still stood. Whatever undoes a split changes the
@@ -13,38 +15,35 @@
 use std::borrow::Borrow;
 
 use crate::canary::{Canary, sings};
-use crate::node::{Body, Bounds, Link, Node, Retired};
-use crate::page::{
-    Outline, Record, Term, find_term, inner, leaf, merged, record_bytes, records, term_bytes, term_bytes_of,
-    terms,
-};
-use crate::pairs::{At, KeyRef, Pairs, Place};
+use crate::node::{Body, Bounds, Node, Retired};
+use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
+use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
 use crate::table::{Pid, ROOT};
 use crate::tree::Visit;
 
 /// All of a page, in order.
 pub(crate) enum Contents<'g, P: Pairs> {
-    Leaf(Vec<Record<'g, P>>),
+    Leaf(Records<'g, P>),
     Inner(Vec<Term<'g, P>>, u32),
 }
 
 impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn of(head: &'g Node<P>) -> Self {
-        if head.level == 0 { Self::Leaf(records(head)) } else { Self::Inner(terms(head), head.level) }
+        if head.level == 0 { Self::Leaf(Records::of(head)) } else { Self::Inner(terms(head), head.level) }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Leaf(records) => records.len(),
+            Self::Leaf(records) => records.live.len(),
             Self::Inner(terms, _) => terms.len(),
         }
     }
 
     fn bytes_of(&self, i: usize) -> usize {
         match self {
-            Self::Leaf(records) => record_bytes(&records[i]),
-            Self::Inner(terms, _) => term_bytes(&terms[i]),
+            Self::Leaf(_) => RECORD_BYTES,
+            Self::Inner(terms, _) => term_bytes::<P>(&terms[i]),
         }
     }
 
@@ -52,10 +51,18 @@ impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> usize {
         // The first term of a page has no key.
         let first = match self {
-            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, KeyRef::bytes),
+            Self::Inner(terms, _) if !range.is_empty() => terms[range.start].0.map_or(0, P::key_bytes),
             _ => 0,
         };
         range.map(|i| self.bytes_of(i)).sum::<usize>() - first
+    }
+
+    /// Records of the chain that are not among these.
+    pub(crate) fn dead(&self) -> &[P::Record<'g>] {
+        match self {
+            Self::Leaf(records) => &records.dead,
+            Self::Inner(..) => &[],
+        }
     }
 
     /// Where both halves have about as many bytes; neither is empty.
@@ -70,10 +77,12 @@ impl<'g, P: Pairs> Contents<'g, P> {
     }
 
     /// A key between two neighbours.
-    pub(crate) fn separator(&self, at: usize) -> Option<P::KeyBuf> {
+    pub(crate) fn separator(&self, at: usize) -> Option<P::Fence> {
         match self {
-            Self::Leaf(records) => Some(P::separator(records[at - 1].0, records[at].0)),
-            Self::Inner(terms, _) => terms[at].0.map(KeyRef::to_buf),
+            Self::Leaf(Records { live, .. }) => {
+                Some(P::separator(P::record_key(live[at - 1]), P::record_key(live[at])))
+            }
+            Self::Inner(terms, _) => terms[at].0.map(P::fence),
         }
     }
 
@@ -81,8 +90,8 @@ impl<'g, P: Pairs> Contents<'g, P> {
     pub(crate) fn page(&self, range: std::ops::Range<usize>, lsn: u64, bounds: Bounds<P>) -> Box<Node<P>> {
         let bytes = self.bytes(range.clone());
         match self {
-            Self::Leaf(records) => Node::base(0, lsn, bytes, leaf(&records[range], bounds)),
-            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, inner(&terms[range], bounds)),
+            Self::Leaf(records) => Node::base(0, lsn, bytes, Body::leaf(&records.live[range], bounds)),
+            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, Body::inner(&terms[range], bounds)),
         }
     }
 }
@@ -125,10 +134,10 @@ impl<P: Pairs> Visit<'_, P> {
         let (split, merge) = self.sizes(head.level);
         let bytes = head.bytes;
         if bytes <= split
-            && let Some(body) = merged(head)
+            && let Some((body, dead)) = Body::merged(head)
         {
-            let page = Node::base(0, self.draw(), bytes, body);
-            if self.install(pid, head, page) && pid != ROOT && bytes < merge {
+            let page = Node::base(0, self.draw(head.lsn), bytes, body);
+            if self.install(pid, head, page, &dead) && pid != ROOT && bytes < merge {
                 self.merge_with_neighbour(pid, 0, outline.low);
             }
             return;
@@ -156,18 +165,14 @@ impl<P: Pairs> Visit<'_, P> {
     ) -> bool {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let page = contents.page(0..contents.len(), self.draw(), bounds);
-        self.install(pid, head, page)
+        let page = contents.page(0..contents.len(), self.draw(head.lsn), bounds);
+        self.install(pid, head, page, contents.dead())
     }
 
-    /// Puts a consolidated page in place of its chain, if that is still what it was made of.
-    fn install(&self, pid: Pid, head: &Node<P>, page: Box<Node<P>>) -> bool {
-        let retired = self.replace(pid, head, page, Canary::Consolidation);
-        self.count(if retired.is_some() { Count::Consolidations } else { Count::ConsolidationFailures });
-        let done = retired.is_some();
-        if let Some(retired) = retired {
-            self.retire(retired);
-        }
+    /// Puts a consolidated page in place of its chain, if that is still what it was made of. These records are not in it.
+    fn install(&self, pid: Pid, head: &Node<P>, page: Box<Node<P>>, dead: &[P::Record<'_>]) -> bool {
+        let done = self.replace(pid, head, page, dead, Canary::Consolidation);
+        self.count(if done { Count::Consolidations } else { Count::ConsolidationFailures });
         done
     }
 
@@ -178,31 +183,40 @@ impl<P: Pairs> Visit<'_, P> {
         outline: &Outline<'_, P>,
         contents: &Contents<'_, P>,
     ) {
+        if let Some((key, right)) = self.split_half(pid, head, outline, contents) {
+            self.post_index(pid, head.level, &key, right);
+        }
+    }
+
+    /// Splits a page without a word to its parent: says where, and what the right half is. `None` if that is all, as of the root, or
+    /// if the page was changed meanwhile.
+    pub(crate) fn split_half(
+        &self,
+        pid: Pid,
+        head: &Node<P>,
+        outline: &Outline<'_, P>,
+        contents: &Contents<'_, P>,
+    ) -> Option<(P::Fence, Pid)> {
         let middle = contents.middle();
-        let Some(key) = contents.separator(middle) else { return };
+        let key = contents.separator(middle)?;
         let (low, high) = (Some(key.clone()), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let right = contents.page(middle..contents.len(), self.draw(), bounds);
+        let right = contents.page(middle..contents.len(), self.draw(head.lsn), bounds);
         // Without a PID the page stays as large as it is.
-        let Some(right) = self.allocate(right) else { return };
+        let right = self.allocate(right)?;
         if pid == ROOT {
-            return self.split_root(head, contents, middle, &key, right);
+            self.split_root(head, contents, middle, &key, right);
+            return None;
         }
-        let delta = Node::delta(
-            head,
-            self.draw(),
-            contents.bytes(0..middle),
-            Body::Split { key: key.clone(), right },
-        );
-        if !self.append(pid, delta, Canary::Structure) {
+        let bounds = Bounds { low: outline.low.cloned(), high: Some(key.clone()), right: Some(right) };
+        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
+        if !self.replace(pid, head, left, contents.dead(), Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
-            return;
+            return None;
         }
         self.count(Count::Splits);
-        self.post_index(pid, head.level, &key, right);
-        // Without the right half.
-        self.maintain(pid);
+        Some((key, right))
     }
 
     /// The right half of the root is in a page that nobody knows; the left half follows, and both are made the children of the root.
@@ -211,42 +225,38 @@ impl<P: Pairs> Visit<'_, P> {
         head: &Node<P>,
         contents: &Contents<'_, P>,
         middle: usize,
-        key: &P::KeyBuf,
+        key: &P::Fence,
         right: Pid,
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
-        let left = contents.page(0..middle, self.draw(), bounds);
+        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
         let Some(left) = self.allocate(left) else {
             return self.forget(right);
         };
-        let terms: [Term<'_, P>; 2] = [(None, left), (Some(KeyRef::Whole(key)), right)];
-        let bytes = terms.iter().map(term_bytes).sum();
-        let body = inner(&terms, Bounds { low: None, high: None, right: None });
-        let root = Node::base(head.level + 1, self.draw(), bytes, body);
-        match self.replace(ROOT, head, root, Canary::Structure) {
-            Some(retired) => {
-                self.count(Count::Splits);
-                self.count(Count::RootSplits);
-                self.retire(retired);
-            }
-            None => {
-                self.forget(left);
-                self.forget(right);
-                self.count(Count::SplitFailures);
-            }
+        let terms: [Term<'_, P>; 2] = [(None, left), (Some(key.borrow()), right)];
+        let bytes = terms.iter().map(term_bytes::<P>).sum();
+        let body = Body::inner(&terms, Bounds { low: None, high: None, right: None });
+        let root = Node::base(head.level + 1, self.draw(head.lsn), bytes, body);
+        if self.replace(ROOT, head, root, contents.dead(), Canary::Structure) {
+            self.count(Count::Splits);
+            self.count(Count::RootSplits);
+        } else {
+            self.forget(left);
+            self.forget(right);
+            self.count(Count::SplitFailures);
         }
     }
 
-    /// A page that was never linked is given back: who remembers its PID from before may be looking at it.
+    /// A page that was never linked is given back: who remembers its PID from before may be looking at it. Its records are others' (N6).
     fn forget(&self, pid: Pid) {
         if let Some(page) = self.load(pid) {
-            self.discard(pid, Retired::Chain(Link::to(page)));
+            self.discard(pid, Retired::node(page, None));
         }
     }
 
     /// Completes the split of page `pid` on `level`, whose right half, from `key` on, is `right`.
     #[cold]
-    pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) {
+    pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::Fence, right: Pid) {
         loop {
             let Some((parent, head)) = self.find(At(key.borrow()), level + 1) else { return };
             let (terms, outline) = (terms(head), Outline::of(head));
@@ -259,11 +269,11 @@ impl<P: Pairs> Visit<'_, P> {
             if !sings(Canary::SecondLook) && !self.is_split_at(pid, level, key, right) {
                 return;
             }
-            let next = terms.get(at).and_then(|term| term.0).map(KeyRef::to_buf);
+            let next = terms.get(at).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
             let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
-            let delta = Node::delta(head, self.draw(), bytes, body);
+            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
             if self.append(parent, delta, Canary::Structure) {
                 self.count(Count::IndexPosts);
                 if head.depth + 1 >= self.tree.options.inner_chain {
@@ -277,7 +287,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since; or, if one of them was merged
     /// into another, the one that has the keys before `key` now.
-    fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::KeyBuf, right: Pid) -> bool {
+    fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::Fence, right: Pid) -> bool {
         loop {
             let known = self.load(pid).filter(|head| !matches!(head.body, Body::Remove { .. }));
             let other = || self.find(Place::Before(key.borrow()), level).map(|found| found.1);

@@ -17,7 +17,7 @@ use std::ptr;
 
 use crate::canary::Canary;
 use crate::epoch::Seat;
-use crate::node::{Link, Node, Retired};
+use crate::node::Node;
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
 
@@ -167,25 +167,16 @@ impl<P: Pairs> Table<P> {
         done
     }
 
-    /// Puts a base page in place of a chain, or a group in place of another, if its head is still this one. The chain, or the earlier
-    /// group, is the caller's then, to be retired.
+    /// Puts a node in place of a page's head, if that is still this one. What it does not link to is the caller's then, to be retired.
     #[inline(always)]
-    pub(crate) fn replace(
-        &self,
-        pid: Pid,
-        head: &Node<P>,
-        node: Box<Node<P>>,
-        canary: Canary,
-    ) -> Option<Retired<P>> {
-        let is_alone = node.next().is_some();
+    pub(crate) fn replace(&self, pid: Pid, head: &Node<P>, node: Box<Node<P>>, canary: Canary) -> bool {
         let new = node.into_raw();
-        if exchange(self.word(pid), ptr::from_ref(head).cast_mut(), new, canary) {
-            let old = Link::to(head);
-            return Some(if is_alone { Retired::Node(old) } else { Retired::Chain(old) });
+        let done = exchange(self.word(pid), ptr::from_ref(head).cast_mut(), new, canary);
+        if !done {
+            // SAFETY: it was given up above and did not get into the table.
+            drop(unsafe { Node::take_back(new) });
         }
-        // SAFETY: it was given up above and did not get into the table.
-        drop(unsafe { Node::take_back(new) });
-        None
+        done
     }
 
     /// PIDs that were ever used are those below this number.

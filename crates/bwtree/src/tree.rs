@@ -1,20 +1,23 @@
 //! The tree, and its operations on single keys [Bw-tree §III].
 //!
-//! An update: find the leaf, read what the key is, draw an LSN, put a delta in front of the head that was read. If the exchange
-//! fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
+//! An update: find the leaf, read what the key is, draw an LSN above that of the head that was read, put a delta in front of it. If the
+//! exchange fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
 //! update was told is what it replaced. The exchange is the moment at which it happens.
+//!
+//! Numbers are drawn above those of all nodes that a page is made of, and no two nodes have the same: so of two updates of a key, too,
+//! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
 
 use std::borrow::Borrow;
+use std::mem::ManuallyDrop;
 
 use crate::canary::Canary;
 use crate::epoch::{Epochs, Seat};
 use crate::error::Result;
-use crate::node::{Body, Bounds, Graves, Node, Retired, Weighed};
+use crate::node::{Body, Bounds, Changed, Graves, Node, Retired, Weighed};
 use crate::options::Options;
-use crate::page::{Step, leaf, lookup, step};
-use crate::pairs::{At, Group, Pairs, Target};
+use crate::page::{Step, lookup, step};
+use crate::pairs::{At, Pairs, RECORD_BYTES, Target};
 use crate::stats::{Count, Memory};
-use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Pid, ROOT, Table};
 
 /// What [`Tree::update`] does with a key.
@@ -33,8 +36,6 @@ pub enum Change<V> {
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,
     pub(crate) epochs: Epochs<Weighed<P>>,
-    /// The LSN that is drawn next.
-    pub(crate) lsn: AtomicU64,
     pub(crate) options: Options,
     pub(crate) graves: Graves<P>,
 }
@@ -65,11 +66,10 @@ impl<P: Pairs> Tree<P> {
         let table = Table::new(options.segment_entries);
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
-        let root = Node::base(0, 0, 0, leaf(&[], bounds));
+        let root = Node::base(0, 0, 0, Body::leaf(&[], bounds));
         let bytes = root.memory();
         table.allocate(root);
-        let tree =
-            Self { table, epochs: Epochs::new(), lsn: AtomicU64::new(1), options, graves: Graves::new() };
+        let tree = Self { table, epochs: Epochs::new(), options, graves: Graves::new() };
         tree.epochs.enter().count(Count::MadeBytes, bytes as u64);
         tree
     }
@@ -81,7 +81,7 @@ impl<P: Pairs> Tree<P> {
 
     /// An LSN above those of all updates that returned so far.
     pub fn next_lsn(&self) -> u64 {
-        self.lsn.load(Ordering::Acquire)
+        self.epochs.drawn() + 1
     }
 
     #[inline]
@@ -100,10 +100,10 @@ impl<P: Pairs> Tree<P> {
     pub fn get_with<R>(&self, key: &P::Key, with: impl FnOnce(&P::Value) -> R) -> Option<R> {
         let visit = self.visit();
         let (pid, head) = visit.leaf(At(key));
-        let found = lookup(head, key).map(|value| with(value.get()));
-        let limit = self.options.leaf_chain_read;
+        let found = lookup(head, key).and_then(P::record_value).map(with);
+        let Options { leaf_chain_read: limit, groups, .. } = self.options;
         // Behind a group is the base page: nobody would find anything sooner.
-        if limit > 0 && head.depth >= limit && !matches!(head.body, Body::Group { .. }) {
+        if limit > 0 && head.depth >= limit && !(groups && matches!(head.body, Body::Group { .. })) {
             visit.maintain(pid);
         }
         found
@@ -119,7 +119,6 @@ impl<P: Pairs> Tree<P> {
     /// # Errors
     /// A key or a value that is too long.
     pub fn put(&self, key: &P::Key, value: &P::Value) -> Result<bool> {
-        P::check_value(value)?;
         self.change(key, |_| Change::Put(value)).map(|(was_there, _)| was_there)
     }
 
@@ -149,10 +148,9 @@ impl<P: Pairs> Tree<P> {
     pub fn update<V: Borrow<P::Value>>(
         &self,
         key: &P::Key,
-        mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
+        decide: impl FnMut(Option<&P::Value>) -> Change<V>,
     ) -> Result<bool> {
-        P::check_key(key)?;
-        self.change(key, |old| Held(decide(old)).checked()).map(|(was_there, _)| was_there)
+        self.change(key, decide).map(|(was_there, _)| was_there)
     }
 
     /// As [`put`](Self::put); says which LSN the update has.
@@ -160,37 +158,36 @@ impl<P: Pairs> Tree<P> {
     /// # Errors
     /// A key or a value that is too long.
     pub fn put_with_lsn(&self, key: &P::Key, value: &P::Value) -> Result<u64> {
-        P::check_value(value)?;
         self.change(key, |_| Change::Put(value)).map(|(_, lsn)| lsn)
     }
 
     /// The way of all updates. Says whether the key was there, and the LSN, 0 if nothing was changed.
     #[inline]
-    fn change<D: Decided<P>>(
+    fn change<V: Borrow<P::Value>>(
         &self,
         key: &P::Key,
-        mut decide: impl FnMut(Option<&P::Value>) -> D,
+        mut decide: impl FnMut(Option<&P::Value>) -> Change<V>,
     ) -> Result<(bool, u64)> {
         P::check_key(key)?;
         let visit = self.visit();
         loop {
             let (pid, head) = visit.leaf(At(key));
-            let old = lookup(head, key);
+            let old = lookup(head, key).and_then(P::record_value);
             let was_there = old.is_some();
-            let held = decide(old.map(|old| old.get())).held(self.options.large_value_bytes)?;
+            let decided = decide(old);
+            if let Change::Put(value) = &decided {
+                P::check_value(value.borrow())?;
+            }
             // Bytes of the page without the record.
-            let rest = head.bytes - old.map_or(0, |old| P::key_bytes(key) + old.bytes());
-            let (value, records, bytes) = match held {
+            let rest = head.bytes - if was_there { RECORD_BYTES } else { 0 };
+            let (value, records, bytes) = match &decided {
                 Change::Keep => return Ok((was_there, 0)),
                 Change::Delete if !was_there => return Ok((false, 0)),
                 Change::Delete => (None, -1, rest),
-                Change::Put(value) => {
-                    let bytes = rest + P::key_bytes(key) + P::held_bytes(&value);
-                    (Some(value), i64::from(!was_there), bytes)
-                }
+                Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
             };
-            let (lsn, before) = (visit.draw(), head.depth);
-            if !visit.place(pid, head, key, value, lsn, bytes) {
+            let (lsn, before) = (visit.draw(head.lsn), head.depth);
+            if !visit.place(pid, head, P::fresh(key, value), lsn, bytes) {
                 visit.count(Count::UpdateFailures);
                 continue;
             }
@@ -229,83 +226,31 @@ impl<P: Pairs> Tree<P> {
     }
 }
 
-/// An answer to what is to be done with a key.
-trait Decided<P: Pairs> {
-    fn held(self, large: usize) -> Result<Change<P::Held>>;
-}
-
-impl<P: Pairs, V: Borrow<P::Value> + ?Sized> Decided<P> for Change<&V> {
-    #[inline(always)]
-    fn held(self, large: usize) -> Result<Change<P::Held>> {
-        Ok(match self {
-            Change::Keep => Change::Keep,
-            Change::Put(value) => Change::Put(P::hold(value.borrow(), large)),
-            Change::Delete => Change::Delete,
-        })
-    }
-}
-
-/// An answer that comes from outside: its value is checked.
-struct Held<V>(Change<V>);
-struct Checked<V>(Change<V>);
-
-impl<V> Held<V> {
-    fn checked(self) -> Checked<V> {
-        Checked(self.0)
-    }
-}
-
-impl<P: Pairs, V: Borrow<P::Value>> Decided<P> for Checked<V> {
-    fn held(self, large: usize) -> Result<Change<P::Held>> {
-        if let Change::Put(value) = &self.0 {
-            P::check_value(value.borrow())?;
-        }
-        Ok(match self.0 {
-            Change::Keep => Change::Keep,
-            Change::Put(value) => Change::Put(P::hold(value.borrow(), large)),
-            Change::Delete => Change::Delete,
-        })
-    }
-}
-
 impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn count(&self, count: Count) {
         self.seat.count(count, 1);
     }
 
-    /// Puts a change of a key in front of a leaf: in a delta of its own, or in a group with those before it. Says whether the leaf was
-    /// still as it was with this head.
+    /// Puts a change of a key in front of a leaf: in a group of its own, or with those before it. Says whether the leaf was still as it
+    /// was with this head.
     #[inline(always)]
-    fn place(
-        &self,
-        pid: Pid,
-        head: &Node<P>,
-        key: &P::Key,
-        value: Option<P::Held>,
-        lsn: u64,
-        bytes: usize,
-    ) -> bool {
-        if self.tree.options.groups {
-            let before = if let Body::Group { changes } = &head.body { Some(changes) } else { None };
-            if let Some(group) = before.and_then(|before| P::Group::with(Some(before), key, value.as_ref())) {
-                let node = Node::group(head, true, lsn, bytes, group);
-                let retired = self.replace(pid, head, node, Canary::Update);
-                let done = retired.is_some();
-                if let Some(retired) = retired {
-                    self.retire(retired);
-                }
-                return done;
-            }
-            if let Some(group) = P::Group::with(None, key, value.as_ref()) {
-                return self.append(pid, Node::group(head, false, lsn, bytes, group), Canary::Update);
-            }
-        }
-        let key = P::own_key(key);
-        let body = match value {
-            Some(value) => Body::Put { key, value },
-            None => Body::Delete { key },
+    fn place(&self, pid: Pid, head: &Node<P>, record: P::Fresh, lsn: u64, bytes: usize) -> bool {
+        let memory = P::record_memory(P::record(&record)) as u64;
+        let changed = Node::changed(head, self.tree.options.groups, lsn, bytes, P::record(&record));
+        let Some(Changed { node, takes_place, dead }) = changed else { return false };
+        // If the exchange succeeds it is the page's from then on (N6).
+        let record = ManuallyDrop::new(record);
+        let done = if takes_place {
+            self.exchange(pid, head, node, Canary::Update, |head| Retired::node(head, dead))
+        } else {
+            self.append(pid, node, Canary::Update)
         };
-        self.append(pid, Node::delta(head, lsn, bytes, body), Canary::Update)
+        if done {
+            self.seat.count(Count::MadeBytes, memory);
+        } else {
+            drop(ManuallyDrop::into_inner(record));
+        }
+        done
     }
 
     /// See [`Table::append`].
@@ -319,21 +264,34 @@ impl<P: Pairs> Visit<'_, P> {
         done
     }
 
-    /// See [`Table::replace`].
-    #[inline(always)]
+    /// See [`Table::replace`]. What a page was, and what of its records the new one has not, is retired.
     pub(crate) fn replace(
         &self,
         pid: Pid,
         head: &Node<P>,
         page: Box<Node<P>>,
+        dead: &[P::Record<'_>],
         canary: Canary,
-    ) -> Option<Retired<P>> {
-        let bytes = page.memory();
-        let retired = self.tree.table.replace(pid, head, page, canary);
-        if retired.is_some() {
+    ) -> bool {
+        self.exchange(pid, head, page, canary, |head| Retired::chain(head, dead))
+    }
+
+    #[inline(always)]
+    fn exchange<'h>(
+        &self,
+        pid: Pid,
+        head: &'h Node<P>,
+        node: Box<Node<P>>,
+        canary: Canary,
+        retired: impl FnOnce(&'h Node<P>) -> Weighed<P>,
+    ) -> bool {
+        let bytes = node.memory();
+        let done = self.tree.table.replace(pid, head, node, canary);
+        if done {
             self.seat.count(Count::MadeBytes, bytes as u64);
+            self.retire(retired(head));
         }
-        retired
+        done
     }
 
     /// See [`Table::allocate`].
@@ -346,11 +304,10 @@ impl<P: Pairs> Visit<'_, P> {
         pid
     }
 
-    /// Draws a number for a node.
+    /// Draws a number for a node that says more of a page than the one with this number.
     #[inline(always)]
-    pub(crate) fn draw(&self) -> u64 {
-        // Who draws after he has seen a node draws a larger number than the node's: both are changes of one word, one after the other.
-        self.tree.lsn.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn draw(&self, above: u64) -> u64 {
+        self.seat.draw(above)
     }
 
     /// The newest node of a page that is known from the tree.

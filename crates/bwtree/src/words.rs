@@ -3,39 +3,30 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::pairs::{Group, KeyRef, Pairs, ValueRef};
+use crate::pairs::{Changes, Group, Pairs, RECORD_BYTES};
+use crate::record::{Dead, Kept};
+use crate::search::{narrow, partition};
 
-/// 64-bit keys to 64-bit values. A run of them is an array.
+/// 64-bit keys to 64-bit values. A run of them is an array, or one of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Words;
 
 const WORD: usize = size_of::<u64>();
+const _: () = assert!(RECORD_BYTES == 2 * WORD);
 
-/// Parts that a run is divided into at a time.
-const PARTS: usize = 8;
-/// So few keys are counted one by one.
-const FEW: usize = 40;
-
-/// A part of a run with the end of the keys that `is_left` is true for in it or at its end: where it begins, and how many keys it
-/// has. What is compared does not depend on each other, so the processor waits for all lines of a round at once.
-#[inline(always)]
-fn narrow(keys: &[u64], is_left: &impl Fn(u64) -> bool) -> (usize, usize) {
-    let (mut from, mut count) = (0, keys.len());
-    while count > FEW {
-        let part = count / PARTS;
-        let of = &keys[from..from + count];
-        let left: usize = (1..PARTS).map(|i| usize::from(is_left(of[i * part - 1]))).sum();
-        from += left * part;
-        count = if left == PARTS - 1 { count - left * part } else { part };
-    }
-    (from, count)
+/// A leaf.
+#[derive(Debug)]
+pub struct WordLeaf {
+    keys: Box<[u64]>,
+    values: Box<[u64]>,
 }
 
-/// How many of the keys `is_left` is true for: those at the beginning. Without branches: which way it goes is anybody's guess.
-#[inline(always)]
-fn partition(keys: &[u64], is_left: impl Fn(u64) -> bool) -> usize {
-    let (from, count) = narrow(keys, &is_left);
-    from + keys[from..from + count].iter().map(|key| usize::from(is_left(*key))).sum::<usize>()
+/// A key and its value, if it has one.
+type WordRecord<'a> = (&'a u64, Option<&'a u64>);
+
+fn search(keys: &[u64], key: u64) -> std::result::Result<usize, usize> {
+    let at = partition(keys, |own| *own < key);
+    if keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
 }
 
 /// Changes in a group at most.
@@ -65,10 +56,15 @@ impl WordGroup {
 
 impl Group<Words> for WordGroup {
     #[inline(always)]
-    fn with(before: Option<&Self>, key: &u64, value: Option<&u64>) -> Option<Self> {
+    fn with<'a>(
+        before: Option<&'a Self>,
+        (key, value): WordRecord<'_>,
+        _word: Kept,
+    ) -> Option<(Self, Option<WordRecord<'a>>)> {
         let empty = || Self { keys: [0; GROUP], values: [0; GROUP], count: 0, deleted: 0 };
         let mut group = before.cloned().unwrap_or_else(empty);
-        let i = group.position(*key).unwrap_or(usize::from(group.count));
+        let known = group.position(*key);
+        let i = known.unwrap_or(usize::from(group.count));
         if i == GROUP {
             return None;
         }
@@ -76,15 +72,17 @@ impl Group<Words> for WordGroup {
         group.keys[i] = *key;
         group.values[i] = value.copied().unwrap_or(0);
         group.deleted = group.deleted & !(1 << i) | u8::from(value.is_none()) << i;
-        Some(group)
+        Some((group, known.and_then(|i| before?.get(i))))
     }
     #[inline(always)]
-    fn find(&self, key: &u64) -> Option<Option<&u64>> {
-        self.position(*key).map(|i| self.value(i))
+    fn find(&self, key: &u64) -> Option<WordRecord<'_>> {
+        self.position(*key).and_then(|i| self.get(i))
     }
-    fn get(&self, i: usize) -> Option<(&u64, Option<&u64>)> {
+    #[inline(always)]
+    fn get(&self, i: usize) -> Option<WordRecord<'_>> {
         (i < usize::from(self.count)).then(|| (&self.keys[i], self.value(i)))
     }
+    #[inline(always)]
     fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -93,12 +91,14 @@ impl Group<Words> for WordGroup {
 impl Pairs for Words {
     type Key = u64;
     type KeyBuf = u64;
+    type Fence = u64;
     type Value = u64;
     type ValueBuf = u64;
-    type Held = u64;
+    type Record<'a> = WordRecord<'a>;
+    type Fresh = (u64, Option<u64>);
     type Group = WordGroup;
+    type Leaf = WordLeaf;
     type Keys = Box<[u64]>;
-    type Values = Box<[u64]>;
 
     fn check_key(_key: &u64) -> Result<()> {
         Ok(())
@@ -113,45 +113,50 @@ impl Pairs for Words {
     fn own_value(value: &u64) -> u64 {
         *value
     }
-    fn separator(_left: KeyRef<'_, Self>, right: KeyRef<'_, Self>) -> u64 {
-        right.to_buf()
-    }
-    fn hold(value: &u64, _large: usize) -> u64 {
-        *value
-    }
-    fn held(held: &u64) -> &u64 {
-        held
+    fn separator(_left: &u64, right: &u64) -> u64 {
+        *right
     }
 
-    fn keys_of(keys: &[KeyRef<'_, Self>]) -> Box<[u64]> {
-        keys.iter().map(|key| key.to_buf()).collect()
+    #[inline(always)]
+    fn fresh(key: &u64, value: Option<&u64>) -> (u64, Option<u64>) {
+        (*key, value.copied())
     }
     #[inline(always)]
-    fn count(keys: &Box<[u64]>) -> usize {
-        keys.len()
+    fn record(fresh: &(u64, Option<u64>)) -> WordRecord<'_> {
+        (&fresh.0, fresh.1.as_ref())
     }
     #[inline(always)]
-    fn find(keys: &Box<[u64]>, key: &u64) -> std::result::Result<usize, usize> {
-        let at = partition(keys, |own| own < *key);
-        if keys.get(at) == Some(key) { Ok(at) } else { Err(at) }
+    fn record_key<'a>(record: Self::Record<'a>) -> &'a u64 {
+        record.0
     }
     #[inline(always)]
-    fn lookup<'a>(keys: &'a Box<[u64]>, values: &'a Box<[u64]>, key: &u64) -> Option<ValueRef<'a, Self>> {
-        let (from, count) = narrow(keys, &|own| own < *key);
-        // The value's line is on its way while the keys are.
-        std::hint::black_box(values.get(from + count / 2).copied());
-        let before = keys[from..from + count].iter().map(|own| usize::from(own < key)).sum::<usize>();
-        (keys.get(from + before) == Some(key)).then_some(ValueRef::In(values, from + before))
+    fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a u64> {
+        record.1
+    }
+    #[inline(always)]
+    fn record_memory(_record: WordRecord<'_>) -> usize {
+        0
+    }
+    #[inline(always)]
+    fn dead(_record: WordRecord<'_>) -> Option<Dead> {
+        None
+    }
+
+    fn leaf(records: &[WordRecord<'_>], _low: Option<&u64>, _high: Option<&u64>, _word: Kept) -> WordLeaf {
+        let values = records.iter().filter_map(|record| record.1.copied());
+        WordLeaf { keys: records.iter().map(|record| *record.0).collect(), values: values.collect() }
     }
     /// What is between two changes is copied at once.
-    fn merged(
-        keys: &Box<[u64]>,
-        values: &Box<[u64]>,
-        changes: &[(&u64, Option<&u64>)],
-    ) -> Option<(Box<[u64]>, Box<[u64]>)> {
-        let places: Vec<_> = changes.iter().map(|(key, _)| Self::find(keys, key)).collect();
-        let inserted = places.iter().zip(changes).filter(|(at, (_, value))| at.is_err() && value.is_some());
-        let deleted = places.iter().zip(changes).filter(|(at, (_, value))| at.is_ok() && value.is_none());
+    fn merged<'a>(
+        leaf: &'a WordLeaf,
+        changes: Changes<'a, Self>,
+        _word: Kept,
+    ) -> (WordLeaf, Vec<WordRecord<'a>>) {
+        let WordLeaf { keys, values } = leaf;
+        let (changes, _) = changes.sorted();
+        let places: Vec<_> = changes.iter().map(|(key, _)| search(keys, **key)).collect();
+        let inserted = places.iter().zip(&changes).filter(|(at, (_, value))| at.is_err() && value.is_some());
+        let deleted = places.iter().zip(&changes).filter(|(at, (_, value))| at.is_ok() && value.is_none());
         let count = keys.len() + inserted.count() - deleted.count();
         let (mut new_keys, mut new_values) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let mut from = 0;
@@ -160,56 +165,67 @@ impl Pairs for Words {
             new_keys.extend_from_slice(&keys[from..end]);
             new_values.extend_from_slice(&values[from..end]);
             if let Some(value) = value {
-                new_keys.push(**key);
-                new_values.push(**value);
+                new_keys.push(*key);
+                new_values.push(*value);
             }
             from = behind;
         }
         new_keys.extend_from_slice(&keys[from..]);
         new_values.extend_from_slice(&values[from..]);
-        Some((new_keys.into(), new_values.into()))
+        (WordLeaf { keys: new_keys.into(), values: new_values.into() }, Vec::new())
+    }
+    #[inline(always)]
+    fn len(leaf: &WordLeaf) -> usize {
+        leaf.keys.len()
+    }
+    #[inline(always)]
+    fn at(leaf: &WordLeaf, i: usize) -> WordRecord<'_> {
+        (&leaf.keys[i], Some(&leaf.values[i]))
+    }
+    #[inline(always)]
+    fn lookup<'a>(leaf: &'a WordLeaf, key: &u64) -> Option<WordRecord<'a>> {
+        let WordLeaf { keys, values } = leaf;
+        let (from, count) = narrow(keys, &|own| own < key);
+        // The value's line is on its way while the keys are.
+        std::hint::black_box(values.get(from + count / 2).copied());
+        let at = from + keys[from..from + count].iter().map(|own| usize::from(own < key)).sum::<usize>();
+        (keys.get(at) == Some(key)).then(|| Self::at(leaf, at))
+    }
+    fn leaf_memory(leaf: &WordLeaf) -> usize {
+        size_of_val(&*leaf.keys) + size_of_val(&*leaf.values)
+    }
+
+    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>) -> Box<[u64]> {
+        keys.iter().map(|key| **key).collect()
+    }
+    fn count(keys: &Box<[u64]>) -> usize {
+        keys.len()
+    }
+    fn separator_at(keys: &Box<[u64]>, i: usize) -> &u64 {
+        &keys[i]
     }
     #[inline(always)]
     fn not_above(keys: &Box<[u64]>, key: &u64) -> usize {
-        partition(keys, |own| own <= *key)
+        partition(keys, |own| own <= key)
     }
-    fn key_at(keys: &Box<[u64]>, i: usize) -> u64 {
-        keys[i]
-    }
-    fn compare(keys: &Box<[u64]>, i: usize, key: &u64) -> Ordering {
-        keys[i].cmp(key)
+    fn below(keys: &Box<[u64]>, key: &u64) -> usize {
+        partition(keys, |own| own < key)
     }
 
-    fn values_of(values: &[ValueRef<'_, Self>]) -> Box<[u64]> {
-        values.iter().map(|value| *value.get()).collect()
+    fn fence(key: &u64) -> u64 {
+        *key
     }
     #[inline(always)]
-    fn value_at(values: &Box<[u64]>, i: usize) -> &u64 {
-        &values[i]
+    fn compare(fence: &u64, key: &u64) -> Ordering {
+        fence.cmp(key)
     }
-
     fn key_bytes(_key: &u64) -> usize {
         WORD
     }
-    fn key_bytes_at(_keys: &Box<[u64]>, _i: usize) -> usize {
-        WORD
-    }
-    fn value_bytes_at(_values: &Box<[u64]>, _i: usize) -> usize {
-        WORD
-    }
-    fn held_bytes(_held: &u64) -> usize {
-        WORD
-    }
     fn keys_memory(keys: &Box<[u64]>) -> usize {
-        keys.len() * WORD
+        size_of_val(&**keys)
     }
-    fn values_memory(values: &Box<[u64]>) -> usize {
-        values.len() * WORD
-    }
-    fn key_memory(_key: &u64) -> usize {
-        0
-    }
-    fn held_memory(_held: &u64) -> usize {
+    fn fence_memory(_fence: &u64) -> usize {
         0
     }
 }
@@ -229,8 +245,9 @@ mod tests {
             let changes: std::collections::BTreeMap<u64, Option<u64>> = (0..random.u64(..9))
                 .map(|_| (random.u64(..60), random.bool().then(|| random.u64(..))))
                 .collect();
-            let borrowed: Vec<_> = changes.iter().map(|(key, value)| (key, value.as_ref())).collect();
-            let (keys, values) = Words::merged(&keys.into(), &values.into(), &borrowed).unwrap();
+            let borrowed = changes.iter().map(|(key, value)| (key, value.as_ref())).collect();
+            let leaf = WordLeaf { keys: keys.into(), values: values.into() };
+            let (WordLeaf { keys, values }, _) = Words::merged(&leaf, Changes(borrowed), Kept::in_a_test());
             for (key, value) in changes {
                 match value {
                     Some(value) => _ = model.insert(key, value),
@@ -246,8 +263,9 @@ mod tests {
         for count in (0..100u64).chain([255, 256, 513]) {
             let keys: Box<[u64]> = (0..count).map(|i| 2 * i + 1).collect();
             for key in 0..=2 * count + 1 {
-                assert_eq!(Words::find(&keys, &key), keys.binary_search(&key), "{key} in {keys:?}");
-                let found = Words::lookup(&keys, &keys, &key).map(|value| *value.get());
+                assert_eq!(search(&keys, key), keys.binary_search(&key), "{key} in {keys:?}");
+                let leaf = WordLeaf { keys: keys.clone(), values: keys.clone() };
+                let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());
                 assert_eq!(found, keys.binary_search(&key).ok().map(|_| key));
                 assert_eq!(Words::not_above(&keys, &key), keys.partition_point(|own| *own <= key));
             }

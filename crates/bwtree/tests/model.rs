@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use bwtree::{Bytes, Change, Error, KEY_BYTES_MAX, Options, Pairs, Tree, Words};
+use bwtree::{Bytes, Change, Error, KEY_BYTES_MAX, Options, Tree, Words};
 use common::{Numbered, key_of, number_from, value_of};
 use proptest::prelude::*;
 
@@ -201,6 +201,7 @@ fn long_runs_of_words_in_tiny_pages_are_a_map() {
 #[test]
 fn long_runs_of_bytes_in_tiny_pages_are_a_map() {
     long::<Bytes>(Options::tiny(), 2000, 40_000);
+    long::<Bytes>(Options { groups: false, ..Options::tiny() }, 2000, 40_000);
 }
 
 #[test]
@@ -329,6 +330,44 @@ fn who_is_at_work_keeps_what_he_sees() {
     assert_eq!(tree.stats().limbo_bytes(), 0);
 }
 
+/// A record is freed when it is deleted or another takes its place, wherever it has been meanwhile; the rest goes with the tree, which
+/// counts what it frees.
+#[test]
+fn large_values_are_freed_whatever_pages_they_went_through() {
+    const VALUE: usize = 10_000;
+    for options in [Options::tiny(), Options { groups: false, ..Options::tiny() }, Options::default()] {
+        let tree = Tree::<Bytes>::new(options).unwrap();
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut model = BTreeMap::new();
+        for round in 0..6000usize {
+            let key = random.u64(..400).to_be_bytes();
+            // Up, and down again.
+            if random.usize(..6000) > round {
+                let value = vec![round as u8; VALUE];
+                assert_eq!(tree.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+            } else {
+                assert_eq!(tree.delete(&key).unwrap(), model.remove(&key).is_some());
+            }
+            if round % 500 == 0 {
+                let check = tree.check();
+                assert!(check.problems.is_empty() && check.is_quiet, "{check:?}");
+                tree.reclaim();
+                let memory = tree.memory();
+                assert_eq!(memory.limbo_bytes, 0);
+                // Behind a leaf's head a chain of changes has what took their place.
+                let values = memory.page_bytes as usize / VALUE;
+                let most = model.len() + tree.stats().leaf_deltas as usize;
+                assert!((model.len()..=most + 1).contains(&values), "{values} of {} values", model.len());
+            }
+        }
+        assert!(
+            tree.iter()
+                .map(|(key, value)| (key.to_vec(), value))
+                .eq(model.into_iter().map(|(key, value)| (key.to_vec(), value)))
+        );
+    }
+}
+
 /// A cursor that stands while its page is split, merged, emptied, goes on behind what it gave out.
 #[test]
 fn a_cursor_goes_on_whatever_became_of_its_page() {
@@ -366,11 +405,4 @@ fn a_cursor_goes_on_whatever_became_of_its_page() {
         run::<Words>(descends);
         run::<Bytes>(descends);
     }
-}
-
-/// `Pairs` is a public trait: its runs may be used by themselves.
-#[test]
-fn a_run_of_no_keys_has_none() {
-    let none = Bytes::keys_of(&[]);
-    assert_eq!((Bytes::count(&none), Bytes::find(&none, b"x")), (0, Err(0)));
 }

@@ -41,9 +41,9 @@ impl Numbered for Bytes {
             n => format!("k{n:05}").into_bytes().into(),
         }
     }
-    /// The number again and again, of different lengths: some are kept outside of pages.
+    /// The number again and again, of different lengths, some large.
     fn value(n: u64) -> Vec<u8> {
-        n.to_be_bytes().repeat(1 + n as usize % 4)
+        n.to_be_bytes().repeat(if n.is_multiple_of(7) { 150 } else { 1 + n as usize % 4 })
     }
     fn number(value: &[u8]) -> u64 {
         let (words, rest) = value.as_chunks::<8>();
