@@ -1,6 +1,6 @@
 //! Pairs of byte strings.
 //!
-//! A record lies by itself ([`record`](crate::record)); a leaf is an array of slots in the order of keys: eight bytes of the key, as a
+//! A record lies by itself (`record`); a leaf is an array of slots in the order of keys: eight bytes of the key, as a
 //! number that compares as they do, and the pointer to the record. So a search stays in the array until it has found the one record
 //! that it may be looking for, and a consolidation copies slots and no bytes.
 //!

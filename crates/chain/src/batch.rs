@@ -165,7 +165,7 @@ pub trait Writes: Chain {
     /// number of keys loaded. The iterator must not use the index.
     ///
     /// # Errors
-    /// `Order` at the first key that is not above the one before it; as [`Chain::put`] otherwise. What came before stays.
+    /// `Order` at the first key that is not above the one before it; as [`Writes::put`] otherwise. What came before stays.
     fn bulk_load<'a>(
         &self,
         pairs: impl IntoIterator<Item = (&'a KeyOf<Self>, &'a ValueOf<Self>)>,

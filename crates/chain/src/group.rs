@@ -37,7 +37,7 @@ pub trait Groups: Chain {
         self.enter_for(|| Ok(self.lines_of_operation(bytes)))
     }
 
-    /// As [`Chain::enter`], for what may change as many lines as `lines` says.
+    /// As [`Groups::enter`], for what may change as many lines as `lines` says.
     fn enter_for(&self, lines: impl Fn() -> Result<u64>) -> Result<MutexGuard<'_, Writer<Self::Own>>> {
         loop {
             let writer = self.lock_writer()?;
@@ -108,7 +108,7 @@ pub trait Groups: Chain {
     /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
     ///
     /// # Errors
-    /// As [`Chain::commit`].
+    /// As [`Groups::commit`].
     #[inline(always)]
     fn leave(&self, writer: MutexGuard<'_, Writer<Self::Own>>, how: WriteOptions) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };

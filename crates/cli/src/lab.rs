@@ -92,6 +92,10 @@ struct Run {
     /// Directory of an ordinary file system, for what writes files.
     #[arg(long, default_value = ".")]
     disk: PathBuf,
+    /// A real trace for vlab-fig19, vlab-fig20 and vlab-table8: text, a basket a line, numbers of items between blanks. [default: one that
+    /// is made with the statistics of the paper's trace of a shop]
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Multiply keys and operations.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -247,6 +251,7 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
             node_lines: run.node_lines.clone(),
             backing: run.backing.clone(),
             disk: run.disk.clone(),
+            trace: run.trace.clone(),
             scale: run.scale,
             seed: run.seed,
             memory,

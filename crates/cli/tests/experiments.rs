@@ -177,6 +177,52 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
 }
 
 #[test]
+fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
+    let backing = tempfile::tempdir().unwrap();
+    let trees = ["vlab", "trad-4k", "bmp-4k", "cnt-4k", "wb-4k", "nvtree"].map(str::to_owned);
+    let measured = |name: &str, more: &str| {
+        let report = small(&format!("lab run {name} --operations 1500 {more}"), backing.path());
+        assert_eq!(names(&report["rows"], "tree"), trees.clone().into(), "{name}");
+        let claims = report["claims"].as_array().unwrap();
+        assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"].is_boolean()), "{name}");
+        report
+    };
+    let positive = |report: &Value, field: &str| {
+        let rows = report["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row[field].as_f64().unwrap() > 0.0), "{field}: {report}");
+    };
+    for name in ["vlab-fig15", "vlab-fig17", "vlab-fig18", "vlab-table7"] {
+        positive(&measured(name, ""), "ns");
+    }
+    positive(&measured("vlab-table7", ""), "bare_ns");
+    for name in ["vlab-table4", "vlab-table8"] {
+        let report = measured(name, "--scale 0.5");
+        let rows = report["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["anatomy"]["leaves"].as_f64().unwrap() > 1.0), "{name}: {report}");
+    }
+    // Counts are the same at any time: where keys go, a word is stored, and the others store more.
+    let report = measured("vlab-fig16", "");
+    let words = |tree: &str| {
+        let rows = report["rows"].as_array().unwrap();
+        let of = |row: &&Value| {
+            row["tree"] == tree && row["workload"] == "DeleteLoad" && row["entry_bytes"] == 128
+        };
+        rows.iter().find(of).unwrap()["costs"]["words"].as_f64().unwrap()
+    };
+    assert!(trees[1..].iter().all(|tree| words(tree) > words("vlab")), "{report}");
+    let trace = backing.path().join("trace");
+    std::fs::write(&trace, "1 2 3\n2 3\n".repeat(200)).unwrap();
+    let given = format!("--trace {}", trace.display());
+    for name in ["vlab-fig19", "vlab-fig20"] {
+        assert_eq!(measured(name, &given)["operations"], 1000);
+    }
+    std::fs::write(&trace, "1 two\n").unwrap();
+    let output = program().args(["lab", "run", "vlab-fig19", "--trace"]).arg(&trace).output().unwrap();
+    assert!(stderr(&output).contains("line 1: `two` is no item's number"), "{output:?}");
+    assert_eq!(code(&output), 1);
+}
+
+#[test]
 fn trees_left_by_a_kill_are_opened_in_every_way_that_they_have() {
     let backing = tempfile::tempdir().unwrap();
     let report = small("bench reopen", backing.path());

@@ -51,6 +51,25 @@ pub trait Contender<K = u64> {
     fn fault(&mut self, keys: &[K]) -> Result<Option<String>>;
     /// Bytes of memory or file in use, if known.
     fn bytes(&self) -> Option<u64>;
+    /// Of what it is made, asked with keys that are there; `None` if it has no leaves.
+    fn anatomy(&mut self, keys: &[K]) -> Result<Option<Anatomy>> {
+        let _ = keys;
+        Ok(None)
+    }
+}
+
+/// Of what an index is made.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Anatomy {
+    /// Nodes that hold entries.
+    pub leaves: u64,
+    /// Bytes of each.
+    pub leaf_bytes: u64,
+    /// Bytes of what leads to them: inner nodes, or what stands for these, in durable memory or not.
+    pub extra_bytes: u64,
+    /// Comparisons until a key's leaf is found, on average, where that is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparisons: Option<f64>,
 }
 
 /// One of our trees.
@@ -114,7 +133,7 @@ pub fn of_fixed<M: Medium>(
     making: Making<M>,
 ) -> std::result::Result<Box<dyn Contender>, Error> {
     if rooms::has(engine.name) {
-        return Err(Error::OneWord(engine.name));
+        return rooms::of_fixed(engine.name, making)?.ok_or(Error::OneWord(engine.name));
     }
     roster::visit(engine.name, OfFixed(making)).expect("an engine is a tree of the roster")
 }
@@ -300,6 +319,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline, K: Key<S>> Contender<K> fo
 
     fn bytes(&self) -> Option<u64> {
         Some(self.tree.region().medium().len())
+    }
+
+    fn anatomy(&mut self, _keys: &[K]) -> Result<Option<Anatomy>> {
+        let (found, leaf_bytes) = (self.tree.check(), self.tree.leaf_shape().bytes());
+        // Inner nodes are as large as leaves.
+        let extra_bytes = (found.nodes - found.leaves) * leaf_bytes;
+        Ok(Some(Anatomy { leaves: found.leaves, leaf_bytes, extra_bytes, comparisons: None }))
     }
 }
 

@@ -64,7 +64,7 @@ pub enum Error {
     Unfit(&'static str),
     /// A tree whose entries have no room for several words.
     #[error(
-        "{0} keeps one word with a key: larger values are for the trees of 4 KiB nodes, as trad-4k and wb-4k"
+        "{0} keeps one word with a key: larger values are for the indexes of 4 KiB nodes, as wb-4k, vlab and nvtree"
     )]
     OneWord(&'static str),
     /// Values of a size that no tree has.
@@ -126,6 +126,16 @@ pub enum Error {
         store: &'static str,
         /// Why.
         source: std::io::Error,
+    },
+    /// A trace that cannot be read.
+    #[error(
+        "cannot read the trace {path}: {why}; it is text, a basket a line, numbers of items between blanks"
+    )]
+    Trace {
+        /// Where it should be.
+        path: std::path::PathBuf,
+        /// Why not.
+        why: String,
     },
     /// Valgrind is not there, or did not do what it was to do.
     #[error(

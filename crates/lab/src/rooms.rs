@@ -1,12 +1,15 @@
 //! Contenders that are no trees of the roster: each says how it does one thing, and the batches are written once.
 
+use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::ops::Bound;
 
 use chain::prelude::*;
 use pmem::{Medium, Result};
-use tree::{Words, Write, WriteOptions};
+use tree::{Fixed, Schema, Words, Write, WriteOptions};
 
-use crate::contender::{Contender, Making, count};
+use crate::contender::{Anatomy, Contender, Making, count};
+use crate::keys::Key;
 
 /// Operations after which an index does what it would do beside its users, as a store has it done.
 const TENDED_AFTER: usize = 256;
@@ -24,17 +27,15 @@ pub fn has(name: &str) -> bool {
 /// # Errors
 /// What making it may say.
 pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Contender>> {
-    let (name, medium) = (making.name, making.medium);
     if engine == vlab::ENGINE {
-        let options = vlab::Options::new(making.node_lines, making.durability);
-        let index = vlab::Vlab::<M, Words>::create(medium, &options)?;
-        return Ok(Box::new(Room { name, index: Listed(index) }));
+        let (name, index) = buckets::<M, Words>(making)?;
+        return Ok(Box::new(Room { name, index: Listed { index, anatomy: of_buckets } }));
     }
     if engine == nvtree::ENGINE {
-        let options = nvtree::Options::new(making.node_lines, making.durability);
-        let index = nvtree::NvTree::<M, Words>::create(medium, &options)?;
-        return Ok(Box::new(Room { name, index: Listed(index) }));
+        let (name, index) = logs::<M, Words>(making)?;
+        return Ok(Box::new(Room { name, index: Listed { index, anatomy: of_logs } }));
     }
+    let (name, medium) = (making.name, making.medium);
     if engine == BWTREE {
         let page_bytes = making.node_lines as usize * 64;
         let options = bwtree::Options::of_pages(page_bytes);
@@ -44,6 +45,60 @@ pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Co
     let options = cdds::Options::new(making.node_lines, making.durability);
     let index = cdds::Tree::<M, Words>::create(medium, &options)?;
     Ok(Box::new(Room { name, index }))
+}
+
+/// Makes the index of integers to bytes of one length of this name; `None` if it has none.
+///
+/// # Errors
+/// What making it may say.
+pub fn of_fixed<M: Medium>(engine: &str, making: Making<M>) -> Result<Option<Box<dyn Contender>>> {
+    let words = making.payload_words;
+    let found = RefCell::default();
+    Ok(match engine {
+        vlab::ENGINE => {
+            let (name, index) = buckets::<M, Fixed>(making)?;
+            Some(Box::new(Room { name, index: Wide { index, words, found, anatomy: of_buckets } }))
+        }
+        nvtree::ENGINE => {
+            let (name, index) = logs::<M, Fixed>(making)?;
+            Some(Box::new(Room { name, index: Wide { index, words, found, anatomy: of_logs } }))
+        }
+        _ => None,
+    })
+}
+
+fn buckets<M: Medium, S: Schema>(making: Making<M>) -> Result<(String, vlab::Vlab<M, S>)> {
+    let payload_words = making.payload_words;
+    let options = vlab::Options { payload_words, ..vlab::Options::new(making.node_lines, making.durability) };
+    Ok((making.name, vlab::Vlab::create(making.medium, &options)?))
+}
+
+fn logs<M: Medium, S: Schema>(making: Making<M>) -> Result<(String, nvtree::NvTree<M, S>)> {
+    let payload_words = making.payload_words;
+    let options =
+        nvtree::Options { payload_words, ..nvtree::Options::new(making.node_lines, making.durability) };
+    Ok((making.name, nvtree::NvTree::create(making.medium, &options)?))
+}
+
+fn of_buckets<M: Medium, S: Schema<Key = u64>>(index: &vlab::Vlab<M, S>, keys: &[u64]) -> Anatomy {
+    let paths = index.paths();
+    let compared: u64 = keys.iter().map(|key| u64::from(index.comparisons(key))).sum();
+    Anatomy {
+        leaves: (paths.directory + paths.in_braids) as u64,
+        leaf_bytes: index.leaf_bytes(),
+        extra_bytes: paths.directory_bytes + paths.braids_bytes,
+        comparisons: Some(compared as f64 / keys.len().max(1) as f64),
+    }
+}
+
+fn of_logs<M: Medium, S: Schema>(index: &nvtree::NvTree<M, S>, _keys: &[u64]) -> Anatomy {
+    let paths = index.paths();
+    Anatomy {
+        leaves: paths.leaves as u64,
+        leaf_bytes: index.leaf_bytes(),
+        extra_bytes: paths.inner_bytes,
+        comparisons: None,
+    }
 }
 
 /// An index of integers.
@@ -67,6 +122,10 @@ trait Index {
     }
     fn problems(&self) -> Vec<String>;
     fn bytes(&self) -> u64;
+    /// Of what it is made, if that is known.
+    fn anatomy(&self, _keys: &[u64]) -> Option<Anatomy> {
+        None
+    }
 }
 
 impl<M: Medium> Index for cdds::Tree<M, Words> {
@@ -102,34 +161,88 @@ impl<M: Medium> Index for cdds::Tree<M, Words> {
 }
 
 /// An index over one list of leaves.
-struct Listed<T>(T);
+struct Listed<T> {
+    index: T,
+    anatomy: fn(&T, &[u64]) -> Anatomy,
+}
 
 impl<T: Chain<Schema = Words>> Index for Listed<T> {
     fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
-        self.0.get(key, Some(value))
+        self.index.get(key, Some(value))
     }
     fn put(&self, key: &u64, value: &u64) -> Result<bool> {
-        self.0.put(key, value)
+        self.index.put(key, value)
     }
     fn delete(&self, key: &u64) -> Result<bool> {
-        self.0.delete(key)
+        self.index.delete(key)
     }
     fn write_many(&self, writes: &[Write<'_, u64, u64>]) -> Result<Vec<bool>> {
-        self.0.write_many_as(writes, WriteOptions::default())
+        self.index.write_many_as(writes, WriteOptions::default())
     }
     fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let (mut key, mut value) = (0, 0);
-        let mut cursor = self.0.cursor();
+        let mut cursor = self.index.cursor();
         cursor.seek(from, false);
         while cursor.next(&mut key, &mut value)? && meet(key, value) {}
         Ok(())
     }
     fn problems(&self) -> Vec<String> {
-        self.0.check().problems
+        self.index.check().problems
     }
     fn bytes(&self) -> u64 {
-        self.0.region().medium().len()
+        self.index.region().medium().len()
     }
+    fn anatomy(&self, keys: &[u64]) -> Option<Anatomy> {
+        Some((self.anatomy)(&self.index, keys))
+    }
+}
+
+/// The same, with values of so many words made of a number.
+struct Wide<T> {
+    index: T,
+    words: usize,
+    /// What was found last: its memory is used again.
+    found: RefCell<Vec<u8>>,
+    anatomy: fn(&T, &[u64]) -> Anatomy,
+}
+
+impl<T: Chain<Schema = Fixed>> Index for Wide<T> {
+    fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
+        let mut found = self.found.borrow_mut();
+        let is_found = self.index.get(key, Some(&mut found))?;
+        if is_found {
+            *value = number_of(&found);
+        }
+        Ok(is_found)
+    }
+    fn put(&self, key: &u64, value: &u64) -> Result<bool> {
+        self.index.put(key, <u64 as Key<Fixed>>::value(*value, self.words).borrow())
+    }
+    fn delete(&self, key: &u64) -> Result<bool> {
+        self.index.delete(key)
+    }
+    fn scan(&self, from: Bound<u64>, meet: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        let (mut key, mut value) = (0, Vec::new());
+        let mut cursor = self.index.cursor();
+        cursor.seek(from, false);
+        while cursor.next(&mut key, &mut value)? && meet(key, number_of(&value)) {}
+        Ok(())
+    }
+    fn problems(&self) -> Vec<String> {
+        self.index.check().problems
+    }
+    fn bytes(&self) -> u64 {
+        self.index.region().medium().len()
+    }
+    fn anatomy(&self, keys: &[u64]) -> Option<Anatomy> {
+        Some((self.anatomy)(&self.index, keys))
+    }
+}
+
+/// The number that a value is made of; another one than its first word says, if it is made of none.
+fn number_of(value: &Vec<u8>) -> u64 {
+    let number = value.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    if <u64 as Key<Fixed>>::is(value, number) { number } else { !number }
 }
 
 /// Pairs of words are never refused.
@@ -254,5 +367,9 @@ impl<T: Index> Contender for Room<T> {
 
     fn bytes(&self) -> Option<u64> {
         Some(self.index.bytes())
+    }
+
+    fn anatomy(&mut self, keys: &[u64]) -> Result<Option<Anatomy>> {
+        Ok(self.index.anatomy(keys))
     }
 }

@@ -275,8 +275,8 @@ mod tests {
                 let strictly = model.partition_point(|(word, _)| *word < key).saturating_sub(1);
                 assert_eq!(inner.leaf(below), model[strictly].1, "{room}: below {key}");
                 if random.bool() && !inner.is_full(place.0) && model[expected].0 != key {
-                    inner.insert_behind(place, key, 1 << 32 | step * 64);
-                    model.insert(expected + 1, (key, 1 << 32 | step * 64));
+                    inner.insert_behind(place, key, (1 << 32) | (step * 64));
+                    model.insert(expected + 1, (key, (1 << 32) | (step * 64)));
                     taken += 1;
                 } else if expected > 0 && inner.entries_of(place.0) > 1 {
                     inner.remove(place);

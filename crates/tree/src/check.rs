@@ -18,6 +18,8 @@ pub struct Report {
     pub keys: u64,
     /// Nodes reached.
     pub nodes: u64,
+    /// Leaves among them.
+    pub leaves: u64,
     /// Levels, leaves included.
     pub levels: u64,
     /// Bytes in allocated blocks ([`alloc::Usage::live_bytes`]).
@@ -118,6 +120,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.check_order(walk, node, &entries, low, high);
         if level == 0 {
             walk.leaves.push((node, link.node));
+            walk.report.leaves += 1;
             entries.iter().for_each(|entry| self.check_leaf_entry(walk, node, entry));
             return;
         }

@@ -73,6 +73,11 @@ impl<S: Schema> Braids<S> {
         self.count
     }
 
+    /// Bytes of volatile memory, without those of byte strings.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.count * size_of::<Item<S>>() + self.head.len() * size_of::<Arc<Vec<Item<S>>>>()) as u64
+    }
+
     /// Number of braids.
     pub(crate) fn braids(&self) -> usize {
         self.head.len()

@@ -222,6 +222,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             braids: view.braids.braids(),
             in_braids: view.braids.count(),
             directory_bytes: view.directory.memory(),
+            braids_bytes: view.braids.memory(),
         }
     }
 
@@ -243,6 +244,8 @@ pub struct Paths {
     pub in_braids: usize,
     /// Bytes of volatile memory that the directory takes.
     pub directory_bytes: u64,
+    /// And the braids.
+    pub braids_bytes: u64,
 }
 
 /// True if a value is one word of its entry, which an update can switch alone.

@@ -262,6 +262,10 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
         run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
+        // A pool's region has new chunks, which are found first: each is taken by records of another size.
+        if about.discipline == WriteAhead::NAME {
+            run("narrowed chunk behind new ones", Depth::Deep, least.narrowed_chunk_behind_others());
+        }
     }
     // What other leaves have of many entries, their smallest nodes have too.
     if about.leaf == <Slotted>::NAME {

@@ -196,12 +196,21 @@ impl<S: Sample, L: Layouts, D: Discipline> Maker<S, L, D> {
     /// The other way round: an empty chunk of the smallest blocks, found by an open, becomes one of larger records, the first of
     /// them where the bitmap was.
     pub fn narrowed_chunk(&self) -> Work<S, L, D> {
+        self.narrowed_by(&[500, 500])
+    }
+
+    /// The same where an open finds other empty chunks first: each larger record here takes one.
+    pub fn narrowed_chunk_behind_others(&self) -> Work<S, L, D> {
+        self.narrowed_by(&[100, 200, 300, 400, 500, 700, 900, 1100])
+    }
+
+    fn narrowed_by(&self, lengths: &[u32]) -> Work<S, L, D> {
         let geometry = Geometry { chunk_bytes: 16 << 10, ..self.sizes.geometry };
         let sizes = Sizes { geometry, capacity: 512 << 10, ..self.sizes };
         let alone = |act, key| Op { act, key, burst: 0 };
         let prepare = vec![alone(Act::Put(0), 1), alone(Act::Delete, 1)];
-        let ops = [alone(Act::Kill, 1), alone(Act::Put(bytes(500)), 2), alone(Act::Put(bytes(500)), 3)];
-        whole(sizes, prepare, ops.to_vec())
+        let puts = lengths.iter().zip(2..).map(|(length, key)| alone(Act::Put(bytes(*length)), key));
+        whole(sizes, prepare, std::iter::once(alone(Act::Kill, 1)).chain(puts).collect())
     }
 
     /// The same with a chunk that was closed, and a process that ended before its header was written back: the next one reads that

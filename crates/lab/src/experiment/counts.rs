@@ -26,8 +26,9 @@ pub struct Costs {
     pub lines_read: f64,
 }
 
+/// Counts what is done to an observed medium.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     counter: Counter,
     last: AtomicU64,
     lines: AtomicU64,
@@ -46,7 +47,8 @@ impl Observer for Tally {
 }
 
 impl Tally {
-    fn take(&self, operations: u64, durable: bool) -> Costs {
+    /// What so many operations did since the last call, each.
+    pub(super) fn take(&self, operations: u64, durable: bool) -> Costs {
         let (counts, lines) = (self.counter.take(), self.lines.swap(0, Ordering::Relaxed));
         let each = |number: u64| number as f64 / operations as f64;
         // A volatile tree's medium carries none of them out.

@@ -341,6 +341,7 @@ mod tests {
             rounds: 1,
             node_lines: Vec::new(),
             backing: folder.path().to_owned(),
+            trace: None,
             disk: folder.path().to_owned(),
             scale: 0.001,
             seed: 1,

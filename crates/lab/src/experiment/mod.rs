@@ -6,6 +6,7 @@
 //! * [`layers`]: what files and system calls cost beside mapped memory.
 //! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
+//! * [`phases`]: operations, mixes of them and a trace on six indexes of the VLAB paper: times and counts.
 //! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims for people.
 //!
@@ -17,6 +18,7 @@ pub mod counts;
 mod draw;
 pub mod figure;
 pub mod layers;
+pub mod phases;
 pub mod report;
 pub mod simulated;
 pub mod wb_tree;
@@ -55,6 +57,8 @@ pub enum Outcome {
     Writes(writes::Report),
     /// Files and memory.
     Layers(layers::Report),
+    /// Times and counts of phases.
+    Phases(phases::Report),
 }
 
 impl std::fmt::Display for Outcome {
@@ -64,12 +68,15 @@ impl std::fmt::Display for Outcome {
             Outcome::Simulated(report) => report.fmt(f),
             Outcome::Writes(report) => report.fmt(f),
             Outcome::Layers(report) => report.fmt(f),
+            Outcome::Phases(report) => report.fmt(f),
         }
     }
 }
 
 /// A fifth of the paper's keys, and all of its operations.
 const MEASURED: (u64, u64) = (10_000_000, 500_000);
+/// A tenth of the paper's keys, and a twentieth of its operations.
+const PHASES: (u64, u64) = (5_000_000, 2_500_000);
 /// The paper's.
 const SIMULATED: (u64, u64) = (20_000_000, 100_000);
 
@@ -80,6 +87,60 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "CDDS thesis, chapter 3: mapped memory beside write and fsync, by the size of a block",
         sizes: MEASURED,
         run: layers::chapter_3,
+    },
+    Experiment {
+        name: "vlab-fig15",
+        about: "VLAB paper, section 6.3: queries, by size of entry",
+        sizes: PHASES,
+        run: phases::figure_15,
+    },
+    Experiment {
+        name: "vlab-fig16",
+        about: "VLAB paper, section 6.4.1: words stored by inserts, deletes and updates, by size of entry",
+        sizes: PHASES,
+        run: phases::figure_16,
+    },
+    Experiment {
+        name: "vlab-fig17",
+        about: "VLAB paper, section 6.4.2: inserts, deletes and updates: times, flushes and fences",
+        sizes: PHASES,
+        run: phases::figure_17,
+    },
+    Experiment {
+        name: "vlab-fig18",
+        about: "VLAB paper, section 6.5: phases of a database, and workloads A, B and D: times and words",
+        sizes: PHASES,
+        run: phases::figure_18,
+    },
+    Experiment {
+        name: "vlab-fig19",
+        about: "VLAB paper, section 6.6: throughput of the trace of a shop",
+        sizes: PHASES,
+        run: phases::figure_19,
+    },
+    Experiment {
+        name: "vlab-fig20",
+        about: "VLAB paper, section 6.7: the trace on memory whose writes take longer",
+        sizes: PHASES,
+        run: phases::figure_20,
+    },
+    Experiment {
+        name: "vlab-table4",
+        about: "VLAB paper, section 6.3: comparisons until a leaf is found",
+        sizes: PHASES,
+        run: phases::table_4,
+    },
+    Experiment {
+        name: "vlab-table7",
+        about: "VLAB paper, section 6.4.3: what flushes and fences cost an insert",
+        sizes: PHASES,
+        run: phases::table_7,
+    },
+    Experiment {
+        name: "vlab-table8",
+        about: "VLAB paper, section 6.8: memory beside the data",
+        sizes: PHASES,
+        run: phases::table_8,
     },
     Experiment {
         name: "wb-fig4",
@@ -128,7 +189,8 @@ pub fn find(name: &str) -> Result<&'static Experiment, String> {
 pub struct Options {
     /// Keys in each tree.
     pub keys: u64,
-    /// Operations of a batch; at most a twentieth of the keys, so that a batch leaves the tree about as full as it was.
+    /// Operations of a batch; of bulk-loaded trees at most a twentieth of the keys, so that a batch leaves the tree about as full as
+    /// it was.
     pub operations: u64,
     /// Rounds; medians are reported.
     pub rounds: usize,
@@ -136,6 +198,8 @@ pub struct Options {
     pub node_lines: Vec<u64>,
     /// Directory whose file system backs the trees.
     pub backing: PathBuf,
+    /// A real trace, a basket of items a line; one with the same statistics is made if there is none.
+    pub trace: Option<PathBuf>,
     /// Directory of an ordinary file system, for what writes files.
     pub disk: PathBuf,
     /// Keys and operations are multiplied by this.
@@ -149,9 +213,14 @@ pub struct Options {
 impl Options {
     /// With the scale applied: keys, and operations of a batch.
     pub fn scaled(&self) -> (u64, u64) {
+        let (keys, operations) = self.scaled_apart();
+        (keys, operations.min(keys / 20))
+    }
+
+    /// The same, with as many operations as were asked for, where no batch has to leave a tree as full as it was.
+    pub fn scaled_apart(&self) -> (u64, u64) {
         let scale = |number: u64| (number as f64 * self.scale) as u64;
-        let keys = scale(self.keys).max(100);
-        (keys, scale(self.operations).clamp(1, keys / 20))
+        (scale(self.keys).max(100), scale(self.operations).max(1))
     }
 }
 
