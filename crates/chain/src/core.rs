@@ -286,7 +286,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Stores a value; true if that replaced one.
     ///
     /// # Errors
-    /// As [`Chain::put`].
+    /// As [`Writes::put`](crate::batch::Writes::put).
     fn put_locked(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -296,7 +296,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Removes a key; false if it was absent.
     ///
     /// # Errors
-    /// As [`Chain::delete`].
+    /// As [`Writes::delete`](crate::batch::Writes::delete).
     fn delete_locked(
         &self,
         writer: &mut Writer<Self::Own>,
