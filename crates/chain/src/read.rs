@@ -39,7 +39,8 @@ pub trait Reads: Chain {
     fn see(&self, choose: impl Fn() -> u64) -> Seen {
         let mut changes = self.changes.load(Ordering::Acquire);
         while changes & 1 == 1 {
-            std::hint::spin_loop();
+            // A few words are being moved; but whoever moves them may have lost his processor.
+            std::thread::yield_now();
             pmem::sync::step();
             changes = self.changes.load(Ordering::Acquire);
         }

@@ -88,7 +88,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         let left = leaf.live::<M, S>(medium, shape).len();
         // Not each time, where the neighbours are too full for it.
         let is_time = left * 4 <= capacity && (left == 0 || left.is_power_of_two());
-        if !(is_time || is_full && left * 2 <= capacity) {
+        let is_worth_it = is_full && left * 2 <= capacity;
+        if !(is_time || is_worth_it) {
             return Ok(());
         }
         let inner = self.inner.load();
