@@ -40,7 +40,8 @@ fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_a
     }
     let output = program().args(["lab", "run", "wb-fig99"]).output().unwrap();
     assert!(
-        stderr(&output).contains("there are cdds-fig3, wb-fig4, wb-fig11, wb-fig12, wb-fig13, wb-fig14"),
+        stderr(&output).contains("there are cdds-fig3, vlab-fig15,")
+            && stderr(&output).contains("wb-fig12, wb-fig13, wb-fig14"),
         "{output:?}"
     );
 }

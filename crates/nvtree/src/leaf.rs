@@ -286,6 +286,20 @@ impl Leaf {
         live
     }
 
+    /// True if nothing is there. Of plain keys each that was ever put is looked for, the newest first, until one is found: where many
+    /// are left, that is soon.
+    pub(crate) fn is_empty<M: Medium, S: Schema>(self, medium: &M, shape: &Shape, log: &Log) -> bool {
+        if !S::PLAIN {
+            return self.live_bits(medium, shape, log) == [0; SIGN_WORDS];
+        }
+        let mut positive = (0..log.count).rev().filter(|slot| !log.is_negative(*slot));
+        positive.all(|slot| {
+            let (word, mut key) = (medium.word(self.slot_at(shape, slot)), S::KeyBuf::default());
+            let is_key = S::read_key(medium, [word, 0], &mut key);
+            !is_key || self.find::<M, S>(medium, shape, S::probe(S::borrow(&key))).is_none()
+        })
+    }
+
     /// The entries that are there, with their slots; of plain keys in key order. None if there is no leaf here.
     pub(crate) fn live<M: Medium, S: Schema>(
         self,

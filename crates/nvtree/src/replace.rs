@@ -85,16 +85,17 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         if self.batches.is_running() || (!is_full && most_left * 4 > capacity) {
             return Ok(());
         }
-        let left = leaf.live::<M, S>(medium, shape).len();
         // Not each time, where the neighbours are too full for it.
-        let is_time = left * 4 <= capacity && (left == 0 || left.is_power_of_two());
-        let is_worth_it = is_full && left * 2 <= capacity;
-        if !(is_time || is_worth_it) {
+        let is_time = is_full || most_left.is_power_of_two() || leaf.is_empty::<M, S>(medium, shape, &log);
+        if !is_time {
             return Ok(());
         }
         let inner = self.inner.load();
         let place = self.place_in(&inner, key, false);
         let live = leaf.sorted::<M, S>(medium, shape)?;
+        if live.len() * 2 > capacity {
+            return Ok(());
+        }
         if self.merge_right(writer, place, &live)? {
             return Ok(());
         }
