@@ -84,7 +84,9 @@ pub fn argued(about: &About) -> Vec<Argued> {
     // Inner nodes change through the log, where no valid bit is cleared.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
-    let mut argued = vec![lap, opened];
+    let mut argued = vec![lap];
+    // In a pool all publishes are one place, the pool's, and that one is killed.
+    argued.extend((about.discipline != WriteAhead::NAME).then_some(opened));
     argued.extend((is_guarded && in_place).then_some(guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
     argued.extend([UndoRedo::NAME, Redo::NAME].contains(&about.discipline).then_some(closed));

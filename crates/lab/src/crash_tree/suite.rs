@@ -262,9 +262,9 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     if !S::PLAIN {
         run("long bitmap", Depth::Deep, least.long_bitmap());
         run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
-        // A pool's region has new chunks, which are found first: each is taken by records of another size.
+        // A pool writes lines back word by word: of so long a record too many images are possible to try all.
         if about.discipline == WriteAhead::NAME {
-            run("narrowed chunk behind new ones", Depth::Deep, least.narrowed_chunk_behind_others());
+            run("narrowed chunk in few lines", Depth::Deep, least.narrowed_chunk_in_few_lines());
         }
     }
     // What other leaves have of many entries, their smallest nodes have too.
