@@ -34,7 +34,7 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// The arguments that an engine needs: two to four.
+/// The arguments that an engine needs: one to four.
 pub fn argued(about: &About) -> Vec<Argued> {
     let lap = Argued {
         spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
