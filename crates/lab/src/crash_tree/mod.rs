@@ -47,7 +47,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("bmp-4k", 3_080_000),
     ("wb-4k", 2_250_000),
     ("bmp-all-4k", 1_760_000),
-    ("buffer-pool", 3_260_000),
+    ("buffer-pool", 8_210_000),
 ];
 
 impl Engine {

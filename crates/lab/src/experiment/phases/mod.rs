@@ -72,7 +72,7 @@ pub struct Report {
     pub experiment: &'static str,
     /// What it is.
     pub about: &'static str,
-    /// Keys in each index before the operations.
+    /// Keys in the largest index, before the operations or after them.
     pub keys: u64,
     /// Operations.
     pub operations: u64,

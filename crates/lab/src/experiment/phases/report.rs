@@ -34,7 +34,7 @@ impl Display for Report {
         writeln!(f, "{}: {}", self.experiment, self.about)?;
         writeln!(
             f,
-            "{} keys, {} operations, {} rounds, nodes of 4 KiB, durable at power on {}{}\n",
+            "up to {} keys, {} operations, {} rounds, nodes of 4 KiB, durable at power on {}{}\n",
             self.keys,
             self.operations,
             self.rounds,
