@@ -25,9 +25,9 @@ use std::path::Path;
 use arc_swap::ArcSwap;
 use chain::Core;
 use chain::batch::Writes;
+use chain::core::{create_region, open_region};
 use chain::recover::recover_blocks;
-use pmem::region::Identity;
-use pmem::{Durability, Error, Found, Geometry, Medium, Region, RegionOptions, Result};
+use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 use tree::Schema;
 
 use crate::inner::{Inner, ROOM};
@@ -103,11 +103,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         if shape.is_none() {
             return Err(Error::Nodes { lines });
         }
-        let kind = S::kind(options.payload_words);
-        let identity = Identity { engine: ENGINE.into(), kind, node_lines: lines };
-        let region = RegionOptions { geometry: options.geometry, identity };
-        let region = Region::create(medium, &region, options.durability)?;
-        Self::start(region, Found::New, options)
+        let (sizes, how) = ((lines, options.payload_words), (options.geometry, options.durability));
+        Self::start(create_region::<M, S>(medium, ENGINE, sizes, how)?, Found::New, options)
     }
 
     /// Opens the index in a region, recovering it if it was not closed.
@@ -115,14 +112,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// # Errors
     /// `Mismatch` if something else lives there; `Corrupt` if the list is damaged; what [`Region::open`] says.
     pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
-        let (region, found) = Region::open(medium, path)?;
-        let identity = region.identity();
-        if identity.engine != ENGINE || S::payload_words(&identity.kind).is_none() {
-            return Err(Error::Mismatch {
-                found: format!("engine {} over {}", identity.engine, identity.kind),
-                asked: format!("{ENGINE} over {}", S::NAME),
-            });
-        }
+        let (region, found) = open_region::<M, S>(medium, path, ENGINE)?;
         Ok((Self::start(region, found, options)?, found))
     }
 

@@ -6,7 +6,7 @@ use crate::verdict::Verdict;
 /// Times fewer words, and times faster, than each of [`OTHERS`].
 type Factors = [(f64, f64); 5];
 
-/// [VLAB table 5]; no words are stored by a query.
+/// [VLAB table 5]; no words are stored by a query. (The text has the columns of `bmp-4k` and `cnt-4k` the other way round.)
 const BASIC: [(&str, Factors); 4] = [
     ("QueryLoad", [(0.0, 1.99), (0.0, 2.02), (0.0, 1.90), (0.0, 2.20), (0.0, 1.85)]),
     ("InsertLoad", [(38.73, 5.96), (7.55, 3.05), (9.65, 2.45), (2.68, 1.89), (3.98, 4.49)]),
