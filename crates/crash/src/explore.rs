@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use pmem::{Memory, Observed};
 
+use crate::erased::{AnyOp, AnySubject, AnyWorkload, Live, Operation};
 use crate::judge::{Expect, quietly};
 use crate::model::{Model, Undo, put, words};
 use crate::mutate::{Mutant, discover};
@@ -90,8 +91,8 @@ pub fn explore_all<S: Subject>(workloads: &[Workload<S>], options: &Options) -> 
 }
 
 /// What a crash inside an operation may leave.
-fn during<'a, S: Subject>(op: &S::Op, before: &'a Contents, after: &'a Contents) -> Expect<'a> {
-    if S::is_divisible(op) { Expect::mixture(before, after) } else { Expect::either(before, after) }
+fn during<'a>(op: &dyn Operation, before: &'a Contents, after: &'a Contents) -> Expect<'a> {
+    if op.is_divisible() { Expect::mixture(before, after) } else { Expect::either(before, after) }
 }
 
 /// Explores a workload as if its code had been changed by `mutant`. A canary is a mutant whose report must be violated.
@@ -100,6 +101,10 @@ pub fn explore_mutant<S: Subject>(
     options: &Options,
     mutant: Option<Mutant>,
 ) -> Report {
+    explore_any(&AnyWorkload::of(workload), options, mutant)
+}
+
+fn explore_any(workload: &AnyWorkload, options: &Options, mutant: Option<Mutant>) -> Report {
     let start = Instant::now();
     let mut run = Run::new(workload, options, mutant);
     if let Err(failure) = run.workload(workload) {
@@ -118,30 +123,30 @@ struct Failure {
 }
 
 /// A run of one workload: the live subject's memory and tape, the model of what is durable, the search.
-struct Run<'a, S: Subject> {
+struct Run<'a> {
     live: Arc<Memory>,
     tape: Arc<Tape>,
     model: Model,
     contents: Contents,
     len: u64,
-    search: Search<'a, S>,
+    search: Search<'a>,
 }
 
 /// A step that was recorded.
-struct Played<'a, S: Subject> {
+struct Played<'a> {
     phase: Phase,
     name: &'a str,
     during: Expect<'a>,
     end: Expect<'a>,
-    continuation: &'a [S::Op],
+    continuation: &'a [AnyOp],
 }
 
-impl<'a, S: Subject> Run<'a, S> {
-    fn new(workload: &'a Workload<S>, options: &'a Options, mutant: Option<Mutant>) -> Self {
-        let (len, capacity) = S::size(&workload.config);
+impl<'a> Run<'a> {
+    fn new(workload: &'a AnyWorkload, options: &'a Options, mutant: Option<Mutant>) -> Self {
+        let (len, capacity) = workload.config.size();
         let live = Memory::new(capacity, len);
         let stage = Stage::new(capacity, len, options.steps_max);
-        let search = Search { stage, config: &workload.config, options, mutant, report: Report::default() };
+        let search = Search { stage, config: &*workload.config, options, mutant, report: Report::default() };
         let model = Model::new(options.line_cap, options.seed);
         Self { tape: Tape::new(live.clone()), live, model, contents: Contents::new(), len, search }
     }
@@ -150,16 +155,17 @@ impl<'a, S: Subject> Run<'a, S> {
         Observed::new(self.live.clone(), self.tape.clone())
     }
 
-    fn continuation(&self, op: Option<&S::Op>) -> Vec<S::Op> {
-        op.filter(|_| self.search.options.continuation).map(S::continuation).unwrap_or_default()
+    fn continuation(&self, op: Option<&AnyOp>) -> Vec<AnyOp> {
+        op.filter(|_| self.search.options.continuation).map(|op| op.continuation()).unwrap_or_default()
     }
 
-    fn workload(&mut self, workload: &Workload<S>) -> Result<(), Failure> {
+    fn workload(&mut self, workload: &AnyWorkload) -> Result<(), Failure> {
         let mut subject = self.create(workload)?;
         for op in &workload.prepare {
-            let fail = |message| Failure { phase: Phase::Create, name: format!("prepare {op:?}"), message };
-            quietly(|| subject.apply(op)).map_err(fail)?;
-            S::apply_model(op, &mut self.contents);
+            let fail =
+                |message| Failure { phase: Phase::Create, name: format!("prepare {}", op.name()), message };
+            quietly(|| subject.apply(&**op)).map_err(fail)?;
+            op.apply_model(&mut self.contents);
             let events = self.take_events();
             self.replay(events, None);
         }
@@ -167,9 +173,9 @@ impl<'a, S: Subject> Run<'a, S> {
             if self.search.is_over() {
                 return Ok(());
             }
-            let (phase, name) = (Phase::Step(index), format!("{:?}", step.op()));
+            let (phase, name) = (Phase::Step(index), step.op().name());
             let played = match step {
-                Step::Run(op) => self.run(&mut subject, op, phase, &name),
+                Step::Run(op) => self.run(&mut *subject, op, phase, &name),
                 Step::Cut(op) => match self.cut(subject, op, phase, &name) {
                     Ok(recovered) => {
                         subject = recovered;
@@ -186,10 +192,10 @@ impl<'a, S: Subject> Run<'a, S> {
         self.close(subject, workload.steps.last().map(Step::op))
     }
 
-    fn create(&mut self, workload: &Workload<S>) -> Result<S, Failure> {
-        let name = format!("create {:?}", workload.config);
+    fn create(&mut self, workload: &AnyWorkload) -> Result<AnySubject, Failure> {
+        let name = format!("create {}", workload.config.name());
         let (phase, empty) = (Phase::Create, Contents::new());
-        let subject = quietly(|| S::create(self.medium(), &workload.config)).map_err(|message| Failure {
+        let subject = quietly(|| workload.config.create(self.medium())).map_err(|message| Failure {
             phase,
             name: name.clone(),
             message,
@@ -207,14 +213,14 @@ impl<'a, S: Subject> Run<'a, S> {
         Ok(subject)
     }
 
-    fn run(&mut self, subject: &mut S, op: &S::Op, phase: Phase, name: &str) -> Result<(), String> {
+    fn run(&mut self, subject: &mut dyn Live, op: &AnyOp, phase: Phase, name: &str) -> Result<(), String> {
         let before = self.contents.clone();
-        quietly(|| subject.apply(op))?;
+        quietly(|| subject.apply(&**op))?;
         let events = self.take_events();
-        S::apply_model(op, &mut self.contents);
+        op.apply_model(&mut self.contents);
         let after = self.contents.clone();
         let continuation = self.continuation(Some(op));
-        let (during, end) = (during::<S>(op, &before, &after), Expect::exactly(&after));
+        let (during, end) = (during(&**op, &before, &after), Expect::exactly(&after));
         if !events.is_empty() || before != after {
             let played = Played { phase, name, during, end, continuation: &continuation };
             self.replay(events, Some(&played));
@@ -223,28 +229,34 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     /// Cuts `op` short, crashes, and goes on with the subject that recovery makes of one random image.
-    fn cut(&mut self, mut subject: S, op: &S::Op, phase: Phase, name: &str) -> Result<S, String> {
+    fn cut(
+        &mut self,
+        mut subject: AnySubject,
+        op: &AnyOp,
+        phase: Phase,
+        name: &str,
+    ) -> Result<AnySubject, String> {
         let before = self.contents.clone();
         let mut after = before.clone();
-        quietly(|| subject.apply(op))?;
+        quietly(|| subject.apply(&**op))?;
         drop(subject);
-        S::apply_model(op, &mut after);
+        op.apply_model(&mut after);
         let mut rng = fastrand::Rng::with_seed(self.search.options.seed ^ ((self.tape_number(phase)) << 20));
         let mut events = self.take_events();
         discover(&events, &mut self.search.report.mutants);
         events = self.search.seen_by_model(events);
         let kept = rng.usize(..=events.len());
         let expect =
-            if kept == events.len() { Expect::exactly(&after) } else { during::<S>(op, &before, &after) };
+            if kept == events.len() { Expect::exactly(&after) } else { during(&**op, &before, &after) };
         events.truncate(kept);
         self.replay_quietly(&events);
         self.crash(&mut rng);
 
-        let recovered = quietly(|| S::recover(self.medium(), self.search.config))
+        let recovered = quietly(|| self.search.config.recover(self.medium()))
             .map_err(|message| format!("cut after {kept} events: does not recover: {message}"))?;
         let events = self.take_events();
         let seen = self
-            .verify_live(&recovered, &expect)
+            .verify_live(&*recovered, &expect)
             .map_err(|message| format!("cut after {kept} events: {message}"))?;
         let continuation = self.continuation(Some(op));
         let end = Expect::exactly(&seen);
@@ -253,7 +265,7 @@ impl<'a, S: Subject> Run<'a, S> {
         Ok(recovered)
     }
 
-    fn close(&mut self, subject: S, last: Option<&S::Op>) -> Result<(), Failure> {
+    fn close(&mut self, subject: AnySubject, last: Option<&AnyOp>) -> Result<(), Failure> {
         let (phase, name) = (Phase::Close, "close");
         quietly(|| subject.close()).map_err(|message| Failure { phase, name: name.to_owned(), message })?;
         let contents = self.contents.clone();
@@ -277,7 +289,7 @@ impl<'a, S: Subject> Run<'a, S> {
         self.tape.take()
     }
 
-    fn verify_live(&self, subject: &S, expect: &Expect<'_>) -> Result<Contents, String> {
+    fn verify_live(&self, subject: &dyn Live, expect: &Expect<'_>) -> Result<Contents, String> {
         let seen = quietly(|| subject.verify())?;
         expect.check(&seen)?;
         match self.tape.take().iter().find(|recorded| recorded.is_store()) {
@@ -287,7 +299,7 @@ impl<'a, S: Subject> Run<'a, S> {
     }
 
     /// Replays a step on the model; explores its crash points if it was `played` for that.
-    fn replay(&mut self, events: Vec<Recorded>, played: Option<&Played<'_, S>>) {
+    fn replay(&mut self, events: Vec<Recorded>, played: Option<&Played<'_>>) {
         let Some(played) = played else {
             let events = self.search.seen_by_model(events);
             return self.replay_quietly(&events);
@@ -311,7 +323,7 @@ impl<'a, S: Subject> Run<'a, S> {
         self.point(&Scene::new(phase, name, played.end, continuation), events.len());
     }
 
-    fn point(&mut self, scene: &Scene<'_, S>, event: usize) {
+    fn point(&mut self, scene: &Scene<'_>, event: usize) {
         let open = Open { lines: self.model.open(), len: self.len };
         self.search.point(scene, open, event);
     }

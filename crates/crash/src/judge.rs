@@ -11,8 +11,9 @@ use std::sync::{Arc, Once};
 
 use pmem::{Event, Observed};
 
+use crate::erased::{AnyOp, Config};
 use crate::stage::Stage;
-use crate::subject::{Contents, Subject};
+use crate::subject::Contents;
 use crate::tape::Recorded;
 
 /// What an image may hold.
@@ -119,15 +120,15 @@ pub struct Judged {
 ///
 /// # Errors
 /// The first broken promise.
-pub fn judge<S: Subject>(
+pub(crate) fn judge(
     stage: &Arc<Stage>,
-    config: &S::Config,
+    config: &dyn Config,
     expect: &Expect<'_>,
-    continuation: &[S::Op],
+    continuation: &[AnyOp],
 ) -> Result<Judged, String> {
     let medium = Observed::new(stage.memory().clone(), stage.clone());
     stage.record(true);
-    let subject = match S::recover(medium.clone(), config) {
+    let subject = match config.recover(medium.clone()) {
         Ok(subject) => subject,
         Err(_) if expect.absent => return Ok(Judged { seen: None, recovery: Vec::new(), len: 0, taken: 0 }),
         Err(message) => return Err(format!("does not recover: {message}")),
@@ -140,9 +141,9 @@ pub fn judge<S: Subject>(
     drop(subject);
 
     stage.record(true);
-    let mut subject = S::recover(medium, config).map_err(|message| format!("second recovery: {message}"))?;
+    let mut subject = config.recover(medium).map_err(|message| format!("second recovery: {message}"))?;
     stage.record(false);
-    stores_nothing::<S>(&stage.events())?;
+    stores_nothing(config, &stage.events())?;
     let again = subject.verify().map_err(|message| format!("after a second recovery: {message}"))?;
     if again != seen {
         return Err(format!("a second recovery sees something else: {}", difference(&seen, &again)));
@@ -151,8 +152,8 @@ pub fn judge<S: Subject>(
     if !continuation.is_empty() {
         let mut model = again;
         for op in continuation {
-            subject.apply(op).map_err(|message| format!("continuation {op:?}: {message}"))?;
-            S::apply_model(op, &mut model);
+            subject.apply(&**op).map_err(|message| format!("continuation {}: {message}", op.name()))?;
+            op.apply_model(&mut model);
         }
         let end = subject.verify().map_err(|message| format!("after the continuation: {message}"))?;
         if end != model {
@@ -162,10 +163,10 @@ pub fn judge<S: Subject>(
     Ok(Judged { seen: Some(seen), recovery, len, taken })
 }
 
-fn stores_nothing<S: Subject>(events: &[Recorded]) -> Result<(), String> {
+fn stores_nothing(config: &dyn Config, events: &[Recorded]) -> Result<(), String> {
     for recorded in events {
         if let Event::Store { at, site, .. } = recorded.event
-            && !S::idempotence_exempt(at)
+            && !config.idempotence_exempt(at)
         {
             return Err(format!("a second recovery stores to {at:#x} ({site})"));
         }

@@ -75,6 +75,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod erased;
 pub mod explore;
 pub mod failing;
 pub mod history;

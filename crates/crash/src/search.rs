@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use pmem::{Event, LINE};
 
+use crate::erased::{AnyOp, Config};
 use crate::explore::Options;
 use crate::judge::{Expect, Judged, judge, quietly};
 use crate::model::{Model, Undo, put, rewind, words};
 use crate::mutate::{Mutant, discover};
 use crate::report::{Crash, Phase, Report, Violation, Worst};
 use crate::stage::{Beyond, Open, Stage, Taken};
-use crate::subject::Subject;
 use crate::tape::Recorded;
 
 /// After so many images of a crash point it is asked whether the rest can be explored at all. A cap that is reached only
@@ -28,28 +28,27 @@ use crate::tape::Recorded;
 const PATIENCE: usize = 256;
 
 /// What is true of all images of a crash point.
-#[derive(Debug)]
-pub struct Scene<'a, S: Subject> {
+pub(crate) struct Scene<'a> {
     /// Part of the workload.
     pub phase: Phase,
     /// The operation in flight, in words.
     pub name: &'a str,
     expect: Expect<'a>,
     expected: u128,
-    continuation: &'a [S::Op],
+    continuation: &'a [AnyOp],
 }
 
-impl<'a, S: Subject> Scene<'a, S> {
+impl<'a> Scene<'a> {
     /// Images of this part may hold what is expected; after recovery the continuation is carried out.
-    pub fn new(phase: Phase, name: &'a str, expect: Expect<'a>, continuation: &'a [S::Op]) -> Self {
+    pub fn new(phase: Phase, name: &'a str, expect: Expect<'a>, continuation: &'a [AnyOp]) -> Self {
         Self { phase, name, expect, expected: expect.fingerprint(), continuation }
     }
 }
 
 /// The search's state: the stage, the options, and the report so far.
-pub struct Search<'a, S: Subject> {
+pub(crate) struct Search<'a> {
     pub(crate) stage: Arc<Stage>,
-    pub(crate) config: &'a S::Config,
+    pub(crate) config: &'a dyn Config,
     pub(crate) options: &'a Options,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) report: Report,
@@ -62,14 +61,14 @@ struct Outer<'a> {
 }
 
 /// A crash point, in a step or inside recovery.
-struct Point<'a, S: Subject> {
-    scene: &'a Scene<'a, S>,
+struct Point<'a> {
+    scene: &'a Scene<'a>,
     open: &'a Open,
     event: usize,
     outer: Option<&'a Outer<'a>>,
 }
 
-impl<S: Subject> Point<'_, S> {
+impl Point<'_> {
     fn crash(&self, taken: &[Taken]) -> Crash {
         let choices = taken.iter().map(|taken| taken.choice).collect();
         let phase = self.scene.phase;
@@ -85,7 +84,7 @@ impl<S: Subject> Point<'_, S> {
     }
 }
 
-impl<S: Subject> Search<'_, S> {
+impl Search<'_> {
     /// True if enough was found.
     pub(crate) fn is_over(&self) -> bool {
         self.report.violations.len() >= self.options.violations_max
@@ -116,7 +115,7 @@ impl<S: Subject> Search<'_, S> {
     }
 
     /// Explores a crash just before `event`, which leaves `open` open.
-    pub(crate) fn point(&mut self, scene: &Scene<'_, S>, open: Open, event: usize) {
+    pub(crate) fn point(&mut self, scene: &Scene<'_>, open: Open, event: usize) {
         let only = self.options.only.as_ref();
         if only.is_some_and(|only| (only.phase, only.event) != (scene.phase, event)) || self.is_over() {
             return;
@@ -130,7 +129,7 @@ impl<S: Subject> Search<'_, S> {
         }
     }
 
-    fn images(&mut self, point: &Point<'_, S>) {
+    fn images(&mut self, point: &Point<'_>) {
         let capped = point.open.lines.iter().filter(|(_, choices)| choices.capped);
         self.report.capped_lines += capped.count() as u64;
         let cap = if point.outer.is_none() { self.options.cap } else { self.options.nested_cap };
@@ -177,7 +176,7 @@ impl<S: Subject> Search<'_, S> {
         self.stage.install(previous);
     }
 
-    fn count_sampled(&mut self, point: &Point<'_, S>) {
+    fn count_sampled(&mut self, point: &Point<'_>) {
         match point.outer {
             None => self.report.sampled_points += 1,
             Some(_) => self.report.nested_sampled_points += 1,
@@ -186,7 +185,7 @@ impl<S: Subject> Search<'_, S> {
 
     /// Images with random choices, for a crash point that has many. Returns an estimate of how many: the mean, over the
     /// samples, of the product of the numbers of contents that each one chose from (Knuth 1975; unbiased).
-    fn sample(&mut self, point: &Point<'_, S>) -> f64 {
+    fn sample(&mut self, point: &Point<'_>) -> f64 {
         let most = if point.outer.is_none() { usize::MAX } else { self.options.nested_cap };
         let samples = self.options.samples.min(most);
         let place = self.report.crash_points ^ (self.report.nested_points << 32);
@@ -205,7 +204,7 @@ impl<S: Subject> Search<'_, S> {
     /// Judges one image, then the crashes inside its recovery. `shared` choices are those of the image before it.
     fn image(
         &mut self,
-        point: &Point<'_, S>,
+        point: &Point<'_>,
         script: Vec<usize>,
         beyond: Beyond,
         shared: Option<usize>,
@@ -224,7 +223,7 @@ impl<S: Subject> Search<'_, S> {
             return taken;
         }
         self.stage.begin(script, beyond, scene.expected);
-        let verdict = quietly(|| judge::<S>(&self.stage, self.config, &scene.expect, scene.continuation));
+        let verdict = quietly(|| judge(&self.stage, self.config, &scene.expect, scene.continuation));
         let is_same = !recalls || verdict.is_err() || self.stage.learn();
         let taken = self.stage.end();
         if !is_same {
@@ -241,13 +240,7 @@ impl<S: Subject> Search<'_, S> {
         taken
     }
 
-    fn inside_recovery(
-        &mut self,
-        point: &Point<'_, S>,
-        taken: &[Taken],
-        judged: Judged,
-        shared: Option<usize>,
-    ) {
+    fn inside_recovery(&mut self, point: &Point<'_>, taken: &[Taken], judged: Judged, shared: Option<usize>) {
         discover(&judged.recovery, &mut self.report.mutants);
         let events = self.seen_by_model(judged.recovery);
         if !events.iter().any(Recorded::is_store) {
@@ -279,7 +272,7 @@ impl<S: Subject> Search<'_, S> {
         ground.leave();
     }
 
-    fn nested_point(&mut self, scene: &Scene<'_, S>, open: Open, event: usize, outer: &Outer<'_>) {
+    fn nested_point(&mut self, scene: &Scene<'_>, open: Open, event: usize, outer: &Outer<'_>) {
         let wanted = |only: &Crash| only.inside.as_ref().is_some_and(|(inside, _)| *inside == event);
         if self.is_over() || !self.options.only.as_ref().is_none_or(wanted) {
             return;

@@ -12,11 +12,11 @@ use pmem::Observed;
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Something that can be made, changed, recovered and verified on a medium.
-pub trait Subject: Sized {
+pub trait Subject: Sized + 'static {
     /// One operation.
-    type Op: Clone + Debug;
+    type Op: Clone + Debug + 'static;
     /// What `create` and `recover` are told.
-    type Config: Clone + Debug;
+    type Config: Clone + Debug + 'static;
 
     /// Bytes in use at the start, and the most bytes the memory may grow to.
     fn size(config: &Self::Config) -> (u64, u64);

@@ -89,7 +89,7 @@ pub fn hash_options(common: Options) -> hash::Options {
 
 /// A structure that is tested as trees and tables both are.
 #[allow(dead_code)]
-pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync {
+pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync + 'static {
     /// Its options.
     fn options(common: Options) -> Self::Options;
 
