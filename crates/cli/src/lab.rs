@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::lab::crash_tree::{self, Engine};
+use ::crash_tree::{self, Engine};
 use ::lab::experiment::{self, Experiment};
 use ::lab::registry;
 use ::lab::{flush, heat};

@@ -17,7 +17,6 @@
 
 pub mod contender;
 pub mod costs;
-pub mod crash_tree;
 pub mod experiment;
 pub mod floor;
 pub mod flush;

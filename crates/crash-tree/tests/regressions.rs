@@ -1,8 +1,8 @@
 //! What crash exploration once found, each as a small workload of its own. Every test here failed before its mend.
 
 use crash::explore;
-use lab::crash_tree::subject::{Act, BULK_STEP, Op, Sample, Sizes};
-use lab::crash_tree::workloads::{self, whole};
+use crash_tree::subject::{Act, BULK_STEP, Op, Sample, Sizes};
+use crash_tree::workloads::{self, whole};
 use tree::{Keyed, Prefixed, Slotted, Words, WriteAtomic};
 
 /// The tree that all of them were found in.

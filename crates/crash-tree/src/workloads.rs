@@ -7,7 +7,7 @@ use pmem::Geometry;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 
-use super::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
+use crate::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
 
 /// A workload of a tree.
 pub type Work<S, L, D> = Workload<TreeSubject<S, L, D>>;

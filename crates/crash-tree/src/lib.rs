@@ -9,6 +9,8 @@
 //! options alone, but for the times. A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
 //! explored than the engine's recorded floor: a test that silently stops testing fails.
 
+#![forbid(unsafe_code)]
+
 pub mod argued;
 pub mod laps;
 pub mod subject;
@@ -114,7 +116,8 @@ impl Options {
         Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads }
     }
 
-    fn floor(&self) -> u64 {
+    /// The states that the run may not fall below; of a part of the runs nothing is known.
+    pub fn floor(&self) -> u64 {
         let whole = self.node_lines.is_none() && self.ops >= Self::OPS;
         if whole { self.engine.floor() } else { 0 }
     }
@@ -343,74 +346,5 @@ impl fmt::Display for Report {
             writeln!(f, "FEWER STATES than the floor")?;
         }
         write!(f, "{} in {:.0} s", if self.is_good() { "good" } else { "NOT GOOD" }, self.seconds)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn good(engine: Engine) -> Report {
-        Report {
-            engine,
-            seed: 1,
-            ops: Options::OPS,
-            crash_points: 1,
-            states: engine.floor(),
-            nested_states: 0,
-            recalled_states: 0,
-            sampled_points: 0,
-            nested_sampled_points: 0,
-            capped_lines: 0,
-            floor: engine.floor(),
-            states_per_second: 1.0,
-            worst: None,
-            runs: Vec::new(),
-            violations: Vec::new(),
-            mutants_killed: 1,
-            kills: Vec::new(),
-            mutants_argued: Vec::new(),
-            mutants_survived: Vec::new(),
-            stale_arguments: Vec::new(),
-            mutant_states: 1,
-            canary: Ok("caught".to_owned()),
-            seconds: 1.0,
-        }
-    }
-
-    #[test]
-    fn each_single_fault_makes_a_report_not_good() {
-        type Fault = fn(&mut Report);
-        let faults: [(&str, Fault); 5] = [
-            ("FEWER STATES", |report| report.states -= 1),
-            ("VIOLATION in run: lost a key", |report| {
-                report.violations.push(("run".to_owned(), "lost a key".to_owned()));
-            }),
-            ("survived: a fence", |report| report.mutants_survived.push("a fence".to_owned())),
-            ("argued for nothing: `fence`", |report| report.stale_arguments.push("fence".to_owned())),
-            ("canary NOT caught: it sings", |report| report.canary = Err("it sings".to_owned())),
-        ];
-        for engine in Engine::all() {
-            assert!(good(engine).is_good());
-            assert!(good(engine).to_string().contains("\ngood in "));
-            for (says, fault) in faults {
-                let mut report = good(engine);
-                fault(&mut report);
-                assert!(!report.is_good(), "{says}");
-                let text = report.to_string();
-                assert!(text.contains(says) && text.contains("\nNOT GOOD in "), "{says}: {text}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_whole_run_has_a_floor_and_a_part_of_one_has_none() {
-        for engine in Engine::all() {
-            let whole = Options::new(engine);
-            assert!(whole.floor() > 50_000, "{}: no floor worth the name", engine.name());
-            assert_eq!(Options { ops: 100_000, seed: 7, ..whole.clone() }.floor(), whole.floor());
-            assert_eq!(Options { node_lines: Some(2), ..whole.clone() }.floor(), 0);
-            assert_eq!(Options { ops: Options::OPS - 1, ..whole }.floor(), 0);
-        }
     }
 }

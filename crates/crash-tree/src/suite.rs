@@ -7,11 +7,11 @@ use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
 use tree::{Fixed, Slotted, Words, WriteAhead};
 
-use super::argued;
-use super::laps;
-use super::subject::Sample;
-use super::workloads::{Maker, Work};
-use super::{Engine, Options};
+use crate::argued;
+use crate::laps;
+use crate::subject::Sample;
+use crate::workloads::{Maker, Work};
+use crate::{Engine, Options};
 
 type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report + Send + Sync;
 

@@ -1,7 +1,7 @@
 //! Long random runs of the durable trees: what many operations leave behind, at every crash point a few images. The short
-//! tier is `crash_trees.rs`; `cargo xtask soak` goes on with 100,000 operations.
+//! tier is `trees.rs`; `cargo xtask soak` goes on with 100,000 operations.
 
-use lab::crash_tree::{Engine, Options, suite};
+use crash_tree::{Engine, Options, suite};
 
 const OPS: usize = 2000;
 

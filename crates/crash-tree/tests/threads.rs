@@ -1,7 +1,7 @@
 //! Threads share an exploration's pieces; what is found is the seed's alone.
 
 use crash::Stage;
-use lab::crash_tree::{Options, explore, suite};
+use crash_tree::{Options, explore, suite};
 
 #[test]
 fn the_number_of_threads_changes_nothing_but_the_time() {

@@ -6,8 +6,8 @@ use tree::layout::Layout;
 use tree::roster::About;
 use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
 
-const WRITE_ATOMIC: &str = include_str!("../../../tree/src/discipline/write_atomic.rs");
-const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
+const WRITE_ATOMIC: &str = include_str!("../../tree/src/discipline/write_atomic.rs");
+const LOG: &str = include_str!("../../pmem/src/log/mod.rs");
 
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
@@ -55,7 +55,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
         spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
             "discipline/redo.rs",
-            include_str!("../../../tree/src/discipline/redo.rs"),
+            include_str!("../../tree/src/discipline/redo.rs"),
             "medium.fence(Fence::Home);",
         ),
         why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
@@ -65,7 +65,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
         spot: Spot::new(
             Kind::SwapPublish,
             "pmem/src/alloc.rs",
-            include_str!("../../../pmem/src/alloc.rs"),
+            include_str!("../../pmem/src/alloc.rs"),
             "region.medium().publish(chunk, 0);",
         ),
         why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
@@ -75,7 +75,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
         spot: Spot::new(
             Kind::SwapPublish,
             "pmem/src/alloc.rs",
-            include_str!("../../../pmem/src/alloc.rs"),
+            include_str!("../../pmem/src/alloc.rs"),
             "medium.publish(at, 0);",
         ),
         why: "A3: the chunk was free before the operation began, so that it is may be durable at any time; what matters, and is not \

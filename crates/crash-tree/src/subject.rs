@@ -231,7 +231,7 @@ fn verify_length(medium: &Observed, geometry: Geometry) -> Result<(), String> {
     }
 }
 
-pub(super) fn text_of(error: Error) -> String {
+pub(crate) fn text_of(error: Error) -> String {
     error.to_string()
 }
 

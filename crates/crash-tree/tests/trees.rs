@@ -1,7 +1,7 @@
 //! The durable trees under the crash explorer, the short tier: the smallest nodes, where every operation splits or joins soon.
 //! `bristlecone lab crash` goes on: all node sizes, the mutation run, the canary.
 
-use lab::crash_tree::{Engine, Options, suite};
+use crash_tree::{Engine, Options, suite};
 
 /// States of each engine that its test may not fall below: what stopped being explored if it does?
 const FLOORS: &[(&str, u64)] = &[
