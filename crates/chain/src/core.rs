@@ -312,6 +312,18 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
         leaf: u64,
         probe: <Self::Schema as Schema>::Probe<'_>,
     ) -> Option<Entry<<Self::Schema as Schema>::Tail>>;
+    /// The entry of a key in its leaf, as far as what leads there says now, and whether there is a leaf at all. `first_look` is told
+    /// the leaf before anything of it is read. An index may read it by another way than its address.
+    #[inline]
+    fn entry_for<V>(
+        &self,
+        key: &<Self::Schema as Schema>::Key,
+        first_look: impl FnOnce(u64) -> V,
+    ) -> (V, Option<Entry<<Self::Schema as Schema>::Tail>>, bool) {
+        let leaf = self.leaf_of(key, false);
+        let seen = first_look(leaf);
+        (seen, self.entry_of(leaf, Self::Schema::probe(key)), self.is_leaf(leaf))
+    }
     /// All entries of a leaf with their keys, in any order; false if one cannot be read (a race, or damage).
     fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
     /// Most leaves that so many writes to a leaf may take, and those that come of it.
@@ -342,6 +354,12 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Has the processor bring in what a look at a leaf begins with.
     fn prefetch_leaf(&self, leaf: u64) {
         self.region.medium().prefetch(leaf, self.leaf_bytes());
+    }
+
+    /// The same of the leaf of a key, as far as what leads there says now.
+    #[inline]
+    fn prefetch_for(&self, key: &<Self::Schema as Schema>::Key) {
+        self.prefetch_leaf(self.leaf_of(key, false));
     }
 
     /// Lines of a leaf.

@@ -37,6 +37,14 @@ pub trait Reads: Chain {
     /// A reader's first look at the leaf that `choose` finds.
     #[inline]
     fn see(&self, choose: impl Fn() -> u64) -> Seen {
+        let changes = self.settled_changes();
+        let leaf = choose();
+        Seen { leaf, version: self.stripes.read(leaf), changes }
+    }
+
+    /// Number of changes so far, when none is half done.
+    #[inline]
+    fn settled_changes(&self) -> u64 {
         let mut changes = self.changes.load(Ordering::Acquire);
         while changes & 1 == 1 {
             // A few words are being moved; but whoever moves them may have lost his processor.
@@ -44,8 +52,7 @@ pub trait Reads: Chain {
             pmem::sync::step();
             changes = self.changes.load(Ordering::Acquire);
         }
-        let leaf = choose();
-        Seen { leaf, version: self.stripes.read(leaf), changes }
+        changes
     }
 
     /// A reader's second look.
@@ -110,17 +117,16 @@ pub trait Reads: Chain {
     /// Looks for a key, durable or not; and where.
     fn look(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
         let medium = self.region.medium();
-        let probe = SchemaOf::<Self>::probe(key);
         let mut tries = self.stripes.tries();
         loop {
-            let seen = self.see(|| self.leaf_of(key, false));
+            let changes = self.settled_changes();
+            let first_look = |leaf| Seen { leaf, version: self.stripes.read(leaf), changes };
+            let (seen, entry, is_leaf) = self.entry_for(key, first_look);
             let leaf = seen.leaf;
-            let entry = self.entry_of(leaf, probe);
             let sound = match (&entry, &mut value) {
                 (Some(entry), Some(value)) => SchemaOf::<Self>::read_value(medium, entry, value),
                 _ => true,
             };
-            let is_leaf = self.is_leaf(leaf);
             if !self.is_good(&seen) {
                 tries.fail();
                 continue;
@@ -138,7 +144,7 @@ pub trait Reads: Chain {
     /// Has the processor bring in what looks for these keys begin with.
     fn prefetch(&self, keys: &[&KeyOf<Self>]) {
         for key in keys {
-            self.prefetch_leaf(self.leaf_of(key, false));
+            self.prefetch_for(key);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::journal::Journal;
 use crate::medium::{Fence, Group, Line, Medium};
 use crate::native::{Native, View};
+use crate::window::Pages;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -119,6 +120,10 @@ impl Medium for Durable {
 
     fn roll_back(&self) {
         pass!(self, medium => Medium::roll_back(medium));
+    }
+
+    fn pages(&self) -> Option<Pages<'_>> {
+        pass!(self, medium => medium.pages())
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
+use crate::window::Pages;
 
 /// Bytes of a cache line.
 pub const LINE: u64 = 64;
@@ -136,6 +137,12 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Takes back what was stored and not made durable, where that goes by groups. See [`crate::journal::Journal::roll_back`].
     fn roll_back(&self) {}
+
+    /// Where its pages are in a file that is mapped and shared, so that they can be mapped a second time ([`crate::window`]);
+    /// `None` if they are not.
+    fn pages(&self) -> Option<Pages<'_>> {
+        None
+    }
 
     /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]).
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;

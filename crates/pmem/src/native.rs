@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+use crate::window::Pages;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +86,9 @@ impl FlushOp {
 /// Where the lines are: what reading needs. Valid while the `Native` that it is of lives (N2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    base: NonNull<u8>,
+    pub base: NonNull<u8>,
     /// A power of two.
-    reserved: u64,
+    pub reserved: u64,
 }
 
 /// Mapped memory. See the module's head.
@@ -115,7 +116,7 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 /// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
-const GUARD: u64 = 1 << 16;
+pub(crate) const GUARD: u64 = 1 << 16;
 pub(crate) const PAGE: u64 = 4096;
 
 impl Native {
@@ -494,6 +495,12 @@ impl Medium for Native {
             return Err(io("cannot sync", &self.path, std::io::Error::last_os_error()));
         }
         Ok(())
+    }
+
+    /// Not of a private image, whose stores stay out of the file, nor of a file that may have holes.
+    fn pages(&self) -> Option<Pages<'_>> {
+        let file = self.file.as_ref().filter(|_| !self.private && self.max_bytes != 0)?;
+        Some(Pages { file, origin: self.origin, len: self.len() })
     }
 
     #[inline(always)]

@@ -69,7 +69,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let bits = bucket.bits(medium, &self.shape);
             let entries = slots(&bits).map(|slot| bucket.entry::<M, S::Tail>(medium, &self.shape, slot));
             walk.check_entries::<M, S>(&self.region, next, entries, (&low, high.as_ref()));
-            let (led, _) = self.locate(&self.view.load(), S::borrow(&low), false);
+            let led = self.locate(&self.view.load(), S::borrow(&low), false).bucket;
             if led != bucket {
                 walk.problem(format!("{low:?} leads to {:#x}, not to {next:#x}", led.0));
             }
@@ -84,6 +84,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let found = (view.directory.len() - aliases + view.braids.count()) as u64;
         if walk.is_sound() && found != walk.report.nodes {
             walk.problem(format!("{} buckets are in the list, {found} are found", walk.report.nodes));
+        }
+        if let Some(place) = self.misplaced(&view) {
+            walk.problem(format!("place {place} of the window is another bucket"));
         }
         if walk.is_sound() && medium.word(self.last_bucket(&view).0 + MAX) != 0 {
             walk.problem(format!("{:#x} is taken for the last bucket", self.last_bucket(&view).0));

@@ -130,6 +130,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Goes on with the running combine, or begins one if it is time.
     pub(crate) fn combine_some(&self, writer: &mut Writer<S>) {
+        self.rewire_some(writer);
         if writer.rebuild.is_none() {
             let view = self.view.load();
             let (held, entries) = (view.braids.count(), view.directory.len());
@@ -166,7 +167,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             }
             writer.aliases = rebuild.aliases;
             // Both views lead to the same buckets: nobody has to look again.
-            self.view.store(View { directory: rebuild.directory.into(), braids: rebuild.late }.into());
+            let way = self.new_way(&mut writer.wiring, &view.way);
+            self.view.store(View { directory: rebuild.directory.into(), way, braids: rebuild.late }.into());
         }
         writer.rebuild.is_none()
     }
@@ -235,7 +237,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Combines at once, whatever the braids hold; a running combine is brought to its end.
+    /// Combines at once, whatever the braids hold; a running combine is brought to its end. A window, if there shall be one, is whole
+    /// then, unless somebody still reads through the one before it.
     ///
     /// # Errors
     /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Groups::commit`].
@@ -247,7 +250,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if self.faithful {
             self.merge_lists(&mut writer);
         }
+        drop(view);
         while !self.go_on(&mut writer) {}
+        self.rewire_all(&mut writer);
         self.leave(writer, WriteOptions::default())
     }
 }

@@ -10,6 +10,7 @@
 //! * D3: an entry's key and place never change once others see it; its address does only while [`crate::index::Vlab`] says so (V2).
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use chain::bound::leading;
 use pmem::sync::{AtomicU64, Ordering as Memory};
@@ -143,12 +144,13 @@ impl Directory {
     /// Compares an entry's key.
     #[inline(always)]
     pub(crate) fn compare<S: Schema>(&self, i: usize, key: &S::Key) -> Ordering {
-        self.compare_word::<S>(i, self.word::<S>(key), key)
+        self.compare_words::<S>(i, (self.low[i], self.word::<S>(key)), key)
     }
 
+    /// Compares an entry's key, whose word is the first, with one whose word is the second.
     #[inline(always)]
-    fn compare_word<S: Schema>(&self, i: usize, word: u64, key: &S::Key) -> Ordering {
-        match self.low[i].cmp(&word) {
+    fn compare_words<S: Schema>(&self, i: usize, (low, word): (u64, u64), key: &S::Key) -> Ordering {
+        match low.cmp(&word) {
             Ordering::Equal if !S::PLAIN => self.bytes_of(i).cmp(S::key_bytes(key).as_ref()),
             order => order,
         }
@@ -157,11 +159,24 @@ impl Directory {
     /// The last entry at or below a key (strictly below it, if so asked), or the first entry; and how many comparisons that took.
     #[inline]
     pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, guide: Guide) -> (usize, u32) {
+        self.find_by::<S>(|i| self.low[i], key, below, guide)
+    }
+
+    /// The same, where the words of entries (but that of the first) are told by `low_of`. None may be above the entry's own: then a
+    /// place is found that is not before the one that [`Directory::find`] does, and whose told word is at or below the key.
+    #[inline(always)]
+    pub(crate) fn find_by<S: Schema>(
+        &self,
+        low_of: impl Fn(usize) -> u64,
+        key: &S::Key,
+        below: bool,
+        guide: Guide,
+    ) -> (usize, u32) {
         let word = self.word::<S>(key);
         let mut comparisons = 0;
         let mut is_low = |i: usize| {
             comparisons += 1;
-            let order = self.compare_word::<S>(i, word, key);
+            let order = self.compare_words::<S>(i, (low_of(i), word), key);
             order.is_lt() || (!below && order.is_eq())
         };
         // `low` is at or below the key, `high` above it.
@@ -182,7 +197,7 @@ impl Directory {
             }
             // K / 2^α with α = log2(K) / 2.
             let reach = 1 << ((high - low).ilog2() / 2);
-            let estimate = self.estimate(low, high, word);
+            let estimate = self.estimate(&low_of, (low, high), word);
             let mut is_right = true;
             if is_low(estimate) {
                 low = estimate;
@@ -208,10 +223,10 @@ impl Directory {
 
     /// Where between two places a key would be if keys were spread evenly; between the two, exclusively.
     #[inline(always)]
-    fn estimate(&self, low: usize, high: usize, word: u64) -> usize {
+    fn estimate(&self, low_of: impl Fn(usize) -> u64, (low, high): (usize, usize), word: u64) -> usize {
         // Entry 0 stands for the least key there is, and not for one that is there.
         let (first, last) = (low.max(1), high.min(self.len() - 1));
-        let (from, to) = (self.low[first], self.low[last]);
+        let (from, to) = (low_of(first), low_of(last));
         let place = if word <= from {
             first
         } else if word >= to {
@@ -223,20 +238,27 @@ impl Directory {
         place.clamp(low + 1, high - 1)
     }
 
-    /// The bucket at `target` holds what is in `from..to` now: entries there lead to it.
-    pub(crate) fn redirect<S: Schema>(&self, from: &S::Key, to: Option<&S::Key>, target: u64) -> u64 {
+    /// The bucket at `target` holds what is in `from..to` now: entries there lead to it. Returns which these are, and how many
+    /// of them led to a bucket of their own until now.
+    pub(crate) fn redirect<S: Schema>(
+        &self,
+        from: &S::Key,
+        to: Option<&S::Key>,
+        target: u64,
+    ) -> (Range<usize>, u64) {
         let (first, _) = self.find::<S>(from, false, Guide::Table);
         let first = if self.compare::<S>(first, from).is_lt() { first + 1 } else { first };
-        let mut fresh = 0;
+        let (mut end, mut fresh) = (first, 0);
         for i in first..self.len() {
             if to.is_some_and(|to| self.compare::<S>(i, to).is_ge()) {
                 break;
             }
+            end = i + 1;
             let old = self.marked(i);
             fresh += u64::from(old & ALIAS == 0);
             self.set(i, target | ALIAS | old & SPLIT);
         }
-        fresh
+        (first..end, fresh)
     }
 
     /// A bucket whose `min` is `key` stands in the braids.

@@ -35,6 +35,7 @@ use crate::bucket::{Bucket, Links, Shape};
 use crate::combine::Rebuild;
 use crate::directory::{Directory, Guide};
 use crate::meta::{META_BYTES, Meta};
+use crate::rewired::{Addressing, Way, Why, Wiring};
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "vlab";
@@ -67,6 +68,11 @@ pub struct Options {
     pub combine_step: usize,
     /// How a place is searched for.
     pub guide: Guide,
+    /// How a place becomes an address.
+    pub addressing: Addressing,
+    /// Most mappings of the kernel's for [`Addressing::Rewired`], of which about one for each bucket is needed; without it, what the
+    /// system allows to all windows of the process ([`pmem::window::mappings_max`]).
+    pub mappings_max: Option<u64>,
 }
 
 impl Options {
@@ -83,6 +89,8 @@ impl Options {
             braid_buckets: None,
             combine_step: STEP,
             guide: Guide::Table,
+            addressing: Addressing::Directory,
+            mappings_max: None,
         }
     }
 }
@@ -91,6 +99,8 @@ impl Options {
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
     pub directory: Arc<Directory>,
+    /// To the pages of its buckets.
+    pub way: Way,
     pub braids: Braids<S>,
 }
 
@@ -103,6 +113,8 @@ pub struct Vlab<M: Medium, S: Schema> {
     pub(crate) braid_buckets: Option<usize>,
     pub(crate) combine_step: usize,
     pub(crate) guide: Guide,
+    pub(crate) addressing: Addressing,
+    pub(crate) mappings_max: Option<u64>,
     pub(crate) view: ArcSwap<View<S>>,
     pub(crate) meta: Meta,
 }
@@ -120,6 +132,8 @@ pub struct Own<S: Schema> {
     pub(crate) rebuild: Option<Rebuild<S>>,
     /// Entries of the directory whose bucket was given back.
     pub(crate) aliases: u64,
+    /// Windows that come and go.
+    pub(crate) wiring: Wiring,
 }
 
 /// What only the writer has.
@@ -156,8 +170,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
         let root = region.root()?;
         let faithful = if root == 0 { options.faithful } else { Meta(root).mode(region.medium())?.0 };
-        let view = View { directory: Arc::default(), braids: Braids::default() };
-        let own = Own { rebuild: None, aliases: 0 };
+        let way = Way::Directory(Why::Making);
+        let view = View { directory: Arc::default(), way, braids: Braids::default() };
+        let own = Own { rebuild: None, aliases: 0, wiring: Wiring::default() };
         let mut index = Self {
             shape,
             faithful,
@@ -165,6 +180,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             braid_buckets: options.braid_buckets,
             combine_step: options.combine_step.max(1),
             guide: options.guide,
+            addressing: options.addressing,
+            mappings_max: options.mappings_max,
             view: ArcSwap::from_pointee(view),
             meta: Meta(root),
             core: Core::new(region, found, options.durability, options.stripes, own)?,
@@ -183,6 +200,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if found == Found::InUse {
             index.finish_batch()?;
         }
+        index.begin_window(&mut index.writer_side());
         index.region.medium().commit_beside(|| Some(()))?;
         Ok(index)
     }
@@ -212,6 +230,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             braids: view.braids.braids(),
             in_braids: view.braids.count(),
             directory_bytes: view.directory.memory(),
+            window_bytes: match &view.way {
+                Way::Directory(_) => 0,
+                Way::Window(window) => window.memory(),
+            },
             braids_bytes: view.braids.memory(),
         }
     }
@@ -234,6 +256,8 @@ pub struct Paths {
     pub in_braids: usize,
     /// Bytes of volatile memory that the directory takes.
     pub directory_bytes: u64,
+    /// Bytes of the kernel's memory that the window takes; 0 without one. See [`Vlab::addressed`].
+    pub window_bytes: u64,
     /// And the braids.
     pub braids_bytes: u64,
 }

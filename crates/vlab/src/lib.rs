@@ -5,6 +5,7 @@
 //!
 //! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
 //! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
+//! * [`rewired`]: the processor's page table in its place: the buckets' pages mapped in key order.
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
 //! * [`search`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
@@ -22,6 +23,7 @@ mod insert;
 mod merge;
 mod meta;
 mod recover;
+pub mod rewired;
 pub mod salvage;
 pub mod search;
 mod split;
@@ -38,7 +40,7 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &chain::sources::<22>(&[
+    sources: &chain::sources::<23>(&[
         include_str!("braids.rs"),
         include_str!("bucket.rs"),
         include_str!("check.rs"),
@@ -50,6 +52,7 @@ pub const ABOUT: About = About {
         include_str!("merge.rs"),
         include_str!("meta.rs"),
         include_str!("recover.rs"),
+        include_str!("rewired.rs"),
         include_str!("salvage.rs"),
         include_str!("search.rs"),
         include_str!("split.rs"),
@@ -58,5 +61,6 @@ pub const ABOUT: About = About {
 
 pub use self::directory::Guide;
 pub use self::index::{ENGINE, Options, Vlab};
+pub use self::rewired::{Addressed, Addressing, Why};
 /// A position in key order.
 pub type Cursor<'a, M, S> = chain::Cursor<'a, Vlab<M, S>>;

@@ -31,7 +31,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let min = medium.word(bucket.0 + MIN);
         if min != 0 {
             let key = bound::<M, S>(medium, min)?;
-            let (left, _) = self.locate(&self.view.load(), S::borrow(&key), true);
+            let left = self.locate(&self.view.load(), S::borrow(&key), true).bucket;
             if left != bucket && fits(self.check_bucket(left)?) {
                 return self.merge(writer, left, bucket);
             }
@@ -101,11 +101,13 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let upper = upper.map(|key| S::borrow(key));
         let mut braids = view.braids.clone();
         braids.remove(key, right.0);
-        writer.aliases += view.directory.redirect::<S>(key, upper, left.0);
+        let (places, fresh) = view.directory.redirect::<S>(key, upper, left.0);
+        writer.aliases += fresh;
         if let Some(rebuild) = writer.rebuild.as_mut() {
             rebuild.late.remove(key, right.0);
-            rebuild.aliases += rebuild.directory.redirect::<S>(key, upper, left.0);
+            rebuild.aliases += rebuild.directory.redirect::<S>(key, upper, left.0).1;
         }
-        self.show(View { directory: view.directory.clone(), braids });
+        let way = self.follow(&mut writer.wiring, &view, places, left);
+        self.show(View { directory: view.directory.clone(), way, braids });
     }
 }

@@ -18,6 +18,7 @@ use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, slots};
 use crate::directory::Directory;
 use crate::index::{View, Vlab};
 use crate::meta::Phase;
+use crate::rewired::{Way, Why};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Reads the list, or both lists, and makes the view.
@@ -125,5 +126,5 @@ fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) ->
         directory.note_split::<S>(S::borrow(key));
         braids.insert(Item::new(key.clone(), *at), most);
     }
-    View { directory: directory.into(), braids }
+    View { directory: directory.into(), way: Way::Directory(Why::Making), braids }
 }

@@ -9,23 +9,36 @@ use tree::shape::Entry;
 use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};
 use crate::index::{Own, View, Vlab, Writer};
+use crate::rewired::{Way, min_of, place_at};
+
+/// What leads to a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Led {
+    pub bucket: Bucket,
+    /// The directory's entry; `None` from the braids.
+    pub entry: Option<usize>,
+    pub comparisons: u32,
+}
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// The bucket for a key in a view (for the keys strictly below it, if so asked), and the number of comparisons.
+    /// The bucket for a key in a view (for the keys strictly below it, if so asked).
     #[inline]
-    pub(crate) fn locate(&self, view: &View<S>, key: &S::Key, below: bool) -> (Bucket, u32) {
+    pub(crate) fn locate(&self, view: &View<S>, key: &S::Key, below: bool) -> Led {
         let directory = &view.directory;
-        let (i, comparisons) = directory.find::<S>(key, below, self.guide);
+        let (i, mut comparisons) = match &view.way {
+            Way::Directory(_) => directory.find::<S>(key, below, self.guide),
+            Way::Window(window) => directory.find_by::<S>(|i| min_of(window, i), key, below, self.guide),
+        };
         let marked = directory.marked(i);
         if marked & SPLIT != 0 {
             let (item, more) = view.braids.find(key, below);
+            comparisons += more + 1;
             let is_nearer = |key: &S::KeyBuf| directory.compare::<S>(i, S::borrow(key)).is_lt();
             if let Some(item) = item.filter(|item| is_nearer(&item.key)) {
-                return (Bucket(item.at), comparisons + more + 1);
+                return Led { bucket: Bucket(item.at), entry: None, comparisons };
             }
-            return (Bucket(Directory::address(marked)), comparisons + more + 1);
         }
-        (Bucket(Directory::address(marked)), comparisons)
+        Led { bucket: Bucket(Directory::address(marked)), entry: Some(i), comparisons }
     }
 
     /// The writer's bucket for a key.
@@ -33,8 +46,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Corrupt` if there is no bucket.
     pub(crate) fn bucket_of(&self, key: &S::Key) -> Result<Bucket> {
-        let (bucket, _) = self.locate(&self.view.load(), key, false);
-        self.check_bucket(bucket)
+        self.check_bucket(self.locate(&self.view.load(), key, false).bucket)
     }
 
     /// The last bucket, for the writer.
@@ -61,7 +73,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Comparisons that finding the bucket of a key takes now.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
-        self.locate(&self.view.load(), key, false).1
+        self.locate(&self.view.load(), key, false).comparisons
     }
 
     /// True if an entry of the directory leads to a bucket of another key.
@@ -89,7 +101,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
-        self.locate(&self.view.load(), key, below).0.0
+        self.locate(&self.view.load(), key, below).bucket.0
     }
 
     fn last_leaf(&self) -> u64 {
@@ -113,6 +125,36 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
     fn entry_of(&self, leaf: u64, probe: S::Probe<'_>) -> Option<Entry<S::Tail>> {
         let (medium, shape, bucket) = (self.region.medium(), &self.shape, Bucket(leaf));
         bucket.find::<M, S>(medium, shape, probe).map(|slot| bucket.entry::<M, S::Tail>(medium, shape, slot))
+    }
+
+    #[inline]
+    fn entry_for<V>(
+        &self,
+        key: &S::Key,
+        first_look: impl FnOnce(u64) -> V,
+    ) -> (V, Option<Entry<S::Tail>>, bool) {
+        // Held while the window is read.
+        let view = self.view.load();
+        let led = self.locate(&view, key, false);
+        let seen = first_look(led.bucket.0);
+        let probe = S::probe(key);
+        if let (Way::Window(window), Some(i)) = (&view.way, led.entry) {
+            let (window, page, shape) = (&**window, Bucket(place_at(i)), &self.shape);
+            let slot = page.find::<_, S>(window, shape, probe);
+            let entry = slot.map(|slot| page.entry(window, shape, slot));
+            return (seen, entry, page.nxt(window).is_some());
+        }
+        (seen, self.entry_of(led.bucket.0, probe), self.is_leaf(led.bucket.0))
+    }
+
+    #[inline]
+    fn prefetch_for(&self, key: &S::Key) {
+        let view = self.view.load();
+        let led = self.locate(&view, key, false);
+        match (&view.way, led.entry) {
+            (Way::Window(window), Some(i)) => window.prefetch(place_at(i), self.shape.bytes()),
+            _ => self.prefetch_leaf(led.bucket.0),
+        }
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {
@@ -145,6 +187,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
         writer.rebuild = None;
         writer.aliases = 0;
         let _ = self.load(pmem::Found::Clean { keys: 0 });
+        self.begin_window(writer);
     }
 
     fn check(&self) -> Report {

@@ -172,12 +172,13 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let (low, high) = (S::borrow(&key), upper.map(|key| S::borrow(key)));
         let mut braids = view.braids.clone();
         braids.insert(Item::new(key.clone(), right.0), most);
-        view.directory.redirect::<S>(low, high, right.0);
+        let (places, _) = view.directory.redirect::<S>(low, high, right.0);
         view.directory.note_split::<S>(low);
         if let Some(rebuild) = writer.rebuild.as_mut().filter(|rebuild| rebuild.is_past(low)) {
             rebuild.directory.redirect::<S>(low, high, right.0);
             rebuild.late.insert(Item::new(key, right.0), most);
         }
-        self.show(View { directory: view.directory.clone(), braids });
+        let way = self.follow(&mut writer.wiring, &view, places, right);
+        self.show(View { directory: view.directory.clone(), way, braids });
     }
 }

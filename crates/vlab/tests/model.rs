@@ -6,14 +6,20 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use chain::prelude::*;
-use common::{Sample, memory, open, options, pairs};
+use common::{Home, Mapped, Sample, memory, open, options, pairs, rewired};
 use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};
-use vlab::{Guide, Options, Vlab};
+use vlab::{Addressed, Guide, Options, Vlab};
 
 fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32) {
-    let (medium, _) = memory(64 << 20);
-    let mut index: Vlab<_, S> = Vlab::create(medium.clone(), &options::<S>(lines, faithful)).unwrap();
+    run_in::<S>(&memory(64 << 20).0, &options::<S>(lines, faithful), seed, steps, keys);
+}
+
+/// Returns how often the index was seen with a window and without.
+fn run_in<S: Sample>(home: &impl Home, options: &Options, seed: u64, steps: usize, keys: u32) -> [usize; 2] {
+    let faithful = options.faithful;
+    let mut index: Vlab<_, S> = Vlab::create(home.medium(), options).unwrap();
+    let mut ways = [0; 2];
     let mut model: BTreeMap<S::KeyBuf, S::ValueBuf> = BTreeMap::new();
     let mut rng = fastrand::Rng::with_seed(seed);
     let (mut most, mut merged) = (0, 0);
@@ -36,6 +42,7 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
         let found = index.get(S::borrow(&probe), Some(&mut got)).unwrap();
         assert_eq!(found.then_some(&got), model.get(&probe), "step {step}");
         assert_eq!(index.len(), model.len() as u64);
+        ways[usize::from(matches!(index.addressed(), Addressed::Directory(_)))] += 1;
         if step % 97 == 0 {
             let report = index.check();
             assert!(report.problems.is_empty(), "step {step}: {:?}", report.problems);
@@ -60,7 +67,7 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
                 index.close().unwrap();
             }
             drop(index);
-            index = open(&medium, lines);
+            index = open(home, options);
         }
     }
     assert!(merged > 0 || faithful, "nothing was ever merged");
@@ -71,6 +78,7 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!(report.keys, 0);
     assert!(report.nodes == 1 || faithful, "an empty index has {} buckets", report.nodes);
+    ways
 }
 
 #[test]
@@ -94,6 +102,18 @@ fn wide_values_are_as_in_a_map() {
     run::<Fixed>(3, false, 7, 8_000, 300);
     run::<Fixed>(5, true, 8, 8_000, 500);
     run::<Fixed>(33, false, 9, 16_000, 4_000);
+}
+
+/// The same through windows: splits, merges, combines and opens in between.
+#[test]
+fn words_behind_windows_are_as_in_a_map() {
+    for (faithful, seed, steps, keys) in [(false, 21, 60_000, 9_000), (true, 22, 40_000, 9_000)] {
+        let ways = run_in::<Words>(&Mapped::new(), &rewired::<Words>(faithful), seed, steps, keys);
+        println!("{} looks through a window, {} without", ways[0], ways[1]);
+        assert!(ways[0] > steps / 4, "{ways:?}");
+    }
+    let ways = run_in::<Fixed>(&Mapped::new(), &rewired::<Fixed>(false), 23, 40_000, 6_000);
+    assert!(ways[0] > 10_000, "{ways:?}");
 }
 
 /// Buckets as splits make them, and not evenly spread words: what a search compares.

@@ -11,7 +11,7 @@ use chain::prelude::*;
 use pmem::{Durability, Geometry, Medium, Native};
 use tree::{Fixed, Keyed, Words, WriteOptions};
 
-/// Keys of which every fourth stays, two of every eighth are written together, and the others come and go.
+/// Keys of which every fourth stays, two of every eighth are written together, and the others come and go: so many, as a rule.
 const KEYS: u32 = 400;
 /// Operations of the writer, each followed by a look of its own.
 const WRITES: u32 = 12_000;
@@ -69,12 +69,12 @@ fn is_paired(key: u32) -> bool {
     key % 8 == 1
 }
 
-fn write<M: Medium, S: Numbered>(index: &Index<M, S>) {
+fn write<M: Medium, S: Numbered>(index: &Index<M, S>, keys: u32) {
     let mut rng = fastrand::Rng::with_seed(3);
     for number in 1..WRITES {
         // Regions fill and empty in turns, so that buckets split and merge.
-        let wave = (number / 800).is_multiple_of(2);
-        let key = rng.u32(..KEYS);
+        let wave = (number / (2 * keys)).is_multiple_of(2);
+        let key = rng.u32(..keys);
         if is_paired(key) || is_paired(key.wrapping_sub(1)) {
             let first = if is_paired(key) { key } else { key - 1 };
             let come = wave || rng.bool();
@@ -100,15 +100,15 @@ impl Seen {
     }
 }
 
-fn read<M: Medium, S: Numbered>(index: &Index<M, S>, seed: u64, done: &AtomicBool) -> u64 {
+fn read<M: Medium, S: Numbered>(index: &Index<M, S>, keys: u32, seed: u64, done: &AtomicBool) -> u64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut seen = Seen::default();
-    let numbers: HashMap<_, _> = (0..KEYS).map(|key| (S::key(key).bytes(), key)).collect();
+    let numbers: HashMap<_, _> = (0..keys).map(|key| (S::key(key).bytes(), key)).collect();
     let mut looks = 0;
     while !done.load(Ordering::Relaxed) || looks < 50 {
         looks += 1;
         for _ in 0..20 {
-            let key = rng.u32(..KEYS);
+            let key = rng.u32(..keys);
             let mut value = S::ValueBuf::default();
             let found = index.get(S::borrow(&S::key(key)), Some(&mut value)).unwrap();
             assert!(found || !stays(key), "key {key} is not found");
@@ -116,7 +116,7 @@ fn read<M: Medium, S: Numbered>(index: &Index<M, S>, seed: u64, done: &AtomicBoo
                 seen.note::<S>(key, &value);
             }
         }
-        let first = rng.u32(..KEYS / 8) * 8 + 1;
+        let first = rng.u32(..keys / 8) * 8 + 1;
         let pair = [S::key(first), S::key(first + 1)];
         let mut both = Vec::new();
         index
@@ -127,7 +127,7 @@ fn read<M: Medium, S: Numbered>(index: &Index<M, S>, seed: u64, done: &AtomicBoo
             .unwrap();
         let of = |i: usize| both[i].as_ref().map(|value| S::number(first + i as u32, value));
         assert_eq!(of(0), of(1), "half of a batch");
-        let (from, down) = (rng.u32(..KEYS), rng.bool());
+        let (from, down) = (rng.u32(..keys), rng.bool());
         let mut cursor = index.cursor();
         cursor.seek(Bound::Included(S::key(from)), down);
         let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
@@ -140,11 +140,11 @@ fn read<M: Medium, S: Numbered>(index: &Index<M, S>, seed: u64, done: &AtomicBoo
         let in_order =
             |pair: &[(u32, Option<u32>)]| if down { pair[0].0 > pair[1].0 } else { pair[0].0 < pair[1].0 };
         assert!(scanned.windows(2).all(in_order), "out of order");
-        let range = if down { 0..=from } else { from..=KEYS - 1 };
-        let missing =
-            range.clone().filter(|key| stays(*key)).find(|key| !scanned.iter().any(|(k, _)| k == key));
+        let range = if down { 0..=from } else { from..=keys - 1 };
+        let by_key: HashMap<u32, Option<u32>> = scanned.iter().copied().collect();
+        let missing = range.clone().filter(|key| stays(*key)).find(|key| !by_key.contains_key(key));
         assert_eq!(missing, None, "a key that stays is not scanned");
-        let at = |key: u32| scanned.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+        let at = |key: u32| by_key.get(&key);
         for first in range.clone().filter(|key| is_paired(*key) && range.contains(&(key + 1))) {
             assert_eq!(at(first), at(first + 1), "half of a batch in a scan");
         }
@@ -155,10 +155,14 @@ fn read<M: Medium, S: Numbered>(index: &Index<M, S>, seed: u64, done: &AtomicBoo
 fn beside<S: Numbered>(lines: u64) {
     let medium = Native::anonymous(64 << 20, Durability::Power).unwrap();
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
-    let index =
-        Index::<_, S>::create(medium, &Options { geometry, stripes: 16, ..options::<S>(lines, false) })
-            .unwrap();
-    for key in (0..KEYS).filter(|key| stays(*key)) {
+    beside_in::<S>(medium, &Options { geometry, stripes: 16, ..options::<S>(lines, false) }, KEYS);
+}
+
+/// The same in this memory, with so many keys.
+#[allow(private_bounds)]
+pub fn beside_in<S: Numbered>(medium: Native, options: &Options, keys: u32) {
+    let index = Index::<_, S>::create(medium, options).unwrap();
+    for key in (0..keys).filter(|key| stays(*key)) {
         index.put(S::borrow(&S::key(key)), S::borrow_value(&S::numbered(key, 0))).unwrap();
     }
     let done = AtomicBool::new(false);
@@ -167,15 +171,15 @@ fn beside<S: Numbered>(lines: u64) {
             .map(|seed| {
                 scope.spawn({
                     let (index, done) = (&index, &done);
-                    move || read(index, seed, done)
+                    move || read(index, keys, seed, done)
                 })
             })
             .collect();
-        write(&index);
+        write(&index, keys);
         done.store(true, Ordering::Relaxed);
         readers.into_iter().map(|reader| reader.join().expect("a reader saw what it may not")).sum()
     });
-    println!("{lines} lines: {looks} looks");
+    println!("{} lines: {looks} looks", options.lines);
     let problems = index.check().problems;
     assert!(problems.is_empty(), "{problems:?}");
 }

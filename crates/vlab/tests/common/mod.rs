@@ -6,10 +6,13 @@ mod samples;
 #[path = "../../../chain/tests/shared/subject.rs"]
 pub mod subject;
 
+use std::fs::File;
 use std::path::Path;
 
-use pmem::{Durability, Geometry, Medium, Observed, Result};
+use pmem::native::memory_file;
+use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
 pub use samples::*;
+use vlab::Addressing;
 #[allow(unused_imports)]
 pub use vlab::{Options, Vlab as Index};
 
@@ -34,10 +37,53 @@ pub fn options<S: Sample>(lines: u64, faithful: bool) -> Options {
     }
 }
 
+/// The same of buckets of one page, addressed by windows.
+#[allow(dead_code)]
+pub fn rewired<S: Sample>(faithful: bool) -> Options {
+    let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
+    let durability = Durability::Process;
+    Options { geometry, durability, addressing: Addressing::Rewired, ..options::<S>(64, faithful) }
+}
+
+/// Memory that an index is opened over again and again.
+pub trait Home {
+    /// As it is reached.
+    type Medium: Medium;
+    /// Over what is in it.
+    fn medium(&self) -> Self::Medium;
+}
+
+impl Home for Observed {
+    type Medium = Self;
+    fn medium(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// A file in memory, mapped anew each time.
+#[allow(dead_code)]
+pub struct Mapped(pub File);
+
+impl Mapped {
+    /// An empty one.
+    #[allow(dead_code)]
+    pub fn new() -> Self {
+        Self(memory_file().unwrap())
+    }
+}
+
+impl Home for Mapped {
+    type Medium = Native;
+    fn medium(&self) -> Native {
+        let file = self.0.try_clone().unwrap();
+        Native::map(file, Path::new("memory"), 1 << 30, Durability::Process).unwrap()
+    }
+}
+
 /// Opens what is in memory.
 #[allow(dead_code)]
-pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
-    Index::open(medium.clone(), Path::new("memory"), &options::<S>(lines, false)).unwrap().0
+pub fn open<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medium, S> {
+    Index::open(home.medium(), Path::new("memory"), options).unwrap().0
 }
 
 /// Combines at once.
