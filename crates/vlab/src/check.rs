@@ -69,9 +69,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let bits = bucket.bits(medium, &self.shape);
             let entries = slots(&bits).map(|slot| bucket.entry::<M, S::Tail>(medium, &self.shape, slot));
             walk.check_entries::<M, S>(&self.region, next, entries, (&low, high.as_ref()));
-            let led = self.locate(&self.view.load(), S::borrow(&low), false).bucket;
-            if led != bucket {
-                walk.problem(format!("{low:?} leads to {:#x}, not to {next:#x}", led.0));
+            let view = self.view.load();
+            let led = self.locate(&view, S::borrow(&low), false).bucket;
+            let read = self.locate_to_read(&view, S::borrow(&low)).bucket;
+            if led != bucket || read != bucket {
+                walk.problem(format!("{low:?} leads to {:#x} and {:#x}, not to {next:#x}", led.0, read.0));
             }
             last = Some((low, max));
             heads[list] = nxt;

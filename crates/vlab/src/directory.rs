@@ -38,6 +38,25 @@ pub enum Guide {
     Table,
 }
 
+/// Where search reads the words of entries.
+pub(crate) trait Lows {
+    /// The word of an entry.
+    fn low(&self, i: usize) -> u64;
+    /// True if it is seen without a look at the next entry that this one, which is at or below the key of this word, leads to the key's
+    /// bucket.
+    #[inline(always)]
+    fn is_last(&self, _i: usize, _word: u64) -> bool {
+        false
+    }
+}
+
+impl Lows for [u64] {
+    #[inline(always)]
+    fn low(&self, i: usize) -> u64 {
+        self[i]
+    }
+}
+
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
@@ -159,15 +178,15 @@ impl Directory {
     /// The last entry at or below a key (strictly below it, if so asked), or the first entry; and how many comparisons that took.
     #[inline]
     pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, guide: Guide) -> (usize, u32) {
-        self.find_by::<S>(|i| self.low[i], key, below, guide)
+        self.find_in::<S>(self.low.as_slice(), key, below, guide)
     }
 
-    /// The same, where the words of entries (but that of the first) are told by `low_of`. None may be above the entry's own: then a
-    /// place is found that is not before the one that [`Directory::find`] does, and whose told word is at or below the key.
+    /// The same, where the words of entries (but that of the first) are read elsewhere. None may be above the entry's own: then an
+    /// entry is found that is not before the one that [`Directory::find`] does, and whose word there is at or below the key.
     #[inline(always)]
-    pub(crate) fn find_by<S: Schema>(
+    pub(crate) fn find_in<S: Schema>(
         &self,
-        low_of: impl Fn(usize) -> u64,
+        lows: &(impl Lows + ?Sized),
         key: &S::Key,
         below: bool,
         guide: Guide,
@@ -176,7 +195,7 @@ impl Directory {
         let mut comparisons = 0;
         let mut is_low = |i: usize| {
             comparisons += 1;
-            let order = self.compare_words::<S>(i, (low_of(i), word), key);
+            let order = self.compare_words::<S>(i, (lows.low(i), word), key);
             order.is_lt() || (!below && order.is_eq())
         };
         // `low` is at or below the key, `high` above it.
@@ -188,19 +207,25 @@ impl Directory {
         while high - low > 1 {
             if guide == Guide::Halves || high - low <= SHORT {
                 let mid = low.midpoint(high);
-                if is_low(mid) {
-                    low = mid
-                } else {
-                    high = mid
+                if !is_low(mid) {
+                    high = mid;
+                    continue;
+                }
+                low = mid;
+                if !below && lows.is_last(low, word) {
+                    break;
                 }
                 continue;
             }
             // K / 2^α with α = log2(K) / 2.
             let reach = 1 << ((high - low).ilog2() / 2);
-            let estimate = self.estimate(&low_of, (low, high), word);
+            let estimate = self.estimate(lows, (low, high), word);
             let mut is_right = true;
             if is_low(estimate) {
                 low = estimate;
+                if !below && lows.is_last(low, word) {
+                    break;
+                }
                 let far = low + reach;
                 if far < high {
                     is_right = !is_low(far);
@@ -223,10 +248,10 @@ impl Directory {
 
     /// Where between two places a key would be if keys were spread evenly; between the two, exclusively.
     #[inline(always)]
-    fn estimate(&self, low_of: impl Fn(usize) -> u64, (low, high): (usize, usize), word: u64) -> usize {
+    fn estimate(&self, lows: &(impl Lows + ?Sized), (low, high): (usize, usize), word: u64) -> usize {
         // Entry 0 stands for the least key there is, and not for one that is there.
         let (first, last) = (low.max(1), high.min(self.len() - 1));
-        let (from, to) = (low_of(first), low_of(last));
+        let (from, to) = (lows.low(first), lows.low(last));
         let place = if word <= from {
             first
         } else if word >= to {

@@ -1,6 +1,7 @@
 //! Dual-VA in user space [VLAB §4.2.1, §5.1]: the bucket pages of the region's file are mapped a second time, in key order, so that
-//! entry i of the directory is page i of a window ([`pmem::window`]). Search compares the `min` words in the pages, and look-ups read the
-//! bucket there, whose address translation search has paid for already.
+//! entry i of the directory is page i of a window ([`pmem::window`]). A look-up's search compares `min` and `max` in the pages, and it
+//! reads the bucket there, whose address translation search has paid for already. Writers and scans, which go to the buckets' own
+//! addresses, search the directory: they would pay for both.
 //!
 //! The paper adds a system call; here `mmap` is called for each run of pages that are neighbours in the file too. It goes for words as
 //! keys (`min` of byte strings is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a
@@ -22,7 +23,7 @@
 //! Why search by pages is right. Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]), so the `min` of page i is
 //! at or below that key; below it where the bucket of that key was merged into another. Hence every entry at or below a wanted key is so by its page
 //! too, and search ends at that entry or behind it. If at it, all is as with the directory. If behind it, the page's bucket begins at or
-//! below the wanted key and holds one above it: it is the bucket.
+//! below the wanted key and holds one above it: it is the bucket. So is one that search meets on its way whose bounds hold the key.
 //!
 //! Why a reader may read a page that was given back, or has become another bucket's, or none's. It noted `changes` before it loaded the
 //! view, and the writer of a merge publishes a view whose window was changed before it moves `changes` on, and lets a block be used
@@ -40,8 +41,8 @@ use pmem::Medium;
 use pmem::window::{PAGE, Refusal, Window, mappings_max, runs};
 use tree::Schema;
 
-use crate::bucket::{Bucket, MIN, NXT};
-use crate::directory::Directory;
+use crate::bucket::{Bucket, MAX, MIN, NXT};
+use crate::directory::{Directory, Lows};
 use crate::index::{View, Vlab, Writer};
 
 /// Places that one merge or split may change; each is a system call. With more, the window is given up until the next combine.
@@ -187,10 +188,19 @@ pub(crate) fn place_at(i: usize) -> u64 {
     i as u64 * PAGE
 }
 
-/// The word that search compares.
-#[inline(always)]
-pub(crate) fn min_of(window: &Window, i: usize) -> u64 {
-    window.word(place_at(i) + MIN)
+/// Search compares the pages' `min`, and stops at one whose `max`, in the same line, is above the key: a look at another page would
+/// cost more than all else.
+impl Lows for Window {
+    #[inline(always)]
+    fn low(&self, i: usize) -> u64 {
+        self.word(place_at(i) + MIN)
+    }
+
+    #[inline(always)]
+    fn is_last(&self, i: usize, word: u64) -> bool {
+        let max = self.word(place_at(i) + MAX);
+        max == 0 || word < max
+    }
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {

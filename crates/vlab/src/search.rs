@@ -9,7 +9,7 @@ use tree::shape::Entry;
 use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};
 use crate::index::{Own, View, Vlab, Writer};
-use crate::rewired::{Way, min_of, place_at};
+use crate::rewired::{Way, place_at};
 
 /// What leads to a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +21,27 @@ pub(crate) struct Led {
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// The bucket for a key in a view (for the keys strictly below it, if so asked).
+    /// The bucket for a key in a view (for the keys strictly below it, if so asked), for who goes to its own address.
     #[inline]
     pub(crate) fn locate(&self, view: &View<S>, key: &S::Key, below: bool) -> Led {
-        let directory = &view.directory;
-        let (i, mut comparisons) = match &view.way {
-            Way::Directory(_) => directory.find::<S>(key, below, self.guide),
-            Way::Window(window) => directory.find_by::<S>(|i| min_of(window, i), key, below, self.guide),
+        let found = view.directory.find::<S>(key, below, self.guide);
+        self.lead(view, key, below, found)
+    }
+
+    /// The same for who reads it where the view's way leads.
+    #[inline]
+    pub(crate) fn locate_to_read(&self, view: &View<S>, key: &S::Key) -> Led {
+        let found = match &view.way {
+            Way::Directory(_) => view.directory.find::<S>(key, false, self.guide),
+            Way::Window(window) => view.directory.find_in::<S>(&**window, key, false, self.guide),
         };
+        self.lead(view, key, false, found)
+    }
+
+    /// From the directory's entry on.
+    #[inline(always)]
+    fn lead(&self, view: &View<S>, key: &S::Key, below: bool, (i, comparisons): (usize, u32)) -> Led {
+        let (directory, mut comparisons) = (&view.directory, comparisons);
         let marked = directory.marked(i);
         if marked & SPLIT != 0 {
             let (item, more) = view.braids.find(key, below);
@@ -71,9 +84,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Comparisons that finding the bucket of a key takes now.
+    /// Comparisons that finding the bucket of a key takes a look-up now.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
-        self.locate(&self.view.load(), key, false).comparisons
+        self.locate_to_read(&self.view.load(), key).comparisons
     }
 
     /// True if an entry of the directory leads to a bucket of another key.
@@ -135,7 +148,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
     ) -> (V, Option<Entry<S::Tail>>, bool) {
         // Held while the window is read.
         let view = self.view.load();
-        let led = self.locate(&view, key, false);
+        let led = self.locate_to_read(&view, key);
         let seen = first_look(led.bucket.0);
         let probe = S::probe(key);
         if let (Way::Window(window), Some(i)) = (&view.way, led.entry) {
@@ -150,7 +163,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
     #[inline]
     fn prefetch_for(&self, key: &S::Key) {
         let view = self.view.load();
-        let led = self.locate(&view, key, false);
+        let led = self.locate_to_read(&view, key);
         match (&view.way, led.entry) {
             (Way::Window(window), Some(i)) => window.prefetch(place_at(i), self.shape.bytes()),
             _ => self.prefetch_leaf(led.bucket.0),
