@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use chain::prelude::*;
-use common::{Home, Mapped, Sample, memory, open, options, pairs, rewired};
+use common::{Home, Mapped, Sample, memory, open_in, options, pairs, rewired};
 use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};
 use vlab::{Addressed, Guide, Options, Vlab};
@@ -67,7 +67,7 @@ fn run_in<S: Sample>(home: &impl Home, options: &Options, seed: u64, steps: usiz
                 index.close().unwrap();
             }
             drop(index);
-            index = open(home, options);
+            index = open_in(home, options);
         }
     }
     assert!(merged > 0 || faithful, "nothing was ever merged");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use chain::prelude::*;
-use common::{Home, Mapped, Sample, memory, open, options, rewired};
+use common::{Home, Mapped, Sample, memory, open_in, options, rewired};
 use pmem::window::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};
 use tree::{Fixed, Keyed, Words, WriteOptions};
@@ -73,13 +73,13 @@ fn an_index_that_is_opened_has_a_window_and_a_combine_makes_a_new_one() {
     assert_sound(&index);
     index.close().unwrap();
     drop(index);
-    let index: Vlab<_, Words> = open(&home, &production());
+    let index: Vlab<_, Words> = open_in(&home, &production());
     assert_eq!(mappings(&index), Some(taken));
     assert_has(&index, &keys);
     // Not closed this time.
     let more = fill(&index, 20_000, 2);
     drop(index);
-    let index: Vlab<_, Words> = open(&home, &production());
+    let index: Vlab<_, Words> = open_in(&home, &production());
     assert!(mappings(&index).is_some_and(|more| more > taken));
     assert_has(&index, &keys);
     assert_has(&index, &more);
@@ -138,7 +138,7 @@ fn where_mappings_do_not_suffice_the_directory_goes_on_and_no_write_fails() {
     assert_has(&index, &keys);
     assert_sound(&index);
     drop(index);
-    let index: Vlab<_, Words> = open(&home, &few);
+    let index: Vlab<_, Words> = open_in(&home, &few);
     assert!(mappings(&index).is_none());
     assert_has(&index, &keys);
     // Fewer buckets have room again.

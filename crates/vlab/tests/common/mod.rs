@@ -82,7 +82,13 @@ impl Home for Mapped {
 
 /// Opens what is in memory.
 #[allow(dead_code)]
-pub fn open<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medium, S> {
+pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
+    open_in(medium, &options::<S>(lines, false))
+}
+
+/// Opens what is at home there.
+#[allow(dead_code)]
+pub fn open_in<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medium, S> {
     Index::open(home.medium(), Path::new("memory"), options).unwrap().0
 }
 
