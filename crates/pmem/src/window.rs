@@ -100,6 +100,8 @@ pub struct Window {
     mappings: AtomicU64,
     /// Most of them.
     most: u64,
+    /// Most of all windows, as the system said when this one was reserved.
+    most_of_all: u64,
 }
 
 /// Mappings that all windows of this process may have together: what the system says, less [`RESERVE`].
@@ -119,16 +121,16 @@ pub fn runs(at: impl Iterator<Item = u64>) -> u64 {
     count
 }
 
-/// Takes so many mappings of those that there are for all windows (D5).
-fn take(needed: u64) -> std::result::Result<(), Refusal> {
-    let most = mappings_max();
+/// Takes so many mappings of the `most` that there are for all windows (D5).
+fn take(needed: u64, most: u64) -> std::result::Result<(), Refusal> {
     let more = |taken: u64| Some(taken + needed).filter(|taken| *taken <= most);
     let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
     taken.map(drop).map_err(|taken| Refusal::System { needed, free: most.saturating_sub(taken) })
 }
 
 impl Window {
-    /// An empty window with room for so many pages in so many runs. It never has more than `most` mappings.
+    /// An empty window with room for so many pages in so many runs. It never has more than `most` mappings, and all windows of the
+    /// process never more than [`mappings_max`].
     ///
     /// # Errors
     /// `Limit`, `System`; `Refused` without addresses.
@@ -137,7 +139,8 @@ impl Window {
         if needed > most {
             return Err(Refusal::Limit { needed, most });
         }
-        take(needed)?;
+        let most_of_all = mappings_max();
+        take(needed, most_of_all)?;
         let reserved = (pages.max(1) as u64 * PAGE).next_power_of_two();
         // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
         let base = unsafe {
@@ -156,7 +159,7 @@ impl Window {
             return Err(Refusal::Refused(std::io::Error::last_os_error()));
         };
         let view = View { base, reserved };
-        Ok(Self { view, places: pages as u64, mappings: AtomicU64::new(needed), most })
+        Ok(Self { view, places: pages as u64, mappings: AtomicU64::new(needed), most, most_of_all })
     }
 
     /// Maps the pages at these offsets of the medium from a place on, neighbours by one call. They must be among those
@@ -193,7 +196,7 @@ impl Window {
         if needed > self.most {
             return Err(Refusal::Limit { needed, most: self.most });
         }
-        take(REPLACED)?;
+        take(REPLACED, self.most_of_all)?;
         self.mappings.fetch_add(REPLACED, Ordering::AcqRel);
         Ok(())
     }

@@ -70,8 +70,8 @@ pub struct Options {
     pub guide: Guide,
     /// How a place becomes an address.
     pub addressing: Addressing,
-    /// Most mappings of the kernel's for [`Addressing::Rewired`], of which about one for each bucket is needed; without it, what the
-    /// system allows to all windows of the process ([`pmem::window::mappings_max`]).
+    /// Most mappings of the kernel's for [`Addressing::Rewired`], of which about one for each bucket is needed; in any case no more than
+    /// the system leaves to all windows of the process ([`pmem::window::mappings_max`]).
     pub mappings_max: Option<u64>,
 }
 

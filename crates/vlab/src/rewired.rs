@@ -38,7 +38,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmem::Medium;
-use pmem::window::{PAGE, Refusal, Window, mappings_max, runs};
+use pmem::window::{PAGE, Refusal, Window, runs};
 use tree::Schema;
 
 use crate::bucket::{Bucket, MAX, MIN, NXT};
@@ -273,7 +273,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return wiring.old.len() < before;
         }
         let Some(making) = &mut wiring.making else { return false };
-        let most = self.mappings_max.unwrap_or_else(mappings_max);
+        let most = self.mappings_max.unwrap_or(u64::MAX);
         match making.go_on(self.region.medium(), &self.view.load().directory, places, most) {
             Ok(false) => return true,
             Ok(true) => {
