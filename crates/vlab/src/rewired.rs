@@ -21,9 +21,10 @@
 //!   bucket was split, merged or given back since it noted them.
 //!
 //! Why search by pages is right. Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]), so the `min` of page i is
-//! at or below that key; below it where the bucket of that key was merged into another. Hence every entry at or below a wanted key is so by its page
-//! too, and search ends at that entry or behind it. If at it, all is as with the directory. If behind it, the page's bucket begins at or
-//! below the wanted key and holds one above it: it is the bucket. So is one that search meets on its way whose bounds hold the key.
+//! at or below that key: below it where the bucket of that key was merged into another. Hence every entry at or below a wanted key is
+//! so by its page too, and search ends at the last such entry or behind it. If at it, all is as with the directory. If behind it, the
+//! page's bucket begins at or below the wanted key and holds one above it: it is the bucket. So is one that search meets on its way whose
+//! bounds hold the key.
 //!
 //! Why a reader may read a page that was given back, or has become another bucket's, or none's. It noted `changes` before it loaded the
 //! view, and the writer of a merge publishes a view whose window was changed before it moves `changes` on, and lets a block be used
