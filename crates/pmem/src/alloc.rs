@@ -32,7 +32,7 @@ mod class;
 mod ring;
 mod usage;
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 pub use class::{Class, Kind};
 use ring::Ring;
@@ -183,10 +183,10 @@ impl Allocator {
         let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
         let ring = Ring::read(region.medium());
         Self {
-            chunks: HashMap::new(),
-            roomy: HashMap::new(),
+            chunks: HashMap::default(),
+            roomy: HashMap::default(),
             free_chunks: Vec::new(),
-            wide: HashSet::new(),
+            wide: HashSet::default(),
             unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
             ring_next: ring.next,
             operation: ring.operation.wrapping_add(1),
@@ -533,9 +533,16 @@ impl Allocator {
         needs: impl IntoIterator<Item = (Kind, u64, u64)>,
     ) -> Result<()> {
         let chunk_bytes = region.geometry().chunk_bytes;
-        let mut wanted: HashMap<Class, u64> = HashMap::new();
+        let mut wanted: HashMap<Class, u64> = HashMap::default();
+        // Values of a batch are often of one size.
+        let mut last = None;
         for (kind, bytes, blocks) in needs {
-            *wanted.entry(Class::fitting(kind, bytes, chunk_bytes)?).or_default() += blocks;
+            let class = match last {
+                Some((like, class)) if like == (kind, bytes) => class,
+                _ => Class::fitting(kind, bytes, chunk_bytes)?,
+            };
+            last = Some(((kind, bytes), class));
+            *wanted.entry(class).or_default() += blocks;
         }
         // What is there already, then new room, then what is there and would take long to find.
         for looked in 0_u64.. {

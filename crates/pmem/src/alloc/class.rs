@@ -76,7 +76,7 @@ impl Class {
             bytes.next_multiple_of((1 << bytes.ilog2()) / 8).min((room / 10) & !(UNIT - 1))
         };
         let class = Self { kind, block_bytes };
-        (class.blocks(chunk_bytes) > 0).then_some(class)
+        class.fits(chunk_bytes).then_some(class)
     }
 
     /// As [`Class::holding`]; `TooLarge` if no chunk holds such a block.
@@ -97,6 +97,11 @@ impl Class {
         (WORD + blocks.div_ceil(64) * WORD).next_multiple_of(self.align())
     }
 
+    /// True if a chunk has room for a block.
+    fn fits(self, chunk_bytes: u64) -> bool {
+        self.first(1) + self.block_bytes <= chunk_bytes
+    }
+
     /// Words of a chunk's bitmap.
     pub(super) fn bitmap_words(self, chunk_bytes: u64) -> u64 {
         self.blocks(chunk_bytes).div_ceil(64)
@@ -104,7 +109,8 @@ impl Class {
 
     /// Blocks in a chunk.
     pub fn blocks(self, chunk_bytes: u64) -> u64 {
-        let mut blocks = chunk_bytes / self.block_bytes;
+        // With word 0 and a bit each, as if neither words nor blocks had to be whole: one or two too many.
+        let mut blocks = (chunk_bytes - WORD) * 8 / (self.block_bytes * 8 + 1);
         while blocks > 0 && self.first(blocks) + blocks * self.block_bytes > chunk_bytes {
             blocks -= 1;
         }
@@ -118,7 +124,29 @@ impl Class {
     pub(super) fn of(word: u64, chunk_bytes: u64) -> Option<Self> {
         let value = unchecked(word)?;
         let class = Self { kind: Kind::of(value & 0xFF)?, block_bytes: (value >> 8) * UNIT };
-        (class.block_bytes >= BLOCK_MIN && class.block_bytes < chunk_bytes && class.blocks(chunk_bytes) > 0)
-            .then_some(class)
+        (class.block_bytes >= BLOCK_MIN && class.fits(chunk_bytes)).then_some(class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_has_as_many_blocks_as_find_room_behind_its_bitmap() {
+        for kind in [Kind::Leaf, Kind::Record] {
+            for chunk_bytes in [1 << 10, 4 << 10, 64 << 10, 2 << 20] {
+                for block_bytes in
+                    (32..chunk_bytes + 128).step_by(if chunk_bytes > 4 << 10 { 4080 } else { 16 })
+                {
+                    let class = Class { kind, block_bytes };
+                    let room = |blocks: u64| class.first(blocks) + blocks * block_bytes <= chunk_bytes;
+                    let blocks = class.blocks(chunk_bytes);
+                    assert!(blocks == 0 || room(blocks), "{class:?} in {chunk_bytes}");
+                    assert!(!room(blocks + 1), "{class:?} in {chunk_bytes}");
+                    assert_eq!(class.fits(chunk_bytes), blocks > 0, "{class:?} in {chunk_bytes}");
+                }
+            }
+        }
     }
 }
