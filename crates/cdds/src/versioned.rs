@@ -26,9 +26,8 @@ use pmem::pending::Pending;
 use pmem::region::{INTENTS, ROOT_AT};
 use pmem::stripe::{Held, Stripes};
 use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
-use pmem::{
-    Durability, Error, Fence, Found, Geometry, Identity, Medium, Region, RegionOptions, Result, WORD, record,
-};
+use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, Result, WORD, record};
+use tree::region::{create_region, open_region};
 use tree::{Schema, WriteOptions};
 
 use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
@@ -166,9 +165,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         if !(2..=64).contains(&lines) {
             return Err(Error::Nodes { lines });
         }
-        let identity = Identity { engine: X::ENGINE.into(), kind: X::Schema::kind(1), node_lines: lines };
-        let region = RegionOptions { geometry: common.geometry, identity };
-        let region = Region::create(medium, &region, common.durability)?;
+        let how = (common.geometry, common.durability);
+        let region = create_region::<M, X::Schema>(medium, X::ENGINE, (lines, 1), how)?;
         Self::start(region, Found::New, options, Recovery::Lazy)
     }
 
@@ -178,14 +176,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
     pub fn open(medium: M, path: &Path, options: &X::Options, recovery: Recovery) -> Result<(Self, Found)> {
         const { assert!(X::Schema::KEY_WORDS == 1, "an entry has one key word") };
-        let (region, found) = Region::open(medium, path)?;
-        let identity = region.identity();
-        if identity.engine != X::ENGINE || X::Schema::payload_words(&identity.kind).is_none() {
-            return Err(Error::Mismatch {
-                found: format!("engine {} over {}", identity.engine, identity.kind),
-                asked: format!("{} over {}", X::ENGINE, X::Schema::NAME),
-            });
-        }
+        let (region, found) = open_region::<M, X::Schema>(medium, path, X::ENGINE)?;
         Ok((Self::start(region, found, options, recovery)?, found))
     }
 

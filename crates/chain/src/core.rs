@@ -6,18 +6,15 @@
 //! * C2: one writer at a time: whoever holds [`Writer`].
 
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
 use std::sync::PoisonError;
 
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::{Format, Log};
 use pmem::pending::Pending;
-use pmem::region::{Identity, ROOT_AT};
+use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
 use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
-use pmem::{
-    Durability, Error, Fence, Found, Geometry, LINE, Medium, Region, RegionOptions, Result, WORD, record,
-};
+use pmem::{Durability, Error, Fence, Found, LINE, Medium, Region, Result, WORD, record};
 use tree::Schema;
 use tree::before::Batches;
 use tree::check::Report;
@@ -37,36 +34,6 @@ pub const CLOSED: u8 = 3;
 pub const FAILED: u8 = 4;
 /// A batch failed half-way: whoever leads next takes it back.
 pub const BROKEN: u8 = 5;
-
-/// Makes the region of an empty index in a fresh medium.
-///
-/// # Errors
-/// What growing the medium may say.
-pub fn create_region<M: Medium, S: Schema>(
-    medium: M,
-    engine: &str,
-    (node_lines, payload_words): (u64, usize),
-    (geometry, durability): (Geometry, Durability),
-) -> Result<Region<M>> {
-    let identity = Identity { engine: engine.into(), kind: S::kind(payload_words), node_lines };
-    Region::create(medium, &RegionOptions { geometry, identity }, durability)
-}
-
-/// Opens the region of an index.
-///
-/// # Errors
-/// `Mismatch` if something else lives there; what [`Region::open`] says.
-pub fn open_region<M: Medium, S: Schema>(medium: M, path: &Path, engine: &str) -> Result<(Region<M>, Found)> {
-    let (region, found) = Region::open(medium, path)?;
-    let identity = region.identity();
-    if identity.engine != engine || S::payload_words(&identity.kind).is_none() {
-        return Err(Error::Mismatch {
-            found: format!("engine {} over {}", identity.engine, identity.kind),
-            asked: format!("{engine} over {}", S::NAME),
-        });
-    }
-    Ok((region, found))
-}
 
 /// What only the writer has, with what an engine adds to it.
 pub struct Writer<W> {

@@ -11,7 +11,7 @@
 //! * [`stage`]: the memory in which images are composed *lazily*, line by line as recovery reads them.
 //! * `recall`: what was read before need not be read again.
 //! * [`mod@judge`]: the oracle on one image.
-//! * [`search`]: all images of one crash point, and of the crash points inside recovery.
+//! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
 //! * [`report`]: what was explored and what was found. [`workers`]: explorations side by side, the report in a fixed order.
@@ -87,7 +87,7 @@ pub mod mutants;
 pub mod mutate;
 mod recall;
 pub mod report;
-pub mod search;
+mod search;
 pub mod stage;
 pub mod subject;
 pub mod tape;

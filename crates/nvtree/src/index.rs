@@ -25,10 +25,10 @@ use std::path::Path;
 use arc_swap::ArcSwap;
 use chain::Core;
 use chain::batch::Writes;
-use chain::core::{create_region, open_region};
 use chain::recover::recover_blocks;
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 use tree::Schema;
+use tree::region::{create_region, open_region};
 
 use crate::inner::{Inner, ROOM};
 use crate::leaf::{Leaf, Shape};

@@ -11,7 +11,7 @@
 //! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does. [`many`]: what it does with many keys at once.
 //!
-//! [`roster`] names the combinations that are engines.
+//! [`roster`] names the combinations that are engines. [`region`]: whose memory it is, for every index and not for these alone.
 //!
 //! Invariants of every tree here:
 //! * T1: all leaves are at level 0, linked from left to right by their link words.
@@ -34,6 +34,7 @@ mod level;
 pub mod many;
 pub mod merge;
 pub mod recover;
+pub mod region;
 pub mod roster;
 pub mod scan;
 pub mod schema;

@@ -14,12 +14,13 @@ use pmem::pending::Pending;
 use pmem::region::ROOT_AT;
 use pmem::stripe::{Held, Stripes};
 use pmem::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
-use pmem::{Durability, Error, Found, Geometry, Identity, LINE, Medium, Region, RegionOptions, Result};
+use pmem::{Durability, Error, Found, Geometry, LINE, Medium, Region, Result};
 
 use crate::before::Batches;
 use crate::discipline::{Change, Discipline};
 use crate::group::KEYS_UNKNOWN;
 use crate::layout::{Layout, Layouts};
+use crate::region::{create_region, open_region};
 use crate::schema::Schema;
 use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape, Tail};
 
@@ -164,16 +165,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// What growing the medium may say.
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
-        let identity = Identity {
-            engine: options.engine.clone(),
-            kind: S::kind(options.payload_words),
-            node_lines: options.node_lines,
-        };
-        let region = Region::create(
-            medium,
-            &RegionOptions { geometry: options.geometry, identity },
-            options.durability,
-        )?;
+        let sizes = (options.node_lines, options.payload_words);
+        let how = (options.geometry, options.durability);
+        let region = create_region::<M, S>(medium, &options.engine, sizes, how)?;
         Self::start(region, Found::New, options.durability, options.stripes)
     }
 
@@ -188,14 +182,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         durability: Durability,
         stripes: usize,
     ) -> Result<(Self, Found)> {
-        let (region, found) = Region::open(medium, path)?;
-        let identity = region.identity();
-        if identity.engine != engine || S::payload_words(&identity.kind).is_none() {
-            return Err(Error::Mismatch {
-                found: format!("engine {} over {}", identity.engine, identity.kind),
-                asked: format!("{engine} over {}", S::NAME),
-            });
-        }
+        let (region, found) = open_region::<M, S>(medium, path, engine)?;
         Ok((Self::start(region, found, durability, stripes)?, found))
     }
 

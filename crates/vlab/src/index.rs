@@ -23,11 +23,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use chain::Core;
 use chain::batch::Writes;
-use chain::core::{create_region, open_region};
 use chain::recover::recover_blocks;
 use pmem::sync::Ordering;
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 use tree::Schema;
+use tree::region::{create_region, open_region};
 use tree::shape::Tail;
 
 use crate::braids::Braids;
