@@ -331,8 +331,15 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
             })
             .collect();
         let mut rng = fastrand::Rng::with_seed(9);
-        let mut before = None;
+        let mut before = false;
+        let mut note = |now: bool| switched += u64::from(now != std::mem::replace(&mut before, now));
         for wave in 0..24_u64 {
+            // A window is made when no reader has the one before it any more; who waits for the processor may have.
+            while mappings(&index).is_none() {
+                index.combine().unwrap();
+                thread::yield_now();
+            }
+            note(true);
             // Up, in any order; then down, in runs, so that buckets are merged and their pages given to others.
             let (mut some, base) = (Vec::new(), rng.u64(1..kinds - 60));
             for _ in 0..6_000 {
@@ -344,8 +351,7 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
             some.dedup();
             for key in &some {
                 assert!(index.delete(key).unwrap());
-                let now = mappings(&index);
-                switched += u64::from(now.is_some() != before.replace(now.is_some()).unwrap_or(false));
+                note(mappings(&index).is_some());
             }
         }
         done.store(true, Ordering::Relaxed);
