@@ -49,6 +49,7 @@ pub const SKELETON: &[&str] = &[
     include_str!("many.rs"),
     include_str!("merge.rs"),
     include_str!("recover.rs"),
+    include_str!("region.rs"),
     include_str!("roster.rs"),
     include_str!("scan.rs"),
     include_str!("schema.rs"),
