@@ -3,6 +3,10 @@
 //! A power-of-two range of addresses is reserved at open, readable and empty (the kernel's zero page); the file is mapped
 //! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
 //!
+//! The range begins on a huge page's boundary, as the kernel wants it to map a huge page of the file (or of DAX memory) by one
+//! entry: a miss of the TLB then is a shorter walk, or none. What a shared file grows by is asked to be made of huge pages as soon
+//! as it fills one; a file that was made so is mapped so when it is opened again.
+//!
 //! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
 //!
@@ -17,7 +21,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
@@ -105,6 +109,8 @@ pub struct Native {
     dax: bool,
     /// Stores stay out of the file.
     private: bool,
+    /// The file's system may have huge pages: it did not refuse one yet.
+    huge: AtomicBool,
     /// Offset in the file of the first mapped byte, whole pages.
     origin: u64,
     path: PathBuf,
@@ -118,6 +124,8 @@ unsafe impl Sync for View {}
 /// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
 pub(crate) const GUARD: u64 = 1 << 16;
 pub(crate) const PAGE: u64 = 4096;
+/// A page that one entry of the last page table but one maps.
+const HUGE_PAGE: u64 = 2 << 20;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
@@ -287,11 +295,13 @@ impl Native {
             ));
         }
         let reserved = max_bytes.max(1 << 20).next_power_of_two();
+        // As much more as it takes to begin on a huge page's boundary.
+        let lead = HUGE_PAGE - PAGE;
         // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                (reserved + GUARD) as usize,
+                (lead + reserved + GUARD) as usize,
                 libc::PROT_READ,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -301,7 +311,16 @@ impl Native {
         if base == libc::MAP_FAILED {
             return Err(io("cannot reserve addresses for", path, std::io::Error::last_os_error()));
         }
-        let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null range");
+        let before = base.align_offset(HUGE_PAGE as usize);
+        let after = lead as usize - before;
+        for (from, bytes) in [(0, before), (before + (reserved + GUARD) as usize, after)] {
+            if bytes > 0 {
+                // SAFETY: a part of the range just mapped, whole pages, that nobody knows of.
+                unsafe { libc::munmap(base.wrapping_byte_add(from), bytes) };
+            }
+        }
+        let base =
+            NonNull::new(base.wrapping_byte_add(before).cast::<u8>()).expect("mmap gives no null range");
         Ok(Self {
             view: View { base, reserved },
             len: AtomicU64::new(0),
@@ -309,6 +328,7 @@ impl Native {
             durability,
             flush_op: FlushOp::detect(),
             fence_op: FenceOp::Sfence,
+            huge: AtomicBool::new(true),
             file: None,
             dax: false,
             private: false,
@@ -348,6 +368,25 @@ impl Native {
             unsafe { libc::madvise(place.cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(())
+    }
+
+    /// Asks for huge pages where growing from `old` to `new` bytes filled them. Nothing but speed depends on the answer.
+    fn make_huge(&self, old: u64, new: u64) {
+        // A boundary of the range is one of the file, or the file's pages are no huge ones of the range.
+        let may = !self.private && !self.dax && self.origin.is_multiple_of(HUGE_PAGE);
+        let (first, end) = (old & !(HUGE_PAGE - 1), new & !(HUGE_PAGE - 1));
+        if self.file.is_none() || !may || first == end || !self.huge.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: `first` lies inside the reserved range (N2).
+        let place = unsafe { self.view.base.as_ptr().add(first as usize) };
+        // SAFETY: `[first, end)` is our own mapping of the file; the advice changes no content, whoever reads or stores meanwhile.
+        let refused =
+            unsafe { libc::madvise(place.cast(), (end - first) as usize, libc::MADV_COLLAPSE) } != 0;
+        // Short of memory the kernel may have some later; a file system or kernel without them never will.
+        if refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+            self.huge.store(false, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -477,6 +516,7 @@ impl Medium for Native {
             }
         }
         self.map_range(old, new, libc::PROT_READ | libc::PROT_WRITE)?;
+        self.make_huge(old, new);
         self.len.store(new, Ordering::Release);
         Ok(())
     }
@@ -689,4 +729,43 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
     Error::Io { what, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Grows a file by less than a huge page at a time, storing to every page before it may become part of a huge one and after.
+    fn grows_over_huge_pages(file: File) {
+        use std::os::unix::fs::FileExt;
+        let kept = file.try_clone().unwrap();
+        let native = Native::map(file, Path::new("file"), 64 << 20, Durability::Process).unwrap();
+        assert!(native.view.base.addr().get().is_multiple_of(HUGE_PAGE as usize));
+        let (step, end) = (768 << 10, 3 * HUGE_PAGE + (256 << 10));
+        let mut len = 0;
+        while len < end {
+            let grown = (len + step).min(end);
+            native.grow(grown).unwrap();
+            for page in (0..grown).step_by(PAGE as usize) {
+                let expected = if page < len { page + 1 } else { 0 };
+                assert_eq!(native.word(page), expected, "page {page:#x} of {grown:#x}");
+                native.copy(page, page + 1);
+            }
+            len = grown;
+        }
+        drop(native);
+        let mut word = [0; 8];
+        for page in (0..end).step_by(PAGE as usize) {
+            kept.read_exact_at(&mut word, page).unwrap();
+            assert_eq!(u64::from_ne_bytes(word), page + 1, "page {page:#x} of the file");
+        }
+        assert_eq!(kept.metadata().unwrap().len(), end);
+    }
+
+    #[test]
+    fn what_is_stored_stays_where_pages_become_huge_ones() {
+        grows_over_huge_pages(memory_file().unwrap());
+        // Where the file system has none.
+        grows_over_huge_pages(tempfile::tempfile().unwrap());
+    }
 }

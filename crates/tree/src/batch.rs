@@ -33,7 +33,7 @@ use crate::before::Pair;
 use crate::discipline::Discipline;
 use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
-use crate::many::{LANES, WAVE, Write, WriteOf};
+use crate::many::{WAVE, Write, WriteOf};
 use crate::schema::Schema;
 use crate::search::{Search, dispatch};
 use crate::shape::{Edit, Link, Node};
@@ -181,15 +181,18 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let splits = if held + comes > capacity || gets_empty == 1 { comes } else { 0 };
             extent.turns += gets_empty + splits.min(1 + 3 * (held + comes) / capacity);
         };
-        for some in writes.chunks(LANES) {
-            let mut keys = [S::borrow(&some[0].0); LANES];
-            keys.iter_mut().zip(some).for_each(|(key, (of, _))| *key = S::borrow(of));
-            let (lanes, lost) = self.descend_together::<V>(&keys[..some.len()]);
-            for (i, (key, value)) in some.iter().enumerate() {
+        self.each_arrived::<V>(
+            writes.len(),
+            |i| S::borrow(&writes[i].0),
+            #[inline(always)]
+            |i, arrived| {
+                let (key, value) = &writes[i];
                 let borrowed = S::borrow(key);
-                let found = (lost >> i & 1 == 0).then(|| self.leaf_value::<V>(shape, lanes[i].0, borrowed));
-                let (old, leaf) = match found.flatten() {
-                    Some(old) => (old, lanes[i].0),
+                let found = arrived.and_then(|(leaf, _)| {
+                    self.leaf_value::<V>(shape, leaf, borrowed).map(|value| (value, leaf))
+                });
+                let (old, leaf) = match found {
+                    Some(found) => found,
                     // Damage, of which this look tells.
                     None => {
                         let mut old = S::ValueBuf::default();
@@ -218,8 +221,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     extent.pieces += pieces.2;
                 }
                 before.push((key.clone(), old));
-            }
-        }
+                Ok(true)
+            },
+        )?;
         count(&mut extent, last, comes, goes);
         Ok((before, extent))
     }

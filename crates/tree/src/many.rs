@@ -9,7 +9,7 @@
 
 use pmem::region::INTENTS;
 use pmem::stripe::Version;
-use pmem::{Error, Medium, Result};
+use pmem::{Error, LINE, Medium, Result};
 
 use crate::before::Moment;
 use crate::discipline::Discipline;
@@ -32,6 +32,9 @@ const SPLITS: usize = 12;
 const PREFETCHED: usize = 2;
 /// Records beyond this are written alone: in pieces, with fences of their own.
 const RECORD_BYTES_MAX: u64 = 4096;
+
+/// A wave's leaves, each with the look that was taken at it, and the bits of those who lost their way.
+type Arrived = ([(Node, Version); LANES], u32);
 
 /// A key to be stored with its value, or to be removed.
 #[derive(Debug)]
@@ -97,33 +100,66 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
     ) -> Result<()> {
         let now = self.batches.now();
-        for keys in keys.chunks(LANES) {
-            if !dispatch!(self, V => self.get_wave::<V>(keys, &now, give))? {
-                break;
-            }
-        }
-        Ok(())
+        dispatch!(self, V => self.get_arrived::<V>(keys, &now, give))
     }
 
     /// Lets the processor bring in what reads of these keys will touch, as far as their leaves.
     pub fn prefetch(&self, keys: &[&S::Key]) {
         for keys in keys.chunks(LANES) {
-            dispatch!(self, V => _ = self.descend_together::<V>(keys));
+            dispatch!(self, V => _ = self.descend_together::<V>(keys.len(), |i| keys[i]));
         }
     }
 
-    /// The leaves of up to [`LANES`] keys, each with the look that was taken at it, and the bits of those who lost their way.
+    /// Calls `arrived` with the number of each key, and its leaf with the look that was taken at it (`None` for who lost his way),
+    /// until that returns false. The leaves of a wave are on their way while the next wave goes down.
+    ///
+    /// # Errors
+    /// What `arrived` says.
     #[inline(always)]
-    pub(crate) fn descend_together<V: Search>(&self, keys: &[&S::Key]) -> ([(Node, Version); LANES], u32) {
+    pub(crate) fn each_arrived<'a, V: Search>(
+        &self,
+        count: usize,
+        key: impl Fn(usize) -> &'a S::Key,
+        mut arrived: impl FnMut(usize, Option<(Node, Version)>) -> Result<bool>,
+    ) -> Result<()>
+    where
+        S::Key: 'a,
+    {
+        let mut before: Option<(usize, Arrived)> = None;
+        let mut from = 0;
+        loop {
+            let wave = LANES.min(count - from);
+            let next = (wave > 0).then(|| (from, self.descend_together::<V>(wave, |i| key(from + i))));
+            if let Some((first, (lanes, lost))) = before {
+                for (i, lane) in lanes.into_iter().enumerate().take(from - first) {
+                    if !arrived(first + i, (lost >> i & 1 == 0).then_some(lane))? {
+                        return Ok(());
+                    }
+                }
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            from += wave;
+            before = next;
+        }
+    }
+
+    /// The leaves of up to [`LANES`] keys. Their lines are on their way.
+    #[inline(always)]
+    fn descend_together<'a, V: Search>(&self, count: usize, key: impl Fn(usize) -> &'a S::Key) -> Arrived
+    where
+        S::Key: 'a,
+    {
         let (medium, inner, leaf) = (self.region.medium(), &self.inner_for::<V>(), &self.leaf_for::<V>());
         let root = self.root();
         let first = self.stripes.read(root.0);
         let mut lanes = [(root, first); LANES];
         let mut lost = if self.root() == root { 0_u32 } else { u32::MAX };
         for _ in 0..LEVELS_MAX {
-            let mut goes_on = false;
-            for (i, key) in keys.iter().enumerate() {
-                let (node, version) = lanes[i];
+            let mut level = 0;
+            for (i, lane) in lanes[..count].iter_mut().enumerate() {
+                let (node, version) = *lane;
                 if lost >> i & 1 != 0 {
                     continue;
                 }
@@ -134,58 +170,67 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 if link.level == 0 {
                     continue;
                 }
-                let (_, child, _) = self.child::<V>(node, link.node, Target::Holding(S::probe(key)));
-                if link.level <= PREFETCHED {
-                    medium.prefetch(child.0, if link.level == 1 { leaf.bytes() } else { inner.bytes() });
-                }
-                lanes[i] = (child, self.stripes.read(child.0));
+                level = link.level;
+                let (_, child, _) = self.child::<V>(node, link.node, Target::Holding(S::probe(key(i))));
+                *lane = (child, self.stripes.read(child.0));
                 if !self.stripes.check(version) {
                     lost |= 1 << i;
                 }
-                goes_on = true;
             }
-            if !goes_on {
+            if level == 0 {
                 break;
+            }
+            if level <= PREFETCHED {
+                // A request waits for the walk through the page tables, and what is behind it waits for the request: so first a
+                // line of each node, with nothing in between, that as many walks as can be are under way.
+                for (node, _) in &lanes[..count] {
+                    medium.prefetch(node.0, LINE);
+                }
+                let bytes = if level == 1 { leaf.bytes() } else { inner.bytes() };
+                for (node, _) in &lanes[..count] {
+                    medium.prefetch(node.0 + LINE, bytes - LINE);
+                }
             }
         }
         (lanes, lost)
     }
 
-    /// Values of up to [`LANES`] keys as of a moment; false if no more are wanted. Who loses his way beside a writer starts again
-    /// alone.
+    /// Values of keys as of a moment. Who loses his way beside a writer starts again alone.
     #[inline(always)]
-    fn get_wave<V: Search>(
+    fn get_arrived<V: Search>(
         &self,
         keys: &[&S::Key],
         now: &Moment<S>,
         give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
-    ) -> Result<bool> {
-        let leaf = &self.leaf_for::<V>();
-        let (lanes, lost) = self.descend_together::<V>(keys);
-        for (i, key) in keys.iter().enumerate() {
-            let (node, version) = lanes[i];
-            let found = (lost >> i & 1 == 0).then(|| self.leaf_value::<V>(leaf, node, key)).flatten();
-            let durable = || {
-                let pending = self.pending.as_ref();
-                pending.is_none_or(|pending| pending.wait_for_node(node.0).is_none())
-            };
-            let found = match found {
-                Some(value) if self.stripes.check(version) && durable() => value,
-                _ => {
-                    let mut value = S::ValueBuf::default();
-                    self.get(key, Some(&mut value))?.then_some(value)
-                }
-            };
-            // Behind the second look: a batch that shows in what was read is in the chain by now.
-            let found = match now.replaced(key) {
-                None => found,
-                Some(old) => old.cloned(),
-            };
-            if !give(found) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    ) -> Result<()> {
+        let shape = &self.leaf_for::<V>();
+        self.each_arrived::<V>(
+            keys.len(),
+            |i| keys[i],
+            #[inline(always)]
+            |i, arrived| {
+                let key = keys[i];
+                let found = arrived.and_then(|(leaf, version)| {
+                    let value = self.leaf_value::<V>(shape, leaf, key)?;
+                    let pending = self.pending.as_ref();
+                    let durable = || pending.is_none_or(|pending| pending.wait_for_node(leaf.0).is_none());
+                    (self.stripes.check(version) && durable()).then_some(value)
+                });
+                let found = match found {
+                    Some(value) => value,
+                    None => {
+                        let mut value = S::ValueBuf::default();
+                        self.get(key, Some(&mut value))?.then_some(value)
+                    }
+                };
+                // Behind the second look: a batch that shows in what was read is in the chain by now.
+                let found = match now.replaced(key) {
+                    None => found,
+                    Some(old) => old.cloned(),
+                };
+                Ok(give(found))
+            },
+        )
     }
 
     /// What a leaf says of a key; `None` if it makes no sense (a race, or damage: who asks alone will be told).
@@ -270,27 +315,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         writes: &[WriteOf<'_, S>],
         was_there: &mut [bool],
     ) -> Result<u64> {
-        let (medium, inner, shape) = (self.region.medium(), &self.inner_for::<V>(), &self.leaf_for::<V>());
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let mut leaves = [self.root(); WAVE];
         for (leaves, writes) in leaves.chunks_mut(LANES).zip(writes.chunks(LANES)) {
-            for _ in 0..LEVELS_MAX {
-                let mut goes_on = false;
-                for (node, write) in leaves.iter_mut().zip(writes) {
-                    // Damage: who goes down alone will say where.
-                    let Some(link) = Link::read(medium, *node).filter(|link| link.level > 0) else {
-                        continue;
-                    };
-                    let (_, child, _) =
-                        self.child::<V>(*node, link.node, Target::Holding(S::probe(write.key())));
-                    if link.level <= PREFETCHED {
-                        medium.prefetch(child.0, if link.level == 1 { shape.bytes() } else { inner.bytes() });
-                    }
-                    *node = child;
-                    goes_on = true;
-                }
-                if !goes_on {
-                    break;
-                }
+            // Damage: who goes down alone will say where.
+            let (lanes, _) = self.descend_together::<V>(writes.len(), |i| writes[i].key());
+            for (leaf, (node, _)) in leaves.iter_mut().zip(lanes) {
+                *leaf = node;
             }
         }
         let (mut alone, mut full) = (0_u64, 0_u64);
