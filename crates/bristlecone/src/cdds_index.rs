@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cdds::hash::Hashed;
-use cdds::{Kept, Mark, Ordered, Recovery, SnapshotOf, Structure, Versioned};
+use cdds::{Kept, Mark, Order, Ordered, Recovery, SnapshotOf, Structure, Versioned};
 use pmem::region::Identity;
 use pmem::{Durable, Error, Found, Medium, alloc};
 use tree::insert::Decision;
@@ -54,19 +54,19 @@ pub(crate) trait Indexed<K: Kind>: Structure<Schema: SchemaOf<K>> + Send + Sync 
     fn last(of: &Versioned<Durable, Self>) -> Result<Option<K::KeyBuf>>;
 }
 
-impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Indexed<K> for Ordered<S> {
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>, O: Order> Indexed<K> for Ordered<S, O> {
     const ORDERED: bool = true;
-    type Cursor<'a> = cdds::Cursor<'a, Durable, S>;
+    type Cursor<'a> = cdds::Cursor<'a, Durable, S, O>;
 
     fn options(form: &Form<'_>) -> cdds::Options {
         cdds::Options::new(form.node_lines, form.durability)
     }
 
-    fn cursor(of: &Versioned<Durable, Self>) -> cdds::Cursor<'_, Durable, S> {
+    fn cursor(of: &Versioned<Durable, Self>) -> cdds::Cursor<'_, Durable, S, O> {
         of.cursor()
     }
 
-    fn cursor_at<'a>(of: &SnapshotOf<'a, Durable, Self>) -> cdds::Cursor<'a, Durable, S> {
+    fn cursor_at<'a>(of: &SnapshotOf<'a, Durable, Self>) -> cdds::Cursor<'a, Durable, S, O> {
         of.cursor()
     }
 
@@ -433,7 +433,9 @@ impl<K: Kind, X: Indexed<K, Pass: Send>> View<K> for Past<'_, X> {
     }
 }
 
-impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Cursor<K> for cdds::Cursor<'_, Durable, S> {
+impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>, O: Order> Cursor<K>
+    for cdds::Cursor<'_, Durable, S, O>
+{
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
         self.seek(from.map(K::own_key), descending);
         Ok(())

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cdds::Ordered;
 use cdds::hash::Hashed;
+use cdds::{Inlined, Ordered, Unsorted};
 use nvtree::NvTree;
 use pmem::journal::Replay;
 use pmem::region::Identity;
@@ -84,11 +84,21 @@ const OTHERS: &[Entry] = &[
     Entry {
         about: &cdds::ABOUT,
         capabilities: <CddsIndex<Ordered<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, CddsIndex<Ordered<cdds::Inlined>>>,
+        bytes: house::open::<Bytes, CddsIndex<Ordered<Inlined>>>,
         words: house::open::<U64, CddsIndex<Ordered<Words>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<cdds::Inlined>>,
+        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<Inlined>>,
         leaf_of_words: salvage::leaf_of_versions::<Ordered<Words>>,
+        leaf_of_fixed: |_, _| Vec::new(),
+    },
+    Entry {
+        about: &cdds::ABOUT_UNSORTED,
+        capabilities: <CddsIndex<Ordered<Words, Unsorted>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, CddsIndex<Ordered<Inlined, Unsorted>>>,
+        words: house::open::<U64, CddsIndex<Ordered<Words, Unsorted>>>,
+        fixed: None,
+        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<Inlined, Unsorted>>,
+        leaf_of_words: salvage::leaf_of_versions::<Ordered<Words, Unsorted>>,
         leaf_of_fixed: |_, _| Vec::new(),
     },
     Entry {

@@ -7,7 +7,8 @@ use pmem::{Medium, Region, record};
 use tree::Schema;
 use tree::check::Report;
 
-use crate::node::{Entry, Header, Node, compare_words};
+use crate::node::{Entry, Header, Node, compare_words, read_key};
+use crate::order::Order;
 use crate::tree::Tree;
 use crate::version::View;
 
@@ -36,7 +37,7 @@ impl<S: Schema> Walk<S> {
     }
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn check_all_nodes(&self) -> Report {
         let writer = self.writer_side();
         let mut walk = Walk::<S> {
@@ -81,7 +82,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             };
             walk.report.nodes += 1;
             walk.own(node.0, if level == 0 { Kind::Leaf } else { Kind::Inner });
-            let used: Vec<(usize, Entry)> = node.used(medium, &self.shape, &walk.view).collect();
+            let used: Vec<(usize, Entry)> = self.used_by_key(node, &walk.view).collect();
             for (_, entry) in &used {
                 self.check_entry(walk, node, &header, entry);
                 if level > 0 {
@@ -94,12 +95,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                 if order.then(left.start.cmp(&right.start)).is_gt() {
                     walk.problem(format!("node {:#x}: {left:?} before {right:?}", node.0));
                 }
-                // Of copies that a crash left, a dead version may have ended one.
+                // Of copies that a crash left of an entry in its way, a dead version may have ended one.
                 let end = |entry: &Entry| match entry.end {
                     end if end > walk.view.version || walk.view.is_dead(end) => 0,
                     end => end,
                 };
-                let is_copy = (left.payload, end(&left)) == (right.payload, end(&right));
+                let is_copy = O::SHIFTS && (left.payload, end(&left)) == (right.payload, end(&right));
                 if order.is_eq() && left.start == right.start && !is_copy {
                     walk.problem(format!("node {:#x}: two entries of one key and start", node.0));
                 }
@@ -116,7 +117,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             walk.problem(format!("node {:#x}: a key below its lowest", node.0));
         }
         let mut key = S::KeyBuf::default();
-        let mut is_whole = self.key_of_words(entry.words(), &mut key);
+        let mut is_whole = read_key::<M, S>(medium, entry.words(), &mut key);
         if header.level == 0 {
             let of_tree = entry.of_tree();
             is_whole &= S::read_value(medium, &of_tree, &mut S::ValueBuf::default());
@@ -144,8 +145,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if compare_words::<M, S>(medium, [header.low, 0], [low, 0]).is_ne() {
             walk.problem(format!("node {:#x}: its lowest key is not its link's", node.0));
         }
-        let seen: Vec<Entry> =
-            node.seen(medium, &self.shape, &walk.view).into_iter().map(|(_, e)| e).collect();
+        let seen: Vec<Entry> = self.seen_by_key(node, &walk.view).into_iter().map(|(_, e)| e).collect();
         for entry in &seen {
             if high.is_some_and(|high| compare_words::<M, S>(medium, entry.words(), [high, 0]).is_ge()) {
                 walk.problem(format!("node {:#x}: a key at or above the next node's", node.0));
@@ -154,7 +154,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         if level == 0 {
             for entry in &seen {
                 let mut key = S::KeyBuf::default();
-                self.key_of_words(entry.words(), &mut key);
+                read_key::<M, S>(medium, entry.words(), &mut key);
                 if walk.last_key.as_ref().is_some_and(|last| *last >= key) {
                     walk.problem(format!("leaf {:#x}: key {key:?} is not above the one before", node.0));
                 }

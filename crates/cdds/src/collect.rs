@@ -25,7 +25,8 @@ use tree::{Schema, WriteOptions};
 
 use crate::meta::State;
 use crate::named::Named;
-use crate::node::{Entry, Header, Node};
+use crate::node::{Entry, Header, Node, read_key};
+use crate::order::Order;
 use crate::tree::{Tree, Writer};
 use crate::version::{Interval, View};
 
@@ -71,7 +72,7 @@ const HEIRS_MAX: usize = 4;
 /// Most slots that wait for that.
 const CLEARED_MAX: usize = 256;
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// A step of the collector.
     pub(crate) fn collect_places(&self, nodes: usize) -> Result<bool> {
         let operations = nodes as u64;
@@ -355,7 +356,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
                             self.names(&named, Kind::Record, node, block)
                         } else {
                             let mut key = S::KeyBuf::default();
-                            if !self.key_of_words(entry.words(), &mut key) {
+                            if !read_key::<M, S>(self.region.medium(), entry.words(), &mut key) {
                                 return Err(Error::Corrupt { what: "record", at: block });
                             }
                             // An entry of a node that goes with its link was moved to others, as a rule.
@@ -458,7 +459,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     /// neighbour, and gives none away.)
     fn has_one_child(&self, view: &View, node: Node, child: Node) -> bool {
         let (mut oldest, mut start) = (u64::MAX, None);
-        for (_, link) in node.used(self.region.medium(), &self.shape, view) {
+        for (_, link) in self.used_by_key(node, view) {
             match (start, link.end) {
                 (None, 0) if link.payload == child.0 => start = Some(link.start),
                 (None, 0) => {}

@@ -7,9 +7,10 @@ use pmem::{Error, Medium, Result};
 use tree::Schema;
 
 use crate::node::{Entry, Header, Node};
+use crate::order::Order;
 use crate::tree::{Change, Tree};
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
         let probe = S::probe(key);
         let path = self.path(&change.view, change.state.root, probe)?;
@@ -39,7 +40,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             {
                 return Ok(());
             }
-            let links = parent.seen(medium, shape, &change.view);
+            let links = self.seen_by_key(*parent, &change.view);
             if links.len() < 2 {
                 return Ok(());
             }
@@ -99,10 +100,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Replaces two neighbours by one or two nodes with all their entries. True if no node above was replaced.
     fn share_out(&self, change: &mut Change<'_>, above: &[Node], left: Node, right: Node) -> Result<bool> {
-        let (medium, shape) = (self.region.medium(), &self.shape);
         let header = self.header_beside(left, right)?;
-        let mut entries = entries_of(left.seen(medium, shape, &change.view));
-        entries.extend(entries_of(right.seen(medium, shape, &change.view)));
+        let mut entries = entries_of(self.seen_by_key(left, &change.view));
+        entries.extend(entries_of(self.seen_by_key(right, &change.view)));
         let links = self.make_nodes(change, header, &entries)?;
         self.replace(change, above, &[left, right], &links)
     }

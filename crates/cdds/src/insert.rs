@@ -6,44 +6,45 @@
 use pmem::alloc::Kind;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
+use tree::search::Target;
 use tree::{Schema, WriteOptions};
 
 use crate::named::Named;
-use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
+use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
+use crate::order::{Order, Place};
 use crate::tree::{Change, Tree};
 
 /// A link that is to be made: key word and child.
 pub(crate) type Link = (u64, Node);
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
-        let (medium, shape, probe) = (self.region.medium(), &self.shape, S::probe(key));
+        let (medium, probe) = (self.region.medium(), S::probe(key));
         let path = self.path(&change.view, change.state.root, probe)?;
         let (&leaf, path) = path.split_last().expect("a path ends at a leaf");
         let writer = &mut *change.writer;
         let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)?;
         let entry = Entry { key: made.key[0], payload: made.payload, start: change.view.version, end: 0 };
         let old: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
-        let place = leaf.bound::<M, S>(medium, shape, &change.view, probe, true);
         change.stored = true;
-        match self.leaf_hole(change, leaf, place) {
-            Some(hole) => {
+        match self.leaf_place(change, leaf, probe) {
+            Some((place, hole)) => {
                 self.stripes.lock(leaf.0, &mut change.writer.held);
                 self.drop_records(change, leaf, &old);
                 self.end(change, leaf, &old);
                 self.insert_at(change, leaf, place, hole, &entry);
             }
             None => {
-                let live = leaf.seen(medium, shape, &change.view);
-                let mut entries: Vec<Entry> = Vec::with_capacity(live.len() + 1);
-                entries.extend(
-                    live.iter().filter(|(slot, _)| *slot < place && !old.contains(slot)).map(|e| e.1),
-                );
-                entries.push(entry);
-                entries.extend(live.iter().filter(|(slot, _)| *slot >= place).map(|e| e.1));
+                let mut live = self.seen_by_key(leaf, &change.view);
+                live.retain(|(slot, _)| !old.contains(slot));
+                let is_before =
+                    |(slot, _): &(usize, Entry)| compare::<M, S>(medium, leaf.slot_at(*slot), probe).is_lt();
+                let place = live.partition_point(is_before);
+                let mut entries: Vec<Entry> = live.into_iter().map(|(_, entry)| entry).collect();
+                entries.insert(place, entry);
                 let header = Header::at_level(medium, leaf, 0)?;
                 self.drop_records(change, leaf, &old);
-                let is_last = live.last().is_none_or(|(slot, _)| *slot < place);
+                let is_last = place + 1 == entries.len();
                 change.own.appends =
                     is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
                 let links = self.make_nodes(change, header, &entries)?;
@@ -59,8 +60,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     fn is_rightmost(&self, change: &Change<'_>, above: &[Node], leaf: Node) -> bool {
         let below = above.iter().skip(1).chain([&leaf]);
         above.iter().zip(below).all(|(node, child)| {
-            let last = node.last_seen(self.region.medium(), &change.view, self.shape.slots);
-            last.is_some_and(|(_, link)| link.payload == child.0)
+            self.turn(&change.view, *node, Target::Last).is_some_and(|last| last.child == *child)
         })
     }
 
@@ -109,17 +109,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
         Ok(())
     }
 
-    /// A slot of a leaf that may be overwritten, for an entry that belongs before `place`: one that nobody uses, or whose entry
-    /// nobody can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
+    /// Where a leaf takes an entry of this key ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
+    /// can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
     /// beforehand, many at a time ([`Tree::make_room`]).
-    fn leaf_hole(&self, change: &Change<'_>, leaf: Node, place: usize) -> Option<usize> {
-        let (medium, view) = (self.region.medium(), &change.view);
-        let is_hole = |slot: usize| {
-            let entry = leaf.entry(medium, slot);
-            view.is_void(entry.start)
-                || (S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon))
+    fn leaf_place(&self, change: &Change<'_>, leaf: Node, probe: S::Probe<'_>) -> Option<(usize, usize)> {
+        let (medium, shape, view) = (self.region.medium(), &self.shape, &change.view);
+        let place_of = |slot: usize| match leaf.entry(medium, slot) {
+            entry if view.is_void(entry.start) => Place::Empty,
+            entry if S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon) => Place::Dead,
+            _ => Place::Taken,
         };
-        leaf.best_hole(&self.shape, is_hole, place)
+        O::place(leaf, shape, place_of, || leaf.bound::<M, S>(medium, shape, view, probe, true))
     }
 
     pub(crate) fn take_node(&self, change: &mut Change<'_>, level: usize) -> Result<Node> {
@@ -155,7 +155,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             };
             let node = self.take_node(change, header.level)?;
             let header = Header { birth, low, ..header };
-            let spread = !change.own.appends && !self.persist.faithful;
+            let spread = O::SHIFTS && !change.own.appends && !self.persist.faithful;
             node.compose(self.region.medium(), self.persist, &self.shape, header, half, spread);
             links.push((low, node));
         }
@@ -231,7 +231,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             return Ok(true);
         }
         let mut entries: Vec<Entry> =
-            parent.seen(medium, shape, &change.view).into_iter().map(|(_, entry)| entry).collect();
+            self.seen_by_key(parent, &change.view).into_iter().map(|(_, entry)| entry).collect();
         let first = entries.iter().position(is_removed).unwrap_or(0);
         let born = |&(key, child): &Link| Entry { key, payload: child.0, start: version, end: 0 };
         entries.retain(|entry| !is_removed(entry));
@@ -251,7 +251,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
             change.own.unfenced.clear(); // a crossing is a fence
         }
         node.insert(medium, self.persist, place, hole, entry);
-        if !change.own.unfenced.contains(&node) {
+        if O::SHIFTS && !change.own.unfenced.contains(&node) {
             change.own.unfenced.push(node);
         }
     }
@@ -260,10 +260,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
         let (medium, slots) = (self.region.medium(), self.shape.slots);
         let is_void = |slot: usize| change.view.is_void(node.start(medium, slot));
+        let place_of = |slot: usize| if is_void(slot) { Place::Empty } else { Place::Taken };
         let words = |slot: usize| node.entry(medium, slot).words();
         let behind = |slot: &usize| compare_words::<M, S>(medium, words(*slot), entry.words()).is_gt();
-        let place = (0..slots).filter(|slot| !is_void(*slot)).find(behind).unwrap_or(slots);
-        let hole = node.best_hole(&self.shape, is_void, place).expect("the caller counted void slots");
+        let before = || (0..slots).filter(|slot| !is_void(*slot)).find(behind).unwrap_or(slots);
+        let place = O::place(node, &self.shape, place_of, before);
+        let (place, hole) = place.expect("the caller counted void slots");
         self.insert_at(change, node, place, hole, entry);
     }
 

@@ -5,7 +5,7 @@
 //! was not published is told by its number.
 //!
 //! * [`version`]: what an entry's versions mean to a reader at one version; dead versions.
-//! * [`node`]: how a node keeps its entries; shifts.
+//! * [`node`]: how a node keeps its entries; shifts. [`order`]: by key, or as they came (`cdds-unsorted`).
 //! * [`inlined`]: byte strings with the first bytes in the entry.
 //! * [`meta`]: root, current version and count in one line.
 //! * [`pins`]: which versions somebody may still read.
@@ -34,6 +34,7 @@ pub mod kept;
 pub mod meta;
 pub mod named;
 pub mod node;
+pub mod order;
 pub mod persist;
 pub mod pins;
 pub mod salvage;
@@ -47,6 +48,15 @@ pub mod version;
 pub mod versioned;
 
 use ::tree::roster::About;
+
+/// How the tree of nodes without order stands among the engines. It is the tree's code.
+pub const ABOUT_UNSORTED: About = About {
+    name: ENGINE_UNSORTED,
+    about: "CDDS B-Tree without order in its nodes: a put stores to one line of a leaf and shifts nothing; slower look-ups",
+    leaf: "unsorted versions",
+    inner: "unsorted versions",
+    ..ABOUT
+};
 
 /// How it stands among the engines.
 pub const ABOUT: About = About {
@@ -71,6 +81,7 @@ pub const ABOUT: About = About {
         include_str!("meta.rs"),
         include_str!("named.rs"),
         include_str!("node.rs"),
+        include_str!("order.rs"),
         include_str!("persist.rs"),
         include_str!("pins.rs"),
         include_str!("salvage.rs"),
@@ -87,9 +98,10 @@ pub const ABOUT: About = About {
 
 pub use self::inlined::Inlined;
 pub use self::kept::Kept;
+pub use self::order::{Order, Sorted, Unsorted};
 pub use self::pins::Mark;
 pub use self::scan::{Cursor, Snapshot};
 pub use self::snapshot::SnapshotOf;
 pub use self::structure::Structure;
-pub use self::tree::{ENGINE, Ordered, Tree};
+pub use self::tree::{ENGINE, ENGINE_UNSORTED, Ordered, Tree};
 pub use self::versioned::{Options, Recovery, Versioned};

@@ -12,7 +12,8 @@ use pmem::alloc::Kind;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
 
-use crate::node::{Entry, Header, Node};
+use crate::node::{Entry, Header, Node, compare, read_key};
+use crate::order::Order;
 use crate::tree::Tree;
 use crate::version::{Death, View};
 
@@ -51,7 +52,7 @@ impl Uncovered {
     }
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// True if an entry that is reachable and not void names the block.
     ///
     /// # Errors
@@ -128,26 +129,18 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Copies out the key of a key word; the lowest one is of 0.
     pub(crate) fn key_of_word(&self, word: u64, key: &mut S::KeyBuf) -> bool {
-        self.key_of_words([word, 0], key)
-    }
-
-    /// As [`Tree::key_of_word`], of an entry, whose payload stands behind it.
-    pub(crate) fn key_of_words(&self, words: [u64; 2], key: &mut S::KeyBuf) -> bool {
-        if !S::PLAIN && words[0] == 0 {
-            *key = S::KeyBuf::default();
-            return true;
-        }
-        S::read_key(self.region.medium(), words, key)
+        read_key::<M, S>(self.region.medium(), [word, 0], key)
     }
 
     /// Children that had the key at any version at which something that names a block may have begun.
     fn children_at(&self, view: &View, node: Node, header: &Header, probe: S::Probe<'_>) -> Vec<Node> {
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let bound = node.bound::<M, S>(medium, shape, view, probe, true);
+        let medium = self.region.medium();
         let mut uncovered = Uncovered(vec![(header.birth, u64::MAX)]);
         let mut children = Vec::new();
-        let used: Vec<(usize, Entry)> = node.used(medium, shape, view).collect();
-        let before = used.iter().rev().filter(|(slot, _)| *slot < bound);
+        let used: Vec<(usize, Entry)> = self.used_by_key(node, view).collect();
+        let is_before =
+            |(slot, _): &(usize, Entry)| compare::<M, S>(medium, node.slot_at(*slot), probe).is_le();
+        let before = used[..used.partition_point(is_before)].iter().rev();
         let dead = view.dead.intervals();
         let rolled_back = || dead.iter().filter(|interval| interval.death == Death::RolledBack);
         for (_, entry) in before {

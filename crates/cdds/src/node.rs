@@ -1,4 +1,4 @@
-//! Nodes: entries with two versions each, sorted by key and start [thesis §4.4, figure 4.1].
+//! Nodes: entries with two versions each, sorted by key and start or as they came ([`crate::order`]) [thesis §4.4, figure 4.1].
 //!
 //! ```text
 //! line 0   word 0 tag and level   word 1 version of birth   word 2 lowest key   word 3 unused   words 4..8 slot 0
@@ -16,7 +16,7 @@
 //! * N3: a slot is overwritten only when another one holds the entry durably, or earlier in the order of the same line, or when
 //!   nobody may see it; and entries move from line to line only where all earlier moves in the node are durable. So after a
 //!   crash an entry may stand twice, side by side, and never nowhere.
-//! * N4: of the slots that are not void, keys ascend, and of equal keys the starts.
+//! * N4: where entries are sorted, of the slots that are not void keys ascend, and of equal keys the starts.
 
 use std::cmp::Ordering;
 
@@ -323,4 +323,13 @@ pub fn compare_words<M: Medium, S: Schema>(medium: &M, a: [u64; 2], b: [u64; 2])
         return a[0].cmp(&b[0]);
     }
     S::compare_keys(medium, a, b)
+}
+
+/// Copies out the key of an entry's words; the lowest one is of 0. False if it cannot be read.
+pub fn read_key<M: Medium, S: Schema>(medium: &M, words: [u64; 2], key: &mut S::KeyBuf) -> bool {
+    if !S::PLAIN && words[0] == 0 {
+        *key = S::KeyBuf::default();
+        return true;
+    }
+    S::read_key(medium, words, key)
 }

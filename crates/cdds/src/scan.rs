@@ -10,17 +10,18 @@ use tree::Schema;
 use tree::search::Target;
 
 use crate::node::Entry;
+use crate::order::{Order, Sorted};
 use crate::pins::Mark;
 use crate::snapshot::SnapshotOf;
 use crate::tree::{Ordered, Tree};
 use crate::version::View;
 
 /// A version of the tree.
-pub type Snapshot<'a, M, S> = SnapshotOf<'a, M, Ordered<S>>;
+pub type Snapshot<'a, M, S, O = Sorted> = SnapshotOf<'a, M, Ordered<S, O>>;
 
 /// A position in key order. It holds no lock; what it sees is kept as long as it lives.
-pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
-    tree: &'a Tree<M, S>,
+pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>, O: Order = Sorted> {
+    tree: &'a Tree<M, S, O>,
     _mark: Mark,
     view: View,
     descending: bool,
@@ -32,13 +33,13 @@ pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
     given: usize,
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// A cursor before the first key of the newest durable version.
-    pub fn cursor(&self) -> Cursor<'_, M, S> {
+    pub fn cursor(&self) -> Cursor<'_, M, S, O> {
         self.cursor_at(self.mark_to_read())
     }
 
-    pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S> {
+    pub(crate) fn cursor_at(&self, mark: Mark) -> Cursor<'_, M, S, O> {
         Cursor {
             tree: self,
             view: self.view_at(mark.version()),
@@ -52,14 +53,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
     }
 }
 
-impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
+impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Snapshot<'a, M, S, O> {
     /// A cursor before the first key. It keeps the version itself, also when the snapshot is dropped.
-    pub fn cursor(&self) -> Cursor<'a, M, S> {
+    pub fn cursor(&self) -> Cursor<'a, M, S, O> {
         self.of.cursor_at(self.mark.clone())
     }
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.next = Some(from);
@@ -93,7 +94,6 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
     fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
         let (tree, view) = (self.tree, self.view);
         let _reading = tree.reading(view.version)?;
-        let (medium, shape) = (tree.region.medium(), &tree.shape);
         let probe = from.as_ref().map(|key| S::probe(S::borrow(key)));
         let target = match Target::of_scan(probe, self.descending) {
             // Before the least key there is nothing, and no child to find.
@@ -103,18 +103,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Cursor<'_, M, S> {
         let mut tries = tree.stripes.tries();
         let leaf = loop {
             let leaf = tree.find_leaf(&view, target)?;
-            let bound = |probe, above| leaf.node.bound::<M, S>(medium, shape, &view, probe, above);
-            let range = match (probe, self.descending) {
-                (Bound::Unbounded, _) => 0..shape.slots,
-                (Bound::Included(probe), false) => bound(probe, false)..shape.slots,
-                (Bound::Excluded(probe), false) => bound(probe, true)..shape.slots,
-                (Bound::Included(probe), true) => 0..bound(probe, true),
-                (Bound::Excluded(probe), true) => 0..bound(probe, false),
-            };
             self.page.clear();
             self.given = 0;
-            let entries = range.map(|slot| leaf.node.entry(medium, slot));
-            self.page.extend(entries.filter(|entry| view.sees(entry.start, entry.end)));
+            O::read::<M, S>(tree.look(leaf.node, &view), probe, self.descending, &mut self.page);
             if tree.stripes.check(leaf.version) {
                 break leaf;
             }

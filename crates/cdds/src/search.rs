@@ -3,15 +3,14 @@
 //! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
 //! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
 
-use std::cmp::Ordering::Equal;
-
 use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
 use tree::search::Target;
 
-use crate::node::{Entry, Header, LEVELS_MAX, Node, compare};
+use crate::node::{Entry, Header, LEVELS_MAX, Node};
+use crate::order::{Look, Order};
 use crate::tree::Tree;
 use crate::version::View;
 
@@ -47,7 +46,7 @@ pub(crate) struct Leaf {
     pub high: Option<u64>,
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
     pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         let probe = S::probe(key);
@@ -65,44 +64,37 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
 
     /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
     #[inline]
-    pub(crate) fn seen_at(
-        &self,
+    pub(crate) fn seen_at<'a>(
+        &'a self,
         leaf: Node,
-        view: &View,
-        probe: S::Probe<'_>,
+        view: &'a View,
+        probe: S::Probe<'a>,
     ) -> impl Iterator<Item = (usize, Entry)> {
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let first = leaf.bound::<M, S>(medium, shape, view, probe, false);
-        let used = (first..shape.slots).map(move |slot| (slot, leaf.entry(medium, slot)));
-        let used = used.filter(|(_, entry)| !view.is_void(entry.start));
-        let same =
-            used.take_while(move |(slot, _)| compare::<M, S>(medium, leaf.slot_at(*slot), probe) == Equal);
-        same.filter(|(_, entry)| view.sees(entry.start, entry.end))
+        O::holding::<M, S>(self.look(leaf, view), probe)
     }
 
     /// The child to take at an inner node; `None` if there is none (a race, or damage).
     #[inline]
     pub(crate) fn turn(&self, view: &View, node: Node, target: Target<S::Probe<'_>>) -> Option<Turn> {
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let bound = match target {
-            Target::Holding(probe) => node.bound::<M, S>(medium, shape, view, probe, true),
-            Target::Below(probe) => node.bound::<M, S>(medium, shape, view, probe, false),
-            Target::First => 0,
-            Target::Last => shape.slots,
-        };
-        let mut behind = (bound..shape.slots).map(|slot| (slot, node.entry(medium, slot)));
-        let mut next = behind.by_ref().find(|(_, entry)| view.sees(entry.start, entry.end));
-        let taken = node.last_seen(medium, view, bound);
-        let (_, entry) = match taken {
-            Some(taken) => taken,
-            // Keys below the first child's are none; only `First` comes here.
-            None => {
-                let first = next?;
-                next = behind.find(|(_, e)| e.key != first.1.key && view.sees(e.start, e.end));
-                first
-            }
-        };
-        Some(Turn { child: Node(entry.payload), low: entry.key, high: next.map(|(_, entry)| entry.key) })
+        let (link, next) = O::links::<M, S>(self.look(node, view), target)?;
+        Some(Turn { child: Node(link.payload), low: link.key, high: next.map(|next| next.key) })
+    }
+
+    #[inline]
+    pub(crate) fn look<'a>(&'a self, node: Node, view: &'a View) -> Look<'a, M> {
+        Look { node, medium: self.region.medium(), shape: &self.shape, view }
+    }
+
+    /// Slots that are not void, with their entries, by key and start.
+    pub(crate) fn used_by_key(&self, node: Node, view: &View) -> impl Iterator<Item = (usize, Entry)> {
+        let medium = self.region.medium();
+        O::by_key::<M, S>(medium, node.used(medium, &self.shape, view))
+    }
+
+    /// Slots and entries that the view sees, by key, each entry once.
+    pub(crate) fn seen_by_key(&self, node: Node, view: &View) -> Vec<(usize, Entry)> {
+        let medium = self.region.medium();
+        O::by_key::<M, S>(medium, node.seen(medium, &self.shape, view).into_iter()).collect()
     }
 
     /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.

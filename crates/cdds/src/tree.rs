@@ -21,6 +21,7 @@ use tree::{Schema, Write};
 use crate::collect::Pass;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node, Shape};
+use crate::order::{Order, Sorted};
 use crate::persist::Persist;
 use crate::pins::Mark;
 use crate::structure::Structure;
@@ -29,21 +30,23 @@ use crate::versioned::{self, Options, Versioned};
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "cdds";
+/// The same, of nodes without order.
+pub const ENGINE_UNSORTED: &str = "cdds-unsorted";
 /// Nodes of a level that an operation may store to: two that are replaced, two that take their place.
 const NODES_OF_LEVEL: u64 = 4;
 /// Levels that an operation may add.
 const LEVELS_MORE: u64 = 2;
 
 /// A CDDS B-Tree over a medium.
-pub type Tree<M, S> = Versioned<M, Ordered<S>>;
+pub type Tree<M, S, O = Sorted> = Versioned<M, Ordered<S, O>>;
 pub(crate) type Writer = versioned::Writer<Pass>;
 pub(crate) type Change<'a> = versioned::Change<'a, Pass, Part>;
 
-/// Entries in order of keys.
-pub struct Ordered<S> {
+/// Keys have an order, and `O` says whether the entries of a node are kept in it.
+pub struct Ordered<S, O = Sorted> {
     /// Nodes that were replaced since open. Only the writer's.
     pub(crate) retired: AtomicU64,
-    parts: PhantomData<fn() -> S>,
+    parts: PhantomData<fn() -> (S, O)>,
 }
 
 /// What a change of a tree keeps.
@@ -57,8 +60,8 @@ pub struct Part {
     pub(crate) appends: bool,
 }
 
-impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
-    const ENGINE: &'static str = ENGINE;
+impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
+    const ENGINE: &'static str = O::ENGINE;
     type Schema = S;
     type Options = Options;
     type Pass = Pass;
@@ -85,18 +88,18 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         Ok(root)
     }
 
-    fn owns<M: Medium>(of: &Tree<M, S>, view: &View, class: Class, at: u64) -> Result<bool> {
+    fn owns<M: Medium>(of: &Tree<M, S, O>, view: &View, class: Class, at: u64) -> Result<bool> {
         let root = of.root.load(Ordering::Acquire);
         let named = Named { view, root, except: None, cleared: &[] };
         Ok((class.kind.is_node() && at == root) || of.is_named(&named, class.kind, at)?)
     }
 
-    fn begin<M: Medium>(of: &Tree<M, S>, _: &Writer) -> Result<Part> {
+    fn begin<M: Medium>(of: &Tree<M, S, O>, _: &Writer) -> Result<Part> {
         let horizon = of.pins.horizon(&of.visible);
         Ok(Part { horizon, dropped: Vec::new(), unfenced: Vec::new(), appends: false })
     }
 
-    fn finish<M: Medium>(of: &Tree<M, S>, change: &mut Change<'_>) -> Result<()> {
+    fn finish<M: Medium>(of: &Tree<M, S, O>, change: &mut Change<'_>) -> Result<()> {
         of.give_dropped(change)
     }
 
@@ -104,11 +107,11 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         part.unfenced.clear();
     }
 
-    fn abandon<M: Medium>(_: &Tree<M, S>, _: Part) {}
+    fn abandon<M: Medium>(_: &Tree<M, S, O>, _: Part) {}
 
     /// If nodes were replaced, the root may be left with one child, which then takes its place.
     fn change<M: Medium, T>(
-        of: &Tree<M, S>,
+        of: &Tree<M, S, O>,
         writer: &mut Writer,
         make: impl FnOnce(&mut Change<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -121,7 +124,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
     }
 
     fn make_room<M: Medium>(
-        of: &Tree<M, S>,
+        of: &Tree<M, S, O>,
         writer: &mut Writer,
         writes: &[Write<'_, S::Key, S::Value>],
     ) -> Result<()> {
@@ -130,7 +133,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
 
     #[inline]
     fn put_in<M: Medium>(
-        of: &Tree<M, S>,
+        of: &Tree<M, S, O>,
         change: &mut Change<'_>,
         key: &S::Key,
         value: &S::Value,
@@ -139,12 +142,12 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
     }
 
     #[inline]
-    fn delete_in<M: Medium>(of: &Tree<M, S>, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
+    fn delete_in<M: Medium>(of: &Tree<M, S, O>, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
         of.delete_in(change, key)
     }
 
     #[inline]
-    fn find_in<M: Medium>(of: &Tree<M, S>, view: &View, key: &S::Key) -> Result<Option<Entry>> {
+    fn find_in<M: Medium>(of: &Tree<M, S, O>, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         of.find_in(view, key)
     }
 
@@ -153,7 +156,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         entry.of_tree()
     }
 
-    fn count<M: Medium>(of: &Tree<M, S>, mark: &Mark) -> Result<u64> {
+    fn count<M: Medium>(of: &Tree<M, S, O>, mark: &Mark) -> Result<u64> {
         let (mut key, mut value, mut keys) = (S::KeyBuf::default(), S::ValueBuf::default(), 0);
         let mut cursor = of.cursor_at(mark.clone());
         while cursor.next(&mut key, &mut value)? {
@@ -162,23 +165,23 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         Ok(keys)
     }
 
-    fn sweep<M: Medium>(of: &Tree<M, S>, writer: &mut Writer) -> Result<()> {
+    fn sweep<M: Medium>(of: &Tree<M, S, O>, writer: &mut Writer) -> Result<()> {
         of.sweep_locked(writer)
     }
 
     fn lines_of<M: Medium>(
-        of: &Tree<M, S>,
+        of: &Tree<M, S, O>,
         writer: &Writer,
         writes: &[Write<'_, S::Key, S::Value>],
     ) -> Result<u64> {
         if writes.len() <= 1 { Ok(of.lines_of_each(writer, 1)) } else { of.lines_of_batch(writer, writes) }
     }
 
-    fn collect_some<M: Medium>(of: &Tree<M, S>, places: usize) -> Result<bool> {
+    fn collect_some<M: Medium>(of: &Tree<M, S, O>, places: usize) -> Result<bool> {
         of.collect_places(places)
     }
 
-    fn check<M: Medium>(of: &Tree<M, S>) -> Report {
+    fn check<M: Medium>(of: &Tree<M, S, O>) -> Report {
         of.check_all_nodes()
     }
 
@@ -186,12 +189,12 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Ordered<S> {
         Header::read(medium, node).is_some_and(|header| header.level == 0)
     }
 
-    fn clear<M: Medium>(of: &Tree<M, S>) -> Result<()> {
+    fn clear<M: Medium>(of: &Tree<M, S, O>) -> Result<()> {
         of.clear_all()
     }
 }
 
-impl<M: Medium, S: Schema<Tail = [u64; 0]>> Tree<M, S> {
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// Most lines that so many operations change, wherever they are, without their records.
     pub(crate) fn lines_of_each(&self, writer: &Writer, operations: u64) -> u64 {
         let node_lines = self.shape.bytes / LINE;

@@ -11,6 +11,9 @@
 //! * An entry is ended: one word (§4.4.3). An update ends one and puts one (§4.4).
 //! * A node is written once: three words of header, four for each entry, one for each slot that is free; all of its lines.
 //!
+//! Without order (`cdds-unsorted`) nothing shifts: a put is four words of one line wherever its key belongs, and a fifth if the slot
+//! had a dead entry; no fence stands between. All the rest costs the same.
+//!
 //! Slot 0 is in a node's first line, behind it two are in each (figure 4.1 with our header).
 
 mod common;
@@ -19,26 +22,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cdds::Inlined;
-use cdds::{Options, Tree};
+use cdds::{Options, Order, Sorted, Tree, Unsorted};
 use common::{Sample, memory, options};
 use pmem::observed::{Category, Counts, Part};
 use pmem::{Counter, Fence, Geometry, Observed};
 use tree::Words;
 
-type T<S> = Tree<Observed, S>;
+type T<S, O> = Tree<Observed, S, O>;
 
-fn counted<S: Sample>(lines: u64, faithful: bool) -> (T<S>, Arc<Counter>) {
+fn counted<S: Sample, O: Order>(lines: u64, faithful: bool) -> (T<S, O>, Arc<Counter>) {
     let (medium, counter) = memory(16 << 20);
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
     let options = Options { faithful, geometry, ..options(lines) };
     (Tree::create(medium, &options).unwrap(), counter)
 }
 
-fn put<S: Sample>(tree: &T<S>, key: u32, value: u32) -> bool {
+fn put<S: Sample, O: Order>(tree: &T<S, O>, key: u32, value: u32) -> bool {
     tree.put(S::borrow(&S::key(key)), S::borrow_value(&S::value(value))).unwrap()
 }
 
-fn delete<S: Sample>(tree: &T<S>, key: u32) -> bool {
+fn delete<S: Sample, O: Order>(tree: &T<S, O>, key: u32) -> bool {
     tree.delete(S::borrow(&S::key(key))).unwrap()
 }
 
@@ -78,8 +81,9 @@ fn line_of(slot: u64) -> u64 {
     slot.div_ceil(2)
 }
 
-/// An entry is put into slot `place`, and those from there to the free slot `hole` make way.
-fn entry(place: u64, hole: u64) -> Price {
+/// An entry is put into slot `place`, and those from there to the free slot `hole` make way; without order it is put into `hole`.
+fn entry<O: Order>(place: u64, hole: u64) -> Price {
+    let place = if O::SHIFTS { place } else { hole };
     let (moves, crossings) = (hole.abs_diff(place), line_of(hole).abs_diff(line_of(place)));
     // The hole is the only one of the slots written that was free.
     Price { words: 4 * (moves + 1) + moves, lines: crossings + 1, calls: crossings + 1, guards: crossings }
@@ -123,11 +127,16 @@ const LINES: [u64; 5] = [2, 3, 4, 8, 16];
 
 #[test]
 fn an_insert_behind_all_others_is_six_words_two_lines_and_two_fences() {
+    of_insert_behind::<Sorted>();
+    of_insert_behind::<Unsorted>();
+}
+
+fn of_insert_behind<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
-        let (tree, counter) = counted::<Words>(lines, faithful);
+        let (tree, counter) = counted::<Words, O>(lines, faithful);
         for m in 0..tree.shape().slots as u64 {
             let seen = cost(&counter, || assert!(!put(&tree, m as u32 + 1, 7)));
-            assert_costs(&seen, entry(m, m) + COMMIT, 0, faithful, "insert");
+            assert_costs(&seen, entry::<O>(m, m) + COMMIT, 0, faithful, "insert");
             assert_eq!((seen.words, seen.flushes), (6, 2));
             assert_eq!(seen.fences_total(), if faithful { 4 } else { 2 });
         }
@@ -136,19 +145,57 @@ fn an_insert_behind_all_others_is_six_words_two_lines_and_two_fences() {
 
 #[test]
 fn an_insert_before_others_shifts_them_and_waits_once_for_each_line_they_leave() {
+    of_insert_before::<Sorted>();
+}
+
+fn of_insert_before<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
-        let (tree, counter) = counted::<Words>(lines, faithful);
+        let (tree, counter) = counted::<Words, O>(lines, faithful);
         for m in 0..tree.shape().slots as u64 {
             let seen = cost(&counter, || assert!(!put(&tree, 100 - m as u32, 7)));
-            assert_costs(&seen, entry(0, m) + COMMIT, 0, faithful, "insert in front");
+            assert_costs(&seen, entry::<O>(0, m) + COMMIT, 0, faithful, "insert in front");
         }
     }
 }
 
 #[test]
-fn a_delete_is_three_words_two_lines_and_two_fences() {
+fn without_order_an_insert_anywhere_is_six_words_two_lines_and_two_fences() {
+    of_insert_before::<Unsorted>();
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
-        let (tree, counter) = counted::<Words>(lines, faithful);
+        let (tree, counter) = counted::<Words, Unsorted>(lines, faithful);
+        let slots = tree.shape().slots as u32;
+        // 131 is a prime above the number of slots: keys in no order, each once.
+        for m in 1..=slots {
+            let seen = cost(&counter, || assert!(!put(&tree, m * 77 % 131, 7)));
+            assert_eq!((seen.words, seen.flushes), (6, 2));
+            assert_eq!(seen.fences_total(), if faithful { 4 } else { 2 });
+        }
+        // A full leaf takes an entry over a dead one, which goes out of use before: one word more.
+        for m in 1..=slots {
+            assert!(delete(&tree, m * 77 % 131));
+            let seen = cost(&counter, || assert!(!put(&tree, 200 + m, 7)));
+            let price = entry::<Unsorted>(0, 0) + COMMIT;
+            assert_costs(
+                &seen,
+                Price { words: price.words + 1, ..price },
+                0,
+                faithful,
+                "insert over a dead entry",
+            );
+        }
+        assert_eq!(tree.check().nodes, 1);
+    }
+}
+
+#[test]
+fn a_delete_is_three_words_two_lines_and_two_fences() {
+    of_deletes::<Sorted>();
+    of_deletes::<Unsorted>();
+}
+
+fn of_deletes<O: Order>() {
+    for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
+        let (tree, counter) = counted::<Words, O>(lines, faithful);
         let slots = tree.shape().slots as u32;
         (1..=slots).for_each(|key| _ = put(&tree, key, 7));
         for key in 1..=slots {
@@ -163,21 +210,31 @@ fn a_delete_is_three_words_two_lines_and_two_fences() {
 
 #[test]
 fn an_update_ends_an_entry_and_puts_one_behind_it() {
+    of_updates::<Sorted>();
+    of_updates::<Unsorted>();
+}
+
+fn of_updates<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
         let slots = lines * 2 - 1;
         for (m, updated) in (1..slots).flat_map(|m| (0..m).map(move |updated| (m, updated))) {
-            let (tree, counter) = counted::<Words>(lines, faithful);
+            let (tree, counter) = counted::<Words, O>(lines, faithful);
             (0..m).for_each(|key| _ = put(&tree, key as u32, 7));
             let seen = cost(&counter, || assert!(put(&tree, updated as u32, 8)));
-            assert_costs(&seen, END + entry(updated + 1, m) + COMMIT, 0, faithful, "update");
+            assert_costs(&seen, END + entry::<O>(updated + 1, m) + COMMIT, 0, faithful, "update");
         }
     }
 }
 
 #[test]
 fn a_split_writes_its_nodes_once_and_costs_two_fences_too() {
+    of_splits::<Sorted>();
+    of_splits::<Unsorted>();
+}
+
+fn of_splits<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
-        let (tree, counter) = counted::<Words>(lines, faithful);
+        let (tree, counter) = counted::<Words, O>(lines, faithful);
         let slots = tree.shape().slots as u64;
         (1..=slots).for_each(|key| _ = put(&tree, key as u32, 7));
         // Two leaves, and a root above them and the old one.
@@ -205,7 +262,7 @@ fn a_split_writes_its_nodes_once_and_costs_two_fences_too() {
                 break seen;
             }
         };
-        let links = END + entry(slots - 1, slots - 1) + entry(slots - 1, slots - 2);
+        let links = END + entry::<O>(slots - 1, slots - 1) + entry::<O>(slots - 1, slots - 2);
         let price = nodes(2, lines, slots + 1) + links + COMMIT + ended;
         assert_costs(&seen, price, 2, faithful, "split below the root");
     }
@@ -213,8 +270,13 @@ fn a_split_writes_its_nodes_once_and_costs_two_fences_too() {
 
 #[test]
 fn byte_strings_cost_a_record_besides() {
+    of_byte_strings::<Sorted>();
+    of_byte_strings::<Unsorted>();
+}
+
+fn of_byte_strings<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
-        let (tree, counter) = counted::<Inlined>(lines, faithful);
+        let (tree, counter) = counted::<Inlined, O>(lines, faithful);
         // Keys of one length: the first record opens its chunk; that price is paid once a chunk.
         let long = |m: u64| m as u32 * 8 + 6;
         put(&tree, long(0), 7);
@@ -222,7 +284,7 @@ fn byte_strings_cost_a_record_besides() {
         // A slot stays free: of a leaf without one the next change takes the garbage out, many records at a time.
         for m in 1..slots - 1 {
             let seen = cost(&counter, || assert!(!put(&tree, long(m), 7)));
-            assert_costs(&seen, entry(m, m) + COMMIT, 1, faithful, "insert");
+            assert_costs(&seen, entry::<O>(m, m) + COMMIT, 1, faithful, "insert");
             let Part { words, flushes, fences, .. } = seen.part(Category::Record);
             // Head, checksum, key, 4 bytes of value.
             let key = <Inlined as Sample>::key(long(m));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cdds::Inlined;
 use cdds::node::{Header, Node};
-use cdds::{Recovery, Tree};
+use cdds::{Order, Recovery, Sorted, Tree, Unsorted};
 use common::{Sample, open, options, write_many};
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
@@ -70,13 +70,13 @@ impl Image {
 
 /// A tree with everything in it: splits and merges, old versions, dead intervals of both kinds, large records. `used`: it was not
 /// closed.
-fn made<S: Sample>(used: bool) -> Image {
+fn made<S: Sample, O: Order>(used: bool) -> Image {
     let memory = Memory::new(BYTES, 0);
     let medium = Observed::new(Arc::clone(&memory), Arc::new(Watch::default()));
     let mut random = fastrand::Rng::with_seed(5);
-    drop(Tree::<_, S>::create(medium.clone(), &options(LINES)).unwrap());
+    drop(Tree::<_, S, O>::create(medium.clone(), &options(LINES)).unwrap());
     for round in 0..4 {
-        let tree = open::<S>(&medium, LINES, Recovery::Lazy);
+        let tree = open::<S, O>(&medium, LINES, Recovery::Lazy);
         let mut mark = tree.mark();
         for n in 0..90 {
             let (key, value) = (S::key(random.u32(..KEYS)), S::value(random.u32(..300)));
@@ -108,9 +108,9 @@ fn made<S: Sample>(used: bool) -> Image {
 }
 
 /// Everything that one can do with a tree; what it says is of no interest here.
-fn use_it<S: Sample>(medium: &Observed, recovery: Recovery, seed: u64) -> Result<()> {
+fn use_it<S: Sample, O: Order>(medium: &Observed, recovery: Recovery, seed: u64) -> Result<()> {
     let path = Path::new("damaged");
-    let (tree, _) = Tree::<Observed, S>::open(medium.clone(), path, &options(LINES), recovery)?;
+    let (tree, _) = Tree::<Observed, S, O>::open(medium.clone(), path, &options(LINES), recovery)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = S::ValueBuf::default();
     _ = tree.check();
@@ -148,7 +148,7 @@ fn use_it<S: Sample>(medium: &Observed, recovery: Recovery, seed: u64) -> Result
         _ = tree.close();
     }
     drop(tree);
-    let (tree, _) = Tree::<Observed, S>::open(medium.clone(), path, &options(LINES), Recovery::Lazy)?;
+    let (tree, _) = Tree::<Observed, S, O>::open(medium.clone(), path, &options(LINES), Recovery::Lazy)?;
     _ = tree.check();
     tree.collect_all()
 }
@@ -210,8 +210,8 @@ fn damage(image: &mut Image, blocks: &Blocks, random: &mut fastrand::Rng) -> Str
 }
 
 /// Damages and uses so many trees.
-fn campaign<S: Sample>(cases: u64) {
-    let images = [made::<S>(false), made::<S>(true)];
+fn campaign<S: Sample, O: Order>(cases: u64) {
+    let images = [made::<S, O>(false), made::<S, O>(true)];
     let mut refused = 0;
     for case in 0..cases {
         let mut random = fastrand::Rng::with_seed(case);
@@ -219,9 +219,9 @@ fn campaign<S: Sample>(cases: u64) {
         let told = damage(&mut image, &blocks::<S>(&images[0]), &mut random);
         let recovery = if random.bool() { Recovery::Lazy } else { Recovery::Scan };
         let (medium, _) = image.memory();
-        match catch_unwind(AssertUnwindSafe(|| use_it::<S>(&medium, recovery, case))) {
+        match catch_unwind(AssertUnwindSafe(|| use_it::<S, O>(&medium, recovery, case))) {
             Ok(outcome) => refused += u64::from(outcome.is_err()),
-            Err(_) => panic!("case {case}, {recovery:?}: {told}"),
+            Err(_) => panic!("{}, case {case}, {recovery:?}: {told}", O::ENGINE),
         }
     }
     println!("{cases} trees, {refused} of them refused");
@@ -230,16 +230,18 @@ fn campaign<S: Sample>(cases: u64) {
 
 #[test]
 fn a_damaged_tree_of_words_answers_whatever_it_is_asked() {
-    campaign::<Words>(4000);
+    campaign::<Words, Sorted>(4000);
+    campaign::<Words, Unsorted>(2000);
 }
 
 #[test]
 fn a_damaged_tree_of_byte_strings_answers_whatever_it_is_asked() {
-    campaign::<Inlined>(4000);
+    campaign::<Inlined, Sorted>(4000);
+    campaign::<Inlined, Unsorted>(2000);
 }
 
 /// Nodes that the current version shows, from the root down.
-fn live_nodes<S: Sample>(tree: &Tree<Observed, S>, root: u64) -> Vec<(Node, Header)> {
+fn live_nodes<S: Sample, O: Order>(tree: &Tree<Observed, S, O>, root: u64) -> Vec<(Node, Header)> {
     let (medium, view) = (tree.region().medium(), tree_view(tree));
     let mut open = vec![Node(root)];
     let mut nodes = Vec::new();
@@ -254,7 +256,7 @@ fn live_nodes<S: Sample>(tree: &Tree<Observed, S>, root: u64) -> Vec<(Node, Head
 }
 
 /// What the newest version shows.
-fn tree_view<S: Sample>(tree: &Tree<Observed, S>) -> cdds::version::View {
+fn tree_view<S: Sample, O: Order>(tree: &Tree<Observed, S, O>) -> cdds::version::View {
     let medium = tree.region().medium();
     let meta = cdds::meta::Meta(tree.region().root().unwrap());
     let version = tree.version();
@@ -262,9 +264,9 @@ fn tree_view<S: Sample>(tree: &Tree<Observed, S>) -> cdds::version::View {
 }
 
 /// Places of words, what they are, and which bits of them count.
-fn checked_words<S: Sample>(image: &Image) -> Vec<(u64, &'static str, u64)> {
+fn checked_words<S: Sample, O: Order>(image: &Image) -> Vec<(u64, &'static str, u64)> {
     let (medium, _) = image.memory();
-    let tree = open::<S>(&medium, LINES, Recovery::Lazy);
+    let tree = open::<S, O>(&medium, LINES, Recovery::Lazy);
     let meta = tree.region().root().unwrap();
     let root = medium.memory().peek(meta + WORD);
     let mut places = vec![(meta, "tag of the meta block", u64::MAX), (meta + WORD, "root", u64::MAX)];
@@ -305,17 +307,17 @@ fn checked_words<S: Sample>(image: &Image) -> Vec<(u64, &'static str, u64)> {
     places
 }
 
-fn assert_reported<S: Sample>(at_least: usize) {
-    let image = made::<S>(false);
+fn assert_reported<S: Sample, O: Order>(at_least: usize) {
+    let image = made::<S, O>(false);
     let (mut cases, mut random) = (0, fastrand::Rng::with_seed(1));
-    for (at, what, bits) in checked_words::<S>(&image) {
+    for (at, what, bits) in checked_words::<S, O>(&image) {
         // Some bits of each word, others of the next.
         for bit in (0..64).filter(|bit| bits >> bit & 1 != 0 && random.u8(..8) == 0).collect::<Vec<u32>>() {
             let mut image = image.clone();
             *image.word(at) ^= 1 << bit;
             let (medium, _) = image.memory();
             let opened =
-                Tree::<Observed, S>::open(medium, Path::new("damaged"), &options(LINES), Recovery::Lazy);
+                Tree::<Observed, S, O>::open(medium, Path::new("damaged"), &options(LINES), Recovery::Lazy);
             let is_reported = opened.map_or(true, |(tree, _)| !tree.check().problems.is_empty());
             assert!(is_reported, "bit {bit} of the {what} at {at:#x} goes unreported");
             cases += 1;
@@ -327,12 +329,14 @@ fn assert_reported<S: Sample>(at_least: usize) {
 
 #[test]
 fn a_flipped_bit_of_what_is_checked_in_a_tree_of_words_is_reported() {
-    assert_reported::<Words>(500);
+    assert_reported::<Words, Sorted>(500);
+    assert_reported::<Words, Unsorted>(500);
 }
 
 #[test]
 fn a_flipped_bit_of_what_is_checked_in_a_tree_of_byte_strings_is_reported() {
-    assert_reported::<Inlined>(1000);
+    assert_reported::<Inlined, Sorted>(1000);
+    assert_reported::<Inlined, Unsorted>(1000);
 }
 
 const _: () = assert!(BYTES.is_multiple_of(LINE));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cdds::hash::Hashed;
 use cdds::structure::WriteOf;
-use cdds::{Mark, Ordered, Recovery, Versioned};
+use cdds::{Mark, Ordered, Recovery, Unsorted, Versioned};
 use common::{PairOf, Sample, Tested, options};
 use crash::{Fault, Machine, Survivors, Which};
 use pmem::journal::{Journal, Options as Sizes};
@@ -264,6 +264,8 @@ fn nothing_acknowledged_is_lost_by_a_power_cut() {
             cuts::<Hashed<Keyed>>(seed, 20),
             cuts::<Ordered<Words>>(seed, 10),
             cuts::<Ordered<cdds::Inlined>>(seed, 10),
+            cuts::<Ordered<Words, Unsorted>>(seed, 5),
+            cuts::<Ordered<cdds::Inlined, Unsorted>>(seed, 5),
         ];
         println!("seed {seed}: {opened:?} opened");
         assert!(opened.iter().sum::<u64>() > 120);
@@ -319,6 +321,7 @@ fn after_a_failed_call_everybody_sees_what_is_durable() {
             failed += u64::from(after_a_failure::<Hashed<Words>>(seed, fault));
             failed += u64::from(after_a_failure::<Hashed<Keyed>>(seed, fault));
             failed += u64::from(after_a_failure::<Ordered<cdds::Inlined>>(seed, fault));
+            failed += u64::from(after_a_failure::<Ordered<cdds::Inlined, Unsorted>>(seed, fault));
         }
     }
     println!("{failed} failures");

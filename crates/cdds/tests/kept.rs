@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cdds::hash::Hashed;
-use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Versioned};
+use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Unsorted, Versioned};
 use common::{Sample, Tested, memory, options};
 use crash::{Contents, Options, Subject, Workload, explore_all};
 use pmem::{Error, Observed};
@@ -95,6 +95,8 @@ fn names_survive<X: Tested<Schema = S>, S: Sample>() {
 fn named_versions_show_the_same_until_they_are_forgotten_or_rolled_back() {
     names_survive::<Ordered<Words>, Words>();
     names_survive::<Ordered<Inlined>, Inlined>();
+    names_survive::<Ordered<Words, Unsorted>, Words>();
+    names_survive::<Ordered<Inlined, Unsorted>, Inlined>();
     names_survive::<Hashed<Words>, Words>();
     names_survive::<Hashed<Keyed>, Keyed>();
 }
@@ -126,6 +128,7 @@ fn what_was_taken_back_says_so() {
 #[test]
 fn retained_versions_can_be_read_until_they_are_too_old() {
     retained::<Ordered<Words>>();
+    retained::<Ordered<Words, Unsorted>>();
     retained::<Hashed<Words>>();
 }
 
@@ -277,6 +280,7 @@ impl<X: Tested<Schema = Words>> Subject for Named<X> {
 #[test]
 fn names_survive_a_crash_anywhere() {
     crashes::<Ordered<Words>>();
+    crashes::<Ordered<Words, Unsorted>>();
     crashes::<Hashed<Words>>();
 }
 

@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use cdds::Inlined;
-use cdds::{Recovery, Snapshot, Tree};
+use cdds::{Order, Recovery, Snapshot, Sorted, Tree, Unsorted};
 use common::{Sample, memory, open, options, pairs, write_many};
 use pmem::{Error, Observed};
 use tree::Words;
 
 type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
 
-fn compare<S: Sample>(
-    tree: &Tree<Observed, S>,
+fn compare<S: Sample, O: Order>(
+    tree: &Tree<Observed, S, O>,
     map: &Map<S>,
-    kept: &[(Snapshot<'_, Observed, S>, Map<S>)],
+    kept: &[(Snapshot<'_, Observed, S, O>, Map<S>)],
     rng: &mut fastrand::Rng,
     keys: u32,
 ) {
     let report = tree.check();
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!(tree.len(), map.len() as u64);
-    let check = |mut cursor: cdds::Cursor<'_, Observed, S>, map: &Map<S>, from: S::KeyBuf| {
+    let check = |mut cursor: cdds::Cursor<'_, Observed, S, O>, map: &Map<S>, from: S::KeyBuf| {
         let all: Vec<_> = map.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         let seen = pairs(&mut cursor, Bound::Unbounded, false);
         assert!(
@@ -57,15 +57,15 @@ fn compare<S: Sample>(
     }
 }
 
-fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
+fn run<S: Sample, O: Order>(seed: u64, lines: u64, keys: u32, rounds: usize) {
     let (medium, _) = memory(32 << 20);
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut map = Map::<S>::new();
-    drop(Tree::<Observed, S>::create(medium.clone(), &options(lines)).unwrap());
+    drop(Tree::<Observed, S, O>::create(medium.clone(), &options(lines)).unwrap());
     for round in 0..rounds {
         let recovery = if rng.bool() { Recovery::Lazy } else { Recovery::Scan };
-        let tree = open::<S>(&medium, lines, recovery);
-        let mut kept: Vec<(Snapshot<'_, Observed, S>, Map<S>)> = Vec::new();
+        let tree = open::<S, O>(&medium, lines, recovery);
+        let mut kept: Vec<(Snapshot<'_, Observed, S, O>, Map<S>)> = Vec::new();
         let mostly_puts = rng.bool();
         for _ in 0..rng.usize(1..600) {
             let (n, v) = (rng.u32(..keys), rng.u32(..200));
@@ -119,7 +119,7 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
         }
         assert!(tree.shape().slots == lines as usize * 2 - 1, "round {round}");
     }
-    let tree = open::<S>(&medium, lines, Recovery::Lazy);
+    let tree = open::<S, O>(&medium, lines, Recovery::Lazy);
     tree.collect_all().unwrap();
     tree.collect_all().unwrap();
     assert_eq!(tree.dead_intervals(), 0);
@@ -131,13 +131,15 @@ fn run<S: Sample>(seed: u64, lines: u64, keys: u32, rounds: usize) {
 #[test]
 fn words_agree_with_a_map_at_every_kept_version() {
     for (seed, lines) in [(1, 2), (2, 3), (3, 4), (4, 8), (5, 16)] {
-        run::<Words>(seed, lines, 40 * lines as u32, 40);
+        run::<Words, Sorted>(seed, lines, 40 * lines as u32, 40);
+        run::<Words, Unsorted>(seed, lines, 40 * lines as u32, 20);
     }
 }
 
 #[test]
 fn byte_strings_agree_with_a_map_at_every_kept_version() {
     for (seed, lines) in [(11, 2), (12, 3), (13, 4), (14, 8)] {
-        run::<Inlined>(seed, lines, 40 * lines as u32, 30);
+        run::<Inlined, Sorted>(seed, lines, 40 * lines as u32, 30);
+        run::<Inlined, Unsorted>(seed, lines, 40 * lines as u32, 15);
     }
 }

@@ -7,18 +7,19 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use cdds::Inlined;
-use cdds::{Mark, Recovery, Tree};
+use cdds::{Mark, Order, Recovery, Sorted, Tree, Unsorted};
 use common::{Sample, options, pairs};
 use crash::failing::{Failing, Faults, Plan, every_nth};
 use pmem::{Error, Found, Memory, Result};
 use tree::{Words, Write};
 
-type T<S> = Tree<Failing, S>;
+type T<S, O> = Tree<Failing, S, O>;
 type Model<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
 
 /// Value number `n`; of byte strings every fifth is cut into pieces.
@@ -27,15 +28,16 @@ fn value<S: Sample>(n: u32) -> S::ValueBuf {
 }
 
 /// A run's memory, contents, kept versions and faults.
-struct Run<S: Sample> {
+struct Run<S: Sample, O: Order> {
     memory: Arc<Memory>,
     faults: Arc<Faults>,
     model: Model<S>,
     kept: Vec<(Mark, Model<S>)>,
     failed: u64,
+    order: PhantomData<fn() -> O>,
 }
 
-impl<S: Sample> Run<S> {
+impl<S: Sample, O: Order> Run<S, O> {
     fn new(plan: Plan) -> Self {
         Self {
             memory: Memory::new(8 << 20, 0),
@@ -43,6 +45,7 @@ impl<S: Sample> Run<S> {
             model: BTreeMap::new(),
             kept: Vec::new(),
             failed: 0,
+            order: PhantomData,
         }
     }
 
@@ -50,12 +53,12 @@ impl<S: Sample> Run<S> {
         Failing::new(&self.memory, &self.faults)
     }
 
-    fn create(&self) -> Result<T<S>> {
-        T::<S>::create(self.medium(), &options(2))
+    fn create(&self) -> Result<T<S, O>> {
+        T::<S, O>::create(self.medium(), &options(2))
     }
 
-    fn open(&self, recovery: Recovery) -> Result<(T<S>, Found)> {
-        T::<S>::open(self.medium(), Path::new("memory"), &options(2), recovery)
+    fn open(&self, recovery: Recovery) -> Result<(T<S, O>, Found)> {
+        T::<S, O>::open(self.medium(), Path::new("memory"), &options(2), recovery)
     }
 
     /// Does something, and says whether it was acknowledged. What fails without a planned failure fails the test; so does a
@@ -75,7 +78,7 @@ impl<S: Sample> Run<S> {
         }
     }
 
-    fn write(&mut self, tree: &T<S>, writes: &[(u32, Option<u32>)]) {
+    fn write(&mut self, tree: &T<S, O>, writes: &[(u32, Option<u32>)]) {
         let pairs: Vec<_> = writes.iter().map(|(n, v)| (S::key(*n), v.map(value::<S>))).collect();
         let borrowed: Vec<_> = pairs
             .iter()
@@ -111,7 +114,7 @@ impl<S: Sample> Run<S> {
         self.acknowledged(what);
     }
 
-    fn roll_back(&mut self, tree: &T<S>) {
+    fn roll_back(&mut self, tree: &T<S, O>) {
         let Some((mark, model)) = self.kept.last() else { return };
         if let Some(done) = self.acknowledged(|| tree.roll_back(mark)) {
             assert!(done, "{:?}: a rollback was refused", self.faults.plan());
@@ -120,7 +123,7 @@ impl<S: Sample> Run<S> {
     }
 
     /// Now, and at every kept version.
-    fn assert_contents(&self, tree: &T<S>) {
+    fn assert_contents(&self, tree: &T<S, O>) {
         let plan = self.faults.plan();
         let all = |model: &Model<S>| model.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
         assert!(pairs(&mut tree.cursor(), Bound::Unbounded, false) == all(&self.model), "{plan:?}");
@@ -131,14 +134,14 @@ impl<S: Sample> Run<S> {
         }
     }
 
-    fn assert_sound(&self, tree: &T<S>) {
+    fn assert_sound(&self, tree: &T<S, O>) {
         let report = tree.check();
         assert!(report.problems.is_empty(), "{:?}: {:#?}", self.faults.plan(), report.problems);
         self.assert_contents(tree);
     }
 
     /// Writes, deletes, batches, collections, kept versions and ways back to them.
-    fn work(&mut self, tree: &T<S>, seed: u64, count: usize) {
+    fn work(&mut self, tree: &T<S, O>, seed: u64, count: usize) {
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..count {
             let (n, v) = (random.u32(..60), random.u32(..200));
@@ -178,8 +181,8 @@ impl<S: Sample> Run<S> {
 }
 
 /// A life: create, work, close. Returns false if it met no failure.
-fn live<S: Sample>(plan: Plan) -> bool {
-    let mut run = Run::<S>::new(plan);
+fn live<S: Sample, O: Order>(plan: Plan) -> bool {
+    let mut run = Run::<S, O>::new(plan);
     let Some(tree) = run.acknowledged(|| run.create()) else {
         // What is there is no tree, or an empty one.
         run.faults.arm(false);
@@ -214,8 +217,8 @@ fn live<S: Sample>(plan: Plan) -> bool {
 }
 
 /// A reopen of a tree that was closed, or left as it was, with failures to come only now.
-fn reopen<S: Sample>(plan: Plan, closed: bool, recovery: Recovery) -> bool {
-    let mut run = Run::<S>::new(plan);
+fn reopen<S: Sample, O: Order>(plan: Plan, closed: bool, recovery: Recovery) -> bool {
+    let mut run = Run::<S, O>::new(plan);
     run.faults.arm(false);
     let tree = run.create().unwrap();
     run.work(&tree, 11, 120);
@@ -236,10 +239,10 @@ fn reopen<S: Sample>(plan: Plan, closed: bool, recovery: Recovery) -> bool {
 }
 
 /// A tree without a root (a crash during creation left it so) gets one at its next open, for which it has to grow.
-fn reopen_without_root<S: Sample>(plan: Plan) -> bool {
-    let whole = Run::<S>::new(Plan { growth: true, nth: 2, for_good: false });
+fn reopen_without_root<S: Sample, O: Order>(plan: Plan) -> bool {
+    let whole = Run::<S, O>::new(Plan { growth: true, nth: 2, for_good: false });
     assert!(whole.create().is_err());
-    let mut run = Run::<S> { memory: whole.memory, ..Run::new(plan) };
+    let mut run = Run::<S, O> { memory: whole.memory, ..Run::new(plan) };
     if let Some((tree, _)) = run.acknowledged(|| run.open(Recovery::Lazy)) {
         run.assert_sound(&tree);
     }
@@ -248,24 +251,26 @@ fn reopen_without_root<S: Sample>(plan: Plan) -> bool {
     met
 }
 
-fn all<S: Sample>(growths: u64) {
-    every_nth(true, growths, live::<S>);
-    every_nth(false, 5, live::<S>);
+fn all<S: Sample, O: Order>(growths: u64) {
+    every_nth(true, growths, live::<S, O>);
+    every_nth(false, 5, live::<S, O>);
     for (closed, recovery) in [(true, Recovery::Lazy), (false, Recovery::Lazy), (false, Recovery::Scan)] {
         if closed {
-            every_nth(false, 1, |plan| reopen::<S>(plan, closed, recovery));
+            every_nth(false, 1, |plan| reopen::<S, O>(plan, closed, recovery));
         }
-        every_nth(true, 1, |plan| reopen::<S>(plan, closed, recovery));
+        every_nth(true, 1, |plan| reopen::<S, O>(plan, closed, recovery));
     }
-    every_nth(true, 1, reopen_without_root::<S>);
+    every_nth(true, 1, reopen_without_root::<S, O>);
 }
 
 #[test]
 fn the_nth_growth_or_sync_fails_over_words() {
-    all::<Words>(3);
+    all::<Words, Sorted>(3);
+    all::<Words, Unsorted>(3);
 }
 
 #[test]
 fn the_nth_growth_or_sync_fails_over_byte_strings() {
-    all::<Inlined>(20);
+    all::<Inlined, Sorted>(20);
+    all::<Inlined, Unsorted>(20);
 }

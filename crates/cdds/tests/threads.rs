@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use cdds::Inlined;
-use cdds::{Options, Tree};
+use cdds::{Options, Order, Sorted, Tree, Unsorted};
 use common::beside::{Kinds, Numbered, Reader, Record, Writer};
 use common::options;
 use crash::History;
@@ -25,10 +25,10 @@ const LOOKS: usize = 150;
 const AHEAD: usize = 10;
 
 /// Says what was wrong, if anything was.
-fn beside<S: Numbered>(seed: u64, lines: u64, kinds: Kinds) -> Result<(), String> {
+fn beside<S: Numbered, O: Order>(seed: u64, lines: u64, kinds: Kinds) -> Result<(), String> {
     let medium = Native::anonymous(64 << 20, Durability::Power).map_err(|error| error.to_string())?;
     let options = Options { stripes: 16, ..options(lines) };
-    let tree = Tree::<_, S>::create(medium, &options).map_err(|error| error.to_string())?;
+    let tree = Tree::<_, S, O>::create(medium, &options).map_err(|error| error.to_string())?;
     let history = History::default();
     let record = Record::new(&history, tree.version());
     let (done, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -89,29 +89,31 @@ fn beside<S: Numbered>(seed: u64, lines: u64, kinds: Kinds) -> Result<(), String
     problems.first().map_or(Ok(()), |problem| Err(format!("the tree is damaged: {problem}")))
 }
 
-fn all<S: Numbered>() {
+fn all<S: Numbered, O: Order>() {
     for (seed, lines) in [(1, 2), (2, 2), (3, 3), (4, 4)] {
         for rolls_back in [false, true] {
             let kinds = Kinds { rolls_back, stays: true };
-            beside::<S>(seed, lines, kinds)
-                .unwrap_or_else(|why| panic!("seed {seed}, {lines} lines, {kinds:?}: {why}"));
+            beside::<S, O>(seed, lines, kinds)
+                .unwrap_or_else(|why| panic!("{}, seed {seed}, {lines} lines, {kinds:?}: {why}", O::ENGINE));
         }
     }
 }
 
 #[test]
 fn readers_of_words_see_their_version_beside_a_writer() {
-    all::<Words>();
+    all::<Words, Sorted>();
+    all::<Words, Unsorted>();
 }
 
 #[test]
 fn readers_of_byte_strings_see_their_version_beside_a_writer() {
-    all::<Inlined>();
+    all::<Inlined, Sorted>();
+    all::<Inlined, Unsorted>();
 }
 
 /// The harness is not blind.
 #[test]
 fn a_reader_that_does_not_stay_at_its_version_is_noticed() {
-    let why = beside::<Words>(1, 2, Kinds { rolls_back: false, stays: false }).unwrap_err();
+    let why = beside::<Words, Sorted>(1, 2, Kinds { rolls_back: false, stays: false }).unwrap_err();
     assert!(why.contains("at no version"), "{why}");
 }

@@ -19,7 +19,7 @@ const BWTREE: &str = "bwtree";
 
 /// True if an index of this name is measured.
 pub fn has(name: &str) -> bool {
-    [cdds::ENGINE, vlab::ENGINE, nvtree::ENGINE, BWTREE].contains(&name)
+    [cdds::ENGINE, cdds::ENGINE_UNSORTED, vlab::ENGINE, nvtree::ENGINE, BWTREE].contains(&name)
 }
 
 /// Makes the index of integers of this name, which [`has`] knows.
@@ -43,6 +43,10 @@ pub fn of_words<M: Medium>(engine: &str, making: Making<M>) -> Result<Box<dyn Co
         return Ok(Box::new(Room { name, index }));
     }
     let options = cdds::Options::new(making.node_lines, making.durability);
+    if engine == cdds::ENGINE_UNSORTED {
+        let index = cdds::Tree::<M, Words, cdds::Unsorted>::create(medium, &options)?;
+        return Ok(Box::new(Room { name, index }));
+    }
     let index = cdds::Tree::<M, Words>::create(medium, &options)?;
     Ok(Box::new(Room { name, index }))
 }
@@ -128,7 +132,7 @@ trait Index {
     }
 }
 
-impl<M: Medium> Index for cdds::Tree<M, Words> {
+impl<M: Medium, O: cdds::Order> Index for cdds::Tree<M, Words, O> {
     fn get(&self, key: &u64, value: &mut u64) -> Result<bool> {
         self.get(key, Some(value))
     }

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
 use cdds::Inlined;
-use cdds::{Cursor, Mark, Tree};
+use cdds::{Cursor, Mark, Order, Tree};
 use crash::{Found, History};
 use pmem::Medium;
 use tree::{Schema, Words, Write};
@@ -139,7 +139,7 @@ impl<'a, S: Numbered> Record<'a, S> {
     ///
     /// # Errors
     /// It does not.
-    pub fn judge_after<M: Medium>(&self, moment: u64, tree: &Tree<M, S>) -> Outcome {
+    pub fn judge_after<M: Medium, O: Order>(&self, moment: u64, tree: &Tree<M, S, O>) -> Outcome {
         let told = lock(&self.acknowledged).iter().filter(|(at, _)| *at < moment).map(|(_, v)| *v).max();
         let seen = lock(&self.looks).iter().filter(|look| look.at < moment).map(|look| look.first).max();
         let (version, least) = (tree.version(), told.max(seen).unwrap_or(0));
@@ -160,7 +160,10 @@ impl<'a, S: Numbered> Record<'a, S> {
 }
 
 /// All pairs that a cursor gives out, in the order of keys.
-fn all<M: Medium, S: Sample>(mut cursor: Cursor<'_, M, S>, down: bool) -> Result<Pairs<S>, String> {
+fn all<M: Medium, S: Sample, O: Order>(
+    mut cursor: Cursor<'_, M, S, O>,
+    down: bool,
+) -> Result<Pairs<S>, String> {
     let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
     cursor.seek(Bound::Unbounded, down);
     let mut pairs = Vec::new();
@@ -187,8 +190,8 @@ pub struct Kinds {
 }
 
 /// The one who writes.
-pub struct Writer<'a, M: Medium, S: Numbered> {
-    pub tree: &'a Tree<M, S>,
+pub struct Writer<'a, M: Medium, S: Numbered, O: Order> {
+    pub tree: &'a Tree<M, S, O>,
     pub record: &'a Record<'a, S>,
     pub random: fastrand::Rng,
     pub kinds: Kinds,
@@ -198,9 +201,14 @@ pub struct Writer<'a, M: Medium, S: Numbered> {
     next: u32,
 }
 
-impl<'a, M: Medium, S: Numbered> Writer<'a, M, S> {
+impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
     /// Of an empty tree.
-    pub fn new(tree: &'a Tree<M, S>, record: &'a Record<'a, S>, random: fastrand::Rng, kinds: Kinds) -> Self {
+    pub fn new(
+        tree: &'a Tree<M, S, O>,
+        record: &'a Record<'a, S>,
+        random: fastrand::Rng,
+        kinds: Kinds,
+    ) -> Self {
         Self { tree, record, random, kinds, model: Model::<S>::new(), kept: None, next: 0 }
     }
 
@@ -302,14 +310,14 @@ fn right(told: bool, wanted: bool) -> Outcome {
 }
 
 /// One who reads.
-pub struct Reader<'a, M: Medium, S: Numbered> {
-    pub tree: &'a Tree<M, S>,
+pub struct Reader<'a, M: Medium, S: Numbered, O: Order> {
+    pub tree: &'a Tree<M, S, O>,
     pub record: &'a Record<'a, S>,
     pub random: fastrand::Rng,
     pub kinds: Kinds,
 }
 
-impl<M: Medium, S: Numbered> Reader<'_, M, S> {
+impl<M: Medium, S: Numbered, O: Order> Reader<'_, M, S, O> {
     /// One look: at a key, at all, or at a kept version again and again. `pause` lets others go on.
     ///
     /// # Errors

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cdds::hash::Hashed;
-use cdds::{Cursor, Inlined, Options, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash};
+use cdds::{
+    Cursor, Inlined, Options, Order, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash,
+};
 use pmem::{Counter, Durability, Error, Geometry, Medium, Memory, Observed};
 use tree::{Keyed, Schema, Words, Write};
 
@@ -111,7 +113,7 @@ pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync + 'static 
     }
 }
 
-impl<S: Sample> Tested for Ordered<S> {
+impl<S: Sample, O: Order> Tested for Ordered<S, O> {
     fn options(common: Options) -> Options {
         common
     }
@@ -155,22 +157,22 @@ pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
 
 /// Opens what is in memory.
 #[allow(dead_code)]
-pub fn open<S: Sample>(medium: &Observed, lines: u64, recovery: Recovery) -> Tree<Observed, S> {
+pub fn open<S: Sample, O: Order>(medium: &Observed, lines: u64, recovery: Recovery) -> Tree<Observed, S, O> {
     Tree::open(medium.clone(), Path::new("memory"), &options(lines), recovery).unwrap().0
 }
 
 /// All pairs that a cursor gives out.
 #[allow(dead_code)]
-pub fn pairs<M: Medium, S: Sample>(
-    cursor: &mut Cursor<'_, M, S>,
+pub fn pairs<M: Medium, S: Sample, O: Order>(
+    cursor: &mut Cursor<'_, M, S, O>,
     from: Bound<S::KeyBuf>,
     down: bool,
 ) -> Pairs<S> {
     try_pairs(cursor, from, down).unwrap()
 }
 
-fn try_pairs<M: Medium, S: Sample>(
-    cursor: &mut Cursor<'_, M, S>,
+fn try_pairs<M: Medium, S: Sample, O: Order>(
+    cursor: &mut Cursor<'_, M, S, O>,
     from: Bound<S::KeyBuf>,
     down: bool,
 ) -> Result<Pairs<S>, String> {

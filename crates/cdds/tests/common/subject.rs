@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cdds::{Mark, Ordered, Recovery, Versioned};
+use cdds::{Mark, Order, Ordered, Recovery, Versioned};
 use crash::{Contents, Step, Subject, Workload, interrupted, random};
 use pmem::{Error, Geometry, Observed};
 use tree::insert::Decision;
@@ -299,18 +299,18 @@ where
 }
 
 /// A workload of the tree.
-pub type Work<S> = Workload<CddsSubject<Ordered<S>>>;
+pub type Work<S, O> = Workload<CddsSubject<Ordered<S, O>>>;
 
 /// Random operations that keep a window of keys, with marks, rollbacks and collections among them; with `cuts`, no marks, and
 /// about one step in so many is cut short.
-pub fn mixed<S: Sample>(
+pub fn mixed<S: Sample, O: Order>(
     seed: u64,
     lines: u64,
     recovery: Recovery,
     count: usize,
     keys: u32,
     cuts: usize,
-) -> Work<S>
+) -> Work<S, O>
 where
     S::KeyBuf: Bytes,
     S::ValueBuf: Bytes,
@@ -379,7 +379,7 @@ where
 }
 
 /// From empty up and down again: shifts, splits, root splits; shares, merges, promotions; then reuse.
-pub fn lives<S: Sample>(lines: u64, recovery: Recovery, keys: u32) -> Work<S>
+pub fn lives<S: Sample, O: Order>(lines: u64, recovery: Recovery, keys: u32) -> Work<S, O>
 where
     S::KeyBuf: Bytes,
     S::ValueBuf: Bytes,

@@ -1,0 +1,313 @@
+//! How a node keeps its entries: by key, as the thesis does, or as they came, as its alternate implementation does [thesis §4.4.1].
+//!
+//! The thesis has one sentence on the latter: it "optimizes writes by not ordering keys at the cost of higher lookup latencies". It
+//! tells leaves from inner nodes neither there nor where it speaks of order, and searches both by one procedure (`find`); so
+//! here no node has an order. Without one its algorithm 2 is what it says: an entry goes into an empty slot, or, where none is
+//! left, over the first dead entry. Nothing is shifted, so a put stores to one line of a node wherever its key belongs, and no
+//! fence stands between; and a crash leaves no entry twice. A search looks at each entry that its view sees. Whoever needs an
+//! order (a split, which has to find the median; a merge; a scan; the collector) sorts what it has read.
+//!
+//! Invariants:
+//! * O1 ([`Sorted`]): N4 of [`crate::node`].
+//! * O2 ([`Unsorted`]): of the slots of a node that are not void, no two have the same key and start.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use pmem::Medium;
+use tree::Schema;
+use tree::search::Target;
+
+use crate::node::{Entry, Node, Shape, compare, read_key};
+use crate::version::View;
+
+/// A node, and what somebody sees of it.
+pub struct Look<'a, M> {
+    /// The node.
+    pub node: Node,
+    /// Where it is.
+    pub medium: &'a M,
+    /// Its sizes.
+    pub shape: &'a Shape,
+    /// Who looks.
+    pub view: &'a View,
+}
+
+impl<M> Clone for Look<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Look<'_, M> {}
+
+impl<'a, M: Medium> Look<'a, M> {
+    /// Slots of entries that the view sees, a copy that a crash left beside its entry.
+    fn seen(self) -> impl DoubleEndedIterator<Item = (usize, Entry)> {
+        let entries = (0..self.shape.slots).map(move |slot| (slot, self.node.entry(self.medium, slot)));
+        entries.filter(move |(_, entry)| self.view.sees(entry.start, entry.end))
+    }
+
+    fn compare<S: Schema>(self, slot: usize, probe: S::Probe<'_>) -> Ordering {
+        compare::<M, S>(self.medium, self.node.slot_at(slot), probe)
+    }
+
+    fn bound<S: Schema>(self, probe: S::Probe<'_>, above: bool) -> usize {
+        self.node.bound::<M, S>(self.medium, self.shape, self.view, probe, above)
+    }
+}
+
+/// What a slot is to an entry that looks for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nobody uses it.
+    Empty,
+    /// Nobody sees its entry any more.
+    Dead,
+    /// It stays.
+    Taken,
+}
+
+/// See the module's head.
+pub trait Order: Send + Sync + 'static {
+    /// The engine's name in the superblock.
+    const ENGINE: &'static str;
+    /// An entry that is put may shift others. Then empty slots of a new node stand between its entries, and a crash may leave an
+    /// entry twice.
+    const SHIFTS: bool;
+
+    /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
+    fn holding<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        probe: S::Probe<'_>,
+    ) -> impl Iterator<Item = (usize, Entry)>;
+
+    /// Of the links of an inner node that the view sees the one to take for `target`, and the next behind it; none if there is none
+    /// (a race, or damage).
+    fn links<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        target: Target<S::Probe<'_>>,
+    ) -> Option<(Entry, Option<Entry>)>;
+
+    /// Reads the entries of a leaf from a key on, or (`descending`) up to it, that the view sees, into `page`, by key. A copy that a
+    /// crash left comes behind its entry.
+    fn read<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        from: Bound<S::Probe<'_>>,
+        descending: bool,
+        page: &mut Vec<Entry>,
+    );
+
+    /// Slots of one node as they come, by key, and of one key by start.
+    fn by_key<M: Medium, S: Schema>(
+        medium: &M,
+        slots: impl Iterator<Item = (usize, Entry)>,
+    ) -> impl Iterator<Item = (usize, Entry)>;
+
+    /// For an entry that belongs, if there is an order, before slot `before()`: the slot to put it before, and the one to be
+    /// overwritten for it ([`Node::insert`]). None if all are taken.
+    fn place(
+        node: Node,
+        shape: &Shape,
+        place_of: impl Fn(usize) -> Place,
+        before: impl FnOnce() -> usize,
+    ) -> Option<(usize, usize)>;
+}
+
+/// By key, and of one key by start: a search is a binary one, and a put may shift entries.
+#[derive(Debug)]
+pub struct Sorted;
+
+impl Order for Sorted {
+    const ENGINE: &'static str = crate::tree::ENGINE;
+    const SHIFTS: bool = true;
+
+    #[inline]
+    fn holding<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        probe: S::Probe<'_>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        let first = at.bound::<S>(probe, false);
+        let used = (first..at.shape.slots).map(move |slot| (slot, at.node.entry(at.medium, slot)));
+        let used = used.filter(move |(_, entry)| !at.view.is_void(entry.start));
+        let same = used.take_while(move |(slot, _)| at.compare::<S>(*slot, probe).is_eq());
+        same.filter(move |(_, entry)| at.view.sees(entry.start, entry.end))
+    }
+
+    #[inline]
+    fn links<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        target: Target<S::Probe<'_>>,
+    ) -> Option<(Entry, Option<Entry>)> {
+        let (slots, view) = (at.shape.slots, at.view);
+        let bound = match target {
+            Target::Holding(probe) => at.bound::<S>(probe, true),
+            Target::Below(probe) => at.bound::<S>(probe, false),
+            Target::First => 0,
+            Target::Last => slots,
+        };
+        let mut behind = (bound..slots).map(|slot| at.node.entry(at.medium, slot));
+        let mut next = behind.by_ref().find(|entry| view.sees(entry.start, entry.end));
+        let link = match at.node.last_seen(at.medium, view, bound) {
+            Some((_, link)) => link,
+            // Keys below the first child's are none; only `First` comes here.
+            None => {
+                let first = next?;
+                next = behind.find(|e| e.key != first.key && view.sees(e.start, e.end));
+                first
+            }
+        };
+        Some((link, next))
+    }
+
+    fn read<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        from: Bound<S::Probe<'_>>,
+        descending: bool,
+        page: &mut Vec<Entry>,
+    ) {
+        let slots = at.shape.slots;
+        let range = match (from, descending) {
+            (Bound::Unbounded, _) => 0..slots,
+            (Bound::Included(probe), false) => at.bound::<S>(probe, false)..slots,
+            (Bound::Excluded(probe), false) => at.bound::<S>(probe, true)..slots,
+            (Bound::Included(probe), true) => 0..at.bound::<S>(probe, true),
+            (Bound::Excluded(probe), true) => 0..at.bound::<S>(probe, false),
+        };
+        let entries = range.map(|slot| at.node.entry(at.medium, slot));
+        page.extend(entries.filter(|entry| at.view.sees(entry.start, entry.end)));
+    }
+
+    fn by_key<M: Medium, S: Schema>(
+        _: &M,
+        slots: impl Iterator<Item = (usize, Entry)>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        slots
+    }
+
+    fn place(
+        node: Node,
+        shape: &Shape,
+        place_of: impl Fn(usize) -> Place,
+        before: impl FnOnce() -> usize,
+    ) -> Option<(usize, usize)> {
+        let before = before();
+        let hole = node.best_hole(shape, |slot| place_of(slot) != Place::Taken, before)?;
+        Some((before, hole))
+    }
+}
+
+/// As they came: a put shifts nothing, and a search looks at all.
+#[derive(Debug)]
+pub struct Unsorted;
+
+impl Order for Unsorted {
+    const ENGINE: &'static str = crate::tree::ENGINE_UNSORTED;
+    const SHIFTS: bool = false;
+
+    #[inline]
+    fn holding<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        probe: S::Probe<'_>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        at.seen().filter(move |(slot, _)| at.compare::<S>(*slot, probe).is_eq())
+    }
+
+    #[inline]
+    fn links<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        target: Target<S::Probe<'_>>,
+    ) -> Option<(Entry, Option<Entry>)> {
+        let (mut last, mut next) = (Nearest::<S>::new(Ordering::Greater), Nearest::<S>::new(Ordering::Less));
+        // From behind: a new node's links ascend, so the first one below the target is the last below it.
+        for (slot, link) in at.seen().rev() {
+            let is_before = match target {
+                Target::Holding(probe) => at.compare::<S>(slot, probe).is_le(),
+                Target::Below(probe) => at.compare::<S>(slot, probe).is_lt(),
+                Target::First => false,
+                Target::Last => true,
+            };
+            let of = if is_before { &mut last } else { &mut next };
+            of.meet(at, slot, link)?;
+        }
+        if last.found.is_some() {
+            return last.found.map(|link| (link, next.found));
+        }
+        // Keys below the first child's are none; only `First` comes here.
+        let first = next.found?;
+        let mut second = Nearest::<S>::new(Ordering::Less);
+        for (slot, link) in at.seen().rev().filter(|(_, link)| link.key != first.key) {
+            second.meet(at, slot, link)?;
+        }
+        Some((first, second.found))
+    }
+
+    fn read<M: Medium, S: Schema>(
+        at: Look<'_, M>,
+        from: Bound<S::Probe<'_>>,
+        descending: bool,
+        page: &mut Vec<Entry>,
+    ) {
+        let is_asked = |slot: usize| match (from, descending) {
+            (Bound::Unbounded, _) => true,
+            (Bound::Included(probe), false) => at.compare::<S>(slot, probe).is_ge(),
+            (Bound::Excluded(probe), false) => at.compare::<S>(slot, probe).is_gt(),
+            (Bound::Included(probe), true) => at.compare::<S>(slot, probe).is_le(),
+            (Bound::Excluded(probe), true) => at.compare::<S>(slot, probe).is_lt(),
+        };
+        let asked = at.seen().filter(|(slot, _)| is_asked(*slot));
+        page.extend(Self::by_key::<M, S>(at.medium, asked).map(|(_, entry)| entry));
+    }
+
+    /// A key that cannot be read, of damaged memory, comes first; who asks for the pair is told.
+    fn by_key<M: Medium, S: Schema>(
+        medium: &M,
+        slots: impl Iterator<Item = (usize, Entry)>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        // Keys that were copied out have an order whatever memory does meanwhile.
+        let mut keyed: Vec<(S::KeyBuf, usize, Entry)> = slots
+            .map(|(slot, entry)| {
+                let mut key = S::KeyBuf::default();
+                read_key::<M, S>(medium, entry.words(), &mut key);
+                (key, slot, entry)
+            })
+            .collect();
+        keyed.sort_by(|(a, _, x), (b, _, y)| a.cmp(b).then(x.start.cmp(&y.start)));
+        keyed.into_iter().map(|(_, slot, entry)| (slot, entry))
+    }
+
+    fn place(
+        _: Node,
+        shape: &Shape,
+        place_of: impl Fn(usize) -> Place,
+        _: impl FnOnce() -> usize,
+    ) -> Option<(usize, usize)> {
+        let first = |wanted: Place| (0..shape.slots).find(|slot| place_of(*slot) == wanted);
+        first(Place::Empty).or_else(|| first(Place::Dead)).map(|slot| (slot, slot))
+    }
+}
+
+/// Of the links that it met, the one with the greatest or the least key.
+struct Nearest<S: Schema> {
+    /// How another one's key compares that takes its place.
+    wanted: Ordering,
+    found: Option<Entry>,
+    key: S::KeyBuf,
+}
+
+impl<S: Schema> Nearest<S> {
+    fn new(wanted: Ordering) -> Self {
+        Self { wanted, found: None, key: S::KeyBuf::default() }
+    }
+
+    /// `None` if its key cannot be read.
+    #[inline]
+    fn meet<M: Medium>(&mut self, at: Look<'_, M>, slot: usize, link: Entry) -> Option<()> {
+        let is_nearer = || at.compare::<S>(slot, S::probe(S::borrow(&self.key))) == self.wanted;
+        if self.found.is_none() || is_nearer() {
+            self.found = Some(link);
+            return read_key::<M, S>(at.medium, link.words(), &mut self.key).then_some(());
+        }
+        Some(())
+    }
+}
