@@ -337,6 +337,14 @@ pub(crate) fn no_batches(engine: &'static str) -> Error {
     Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) }
 }
 
+/// What an engine says that is asked for its past and keeps none.
+pub(crate) fn no_past(engine: &str) -> Error {
+    Error::Option(format!(
+        "{engine} keeps no versions: snapshots and rollback need a store of an engine that does: {}",
+        names_with(|can| can.snapshots)
+    ))
+}
+
 /// Names of the engines that can do something.
 fn names_with(what: fn(&Capabilities) -> bool) -> String {
     let can = |name: &&str| find(name).is_ok_and(|entry| what(&entry.capabilities));

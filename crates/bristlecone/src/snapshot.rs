@@ -123,12 +123,7 @@ where
     }
 
     fn history(&self) -> Result<&dyn History<K>> {
-        self.engine().history().ok_or_else(|| {
-            let name = self.engine().stats().engine;
-            Error::Option(format!(
-                "{name} keeps no versions: snapshots and rollback need a store of engine cdds or cdds-hash"
-            ))
-        })
+        self.engine().history().ok_or_else(|| crate::registry::no_past(&self.engine().stats().engine))
     }
 
     fn no_version(&self, version: u64) -> Error {

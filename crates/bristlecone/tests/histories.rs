@@ -17,7 +17,7 @@ use crash::History;
 use history::{Numbered, Use, beside, judge, values};
 
 /// Engines with a layout or a discipline that those before them have not, mapped.
-const MAPPED: [&str; 10] = [
+const MAPPED: [&str; 11] = [
     "wbtree",
     "wbtree-bmp",
     "wbtree-slot",
@@ -26,6 +26,7 @@ const MAPPED: [&str; 10] = [
     "wb-4k",
     "buffer-pool",
     "btree",
+    "cdds-unsorted",
     "cdds-hash",
     "bwtree",
 ];

@@ -8,7 +8,7 @@ use crate::common::{Common, Output};
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-A store of engine cdds or cdds-hash keeps versions. A named one is kept, through restarts, until it is forgotten;
+A store of engine cdds, cdds-unsorted or cdds-hash keeps versions. A named one is kept, through restarts, until it is forgotten;
 `get --at NAME` and, where keys have an order, `scan --at NAME` read it. `rollback` takes back every write since it was
 named, in one step, and forgets younger names.
 

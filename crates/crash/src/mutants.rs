@@ -140,6 +140,11 @@ impl Trial {
         Self { name: name.into(), explore: Box::new(explore) }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A workload, explored until one image breaks.
     pub fn of<S>(name: impl Into<String>, options: Options, workload: Workload<S>) -> Self
     where

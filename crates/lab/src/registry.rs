@@ -224,6 +224,8 @@ mod tests {
             let sources: BTreeSet<_> = sources.iter().map(|source| (*source).to_owned()).collect();
             assert_eq!(sources, there, "{room}");
         }
+        let unsorted = bristlecone::registry::find("cdds-unsorted").unwrap().about.sources;
+        assert_eq!(bristlecone::registry::find("cdds").unwrap().about.sources, unsorted);
         // The hash table is a room in the tree's, and shares some of it.
         let of_tree = bristlecone::registry::find("cdds").unwrap().about.sources;
         let of_tree: BTreeSet<_> = of_tree.iter().map(|source| (*source).to_owned()).collect();
