@@ -52,7 +52,7 @@ use ::tree::roster::About;
 /// How the tree of nodes without order stands among the engines. It is the tree's code.
 pub const ABOUT_UNSORTED: About = About {
     name: ENGINE_UNSORTED,
-    about: "CDDS B-Tree without order in its nodes: a put stores to one line of a leaf and shifts nothing; slower look-ups",
+    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a look-up looks at all of its entries",
     leaf: "unsorted versions",
     inner: "unsorted versions",
     ..ABOUT

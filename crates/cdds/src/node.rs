@@ -15,7 +15,7 @@
 //! * N2: no slot straddles a line.
 //! * N3: a slot is overwritten only when another one holds the entry durably, or earlier in the order of the same line, or when
 //!   nobody may see it; and entries move from line to line only where all earlier moves in the node are durable. So after a
-//!   crash an entry may stand twice, side by side, and never nowhere.
+//!   crash an entry may stand twice, side by side (only where it moved: where entries are sorted), and never nowhere.
 //! * N4: where entries are sorted, of the slots that are not void keys ascend, and of equal keys the starts.
 
 use std::cmp::Ordering;

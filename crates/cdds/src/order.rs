@@ -1,9 +1,9 @@
 //! How a node keeps its entries: by key, as the thesis does, or as they came, as its alternate implementation does [thesis §4.4.1].
 //!
-//! The thesis has one sentence on the latter: it "optimizes writes by not ordering keys at the cost of higher lookup latencies". It
-//! tells leaves from inner nodes neither there nor where it speaks of order, and searches both by one procedure (`find`); so
+//! The thesis gives the latter one sentence: without order in nodes there is less to write, and look-ups take longer. It tells
+//! leaves from inner nodes neither there nor where it speaks of order, and searches both by one procedure (`find`); so
 //! here no node has an order. Without one its algorithm 2 is what it says: an entry goes into an empty slot, or, where none is
-//! left, over the first dead entry. Nothing is shifted, so a put stores to one line of a node wherever its key belongs, and no
+//! left, over the first dead entry. Nothing is shifted, so an entry is put by stores to one line wherever its key belongs, and no
 //! fence stands between; and a crash leaves no entry twice. A search looks at each entry that its view sees. Whoever needs an
 //! order (a split, which has to find the median; a merge; a scan; the collector) sorts what it has read.
 //!
@@ -42,7 +42,7 @@ impl<M> Clone for Look<'_, M> {
 impl<M> Copy for Look<'_, M> {}
 
 impl<'a, M: Medium> Look<'a, M> {
-    /// Slots of entries that the view sees, a copy that a crash left beside its entry.
+    /// Slots of entries that the view sees.
     fn seen(self) -> impl DoubleEndedIterator<Item = (usize, Entry)> {
         let entries = (0..self.shape.slots).map(move |slot| (slot, self.node.entry(self.medium, slot)));
         entries.filter(move |(_, entry)| self.view.sees(entry.start, entry.end))

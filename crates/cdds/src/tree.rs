@@ -1,6 +1,7 @@
 //! The tree: what of it is not every structure's ([`crate::versioned`]).
 //!
-//! New nodes and entries in old ones are written back together. After a crash entries may stand twice.
+//! New nodes and entries in old ones are written back together. Where nodes are
+//! sorted, entries may stand twice after a crash.
 //!
 //! Invariants, beside those of all:
 //! * T1: entries of the current version and all pinned ones are whole.
