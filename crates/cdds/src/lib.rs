@@ -53,8 +53,8 @@ use ::tree::roster::About;
 pub const ABOUT_UNSORTED: About = About {
     name: ENGINE_UNSORTED,
     about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a look-up looks at all of its entries",
-    leaf: "unsorted versions",
-    inner: "unsorted versions",
+    leaf: "unsorted",
+    inner: "unsorted",
     ..ABOUT
 };
 

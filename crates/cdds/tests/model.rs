@@ -12,11 +12,13 @@ use pmem::{Error, Observed};
 use tree::Words;
 
 type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
+/// A version, and what is in it.
+type Kept<'a, S, O> = (Snapshot<'a, Observed, S, O>, Map<S>);
 
 fn compare<S: Sample, O: Order>(
     tree: &Tree<Observed, S, O>,
     map: &Map<S>,
-    kept: &[(Snapshot<'_, Observed, S, O>, Map<S>)],
+    kept: &[Kept<'_, S, O>],
     rng: &mut fastrand::Rng,
     keys: u32,
 ) {
@@ -65,7 +67,7 @@ fn run<S: Sample, O: Order>(seed: u64, lines: u64, keys: u32, rounds: usize) {
     for round in 0..rounds {
         let recovery = if rng.bool() { Recovery::Lazy } else { Recovery::Scan };
         let tree = open::<S, O>(&medium, lines, recovery);
-        let mut kept: Vec<(Snapshot<'_, Observed, S, O>, Map<S>)> = Vec::new();
+        let mut kept: Vec<Kept<'_, S, O>> = Vec::new();
         let mostly_puts = rng.bool();
         for _ in 0..rng.usize(1..600) {
             let (n, v) = (rng.u32(..keys), rng.u32(..200));
