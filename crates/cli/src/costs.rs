@@ -29,7 +29,7 @@ pub struct Costs {
     /// Exit with code 4 if an operation did not cost what it should.
     #[arg(long)]
     check: bool,
-    /// Bytes written for entries, structure and consistency instead, by VLAB's indexes A to F.
+    /// Bytes written for entries, structure and consistency instead, by VLAB's indexes A to G.
     #[arg(long, conflicts_with_all = ["trees", "node_lines", "entry_bytes", "fill", "keys", "check"])]
     by_category: bool,
     /// With --by-category: how much of the paper's 30 million inserts and 20 million deletes to do.

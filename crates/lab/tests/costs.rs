@@ -33,7 +33,9 @@ fn every_operation_of_every_engine_costs_its_price() {
 
 #[test]
 fn other_fills_seeds_and_sizes_cost_their_price_too() {
-    let names = ["wbtree", "wbtree-bmp", "unsorted-log", "ubmp-shadow", "wb-4k"].map(str::to_owned);
+    let names =
+        ["wbtree", "wbtree-bmp", "unsorted-log", "ubmp-shadow", "wb-4k", "vlab", "vlab-faithful", "nvtree"]
+            .map(str::to_owned);
     for (fill, seed, lines) in [(0.3, 2, 3), (0.5, 3, 5), (0.9, 4, 16)] {
         let options = Options { fill, seed, node_lines: vec![lines], entry_bytes: vec![32], ..small() };
         for engine in Engine::named(&names).unwrap() {
@@ -53,6 +55,8 @@ fn an_engine_at_another_ones_price_is_found_out() {
         ("unsorted-log", "ubmp-log"),
         ("btree-shadow", "btree-log"),
         ("bmp-4k", "bmp-all-4k"),
+        ("vlab", "vlab-faithful"),
+        ("nvtree", "vlab"),
     ] {
         let engine = |name: &str| Engine::named(&[name.to_owned()]).unwrap().remove(0);
         let wrong = Engine { about: engine(name).about, parts: engine(other).parts };

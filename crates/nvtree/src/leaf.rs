@@ -47,7 +47,7 @@ pub(crate) type Bits = [u64; SIGN_WORDS];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Entries, by number.
-    pub(crate) entries: Entries,
+    pub entries: Entries,
 }
 
 impl Shape {

@@ -1,11 +1,12 @@
-//! The engines whose costs are compared: the durable trees of the roster, what our own prices make of their parts, and what a
-//! paper says of them.
+//! The engines whose costs are compared: the durable trees of the roster, and the indexes over a list of leaves; what our own prices
+//! make of their parts, and what a paper says of them.
 
 use tree::roster::{self, About, TREES};
 
 use super::formulas::Standing::{Apart, Equal, NoLess, RoundedUp};
 use super::formulas::ours::{self, Nodes, Parts, Protocol};
 use super::formulas::{Allocation, Claim, Met, Paper, Standing, vlab2018, wbtree2015};
+use super::lists::{self, LISTS};
 use super::subject::{LeafShape, Plan, Subject};
 use crate::Error;
 
@@ -35,7 +36,7 @@ pub struct Claims {
 
 /// An engine.
 pub struct Engine {
-    /// Its line in the roster.
+    /// What it is.
     pub about: &'static About,
     /// Its parts, as our own prices know them.
     pub parts: Parts,
@@ -50,7 +51,7 @@ impl Engine {
         // One has the costs of its inline twin; the other's depend on when its dirty lines go home.
         let uncounted = ["wbtree-keyptr", "buffer-pool"];
         let counted = |about: &&About| about.durable && !uncounted.contains(&about.name);
-        let known: Vec<_> = TREES.iter().filter(counted).collect();
+        let known: Vec<&'static About> = TREES.iter().filter(counted).chain(LISTS).collect();
         if let Some(name) = names.iter().find(|name| known.iter().all(|about| about.name != **name)) {
             let known: Vec<_> = known.iter().map(|about| about.name).collect();
             return Err(Error::UnknownTree { name: name.clone(), known: known.join(", ") });
@@ -60,10 +61,13 @@ impl Engine {
     }
 
     fn of(about: &'static About) -> Self {
+        if lists::has(about) {
+            return Self { about, parts: parts_of_list(about) };
+        }
         let groups = if about.default_lines > 16 { 4 } else { 1 };
         let parts = Parts {
             leaf: nodes(about.leaf, groups),
-            inner: nodes(about.inner, groups),
+            inner: Some(nodes(about.inner, groups)),
             protocol: protocol(about.discipline),
         };
         Self { about, parts }
@@ -90,12 +94,17 @@ impl Engine {
 
     /// Most entries of a leaf.
     pub fn leaf_capacity(&self, plan: Plan) -> usize {
-        roster::visit(self.about.name, LeafShape(plan)).map_or(0, |shape| shape.capacity)
+        let shape = match lists::has(self.about) {
+            true => lists::leaf_shape(self.about, plan),
+            false => roster::visit(self.about.name, LeafShape(plan)),
+        };
+        shape.map_or(0, |shape| shape.capacity)
     }
 
-    /// What a paper says of it with entries of so many bytes: their formulas are for entries of 16.
+    /// What a paper says of it with entries of so many bytes: their formulas are for entries of 16, but for those of VLAB, which are
+    /// the same with others.
     pub fn claims(&self, entry_bytes: u64) -> Option<Claims> {
-        if entry_bytes == 16 { claims(self.about.name) } else { None }
+        if entry_bytes == 16 || lists::has(self.about) { claims(self.about.name) } else { None }
     }
 
     /// Makes an empty one.
@@ -103,6 +112,9 @@ impl Engine {
     /// # Errors
     /// What making a tree may say.
     pub fn make(&self, plan: Plan) -> pmem::Result<Box<dyn Subject>> {
+        if lists::has(self.about) {
+            return lists::make(self.about, plan);
+        }
         roster::visit(self.about.name, plan).expect("the engine was taken from the roster")
     }
 }
@@ -116,6 +128,19 @@ fn nodes(layout: &str, groups: usize) -> Box<dyn Nodes> {
         "slot+bitmap" => Box::new(ours::Slotted { groups }),
         _ => panic!("no price for nodes of layout {layout}: write one"),
     }
+}
+
+/// What our own prices make of a list.
+fn parts_of_list(about: &About) -> Parts {
+    let (leaf, protocol): (Box<dyn Nodes>, &dyn Protocol) = match (about.leaf, about.discipline) {
+        ("log", _) => (Box::new(ours::LogLeaf), &ours::Appended),
+        ("bitmap", "one word") => (Box::new(ours::Bucket), &ours::OneWord { stepwise: false }),
+        ("bitmap", "one word, step by step") => (Box::new(ours::Bucket), &ours::OneWord { stepwise: true }),
+        (leaf, discipline) => {
+            panic!("no price for a list of {leaf} leaves and discipline {discipline}: write one")
+        }
+    };
+    Parts { leaf, inner: None, protocol }
 }
 
 fn protocol(discipline: &str) -> &'static dyn Protocol {
@@ -142,9 +167,13 @@ const HOMES: &str = "home lines are flushed as they are; the paper adds a line f
 const STEPS: &str = "each split is a commit of its own, its fences are added; words and flushes depend on ranks and on what \
                      the paper takes an average of";
 const BYTE: &str = "the paper counts one byte of a bitmap, here it is a word";
+const CHANGED: &str = "the paper counts bytes whose value changes: they stand below, beside its value, and here are all words stored";
+const STEPS_OF_ONE: &str = "the paper's row is of the split alone: the insert's own row is added; words and flushes are those of the \
+                            entries that move, of which the row has all";
+const ORDER_OF_STEPS: &str = "a departure: of the paper's five fences of a split two are left, for a line keeps the order of its stores";
 
 fn claim(formula: fn(&Met) -> Paper, [written, flushes, fences]: [Standing; 3], note: &'static str) -> Claim {
-    Claim { formula, written, flushes, fences, allocation: Allocation::NONE, note }
+    Claim { formula, written, flushes, fences, allocation: Allocation::NONE, changed: None, note }
 }
 
 fn copying(formula: fn(&Met) -> Paper, standings: [Standing; 3]) -> Claim {
@@ -165,6 +194,21 @@ fn two_fences(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<
 fn vlab(insert: Claim, split: fn(&Met) -> Paper, delete: Claim) -> Option<Claims> {
     let split = claim(split, [Apart, Apart, Equal], STEPS);
     Some(Claims { source: Source::Vlab2018, insert, split, delete })
+}
+
+/// VLAB itself, whose bytes are those that change.
+fn vlab_itself(fences: Standing, note: &'static str) -> Option<Claims> {
+    let changing = |formula, standings, changed, note| Claim {
+        changed: Some(changed),
+        ..claim(formula, standings, note)
+    };
+    let exact = [RoundedUp, Equal, Equal];
+    Some(Claims {
+        source: Source::Vlab2018,
+        insert: changing(vlab2018::vlab_insert, exact, vlab2018::vlab_insert_changed, CHANGED),
+        split: changing(vlab2018::vlab_split, [Apart, Apart, fences], vlab2018::vlab_split_changed, note),
+        delete: changing(vlab2018::vlab_delete, exact, vlab2018::vlab_delete_changed, CHANGED),
+    })
 }
 
 /// What a paper says of the engine of this name.
@@ -234,6 +278,8 @@ fn claims(name: &str) -> Option<Claims> {
             vlab2018::wb_split,
             claim(vlab2018::wb_delete, rounded, SLOTS),
         ),
+        "vlab" => vlab_itself(Apart, ORDER_OF_STEPS),
+        "vlab-faithful" => vlab_itself(Equal, STEPS_OF_ONE),
         _ => None,
     }
 }

@@ -63,7 +63,7 @@ fn against_ours(seen: &Observation) -> Vec<String> {
 }
 
 fn against_paper(seen: &Observation, claims: &Claims) -> Vec<String> {
-    let claim = seen.operation.claim(claims);
+    let Some(claim) = seen.operation.claim(claims) else { return Vec::new() };
     let paper = (claim.formula)(&seen.met);
     // A byte count is a count of words, eight bytes each.
     let bytes = if claims.source == Source::Vlab2018 { 8.0 } else { 1.0 };
@@ -83,6 +83,11 @@ fn against_paper(seen: &Observation, claims: &Claims) -> Vec<String> {
             };
             problems.push(format!("{counted} {what}, the paper says {relation} {said}"));
         }
+    }
+    let changed = seen.tally.bytes_changed;
+    if let Some(most) = claim.changed.map(|changed| changed(&seen.met)).filter(|most| changed as f64 > *most)
+    {
+        problems.push(format!("{changed} bytes changed, the paper says at most {most}"));
     }
     problems
 }
@@ -129,6 +134,18 @@ mod tests {
             fault(&mut seen.tally);
             assert!(judged(&seen, "wbtree").contains(says), "{says}: {}", judged(&seen, "wbtree"));
         }
+    }
+
+    #[test]
+    fn a_byte_that_changes_beside_the_papers_is_told() {
+        let of_insert = |bytes_changed: u64| Observation {
+            met: Met { entry_bytes: 16.0, ..Met::default() },
+            tally: Tally { node_words: 3, flushes: 2, fences: 2, bytes_changed, ..Tally::default() },
+            price: Price { node_words: 3, flushes: Bounds::exactly(2), fences: 2, ..Price::default() },
+            ..right()
+        };
+        assert_eq!(judged(&of_insert(17), "vlab"), "");
+        assert_eq!(judged(&of_insert(18), "vlab"), "18 bytes changed, the paper says at most 17");
     }
 
     #[test]

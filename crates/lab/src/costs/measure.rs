@@ -7,7 +7,7 @@ use pmem::observed::{Category, Counts};
 
 use super::Options;
 use super::engines::{Claims, Engine};
-use super::formulas::ours::Price;
+use super::formulas::ours::{self, Price};
 use super::formulas::{Claim, Met};
 use super::judge::{self, Observation};
 use super::report::{Others, Row, Rows};
@@ -24,6 +24,8 @@ pub enum Operation {
     Insert,
     /// An insert that splits.
     InsertWithSplits,
+    /// An insert that splits, and brings a second list into the first.
+    InsertWithCombine,
     /// A delete that leaves enough.
     Delete,
 }
@@ -34,16 +36,27 @@ impl Operation {
         match self {
             Self::Insert => "insert",
             Self::InsertWithSplits => "insert with splits",
+            Self::InsertWithCombine => "insert with combine",
             Self::Delete => "delete",
         }
     }
 
-    /// What a paper says of it.
-    pub fn claim(self, claims: &Claims) -> &Claim {
+    /// What a paper says of it, if anything.
+    pub fn claim(self, claims: &Claims) -> Option<&Claim> {
         match self {
-            Self::Insert => &claims.insert,
-            Self::InsertWithSplits => &claims.split,
-            Self::Delete => &claims.delete,
+            Self::Insert => Some(&claims.insert),
+            Self::InsertWithSplits => Some(&claims.split),
+            Self::InsertWithCombine => None,
+            Self::Delete => Some(&claims.delete),
+        }
+    }
+
+    /// What an insert is that meets so many full levels.
+    fn of_insert(levels: usize, after: &Way) -> Self {
+        match levels {
+            0 => Self::Insert,
+            _ if ours::has_combined(after) => Self::InsertWithCombine,
+            _ => Self::InsertWithSplits,
         }
     }
 }
@@ -61,6 +74,8 @@ pub struct Tally {
     pub homes: u64,
     /// Fences.
     pub fences: u64,
+    /// Bytes of nodes and records whose value changed.
+    pub bytes_changed: u64,
 }
 
 impl Tally {
@@ -73,6 +88,7 @@ impl Tally {
             flushes: node.flushes + log.flushes,
             homes: home.flushes,
             fences: node.fences_total() + log.fences_total() + home.fences_total(),
+            bytes_changed: node.bytes + log.bytes,
         }
     }
 
@@ -120,8 +136,8 @@ pub fn measure(
     options: &Options,
 ) -> Result<(Vec<Row>, Others), Error> {
     let mut bench = Bench::new(engine, lines, entry_bytes, options);
-    bench.inserts(options.fill, Operation::Insert)?;
-    bench.inserts(1.0, Operation::InsertWithSplits)?;
+    bench.inserts(options.fill, &[Operation::Insert])?;
+    bench.inserts(1.0, &[Operation::InsertWithSplits, Operation::InsertWithCombine])?;
     bench.deletes(options.fill)?;
     Ok(bench.rows.finish())
 }
@@ -161,11 +177,11 @@ impl<'a> Bench<'a> {
     }
 
     /// Inserts into leaves loaded to `fill`; rows are made of those that are `wanted`, all are judged.
-    fn inserts(&mut self, fill: f64, wanted: Operation) -> Result<(), Error> {
+    fn inserts(&mut self, fill: f64, wanted: &[Operation]) -> Result<(), Error> {
         let (mut subject, mut keys) = self.loaded(fill)?;
         let operations = match wanted {
-            Operation::InsertWithSplits => self.keys / self.capacity * 2,
-            _ => self.keys / 10,
+            [Operation::Insert] => self.keys / 10,
+            _ => self.keys / self.capacity * 2,
         };
         for _ in 0..operations.max(1) {
             let (key, value) = (keys.fresh(), keys.fresh());
@@ -178,10 +194,11 @@ impl<'a> Bench<'a> {
             }
             let spent = subject.take();
             let levels = way.full_levels();
-            let operation = if levels == 0 { Operation::Insert } else { Operation::InsertWithSplits };
+            let after = if levels == 0 { way.clone() } else { subject.way(key)? };
+            let operation = Operation::of_insert(levels, &after);
             let price = match operation {
                 Operation::Insert => self.engine.parts.insert(&way),
-                _ => self.engine.parts.split(&way, &subject.way(key)?, &spent),
+                _ => self.engine.parts.split(&way, &after, &spent),
             };
             self.note(operation, levels, wanted, &way, price, &spent);
         }
@@ -202,7 +219,7 @@ impl<'a> Bench<'a> {
             }
             let spent = subject.take();
             let price = self.engine.parts.delete(&way);
-            self.note(Operation::Delete, 0, Operation::Delete, &way, price, &spent);
+            self.note(Operation::Delete, 0, &[Operation::Delete], &way, price, &spent);
         }
         Ok(())
     }
@@ -211,7 +228,7 @@ impl<'a> Bench<'a> {
         &mut self,
         operation: Operation,
         levels: usize,
-        wanted: Operation,
+        wanted: &[Operation],
         way: &Way,
         price: Price,
         spent: &Spent,
@@ -224,15 +241,15 @@ impl<'a> Bench<'a> {
             awaits_homes: self.engine.parts.protocol.awaits_homes(),
         };
         let problems = judge::problems(&observation, self.claims.as_ref());
-        self.rows.note(&observation, levels, operation == wanted, &spent.counts, problems);
+        self.rows.note(&observation, levels, wanted.contains(&operation), &spent.counts, problems);
     }
 
     /// What the papers' formulas are evaluated at for this operation.
     fn met(&self, operation: Operation, levels: usize, way: &Way) -> Met {
         let leaf = way.leaf();
         let m = match operation {
-            Operation::InsertWithSplits => way.count_above_splits(),
-            _ => leaf.count(),
+            Operation::InsertWithSplits | Operation::InsertWithCombine => way.count_above_splits(),
+            Operation::Insert | Operation::Delete => leaf.count(),
         };
         let moved = match (self.engine.about.leaf, operation) {
             ("sorted", Operation::Insert) => Some(leaf.count() - leaf.rank),
@@ -249,6 +266,7 @@ impl<'a> Bench<'a> {
             l: levels as f64,
             moved: moved.map(|moved| moved as f64),
             pointers: Some(pointers as f64),
+            entry_bytes: self.plan.entry_bytes as f64,
         }
     }
 

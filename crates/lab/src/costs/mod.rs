@@ -1,8 +1,9 @@
 //! `lab costs`: words, flushes and fences of an operation, measured, beside the papers' formulas.
 //!
-//! * [`engines`]: the durable trees, and what a paper says of each.
+//! * [`engines`]: the durable trees and lists, and what a paper says of each.
 //! * [`formulas`]: the papers' formulas, and our own prices: exact for each operation.
-//! * [`subject`], [`tape`], [`survey`]: a tree on memory that counts; what an operation did; what it was about to meet.
+//! * [`subject`], [`lists`], [`tape`], [`survey`]: a tree, or a list, on memory that counts; what an operation did; what it was about
+//!   to meet.
 //! * [`measure`], [`judge`]: operations one by one, each priced before it is counted, and held against both.
 //! * [`report`], [`mod@print`]: the table, as data and as people read it.
 //! * [`categories`]: bytes by what they are for, as VLAB's figure 6a has them.
@@ -14,6 +15,7 @@ pub mod categories;
 pub mod engines;
 pub mod formulas;
 pub mod judge;
+pub mod lists;
 pub mod measure;
 pub mod print;
 pub mod report;

@@ -61,6 +61,7 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.operation {
             Operation::InsertWithSplits => format!("insert, {} split", self.split_levels),
+            Operation::InsertWithCombine => "insert, combine".to_owned(),
             operation => operation.name().to_owned(),
         };
         let [words, flushes, fences] = [&self.words, &self.flushes, &self.fences].map(Metric::to_string);
@@ -71,6 +72,9 @@ impl fmt::Display for Row {
         )?;
         if self.node_lines > 16 {
             write!(f, "\n    {:<29}{:>35.2}", "bytes changed", self.bytes_changed.mean)?;
+            if let Some(most) = self.bytes_changed_most {
+                write!(f, " of {most} at most")?;
+            }
         }
         let apart = |name: &&&str| **name != "home" || !self.awaits_homes;
         for name in APART.iter().filter(apart) {

@@ -103,6 +103,8 @@ pub struct Row {
     pub words: Metric,
     /// Bytes of nodes and records whose value changed with those words.
     pub bytes_changed: Spread,
+    /// The most of them that the paper's count allows, where it counts those.
+    pub bytes_changed_most: Option<f64>,
     /// N_clf.
     pub flushes: Metric,
     /// N_mf.
@@ -205,8 +207,8 @@ impl Rows {
         group.failures += failures;
         keep_some(&mut group.problems, problems);
         group.add(seen, counts);
-        if let Some(claims) = &self.claims {
-            group.paper_words += (seen.operation.claim(claims).formula)(&seen.met).written;
+        if let Some(claim) = self.claims.as_ref().and_then(|claims| seen.operation.claim(claims)) {
+            group.paper_words += (claim.formula)(&seen.met).written;
         }
     }
 
@@ -221,11 +223,11 @@ impl Rows {
     fn row(&self, operation: Operation, levels: usize, group: Group) -> Row {
         let operations = group.words.count;
         let m = group.entries.mean();
-        let met = Met { n: self.capacity as f64, m, l: levels as f64, ..Met::default() };
-        let claims = self.claims.as_ref();
-        let claim = claims.map(|claims| operation.claim(claims));
+        let entry_bytes = self.plan.entry_bytes as f64;
+        let met = Met { n: self.capacity as f64, m, l: levels as f64, entry_bytes, ..Met::default() };
+        let claim = self.claims.as_ref().and_then(|claims| operation.claim(claims));
         let paper = claim.map(|claim| (claim.formula)(&met));
-        let source = claims.map(|claims| claims.source);
+        let source = claim.and(self.claims.as_ref()).map(|claims| claims.source);
         let bytes = if source == Some(Source::Vlab2018) { 8.0 } else { 1.0 };
         let metric = |measured: Series, ours: [Series; 2], paper: Option<f64>| Metric {
             measured: measured.spread(),
@@ -246,6 +248,7 @@ impl Rows {
             entries: m,
             words: metric(group.words, [group.ours_words; 2], paper.map(|paper| paper.written / bytes)),
             bytes_changed: group.bytes_changed.spread(),
+            bytes_changed_most: claim.and_then(|claim| claim.changed).map(|changed| changed(&met)),
             flushes: metric(group.flushes, group.ours_flushes, paper.map(|paper| paper.flushes)),
             fences: metric(group.fences, [group.ours_fences; 2], paper.map(|paper| paper.fences)),
             source,
@@ -264,7 +267,7 @@ impl Group {
         let (price, bounds) = (&seen.price, seen.flush_bounds());
         self.entries.push(seen.met.m as u64);
         self.words.push(seen.tally.words());
-        self.bytes_changed.push(counts.part(Category::Node).bytes + counts.part(Category::Log).bytes);
+        self.bytes_changed.push(seen.tally.bytes_changed);
         self.flushes.push(seen.flushes());
         self.fences.push(seen.tally.fences);
         self.ours_words.push(price.node_words + price.log_words);

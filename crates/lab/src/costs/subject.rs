@@ -79,7 +79,8 @@ pub struct Plan {
 pub const ENTRY_BYTES: [u64; 4] = [16, 32, 64, 128];
 
 impl Plan {
-    fn payload_words(self) -> usize {
+    /// Words of a value.
+    pub fn payload_words(self) -> usize {
         (self.entry_bytes / pmem::WORD) as usize - 1
     }
 

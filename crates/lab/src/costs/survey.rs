@@ -7,7 +7,7 @@ use pmem::Medium;
 use tree::layout::{Layout, Layouts};
 use tree::shape::{Link, Node, Shape};
 
-/// A node on the way.
+/// A node on the way, or the leaf of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Offset of the node.
@@ -20,6 +20,8 @@ pub struct Step {
     pub rank: usize,
     /// Where things are in the node.
     pub shape: Shape,
+    /// In a leaf that is a log: places taken, by entries that were replaced or taken away too.
+    pub logged: Option<usize>,
 }
 
 impl Step {
@@ -28,9 +30,14 @@ impl Step {
         self.numbers.len()
     }
 
+    /// Places taken.
+    pub fn taken(&self) -> usize {
+        self.logged.unwrap_or(self.count())
+    }
+
     /// True without room for one more.
     pub fn is_full(&self) -> bool {
-        self.count() == self.shape.capacity
+        self.taken() == self.shape.capacity
     }
 
     /// The key is behind all of the node's.
@@ -48,8 +55,10 @@ pub struct Way {
     pub hit: bool,
     /// No leaf is right of this one.
     pub last: bool,
-    /// Where things are in inner nodes.
-    pub inner: Shape,
+    /// Where things are in inner nodes; none in lists.
+    pub inner: Option<Shape>,
+    /// Leaves of a list and of its second one, where there is a second.
+    pub lists: Option<[u64; 2]>,
 }
 
 impl Way {
@@ -90,7 +99,7 @@ pub fn way<M: Medium, L: Layouts>(
         if link.level == 0 {
             let (step, hit) = look::<M, L::Leaf>(medium, leaf, node, 0, key);
             steps.push(step);
-            return Some(Way { steps, hit, last: link.node.0 == 0, inner: *inner });
+            return Some(Way { steps, hit, last: link.node.0 == 0, inner: Some(*inner), lists: None });
         }
         let (step, _) = look::<M, L::Inner>(medium, inner, node, link.level, key);
         let before = step.rank.checked_sub(1).map(|rank| usize::from(step.numbers[rank]));
@@ -105,5 +114,5 @@ fn look<M: Medium, L: Layout>(medium: &M, shape: &Shape, node: Node, level: usiz
     let keys = || numbers.iter().map(|number| medium.word(shape.key_at(node, usize::from(*number))));
     let hit = keys().any(|found| found == key);
     let rank = keys().filter(|found| *found < key || (level > 0 && *found == key)).count();
-    (Step { node: node.0, level, numbers, rank, shape: *shape }, hit)
+    (Step { node: node.0, level, numbers, rank, shape: *shape, logged: None }, hit)
 }

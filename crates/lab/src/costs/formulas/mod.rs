@@ -24,6 +24,8 @@ pub struct Met {
     pub moved: Option<f64>,
     /// Pointers that are switched to a copied leaf; without it the paper's two.
     pub pointers: Option<f64>,
+    /// Bytes of an entry.
+    pub entry_bytes: f64,
 }
 
 impl Met {
@@ -103,6 +105,8 @@ pub struct Claim {
     pub fences: Standing,
     /// What the formula has for allocation; left out before anything is held against it.
     pub allocation: Allocation,
+    /// The most bytes whose value changes, where the paper counts those.
+    pub changed: Option<fn(&Met) -> f64>,
     /// Where the paper draws its line otherwise, in words; empty if nowhere.
     pub note: &'static str,
 }

@@ -13,6 +13,11 @@
 //! * Fences: one for the log, one for the home words; two for each split node, which commits by itself. Row E adds two for
 //!   each split to the three of the insert, where the wB+-Tree paper's own table has three for the whole.
 //!
+//! * Row G, VLAB itself, counts the bytes whose value changes (§5.2.2: an entry and one byte of the bitmap), E + 1 for entries of E
+//!   bytes, and 1 for a delete. Its split is the split alone, after the insert that filled the bucket: five pairs of flush and fence
+//!   (§5.2.4), N entries of 16 bytes and their bits, 88 bytes besides. Here the insert's own row is added to it. Half of the entries
+//!   move, 8 N bytes; where the row has the other half from the paper does not say.
+//!
 //! Rows A (shadowing) and F (bitmap nodes throughout) of the paper's comparison have no formulas.
 
 use super::{Met, Paper};
@@ -97,13 +102,53 @@ pub fn wb_delete(met: &Met) -> Paper {
     Paper { written: met.m + 16.0, flushes: met.m / 64.0 + 2.0, fences: 3.0 }
 }
 
+/// G, VLAB: insert without split, of entries of any size: their lines, and the bitmap's.
+pub fn vlab_insert(met: &Met) -> Paper {
+    let lines = (met.entry_bytes / 64.0).max(1.0);
+    Paper { written: met.entry_bytes + 1.0, flushes: lines + 1.0, fences: 2.0 }
+}
+
+/// G, VLAB: insert with a split.
+pub fn vlab_split(met: &Met) -> Paper {
+    let insert = vlab_insert(met);
+    Paper {
+        written: 88.0 + met.n * (met.entry_bytes + 0.125) + insert.written,
+        flushes: 5.0 + met.n * met.entry_bytes / 64.0 + insert.flushes,
+        fences: 5.0 + insert.fences,
+    }
+}
+
+/// G, VLAB: delete.
+pub fn vlab_delete(_met: &Met) -> Paper {
+    Paper { written: 1.0, flushes: 1.0, fences: 1.0 }
+}
+
+/// Bytes that an insert changes at most: all that the formula counts.
+pub fn vlab_insert_changed(met: &Met) -> f64 {
+    vlab_insert(met).written
+}
+
+/// Bytes that an insert with a split changes at most: of the half of the entries that moves, of a header, of the old one's link, bound
+/// and bitmap, of the flag that is set and cleared; and the insert's.
+pub fn vlab_split_changed(met: &Met) -> f64 {
+    const HEADER: f64 = 64.0;
+    const OLD: f64 = 8.0 + 8.0 + 32.0;
+    const FLAG: f64 = 2.0;
+    (met.n / 2.0).ceil() * met.entry_bytes + HEADER + OLD + FLAG + vlab_insert(met).written
+}
+
+/// Bytes that a delete changes.
+pub fn vlab_delete_changed(met: &Met) -> f64 {
+    vlab_delete(met).written
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::wbtree2015;
     use super::*;
 
     fn at(l: f64) -> Met {
-        Met { n: 31.0, m: 21.0, l, ..Met::default() }
+        Met { n: 31.0, m: 21.0, l, entry_bytes: 16.0, ..Met::default() }
     }
 
     fn is(paper: Paper, written: f64, flushes: f64, fences: f64) {
@@ -124,6 +169,11 @@ mod tests {
         is(wb_insert(&at(0.0)), 55.0, 3.359_375, 3.0);
         is(wb_split(&at(2.0)), 831.0, 16.578_125, 7.0);
         is(wb_delete(&at(0.0)), 37.0, 2.328_125, 3.0);
+        is(vlab_insert(&at(0.0)), 17.0, 2.0, 2.0);
+        is(vlab_insert(&Met { entry_bytes: 128.0, ..at(0.0) }), 129.0, 3.0, 2.0);
+        is(vlab_split(&at(1.0)), 88.0 + 129.0 * 31.0 / 8.0 + 17.0, 5.0 + 31.0 / 4.0 + 2.0, 7.0);
+        is(vlab_delete(&at(0.0)), 1.0, 1.0, 1.0);
+        assert_eq!(vlab_split_changed(&Met { n: 252.0, ..at(1.0) }), 8.0 * 252.0 + 131.0);
     }
 
     #[test]

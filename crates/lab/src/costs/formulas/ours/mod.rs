@@ -12,8 +12,12 @@
 //!
 //! Flushes have bounds because a commit's records begin anywhere in a line of the log.
 
+mod appended;
 mod bitmap;
+mod bucket;
 mod counted;
+mod log_leaf;
+mod one_word;
 mod redo;
 mod shadow;
 mod slot_only;
@@ -26,8 +30,12 @@ mod write_atomic;
 use std::collections::BTreeSet;
 use std::ops::{Add, AddAssign};
 
+pub use appended::Appended;
 pub use bitmap::Bitmap;
+pub use bucket::Bucket;
 pub use counted::Counted;
+pub use log_leaf::LogLeaf;
+pub use one_word::{OneWord, has_combined};
 use pmem::WORD;
 pub use redo::Redo;
 pub use shadow::Shadow;
@@ -198,6 +206,10 @@ pub trait Nodes: Sync {
         numbers.insert(node.rank, free_place(&node.numbers));
         numbers
     }
+    /// Places of the entries of a new node, in key order.
+    fn filled(&self, _shape: &Shape, count: usize) -> Vec<u16> {
+        (0..count as u16).collect()
+    }
     /// Places of the entries after [`Nodes::shrink`], likewise.
     fn kept(&self, node: &Step, cut: Cut) -> Vec<u16> {
         let mut kept = node.numbers[..cut.keep].to_vec();
@@ -231,8 +243,8 @@ pub trait Protocol: Sync {
 pub struct Parts {
     /// Its leaves.
     pub leaf: Box<dyn Nodes>,
-    /// Its inner nodes.
-    pub inner: Box<dyn Nodes>,
+    /// Its inner nodes; a list has none.
+    pub inner: Option<Box<dyn Nodes>>,
     /// How changes become durable.
     pub protocol: &'static dyn Protocol,
 }
@@ -240,7 +252,8 @@ pub struct Parts {
 impl Parts {
     /// The layout of a level.
     fn nodes(&self, level: usize) -> &dyn Nodes {
-        if level == 0 { &*self.leaf } else { &*self.inner }
+        let inner = || self.inner.as_deref().expect("what has levels has inner nodes");
+        if level == 0 { &*self.leaf } else { inner() }
     }
 
     /// An insert into a leaf with room.

@@ -35,7 +35,8 @@ pub fn pointer(node: &Step) -> Run {
 
 /// A new root over the old one, and the root's word.
 fn new_root(parts: &Parts, way: &Way) -> [Change; 2] {
-    [parts.inner.fill(&way.inner, 1), root_word()]
+    let inner = way.inner.as_ref().expect("only trees grow upwards");
+    [parts.nodes(1).fill(inner, 1), root_word()]
 }
 
 /// The root's word becomes another.
@@ -140,7 +141,8 @@ fn split_one(parts: &Parts, way: &mut Way, index: usize) -> Vec<Change> {
     if index == 0 {
         let level = way.steps[0].level + 1;
         let rank = usize::from(goes_right);
-        way.steps.insert(0, Step { node: 0, level, numbers: vec![0], rank, shape: way.inner });
+        let shape = way.inner.expect("only trees grow upwards");
+        way.steps.insert(0, Step { node: 0, level, numbers: vec![0], rank, shape, logged: None });
     }
     changes
 }
@@ -151,6 +153,6 @@ fn half_of(nodes: &dyn Nodes, step: &Step, cut: Cut, right: bool, right_count: u
         return Step { numbers: nodes.kept(step, cut), ..step.clone() };
     }
     let risen = usize::from(step.level > 0);
-    let numbers = (0..right_count as u16).collect();
+    let numbers = nodes.filled(&step.shape, right_count);
     Step { node: 0, numbers, rank: step.rank - cut.keep - risen, ..step.clone() }
 }

@@ -32,7 +32,8 @@ fn share_a_line(change: &Change) -> bool {
     lines_of(&[&change.guarded[..], &change.over].concat()) == lines_of(&change.over)
 }
 
-fn in_place(change: &Change, line_order: bool) -> Price {
+/// A change inside one node, which its last words commit.
+pub fn in_place(change: &Change, line_order: bool) -> Price {
     let guard = u64::from(change.guard);
     let guard_fence = if line_order && share_a_line(change) { 0 } else { guard };
     let payload = !change.fresh.is_empty() || !change.guarded.is_empty();

@@ -1,0 +1,71 @@
+//! NV-Tree: a change is an append, which one word commits; a full leaf is replaced by new ones before the entry is appended.
+//!
+//! With c live entries:
+//!
+//! | | words | flushes | fences |
+//! |---|---|---|---|
+//! | insert | the entry, the number | lines of the entry; the header | 2 |
+//! | delete | a key, its sign, the number | the key's line; the header | 2 |
+//! | delete in a full leaf | a sign | the header | 1 |
+//! | a full leaf replaced | c entries, 8 words of header for each new leaf, one link | lines of the new leaves; the link's line | 2: the new leaves; the link |
+//!
+//! More than half live, a full leaf becomes two, else one. A key above all others leaves a full last leaf as it is: a new one begins
+//! with it, and the insert is in it. A delete that takes or finds the last place replaces its leaf at once if half or less is left.
+//! (A merge with a neighbour, where both together fill half a leaf, is not priced: what is measured leaves more than a quarter in each
+//! leaf.)
+
+use super::{Bounds, Change, Cut, Parts, Price, Protocol, lines_of, words_of, write_atomic};
+use crate::costs::survey::{Step, Way};
+use crate::costs::tape::Spent;
+
+/// See the module's head.
+pub struct Appended;
+
+/// New leaves beside old ones, and the link that leads to them.
+fn switched(leaves: &[Change]) -> Price {
+    let words: u64 = leaves.iter().map(|leaf| words_of(&leaf.fresh)).sum();
+    let lines: u64 = leaves.iter().map(|leaf| lines_of(&leaf.fresh)).sum();
+    Price { node_words: words + 1, flushes: Bounds::exactly(lines + 1), fences: 2, ..Price::default() }
+}
+
+/// True if so many live entries of a full leaf are more than one new leaf takes.
+fn is_split(step: &Step, live: usize) -> bool {
+    live * 2 > step.shape.capacity
+}
+
+impl Protocol for Appended {
+    fn insert(&self, parts: &Parts, way: &Way) -> Price {
+        write_atomic::in_place(&parts.leaf.insert(way.leaf()), false)
+    }
+
+    fn split(&self, parts: &Parts, way: &Way, _after: &Way, _spent: &Spent) -> Price {
+        let (leaf, step) = (&parts.leaf, way.leaf());
+        let live = step.count();
+        if !is_split(step, live) {
+            let one = Step { logged: Some(live), ..step.clone() };
+            let mut price = switched(&[leaf.fill(&step.shape, live)]);
+            price += write_atomic::in_place(&leaf.insert(&one), false);
+            return price;
+        }
+        if way.last && step.is_behind_all() {
+            return switched(&[leaf.fill(&step.shape, 1)]);
+        }
+        let keep = live / 2;
+        let cut = Cut { keep, join: None, relink: false };
+        let mut price = switched(&[leaf.shrink(step, cut), leaf.fill(&step.shape, live - keep)]);
+        let taken = if step.rank > keep { live - keep } else { keep };
+        let half = Step { logged: Some(taken), ..step.clone() };
+        price += write_atomic::in_place(&leaf.insert(&half), false);
+        price
+    }
+
+    fn delete(&self, parts: &Parts, way: &Way) -> Price {
+        let step = way.leaf();
+        let mut price = write_atomic::in_place(&parts.leaf.remove(step), false);
+        let (left, is_full) = (step.count() - 1, step.taken() + 1 >= step.shape.capacity);
+        if is_full && !is_split(step, left) {
+            price += switched(&[parts.leaf.fill(&step.shape, left)]);
+        }
+        price
+    }
+}

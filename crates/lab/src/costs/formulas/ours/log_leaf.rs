@@ -1,0 +1,51 @@
+//! NV-Tree's leaves: a line of header (link, number of places taken, bound, its seal, four words of signs), signed entries in the
+//! order in which they came.
+//!
+//! | change | fresh | over |
+//! |---|---|---|
+//! | insert | the entry, behind the last | the number |
+//! | delete | a key behind the last | its sign, the number |
+//! | delete in a full leaf | | a sign |
+//! | new leaf of c entries | c entries, the header | |
+//! | split | what stays, in a new leaf | |
+
+use tree::shape::Shape;
+
+use super::{Change, Cut, Nodes, Run, entries, entry};
+use crate::costs::survey::Step;
+
+/// See the module's head.
+pub struct LogLeaf;
+
+const NUMBER: Run = Run::new(1, 1);
+const SIGNS_AT: u64 = 4;
+const HEADER: Run = Run::new(0, 8);
+
+fn sign_of(place: usize) -> Run {
+    Run::new(SIGNS_AT + place as u64 / 64, 1)
+}
+
+impl Nodes for LogLeaf {
+    fn insert(&self, node: &Step) -> Change {
+        let fresh = entry(&node.shape, node.taken());
+        Change { fresh, ..Change::over(node.node, vec![NUMBER]) }
+    }
+
+    fn remove(&self, node: &Step) -> Change {
+        if node.is_full() {
+            return Change::over(node.node, vec![sign_of(node.numbers[node.rank].into())]);
+        }
+        let key = Run::new(node.shape.keys_at + node.taken() as u64 * node.shape.key_step, 1);
+        Change { fresh: vec![key], ..Change::over(node.node, vec![sign_of(node.taken()), NUMBER]) }
+    }
+
+    fn fill(&self, shape: &Shape, count: usize) -> Change {
+        let mut fresh = entries(shape, 0..count);
+        fresh.push(HEADER);
+        Change { fresh, ..Change::default() }
+    }
+
+    fn shrink(&self, node: &Step, cut: Cut) -> Change {
+        self.fill(&node.shape, cut.keep)
+    }
+}

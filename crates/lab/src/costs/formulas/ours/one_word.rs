@@ -1,0 +1,85 @@
+//! VLAB: each change commits with one word of a bucket's header; a full bucket is split before the entry is inserted.
+//!
+//! With c entries that move to the new bucket, b bitmap words that change:
+//!
+//! | | words | flushes | fences |
+//! |---|---|---|---|
+//! | insert | the entry, its bitmap word | lines of the entry; the header | 2 |
+//! | delete | a bitmap word | the header | 1 |
+//! | split | the flag, twice; c entries and 8 words of header; the link, b bitmap words, a bound | lines of the new bucket; the header | 2: the new bucket; all of the old one's header, in its order |
+//! | split, step by step | the same | lines of the new bucket; the header three times; the link's line | 5: one behind each of the flag, the new bucket, the link, bitmap and bound, the flag |
+//! | combine of B buckets, step by step | 3 B + 4: all links three times; the phase, three times; the second list's head | 2 B + 3 | 4 |
+//!
+//! A key above all others does not split a full last bucket: a new one begins with it, at the price of a split with c = 1 and
+//! b = 0, and the insert is in it. (Not step by step.)
+
+use super::{Bounds, Change, Cut, Parts, Price, Protocol, lines_of, words_of, write_atomic};
+use crate::costs::survey::{Step, Way};
+use crate::costs::tape::Spent;
+
+/// See the module's head.
+pub struct OneWord {
+    /// A fence behind each step of a split, and a second list that combines bring into the first.
+    pub stepwise: bool,
+}
+
+/// True if the operation brought the second list into the first.
+pub fn has_combined(after: &Way) -> bool {
+    // It changed a bucket last, and a split leaves one in the second list.
+    after.lists.is_some_and(|[_, second]| second == 0)
+}
+
+/// What a combine of so many buckets costs.
+fn combine(buckets: u64) -> Price {
+    Price {
+        node_words: 3 * buckets + 4,
+        flushes: Bounds::exactly(2 * buckets + 3),
+        fences: 4,
+        ..Price::default()
+    }
+}
+
+impl OneWord {
+    /// A new bucket of so many entries, and what that changes in the old one.
+    fn link_right(&self, filled: &Change, shrunk: &Change) -> Price {
+        let (flags, headers, fences) = if self.stepwise { (2, 4, 5) } else { (2, 1, 2) };
+        Price {
+            node_words: flags + words_of(&filled.fresh) + words_of(&shrunk.over),
+            flushes: Bounds::exactly(lines_of(&filled.fresh) + headers),
+            fences,
+            ..Price::default()
+        }
+    }
+}
+
+impl Protocol for OneWord {
+    fn insert(&self, parts: &Parts, way: &Way) -> Price {
+        write_atomic::in_place(&parts.leaf.insert(way.leaf()), false)
+    }
+
+    fn split(&self, parts: &Parts, way: &Way, after: &Way, _spent: &Spent) -> Price {
+        let (leaf, step) = (&parts.leaf, way.leaf());
+        let appending = !self.stepwise && way.last && step.is_behind_all();
+        let keep = if appending { step.count() } else { step.count() / 2 };
+        let go = if appending { 1 } else { step.count() - keep };
+        let cut = Cut { keep, join: None, relink: true };
+        let mut price = self.link_right(&leaf.fill(&step.shape, go), &leaf.shrink(step, cut));
+        if !appending {
+            // The least key that moves is the bound: what is above it goes to the new bucket.
+            let half = if step.rank > keep {
+                Step { numbers: leaf.filled(&step.shape, go), rank: step.rank - keep, ..step.clone() }
+            } else {
+                Step { numbers: leaf.kept(step, cut), ..step.clone() }
+            };
+            price += write_atomic::in_place(&leaf.insert(&half), false);
+        }
+        if self.stepwise && has_combined(after) {
+            price += combine(after.lists.map_or(0, |[first, _]| first));
+        }
+        price
+    }
+
+    fn delete(&self, parts: &Parts, way: &Way) -> Price {
+        write_atomic::in_place(&parts.leaf.remove(way.leaf()), false)
+    }
+}
