@@ -92,10 +92,13 @@ struct Run {
     /// Directory of an ordinary file system, for what writes files.
     #[arg(long, default_value = ".")]
     disk: PathBuf,
-    /// A real trace for vlab-fig19, vlab-fig20 and vlab-table8: text, a basket a line, numbers of items between blanks. [default: one that
+    /// A real trace for vlab-fig19, vlab-fig20, vlab-table8 and (only if it is given) vlab-keys: text, a basket a line, numbers of items between blanks. [default: one that
     /// is made with the statistics of the paper's trace of a shop]
     #[arg(long)]
     trace: Option<PathBuf>,
+    /// A list of words for vlab-keys: text, a word a line. Without one its row is left out.
+    #[arg(long)]
+    words: Option<PathBuf>,
     /// Multiply keys and operations.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -252,6 +255,7 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
             backing: run.backing.clone(),
             disk: run.disk.clone(),
             trace: run.trace.clone(),
+            words: run.words.clone(),
             scale: run.scale,
             seed: run.seed,
             memory,

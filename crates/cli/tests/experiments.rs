@@ -226,6 +226,35 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
 }
 
 #[test]
+fn vlab_is_asked_for_every_set_of_keys_that_there_is() {
+    let backing = tempfile::tempdir().unwrap();
+    let made = ["uniform", "zipfian", "sequential", "clustered", "skewed"].map(str::to_owned);
+    let report = small("lab run vlab-keys --operations 1000", backing.path());
+    assert_eq!(names(&report["rows"], "set"), made.clone().into());
+    assert_eq!(report["left_out"].as_array().unwrap().len(), 2, "{report}");
+    let (words, trace) = (backing.path().join("words"), backing.path().join("trace"));
+    std::fs::write(&words, "aardvark\nabacus\nabacuses\n").unwrap();
+    std::fs::write(&trace, "1 2 3\n2 3\n").unwrap();
+    let given = format!(
+        "lab run vlab-keys --operations 1000 --words {} --trace {}",
+        words.display(),
+        trace.display()
+    );
+    let report = small(&given, backing.path());
+    let rows = report["rows"].as_array().unwrap();
+    let keys = |set: &str| rows.iter().find(|row| row["set"] == set).unwrap()["keys"].as_u64();
+    assert_eq!((keys("words"), keys("retail")), (Some(3), Some(5)), "{report}");
+    assert!(rows.iter().all(|row| row["ratio"][0].as_f64().unwrap() > 0.0), "{report}");
+    let claims = report["claims"].as_array().unwrap();
+    assert!(
+        claims.len() == rows.len() && claims.iter().all(|claim| claim["holds"].is_boolean()),
+        "{claims:?}"
+    );
+    let output = program().args(["lab", "run", "vlab-keys", "--words"]).arg(backing.path()).output().unwrap();
+    assert!(stderr(&output).contains("cannot read the words"), "{output:?}");
+}
+
+#[test]
 fn trees_left_by_a_kill_are_opened_in_every_way_that_they_have() {
     let backing = tempfile::tempdir().unwrap();
     let report = small("bench reopen", backing.path());

@@ -136,6 +136,14 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// A list of words that cannot be read.
+    #[error("cannot read the words {path}: {why}; it is text, a word a line")]
+    Words {
+        /// Where it should be.
+        path: std::path::PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Valgrind is not there, or did not do what it was to do.
     #[error(
         "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."

@@ -237,6 +237,11 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
+    /// True while a combine is being made aside: operations go on with it.
+    pub fn is_combining(&self) -> bool {
+        self.writer_side().rebuild.is_some()
+    }
+
     /// Combines at once, whatever the braids hold; a running combine is brought to its end. A window, if there shall be one, is whole
     /// then, unless somebody still reads through the one before it.
     ///

@@ -19,7 +19,11 @@ impl Outcome {
     pub fn svg(&self) -> Option<Result<String, String>> {
         let mut svg = String::new();
         let drawn = match self {
-            Outcome::Measured(_) | Outcome::Layers(_) | Outcome::Phases(_) => return None,
+            Outcome::Measured(_)
+            | Outcome::Layers(_)
+            | Outcome::Phases(_)
+            | Outcome::Keys(_)
+            | Outcome::Stalls(_) => return None,
             Outcome::Simulated(report) => trees(report, &mut svg).map_err(|error| error.to_string()),
             Outcome::Writes(report) => points(report, &mut svg).map_err(|error| error.to_string()),
         };

@@ -342,6 +342,7 @@ mod tests {
             node_lines: Vec::new(),
             backing: folder.path().to_owned(),
             trace: None,
+            words: None,
             disk: folder.path().to_owned(),
             scale: 0.001,
             seed: 1,

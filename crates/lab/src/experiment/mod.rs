@@ -7,6 +7,7 @@
 //! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
 //! * [`phases`]: operations, mixes of them and a trace on six indexes of the VLAB paper: times and counts.
+//! * [`keysets`]: look-ups in VLAB by how keys are spread. [`stalls`]: what its combines cost an insert.
 //! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims for people.
 //!
@@ -17,10 +18,12 @@ pub mod claims;
 pub mod counts;
 mod draw;
 pub mod figure;
+pub mod keysets;
 pub mod layers;
 pub mod phases;
 pub mod report;
 pub mod simulated;
+pub mod stalls;
 pub mod wb_tree;
 pub mod writes;
 
@@ -59,6 +62,10 @@ pub enum Outcome {
     Layers(layers::Report),
     /// Times and counts of phases.
     Phases(phases::Report),
+    /// Look-ups by key set.
+    Keys(keysets::Report),
+    /// Latencies of inserts.
+    Stalls(stalls::Report),
 }
 
 impl std::fmt::Display for Outcome {
@@ -69,6 +76,8 @@ impl std::fmt::Display for Outcome {
             Outcome::Writes(report) => report.fmt(f),
             Outcome::Layers(report) => report.fmt(f),
             Outcome::Phases(report) => report.fmt(f),
+            Outcome::Keys(report) => report.fmt(f),
+            Outcome::Stalls(report) => report.fmt(f),
         }
     }
 }
@@ -77,6 +86,8 @@ impl std::fmt::Display for Outcome {
 const MEASURED: (u64, u64) = (10_000_000, 500_000);
 /// A tenth of the paper's keys, and a twentieth of its operations.
 const PHASES: (u64, u64) = (5_000_000, 2_500_000);
+/// Entries of a million buckets half to quite full, and inserts in which several combines begin and end.
+const STALLS: (u64, u64) = (21_500_000, 4_000_000);
 /// The paper's.
 const SIMULATED: (u64, u64) = (20_000_000, 100_000);
 
@@ -123,6 +134,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "VLAB paper, section 6.7: the trace on memory whose writes take longer",
         sizes: PHASES,
         run: phases::figure_20,
+    },
+    Experiment {
+        name: "vlab-keys",
+        about: "VLAB: look-ups by how keys are spread, beside wb-4k",
+        sizes: PHASES,
+        run: keysets::run,
+    },
+    Experiment {
+        name: "vlab-stalls",
+        about: "VLAB: how long inserts take while the directory takes in the braids, beside wb-4k",
+        sizes: STALLS,
+        run: stalls::run,
     },
     Experiment {
         name: "vlab-table4",
@@ -200,6 +223,8 @@ pub struct Options {
     pub backing: PathBuf,
     /// A real trace, a basket of items a line; one with the same statistics is made if there is none.
     pub trace: Option<PathBuf>,
+    /// A list of words, a word a line.
+    pub words: Option<PathBuf>,
     /// Directory of an ordinary file system, for what writes files.
     pub disk: PathBuf,
     /// Keys and operations are multiplied by this.

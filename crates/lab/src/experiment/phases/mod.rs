@@ -7,9 +7,10 @@
 
 mod claims;
 mod report;
-mod workloads;
+pub(super) mod workloads;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +34,7 @@ const ENTRY_BYTES: [u64; 3] = [32, 64, 128];
 /// Where the paper has one size only.
 const LARGE: [u64; 1] = [128];
 /// Lines of a node.
-const NODE_LINES: u64 = 64;
+pub(super) const NODE_LINES: u64 = 64;
 /// Keys of the indexes on which operations are counted, at most.
 const KEYS_COUNTED: u64 = 200_000;
 /// Times that a write takes longer than on this machine [VLAB §6.7], in nanoseconds.
@@ -256,18 +257,21 @@ fn generated(options: &Options, workloads: &[&Workload], entry_bytes: &'static [
 fn traced(options: &Options, what: What, delays: &'static [u64]) -> Result<Plan, Error> {
     let baskets = match &options.trace {
         None => workloads::made_trace(options.scale, options.seed),
-        Some(path) => {
-            let failed = |why: String| Error::Trace { path: path.clone(), why };
-            let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-            let baskets = workloads::read_trace(&text).map_err(failed)?;
-            if baskets.is_empty() {
-                return Err(failed("there is nothing in it".to_owned()));
-            }
-            baskets
-        }
+        Some(path) => given_trace(path)?,
     };
     let counted = if what.counts { vec![workloads::trace(&baskets)] } else { Vec::new() };
     Ok(Plan { streams: vec![workloads::trace(&baskets)], counted, entry_bytes: &LARGE, what, delays })
+}
+
+/// The baskets in a file.
+pub(super) fn given_trace(path: &Path) -> Result<Vec<Vec<u32>>, Error> {
+    let failed = |why: String| Error::Trace { path: path.to_owned(), why };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let baskets = workloads::read_trace(&text).map_err(failed)?;
+    if baskets.is_empty() {
+        return Err(failed("there is nothing in it".to_owned()));
+    }
+    Ok(baskets)
 }
 
 fn run(
@@ -396,7 +400,7 @@ fn room(stream: &Stream, entry_bytes: u64) -> u64 {
     (64 << 20) + keys as u64 * (entry_bytes + 16) * 4
 }
 
-fn found(tree: &'static str) -> Result<crate::Engine, Error> {
+pub(super) fn found(tree: &'static str) -> Result<crate::Engine, Error> {
     engine(tree).map_err(|known| Error::UnknownTree { name: tree.into(), known })
 }
 

@@ -13,7 +13,7 @@ use rand_distr::{Distribution, Zipf};
 use crate::keys::Random as _;
 
 /// YCSB's.
-const EXPONENT: f64 = 0.99;
+pub(in super::super) const EXPONENT: f64 = 0.99;
 
 /// What is done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +68,13 @@ pub(super) struct Deed {
 }
 
 /// Operations one after the other, and what is there before them.
-pub(super) struct Stream {
+pub(in super::super) struct Stream {
     pub(super) name: &'static str,
     /// In the order in which they are stored.
     pub(super) before: Vec<u64>,
     pub(super) deeds: Vec<Deed>,
     /// What is there in the end, ascending.
-    pub(super) after: Vec<u64>,
+    pub(in super::super) after: Vec<u64>,
     /// Values are as they were stored first.
     pub(super) keeps_values: bool,
 }
@@ -155,7 +155,7 @@ pub(super) fn stream(workload: &Workload, keys: u64, operations: u64, seed: u64)
 }
 
 /// Baskets of items, as an index from items to baskets: the item's number above the basket's.
-pub(super) fn trace(baskets: &[Vec<u32>]) -> Stream {
+pub(in super::super) fn trace(baskets: &[Vec<u32>]) -> Stream {
     let deed = |(basket, item): (usize, &u32)| Deed {
         act: Act::Insert,
         key: u64::from(*item) << 32 | basket as u64,

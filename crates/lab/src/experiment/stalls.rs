@@ -1,0 +1,323 @@
+//! What a combine costs the inserts that meet it: how long each insert takes, as percentiles, while VLAB's directory takes in its braids
+//! and while it does not, beside `wb-4k`.
+//!
+//! The bound that the design states ([`vlab::combine`]): a new directory is made aside, so many entries of the old one with each
+//! operation, and one store puts it in its place. So no insert takes over more than that step. What is not in the step is what the last
+//! insert of a combine does besides: it marks in the new directory where buckets came meanwhile, each by a search, and gives the
+//! old one's memory back; and what the first does, which sets aside memory for a new one. The number of buckets that come meanwhile
+//! grows with that of all, a thousandth of them or less.
+
+use std::borrow::Borrow as _;
+use std::fmt::{Display, Formatter};
+use std::path::PathBuf;
+use std::slice;
+use std::time::{Duration, Instant};
+
+use chain::prelude::*;
+use hdrhistogram::Histogram;
+use pmem::{Durability, Native, WORD};
+use tree::Fixed;
+use vlab::Vlab;
+
+use super::phases::{self, NODE_LINES};
+use super::{Experiment, Options, Outcome, Progress, Step};
+use crate::contender::{Making, of_fixed};
+use crate::keys::{Key, Random as _};
+use crate::scratch::{Instructions, medium};
+use crate::{Error, wrong};
+
+const OTHER: &str = "wb-4k";
+/// The paper's.
+const ENTRY_BYTES: u64 = 128;
+const PAYLOAD_WORDS: usize = (ENTRY_BYTES / WORD) as usize - 1;
+/// Longest time that is told apart.
+const LONGEST_NS: u64 = 1 << 36;
+/// Digits of a time that are kept.
+const DIGITS: u8 = 3;
+
+/// How long inserts took, in nanoseconds.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Times {
+    /// Which.
+    pub inserts: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Half of them took at most so long.
+    pub p50_ns: u64,
+    /// 99.99 of a hundred did.
+    pub p9999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Times {
+    fn of(inserts: &'static str, histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        let (p50_ns, p9999_ns) = (at(0.5), at(0.9999));
+        Self { inserts, count: histogram.len(), p50_ns, p9999_ns, max_ns: histogram.max() }
+    }
+}
+
+/// What came of the experiment.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Which.
+    pub experiment: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Keys before the inserts that are timed.
+    pub keys: u64,
+    /// Buckets before them, and behind.
+    pub buckets: [u64; 2],
+    /// Combines that came to their end.
+    pub combines: u64,
+    /// Entries of the directory that an insert takes over at most: the bound.
+    pub step: u64,
+    /// Most buckets that came while a combine was made: what its last insert marks besides.
+    pub late_most: u64,
+    /// Directory that backed the indexes.
+    pub backing: PathBuf,
+    /// Seed of the keys.
+    pub seed: u64,
+    /// VLAB's inserts that met a combine, its others, and the other index's.
+    pub times: Vec<Times>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the file system says; `Wrong` if an index answers wrongly.
+pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) -> Result<Outcome, Error> {
+    let (keys, operations) = options.scaled_apart();
+    let say = |done, what: &str| progress(Step { done, total: 4, what: what.to_owned() });
+    let mut loaded = u64::range(options.seed, 0, keys);
+    fastrand::Rng::with_seed(options.seed).shuffle(&mut loaded);
+    let fresh = u64::range(options.seed, keys, operations);
+    say(0, "filling vlab");
+    let ours = Ours::filled(&loaded, options)?;
+    say(1, "inserting into vlab");
+    let taken = ours.insert_each(&fresh)?;
+    ours.verify(&loaded, &fresh)?;
+    drop(ours);
+    say(2, "filling wb-4k");
+    let other = other(&loaded, &fresh, options, &|| say(3, "inserting into wb-4k"))?;
+    Ok(Outcome::Stalls(Report {
+        experiment: of.name,
+        about: of.about,
+        keys,
+        buckets: taken.buckets,
+        combines: taken.combines,
+        step: taken.step,
+        late_most: taken.late_most,
+        backing: options.backing.clone(),
+        seed: options.seed,
+        times: vec![
+            Times::of("vlab, with a combine", &taken.met),
+            Times::of("vlab, others", &taken.others),
+            Times::of(OTHER, &other),
+        ],
+    }))
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST_NS, DIGITS).expect("the bounds are constants that it takes")
+}
+
+fn note(histogram: &mut Histogram<u64>, took: Duration) {
+    histogram.saturating_record(took.as_nanos() as u64);
+}
+
+/// Bytes that an index of so many keys may take.
+fn room(keys: usize) -> u64 {
+    (64 << 20) + keys as u64 * ENTRY_BYTES * 4
+}
+
+struct Ours {
+    index: Vlab<Native, Fixed>,
+    step: usize,
+}
+
+struct Taken {
+    met: Histogram<u64>,
+    others: Histogram<u64>,
+    buckets: [u64; 2],
+    combines: u64,
+    step: u64,
+    late_most: u64,
+}
+
+impl Ours {
+    fn filled(keys: &[u64], options: &Options) -> Result<Self, Error> {
+        let name = vlab::ENGINE;
+        let medium =
+            medium(&options.backing, name, room(keys.len() * 2), Durability::Power, Instructions::Best)?;
+        let options = vlab::Options {
+            payload_words: PAYLOAD_WORDS,
+            ..vlab::Options::new(NODE_LINES, Durability::Power)
+        };
+        let ours = Self { index: Vlab::create(medium, &options)?, step: options.combine_step };
+        keys.iter().try_for_each(|key| ours.put(key))?;
+        Ok(ours)
+    }
+
+    fn put(&self, key: &u64) -> Result<(), Error> {
+        let value = <u64 as Key<Fixed>>::value(*key, PAYLOAD_WORDS);
+        match self.index.put(key, value.borrow())? {
+            false => Ok(()),
+            true => Err(wrong(vlab::ENGINE, format!("{key} was new"))),
+        }
+    }
+
+    fn buckets(&self) -> u64 {
+        let paths = self.index.paths();
+        (paths.directory + paths.in_braids) as u64
+    }
+
+    /// Times each; in which a combine was met is asked between them.
+    fn insert_each(&self, keys: &[u64]) -> Result<Taken, Error> {
+        let mut taken = Taken {
+            met: histogram(),
+            others: histogram(),
+            buckets: [self.buckets(); 2],
+            combines: 0,
+            step: self.step as u64,
+            late_most: 0,
+        };
+        let mut was_combining = self.index.is_combining();
+        let mut before = self.index.paths();
+        for key in keys {
+            let start = Instant::now();
+            self.put(key)?;
+            let took = start.elapsed();
+            let after = self.index.paths();
+            let is_combining = self.index.is_combining();
+            let has_ended = after.directory != before.directory;
+            let met = was_combining || is_combining || has_ended;
+            note(if met { &mut taken.met } else { &mut taken.others }, took);
+            if has_ended {
+                taken.combines += 1;
+                taken.late_most = taken.late_most.max(after.in_braids as u64);
+            }
+            (was_combining, before) = (is_combining, after);
+        }
+        taken.buckets[1] = self.buckets();
+        Ok(taken)
+    }
+
+    fn verify(&self, loaded: &[u64], fresh: &[u64]) -> Result<(), Error> {
+        let mut found = Vec::new();
+        for key in loaded.iter().chain(fresh) {
+            if !self.index.get(key, Some(&mut found))? || !<u64 as Key<Fixed>>::is(&found, *key) {
+                return Err(wrong(vlab::ENGINE, format!("{key} is there, with its value")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The other index's inserts, of the same keys.
+fn other(
+    loaded: &[u64],
+    fresh: &[u64],
+    options: &Options,
+    filled: &dyn Fn(),
+) -> Result<Histogram<u64>, Error> {
+    let bytes = room(loaded.len() + fresh.len());
+    let medium = medium(&options.backing, OTHER, bytes, Durability::Power, Instructions::Best)?;
+    let making = Making {
+        name: OTHER.into(),
+        medium,
+        node_lines: NODE_LINES,
+        durability: Durability::Power,
+        payload_words: PAYLOAD_WORDS,
+    };
+    let mut index = of_fixed(phases::found(OTHER)?, making)?;
+    let mut new = index.insert(loaded)?;
+    filled();
+    let mut times = histogram();
+    for key in fresh {
+        let start = Instant::now();
+        new += index.insert(slice::from_ref(key))?;
+        note(&mut times, start.elapsed());
+    }
+    let all = (loaded.len() + fresh.len()) as u64;
+    let there = index.get(loaded)? + index.get(fresh)?;
+    if (new, there) != (all, all) {
+        return Err(wrong(OTHER, format!("{new} keys were new and {there} are there of {all}")));
+    }
+    Ok(times)
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{}: {}", self.experiment, self.about)?;
+        writeln!(
+            f,
+            "{} keys in {} buckets, {} in the end, entries of {ENTRY_BYTES} bytes, durable at power on {}; seed {}; {} combines\n",
+            self.keys,
+            self.buckets[0],
+            self.buckets[1],
+            self.backing.display(),
+            self.seed,
+            self.combines
+        )?;
+        writeln!(f, "{:<24}{:>12}{:>12}{:>14}{:>14}", "inserts", "times", "50 %", "99.99 %", "most")?;
+        for of in &self.times {
+            writeln!(
+                f,
+                "{:<24}{:>12}{:>9} ns{:>11} ns{:>11} ns",
+                of.inserts, of.count, of.p50_ns, of.p9999_ns, of.max_ns
+            )?;
+        }
+        write!(
+            f,
+            "\nbound of the design: an insert takes over at most {} entries of the directory (`combine_step`), so a combine of {} buckets \
+             is spread over {} inserts or more;\nwhat it does not bound: the last of them marks the buckets that came meanwhile, here up \
+             to {}, and gives the old directory back",
+            self.step,
+            self.buckets[1],
+            self.buckets[1].div_ceil(self.step),
+            self.late_most
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inserts_that_meet_a_combine_are_told_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let experiment = super::super::find("vlab-stalls").unwrap();
+        let options = Options {
+            keys: 20_000,
+            operations: 5_000,
+            rounds: 1,
+            node_lines: Vec::new(),
+            backing: folder.path().to_owned(),
+            trace: None,
+            words: None,
+            disk: folder.path().to_owned(),
+            scale: 1.0,
+            seed: 1,
+            memory: pcm::Config::preset("pcm").unwrap(),
+        };
+        let outcome = (experiment.run)(experiment, &options, &|_| {}).unwrap();
+        let Outcome::Stalls(report) = outcome else { panic!("another experiment's outcome") };
+        let [met, others, other] = &report.times[..] else { panic!("three rows: {report}") };
+        assert_eq!((met.count + others.count, other.count), (5_000, 5_000));
+        // A combine takes over 64 entries with each insert.
+        assert!(
+            report.combines > 0 && met.count >= report.combines * (report.buckets[0] / report.step),
+            "{report}"
+        );
+        assert!(met.count < others.count && report.buckets[1] > report.buckets[0], "{report}");
+        for times in &report.times {
+            assert!(
+                0 < times.p50_ns && times.p50_ns <= times.p9999_ns && times.p9999_ns <= times.max_ns,
+                "{report}"
+            );
+        }
+    }
+}
