@@ -6,11 +6,16 @@ use tree::layout::Layout;
 use tree::roster::About;
 use tree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
 
+use crate::lists;
+
 const WRITE_ATOMIC: &str = include_str!("../../tree/src/discipline/write_atomic.rs");
 const LOG: &str = include_str!("../../pmem/src/log/mod.rs");
 
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
+    if lists::has(about) {
+        return lists::argued::canary(about);
+    }
     match about.discipline {
         UndoRedo::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Undo),
@@ -36,6 +41,9 @@ pub fn canary(about: &About) -> Spot {
 
 /// The arguments that an engine needs: one to four.
 pub fn argued(about: &About) -> Vec<Argued> {
+    if lists::has(about) {
+        return lists::argued::argued();
+    }
     let lap = Argued {
         spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
         why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \

@@ -1,8 +1,9 @@
-//! `lab crash --tree`: the durable trees under the crash explorer.
+//! `lab crash --tree`: the durable trees, and the indexes over a list, under the crash explorer.
 //!
 //! * [`subject`]: a tree as the explorer's subject.
 //! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
 //! * [`suite`]: which workloads an engine gets, and the mutation run over them.
+//! * [`lists`]: the same for the indexes over a list.
 //! * [`argued`]: mutants that nothing can break, and why.
 //!
 //! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
@@ -13,6 +14,7 @@
 
 pub mod argued;
 pub mod laps;
+pub mod lists;
 pub mod subject;
 pub mod suite;
 pub mod workloads;
@@ -25,7 +27,7 @@ use crash::Mutant;
 use crash::workers::{Say, Stage};
 use tree::roster::{About, TREES};
 
-/// A durable tree of the roster.
+/// A durable tree of the roster, or an index over a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Engine(&'static About);
 
@@ -55,7 +57,7 @@ const FLOORS: &[(&str, u64)] = &[
 impl Engine {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        TREES.iter().filter(|about| about.durable).map(Self)
+        TREES.iter().filter(|about| about.durable).chain(lists::LISTS).map(Self)
     }
 
     /// Its name.

@@ -9,6 +9,7 @@ use tree::{Fixed, Slotted, Words, WriteAhead};
 
 use crate::argued;
 use crate::laps;
+use crate::lists;
 use crate::subject::Sample;
 use crate::workloads::{Maker, Work};
 use crate::{Engine, Options};
@@ -17,7 +18,7 @@ type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report + Send +
 
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Depth {
+pub(crate) enum Depth {
     /// Steps alone; create and close have workloads of their own.
     Steps,
     /// Create and close too.
@@ -27,6 +28,10 @@ enum Depth {
     Broad,
     /// Steps without number: least caps.
     Long,
+    /// Indexes over a list, which are small, from their creation to their close.
+    Lists,
+    /// The same as [`Depth::Deep`].
+    ListsDeep,
     /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
     Deep,
 }
@@ -40,6 +45,14 @@ impl Depth {
             Self::Whole => crash::Options { create: true, close: true, ..Self::Steps.bounds(seed) },
             Self::Broad => crash::Options { cap: 256, nested_cap: 4, samples: 8, ..base },
             Self::Long => crash::Options { cap: 3, nested_cap: 1, samples: 1, ..base },
+            Self::Lists => crash::Options { cap: 64, nested_cap: 8, samples: 8, ..Self::Whole.bounds(seed) },
+            Self::ListsDeep => crash::Options {
+                cap: 4096,
+                line_cap: 256,
+                nested_cap: 4,
+                samples: 8,
+                ..Self::Whole.bounds(seed)
+            },
             Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, nested_cap: 4, samples: 8, ..base },
         }
     }
@@ -53,7 +66,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn new<S>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self
+    pub(crate) fn new<S>(name: String, depth: Depth, workloads: Vec<Workload<S>>) -> Self
     where
         S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
     {
@@ -88,7 +101,7 @@ impl Run {
     /// Bounds of an exploration with one: low, for most break at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
         let bounds = self.depth.bounds(seed);
-        if self.depth == Depth::Deep {
+        if [Depth::Deep, Depth::ListsDeep].contains(&self.depth) {
             return bounds;
         }
         crash::Options { cap: 32, nested_cap: 4, samples: 8, ..bounds }
@@ -99,6 +112,9 @@ impl Run {
 /// the engine has them.
 pub fn node_lines(engine: Engine) -> Vec<u64> {
     let about = engine.about();
+    if lists::has(about) {
+        return lists::suite::node_lines();
+    }
     match about.default_lines {
         // Nodes of more lines than their entries fill have nothing new to show.
         2 => vec![2, 3],
@@ -112,6 +128,9 @@ pub fn node_lines(engine: Engine) -> Vec<u64> {
 
 /// The workloads of an exploration.
 pub fn exploration(options: &Options) -> Vec<Run> {
+    if lists::has(options.engine.about()) {
+        return lists::suite::exploration(options);
+    }
     roster::visit(options.engine.name(), Exploration { options }).expect("engines are trees of the roster")
 }
 
@@ -198,7 +217,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
 }
 
 /// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
-const OPS_LONG: usize = 1000;
+pub(crate) const OPS_LONG: usize = 1000;
 
 /// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
 /// until one breaks.
@@ -213,6 +232,9 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
+    if lists::has(engine.about()) {
+        return lists::suite::mutation_runs(engine, seed);
+    }
     roster::visit(engine.name(), ForMutants { engine, seed }).expect("engines are trees of the roster")
 }
 

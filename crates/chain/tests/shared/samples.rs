@@ -14,12 +14,14 @@ pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {
     /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
     fn key(n: u32) -> Self::KeyBuf;
     /// Value number `n`.
+    #[allow(dead_code)]
     fn value(n: u32) -> Self::ValueBuf;
 }
 
 /// Bytes in the order of keys.
 pub trait Bytes {
     /// The bytes.
+    #[allow(dead_code)]
     fn bytes(&self) -> Vec<u8>;
 }
 

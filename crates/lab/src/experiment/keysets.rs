@@ -224,7 +224,8 @@ fn measure(set: &Set, operations: u64, options: &Options) -> Result<Row, Error> 
     let asked = queries(set, operations.min(COMPARED as u64), options.seed);
     let mut comparisons = [f64::NAN; 2];
     for (index, comparisons) in indexes.iter_mut().zip(&mut comparisons) {
-        *comparisons = index.anatomy(&asked)?.and_then(|of| of.comparisons).unwrap_or(f64::NAN);
+        let of = index.anatomy(&asked)?.ok_or(Error::Unfit(OTHER))?;
+        *comparisons = of.comparisons.unwrap_or((of.leaves as f64).log2());
     }
     let ratios: Vec<f64> = ns[0].iter().zip(&ns[1]).map(|(ours, other)| ours / other).collect();
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
@@ -270,7 +271,7 @@ impl Display for Report {
         )?;
         writeln!(
             f,
-            "{:<12}{:>10}{:>10}{:>10}{:>26}{:>28}",
+            "{:<12}{:>10}{:>10}{:>10}{:>26}{:>32}",
             "set", "keys", OURS, OTHER, "ratio (least..most)", "comparisons (wb-4k at least)"
         )?;
         for row in &self.rows {
@@ -279,7 +280,7 @@ impl Display for Report {
             let comparisons = format!("{:.2} ({:.2})", row.comparisons[0], row.comparisons[1]);
             writeln!(
                 f,
-                "{:<12}{:>10}{:>7.0} ns{:>7.0} ns{ratio:>26}{comparisons:>28}   {}",
+                "{:<12}{:>10}{:>7.0} ns{:>7.0} ns{ratio:>26}{comparisons:>32}   {}",
                 row.set, row.keys, row.ns[0], row.ns[1], row.about
             )?;
         }

@@ -1,10 +1,7 @@
-//! What the tests share: the samples and the subject of all indexes over one list, and how this one is made and opened.
+//! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
 
 #[path = "../../../chain/tests/shared/samples.rs"]
 mod samples;
-#[allow(dead_code)]
-#[path = "../../../chain/tests/shared/subject.rs"]
-pub mod subject;
 
 use std::path::Path;
 

@@ -1,0 +1,53 @@
+//! Mutants that no image can break, each with its reason; and the canary.
+
+use crash::{Argued, Kind, Spot};
+use pmem::Fence;
+use tree::roster::About;
+
+const CORE: &str = include_str!("../../../chain/src/core.rs");
+const REGION: &str = include_str!("../../../pmem/src/region.rs");
+const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
+
+/// The arguments, the same for all: what is theirs alone can be broken.
+pub fn argued() -> Vec<Argued> {
+    vec![
+        Argued::new(
+            Kind::DropFence(Fence::Commit),
+            "chain/src/core.rs",
+            CORE,
+            "medium.fence(Fence::Commit); // [format]",
+            "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before \
+             it names a block: an insert's own, or the one with which the first chunk of records is opened",
+        ),
+        Argued::new(
+            Kind::DropFlush,
+            "pmem/src/region.rs",
+            REGION,
+            "self.medium.flush(LENGTH_AT, WORD);",
+            "the note is for telling a file that was cut off; an open that finds an older one writes it again",
+        ),
+        Argued::new(
+            Kind::DropFence(Fence::Allocate),
+            "pmem/src/region.rs",
+            REGION,
+            "self.medium.fence(Fence::Allocate);",
+            "the same: whoever takes a chunk of the new room does not ask the note",
+        ),
+        Argued::new(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.publish(at, 0);",
+            "the chunk was free before the operation began: that it is may be durable at any time",
+        ),
+    ]
+}
+
+/// The fence between an entry and the word that commits it.
+pub fn canary(about: &About) -> Spot {
+    let (suffix, source) = match about.name {
+        vlab::ENGINE => ("vlab/src/insert.rs", include_str!("../../../vlab/src/insert.rs")),
+        _ => ("nvtree/src/insert.rs", include_str!("../../../nvtree/src/insert.rs")),
+    };
+    Spot::new(Kind::DropFence(Fence::Payload), suffix, source, "medium.fence(Fence::Payload);")
+}

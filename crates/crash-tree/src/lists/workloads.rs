@@ -1,0 +1,78 @@
+//! What the indexes are driven by.
+
+use crash::{Step, Workload, interrupted, random};
+use pmem::Geometry;
+
+use super::subject::{Family, Indexed, Op, Sizes, sizes};
+use crate::subject::Sample;
+
+/// A workload of an index.
+pub type Work<K, S> = Workload<Indexed<K, S>>;
+
+/// Random operations in a window of keys, with rebuilds, closes and kills among them; about one step in `cuts` is cut short.
+pub fn mixed<K: Family, S: Sample>(
+    seed: u64,
+    sizes: Sizes,
+    count: usize,
+    keys: u32,
+    cuts: usize,
+) -> Work<K, S> {
+    let ops = random(seed, count, |rng| {
+        let (key, value) = (rng.u32(..keys), rng.u32(..64));
+        match rng.u32(..100) {
+            0..52 => Op::Put(key, value),
+            52..86 => Op::Delete(key),
+            86..92 => Op::Batch(
+                (0..rng.u32(1..5)).map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64)))).collect(),
+            ),
+            92..96 => Op::Rebuild,
+            96..98 => Op::Reopen,
+            _ => Op::Kill,
+        }
+    });
+    let steps =
+        if cuts == 0 { ops.into_iter().map(Step::Run).collect() } else { interrupted(seed, cuts, ops) };
+    Workload { config: sizes, prepare: Vec::new(), steps }
+}
+
+/// From empty up and down again: splits, appends, rebuilds; merges; then reuse.
+pub fn lives<K: Family, S: Sample>(sizes: Sizes, keys: u32) -> Work<K, S> {
+    let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
+    ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
+    ops.extend((0..keys).map(|i| Op::Put(i, i + 1)));
+    ops.extend((0..keys / 2).map(|i| Op::Put(i * 2, i + 2)));
+    Workload::new(sizes, ops)
+}
+
+/// The first operations of all, with splits, a rebuild and merges; in a region that need not grow: nothing that growth waits for
+/// stands in for a fence of the index's own.
+pub fn first<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {
+    let puts = [3, 5, 9, 7, 4, 6, 1, 2, 8, 10].map(|key| Op::Put(key, key + 1));
+    let deletes = [3, 4, 5, 6, 7].map(Op::Delete);
+    let batch = Op::Batch(vec![(6, Some(6)), (1, None), (11, Some(2))]);
+    let ops = puts.into_iter().chain([Op::Rebuild]).chain(deletes).chain([batch, Op::Kill]);
+    Workload::new(Sizes { len: 96 << 10, ..sizes(2, faithful) }, ops.collect::<Vec<_>>())
+}
+
+/// Leaves of so many lines, and chunks in which larger records have their place.
+fn of_large() -> Sizes {
+    let geometry = Geometry { chunk_bytes: 32 << 10, ..Geometry::tiny() };
+    Sizes { geometry, capacity: 1 << 20, ..sizes(8, false) }
+}
+
+/// Bitmaps longer than a chunk header's line. Numbers of values are their bytes.
+pub fn long_bitmap<K: Family, S: Sample>() -> Work<K, S> {
+    let before: Vec<Op> = (1..70).map(|key| Op::Put(key, 500)).chain((1..69).map(Op::Delete)).collect();
+    Workload::new(of_large(), [Op::Put(70, 0), Op::Put(71, 0), Op::Kill]).after(before)
+}
+
+/// Chunks that are emptied.
+pub fn closed_chunks<K: Family, S: Sample>() -> Work<K, S> {
+    Workload::new(sizes(8, false), (1..9).map(Op::Delete)).after((1..10).map(|key| Op::Put(key, 900)))
+}
+
+/// An empty chunk of the smallest blocks, found by an open, becomes one of larger records.
+pub fn narrowed_chunk<K: Family, S: Sample>() -> Work<K, S> {
+    Workload::new(of_large(), [Op::Kill, Op::Put(2, 100), Op::Put(3, 500)])
+        .after([Op::Put(1, 0), Op::Delete(1)])
+}
