@@ -52,6 +52,8 @@ const FLOORS: &[(&str, u64)] = &[
     ("wb-4k", 2_250_000),
     ("bmp-all-4k", 1_760_000),
     ("buffer-pool", 8_210_000),
+    ("vlab", 3_150_000),
+    ("nvtree", 2_190_000),
 ];
 
 impl Engine {

@@ -178,7 +178,7 @@ pub struct TreeSubject<S: Schema, L, D: Discipline> {
 }
 
 /// Keys and values of a scan, in its order.
-type Pairs<S> = Vec<(<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf)>;
+pub(crate) type Pairs<S> = Vec<(<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf)>;
 
 impl<S: Sample, L: Layouts, D: Discipline> TreeSubject<S, L, D> {
     fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {

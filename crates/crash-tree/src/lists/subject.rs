@@ -10,7 +10,7 @@ use crash::{Contents, Subject};
 use pmem::{Durability, Error, Geometry, Observed};
 use tree::WriteOptions;
 
-use crate::subject::{Numbered as _, Sample, text_of};
+use crate::subject::{Numbered as _, Pairs, Sample, text_of};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
@@ -157,10 +157,7 @@ fn value<S: Sample>(n: u32) -> S::ValueBuf {
 }
 
 /// All pairs, in either direction.
-fn pairs<I: Chain<Schema = S>, S: Sample>(
-    index: &I,
-    descending: bool,
-) -> Result<Vec<(S::KeyBuf, S::ValueBuf)>, String> {
+fn pairs<I: Chain<Schema = S>, S: Sample>(index: &I, descending: bool) -> Result<Pairs<S>, String> {
     let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
     let mut cursor = index.cursor();
     cursor.seek(Bound::Unbounded, descending);
