@@ -42,6 +42,7 @@ pub use usage::{Usage, usage};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::medium::{Fence, LINE, Medium, WORD};
+use crate::native::HUGE_PAGE;
 use crate::region::{Geometry, INTENTS, INTENTS_AT, Region};
 
 /// Bitmap words in the line of a chunk's header.
@@ -175,6 +176,8 @@ struct Pending {
 
 /// Headers looked at in one search for room: bounds the pause of the first allocations after open.
 const SEARCH_CHUNKS: u64 = 1024;
+/// Bytes of a region that grows by huge pages.
+const HUGE_FROM: u64 = 8 * HUGE_PAGE;
 
 impl Allocator {
     /// The allocator of a region whose ring has been settled by [`recover`].
@@ -510,14 +513,18 @@ impl Allocator {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A thirty-second more at a time: few growths, little air; what is left of a nearly full disk is used too.
-        let mut chunks = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256).max(least);
-        while let Err(error) = region.grow(old + chunks * geometry.chunk_bytes) {
-            if chunks == least {
+        // A thirty-second more at a time: few growths, little air. What is left of a nearly full disk is used too.
+        let more = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256).max(least);
+        let [least, more] = [least, more].map(|chunks| old + chunks * geometry.chunk_bytes);
+        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it.
+        let mut end = if old < HUGE_FROM { more } else { more.next_multiple_of(HUGE_PAGE) };
+        while let Err(error) = region.grow(end) {
+            if end == least {
                 return Err(error);
             }
-            chunks = least;
+            end = least;
         }
+        let chunks = (end - old) / geometry.chunk_bytes;
         self.free_chunks.extend((0..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
         Ok(())
     }

@@ -4,8 +4,9 @@
 //! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
 //!
 //! The range begins on a huge page's boundary, as the kernel wants it to map a huge page of the file (or of DAX memory) by one
-//! entry: a miss of the TLB then is a shorter walk, or none. What a shared file grows by is asked to be made of huge pages as soon
-//! as it fills one; a file that was made so is mapped so when it is opened again.
+//! entry: a miss of the TLB then is a shorter walk, or none. What a shared file grows by is asked to be made of huge pages if it
+//! is at least one: fresh pages become huge ones at the price of touching them, those stored to at many times that. A file that was
+//! made so is mapped so when it is opened again.
 //!
 //! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
@@ -125,7 +126,7 @@ unsafe impl Sync for View {}
 pub(crate) const GUARD: u64 = 1 << 16;
 pub(crate) const PAGE: u64 = 4096;
 /// A page that one entry of the last page table but one maps.
-const HUGE_PAGE: u64 = 2 << 20;
+pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
@@ -370,12 +371,12 @@ impl Native {
         Ok(())
     }
 
-    /// Asks for huge pages where growing from `old` to `new` bytes filled them. Nothing but speed depends on the answer.
+    /// Asks for huge pages of what the file grew by. Nothing but speed depends on the answer.
     fn make_huge(&self, old: u64, new: u64) {
         // A boundary of the range is one of the file, or the file's pages are no huge ones of the range.
         let may = !self.private && !self.dax && self.origin.is_multiple_of(HUGE_PAGE);
-        let (first, end) = (old & !(HUGE_PAGE - 1), new & !(HUGE_PAGE - 1));
-        if self.file.is_none() || !may || first == end || !self.huge.load(Ordering::Relaxed) {
+        let (first, end) = (old.next_multiple_of(HUGE_PAGE), new & !(HUGE_PAGE - 1));
+        if self.file.is_none() || !may || first >= end || !self.huge.load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: `first` lies inside the reserved range (N2).
@@ -735,16 +736,15 @@ pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Err
 mod tests {
     use super::*;
 
-    /// Grows a file by less than a huge page at a time, storing to every page before it may become part of a huge one and after.
+    /// Grows a file by less than a huge page and by several, storing to every page after each growth.
     fn grows_over_huge_pages(file: File) {
         use std::os::unix::fs::FileExt;
         let kept = file.try_clone().unwrap();
         let native = Native::map(file, Path::new("file"), 64 << 20, Durability::Process).unwrap();
         assert!(native.view.base.addr().get().is_multiple_of(HUGE_PAGE as usize));
-        let (step, end) = (768 << 10, 3 * HUGE_PAGE + (256 << 10));
+        let end = 6 * HUGE_PAGE;
         let mut len = 0;
-        while len < end {
-            let grown = (len + step).min(end);
+        for grown in [768 << 10, HUGE_PAGE, HUGE_PAGE + PAGE, 4 * HUGE_PAGE - PAGE, end] {
             native.grow(grown).unwrap();
             for page in (0..grown).step_by(PAGE as usize) {
                 let expected = if page < len { page + 1 } else { 0 };
