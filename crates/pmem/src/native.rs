@@ -5,8 +5,7 @@
 //!
 //! The range begins on a huge page's boundary, as the kernel wants it to map a huge page of the file (or of DAX memory) by one
 //! entry: a miss of the TLB then is a shorter walk, or none. What a shared file grows by is asked to be made of huge pages if it
-//! is at least one: fresh pages become huge ones at the price of touching them, those stored to at many times that. A file that was
-//! made so is mapped so when it is opened again.
+//! is at least one. A file that was made so is mapped so when it is opened again.
 //!
 //! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
@@ -22,7 +21,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
@@ -110,8 +110,8 @@ pub struct Native {
     dax: bool,
     /// Stores stay out of the file.
     private: bool,
-    /// The file's system may have huge pages: it did not refuse one yet.
-    huge: AtomicBool,
+    /// Growths to go by before huge pages are asked for again, or [`NEVER`].
+    no_huge: AtomicU32,
     /// Offset in the file of the first mapped byte, whole pages.
     origin: u64,
     path: PathBuf,
@@ -127,6 +127,13 @@ pub(crate) const GUARD: u64 = 1 << 16;
 pub(crate) const PAGE: u64 = 4096;
 /// A page that one entry of the last page table but one maps.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
+/// No growth asks for huge pages any more: file system or kernel have none.
+const NEVER: u32 = u32::MAX;
+/// What a huge page may take to come: what its small ones would take. One that takes longer had to be made room for, by moving what
+/// was there.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// Growths that go by after that: memory is in pieces, and others shall wait for it to be put in order.
+const PAUSE: u32 = 16;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
@@ -329,7 +336,7 @@ impl Native {
             durability,
             flush_op: FlushOp::detect(),
             fence_op: FenceOp::Sfence,
-            huge: AtomicBool::new(true),
+            no_huge: AtomicU32::new(0),
             file: None,
             dax: false,
             private: false,
@@ -371,22 +378,53 @@ impl Native {
         Ok(())
     }
 
-    /// Asks for huge pages of what the file grew by. Nothing but speed depends on the answer.
-    fn make_huge(&self, old: u64, new: u64) {
+    /// Asks for huge pages of what the file is about to grow by, from `old` to `new` bytes: they come without a copy of small ones,
+    /// as long as all but one of those are holes. Nothing but speed depends on the answer; [`allocate`] fills what is left.
+    fn make_huge(&self, file: &File, old: u64, new: u64) {
         // A boundary of the range is one of the file, or the file's pages are no huge ones of the range.
         let may = !self.private && !self.dax && self.origin.is_multiple_of(HUGE_PAGE);
         let (first, end) = (old.next_multiple_of(HUGE_PAGE), new & !(HUGE_PAGE - 1));
-        if self.file.is_none() || !may || first >= end || !self.huge.load(Ordering::Relaxed) {
+        if !may || first >= end {
             return;
         }
-        // SAFETY: `first` lies inside the reserved range (N2).
-        let place = unsafe { self.view.base.as_ptr().add(first as usize) };
-        // SAFETY: `[first, end)` is our own mapping of the file; the advice changes no content, whoever reads or stores meanwhile.
-        let refused =
-            unsafe { libc::madvise(place.cast(), (end - first) as usize, libc::MADV_COLLAPSE) } != 0;
+        match self.no_huge.load(Ordering::Relaxed) {
+            0 => {}
+            NEVER => return,
+            growths => return self.no_huge.store(growths - 1, Ordering::Relaxed),
+        }
+        let start = Instant::now();
+        let (from, bytes) = (self.origin + first, (end - first) as usize);
+        let one_each = || -> Result<()> {
+            file.set_len(self.origin + new).map_err(|source| io("cannot extend", &self.path, source))?;
+            let mut pages = (from..self.origin + end).step_by(HUGE_PAGE as usize);
+            pages.try_for_each(|page| allocate(file, &self.path, page, page + PAGE))
+        };
+        if one_each().is_err() {
+            return;
+        }
+        // Aside, so that no reader can come upon a hole whose page there is no memory for.
+        let Ok(aside) = Self::reserve(end - first, Durability::Process, &self.path) else { return };
+        // SAFETY: MAP_FIXED replaces pages of `aside`'s own range only, which is at least as long and which nobody reads.
+        let mapped = unsafe {
+            libc::mmap(
+                aside.view.base.as_ptr().cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                from as libc::off_t,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return;
+        }
+        // SAFETY: exactly what was just mapped; the advice changes no content.
+        let refused = unsafe { libc::madvise(mapped, bytes, libc::MADV_COLLAPSE) } != 0;
         // Short of memory the kernel may have some later; a file system or kernel without them never will.
         if refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
-            self.huge.store(false, Ordering::Relaxed);
+            self.no_huge.store(NEVER, Ordering::Relaxed);
+        } else if start.elapsed() > PATIENCE * ((end - first) / HUGE_PAGE) as u32 {
+            self.no_huge.store(PAUSE, Ordering::Relaxed);
         }
     }
 
@@ -511,13 +549,17 @@ impl Medium for Native {
             return Err(Error::Full { max_bytes: self.max_bytes });
         }
         if let Some(file) = &self.file {
-            allocate(file, &self.path, self.origin + old, self.origin + new)?;
+            self.make_huge(file, old, new);
+            if let Err(error) = allocate(file, &self.path, self.origin + old, self.origin + new) {
+                // What was asked for is not there: nothing of it stays.
+                let _ = file.set_len(self.origin + old);
+                return Err(error);
+            }
             if self.durability != Durability::Process {
                 file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
             }
         }
         self.map_range(old, new, libc::PROT_READ | libc::PROT_WRITE)?;
-        self.make_huge(old, new);
         self.len.store(new, Ordering::Release);
         Ok(())
     }
