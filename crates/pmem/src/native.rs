@@ -129,11 +129,11 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 /// No growth asks for huge pages any more: file system or kernel have none.
 const NEVER: u32 = u32::MAX;
-/// What a huge page may take to come: what its small ones would take. One that takes longer had to be made room for, by moving what
-/// was there.
-const PATIENCE: Duration = Duration::from_millis(1);
-/// Growths that go by after that: memory is in pieces, and others shall wait for it to be put in order.
-const PAUSE: u32 = 16;
+/// What a huge page may take to come; its small ones would take half of that. One that takes longer had to wait: for all processors,
+/// whose lists of fresh pages the kernel empties first, or for room to be made by moving what was there.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// Growths that go by without after that.
+const PAUSE: u32 = 4;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
