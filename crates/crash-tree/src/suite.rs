@@ -30,7 +30,7 @@ pub(crate) enum Depth {
     Long,
     /// Indexes over a list, which are small, from their creation to their close.
     Lists,
-    /// The same as [`Depth::Deep`].
+    /// Of them the mutants that a few steps show: caps as high as images of that size allow.
     ListsDeep,
     /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
     Deep,
