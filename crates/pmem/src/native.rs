@@ -134,6 +134,8 @@ const NEVER: u32 = u32::MAX;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// Growths that go by without after that.
 const PAUSE: u32 = 4;
+/// Bytes that the file system must have free besides a growth by huge pages.
+const ROOM: u64 = 64 << 20;
 
 impl Native {
     /// Maps `file`, reserving room to grow to `max_bytes`.
@@ -394,6 +396,10 @@ impl Native {
         }
         let start = Instant::now();
         let (from, bytes) = (self.origin + first, (end - first) as usize);
+        // Whoever is killed behind the next line leaves a file with holes, which the next open fills: there has to be room for that.
+        if free_bytes(file).is_none_or(|free| free < new - old + ROOM) {
+            return;
+        }
         let one_each = || -> Result<()> {
             file.set_len(self.origin + new).map_err(|source| io("cannot extend", &self.path, source))?;
             let mut pages = (from..self.origin + end).step_by(HUGE_PAGE as usize);
@@ -768,6 +774,22 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
             }
         }
     }
+}
+
+/// Bytes that are free on the file's system, if it says.
+fn free_bytes(file: &File) -> Option<u64> {
+    // SAFETY: all-zero is a valid `statfs`, which is plain data.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is a live `statfs` for the call to fill.
+    let said = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
+    // A file system in memory without a limit has no blocks.
+    said.then(|| {
+        if stat.f_blocks == 0 {
+            u64::MAX
+        } else {
+            stat.f_bavail.saturating_mul(u64::try_from(stat.f_bsize).unwrap_or(0))
+        }
+    })
 }
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
