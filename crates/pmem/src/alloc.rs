@@ -513,10 +513,11 @@ impl Allocator {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A thirty-second more at a time: few growths, little air. What is left of a nearly full disk is used too.
-        let more = ((old - geometry.heap_at()) / 32 / geometry.chunk_bytes).clamp(1, 256).max(least);
+        // A share more at a time: few growths, little air. Of a region that is not small, by huge pages: none of them is stored to
+        // before there is all of it. What is left of a nearly full disk is used too.
+        let share = if old < HUGE_FROM { 32 } else { 16 };
+        let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, 256).max(least);
         let [least, more] = [least, more].map(|chunks| old + chunks * geometry.chunk_bytes);
-        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it.
         let mut end = if old < HUGE_FROM { more } else { more.next_multiple_of(HUGE_PAGE) };
         while let Err(error) = region.grow(end) {
             if end == least {

@@ -129,9 +129,10 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 /// No growth asks for huge pages any more: file system or kernel have none.
 const NEVER: u32 = u32::MAX;
-/// What a huge page may take to come; its small ones would take half of that. One that takes longer had to wait: for all processors,
-/// whose lists of fresh pages the kernel empties first, or for room to be made by moving what was there.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// What a huge page may take to come. As a rule it takes a quarter of what its small ones would take, and some milliseconds a growth where
+/// all processors are busy, whose lists of fresh pages the kernel empties first. One that takes longer had to be made room for, by
+/// moving what was there.
+const PATIENCE: Duration = Duration::from_millis(10);
 /// Growths that go by without after that.
 const PAUSE: u32 = 4;
 /// Bytes that the file system must have free besides a growth by huge pages.

@@ -73,13 +73,9 @@ fn for_mutants<K: Family>(seed: u64) -> Vec<Run> {
     let paper = sizes(2, K::TWO_WAYS);
     runs.push(of::<K, Words>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));
     runs.push(of::<K, Keyed>("byte strings, random", Depth::Lists, mixed(seed + 1, paper, 40, 14, 0)));
+    runs.push(of::<K, Words>("words, cut", Depth::Lists, mixed(seed + 21, sizes(2, false), 60, 14, 3)));
     // What recovery stores for a split that was cut short, and the next operation goes on from, few steps show.
-    runs.push(of::<K, Words>("words, cut", Depth::Lists, mixed(seed + 1, sizes(2, false), 300, 14, 3)));
-    runs.push(of::<K, Keyed>(
-        "byte strings, cut",
-        Depth::Lists,
-        mixed(seed + 1, sizes(2, false), 200, 14, 3),
-    ));
+    runs.push(of::<K, Keyed>("byte strings, cut", Depth::Lists, mixed(seed + 21, paper, 150, 14, 3)));
     runs.push(of::<K, Keyed>("long bitmap", Depth::ListsDeep, long_bitmap()));
     runs.push(of::<K, Keyed>("closed chunks", Depth::ListsDeep, closed_chunks()));
     runs.push(of::<K, Keyed>("narrowed chunk", Depth::ListsDeep, narrowed_chunk()));
