@@ -20,7 +20,7 @@
 use std::path::{Path, PathBuf};
 
 use pmem::copy::{Progress, Target};
-use pmem::native::Backing;
+use pmem::file::Backing;
 
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, Hold, JOURNAL_NAME, Place, Promise, io};

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pmem::copy::Progress;
+use pmem::file::Backing;
 use pmem::journal::Replay;
-use pmem::native::Backing;
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 use tree::insert::Decision;
 use tree::roster::About;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmem::copy::Target;
+use pmem::file::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::journal::{Journal, Replay};
-use pmem::native::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
 use crate::backup::Form;

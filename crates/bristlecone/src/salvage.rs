@@ -60,7 +60,7 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         }
         Err(source) => return Err(io("cannot open", &path, source)),
     };
-    pmem::native::lock_for_reading(&file, &path)?;
+    pmem::file::lock_for_reading(&file, &path)?;
     if new_dir.join(FILE_NAME).exists() {
         return Err(Error::Option(format!(
             "{} already holds a store: name a directory that has no store yet",

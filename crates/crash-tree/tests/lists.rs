@@ -42,7 +42,7 @@ fn no_crash_of_an_nv_tree_loses_or_invents_anything() {
 
 #[test]
 fn nothing_of_vlab_can_be_left_out() {
-    nothing_can_be_left_out("vlab", 46);
+    nothing_can_be_left_out("vlab", 58);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::native::{io as failed, next_data};
+use crate::file::{io as failed, next_data};
 
 /// Where a copy of a region's bytes goes: a file that nobody else uses, from its byte `origin` on.
 #[derive(Clone, Copy, Debug)]

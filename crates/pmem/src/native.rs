@@ -18,13 +18,14 @@
 //! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::file::{allocate, free_bytes, io, is_dax, next_data};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
 use crate::window::Pages;
 
@@ -650,156 +651,10 @@ fn write_back(_line: &Line, _op: FlushOp) {}
 #[cfg(not(target_arch = "x86_64"))]
 fn store_fence(_op: FenceOp) {}
 
-/// True if the file can be mapped so that flushed lines are durable (MAP_SYNC: persistent memory with DAX).
-pub fn is_dax(file: &File) -> bool {
-    let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
-    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; it is never accessed.
-    let page = unsafe {
-        libc::mmap(std::ptr::null_mut(), PAGE as usize, libc::PROT_READ, flags, file.as_raw_fd(), 0)
-    };
-    if page == libc::MAP_FAILED {
-        return false;
-    }
-    // SAFETY: exactly what was mapped above.
-    unsafe { libc::munmap(page, PAGE as usize) };
-    true
-}
-
-/// What a file lies on, as far as durability is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backing {
-    /// Persistent memory, mapped directly.
-    Dax,
-    /// A memory file system: gone when the machine stops.
-    Tmpfs,
-    /// A disk or SSD behind the page cache.
-    Ordinary,
-}
-
-/// Finds out what `file` lies on.
-///
-/// # Errors
-/// `Io` if the system does not say.
-pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
-    if is_dax(file) {
-        return Ok(Backing::Dax);
-    }
-    // SAFETY: all-zero is a valid `statfs`, which is plain data.
-    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a live `statfs` for the call to fill.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
-        return Err(io("cannot inspect the file system of", path, std::io::Error::last_os_error()));
-    }
-    const RAMFS_MAGIC: i64 = 0x8584_58F6;
-    let memory = [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&stat.f_type);
-    Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
-}
-
-/// A file in memory without a name: it is gone when it is closed and no longer mapped.
-///
-/// # Errors
-/// `Io` if the system has none.
-pub fn memory_file() -> Result<File> {
-    // SAFETY: a system call that reads a string of ours, which ends with a zero, and touches no other memory.
-    let descriptor = unsafe { libc::memfd_create(c"bristlecone".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(io("cannot make", Path::new("a file in memory"), std::io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor is open, and nobody else knows it.
-    Ok(unsafe { File::from_raw_fd(descriptor) })
-}
-
-/// Takes the file for this process alone, until it is closed.
-///
-/// # Errors
-/// `Locked` if another process (or another open store of this one) has it.
-pub fn lock(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
-        Err(std::fs::TryLockError::Error(source)) => Err(io("cannot lock", path, source)),
-    }
-}
-
-/// Shares the file with other readers, until it is closed: nobody may have it open for writing meanwhile. A file system
-/// that has no locks is taken at its word.
-///
-/// # Errors
-/// `Locked` if a store has it open.
-pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock_shared() {
-        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
-        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
-    }
-}
-
-/// The first stretch of data (its first byte, the first byte behind it) at or behind `from`, up to `len`.
-pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
-    if from >= len {
-        return Ok(None);
-    }
-    let seek = |at: u64, whence| -> std::io::Result<u64> {
-        // SAFETY: a system call on our own descriptor, whose position nothing uses.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
-        u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
-    };
-    let stretch =
-        seek(from, libc::SEEK_DATA).and_then(|data| Ok((data, seek(data, libc::SEEK_HOLE)?.min(len))));
-    match stretch {
-        Ok((data, hole)) => Ok((data < hole).then_some((data, hole))),
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-        // A file system that does not tell: all is data.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some((from, len))),
-        Err(source) => Err(io("cannot inspect", path, source)),
-    }
-}
-
-/// Gives `[from, to)` of the file real blocks (N1).
-pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
-    let before = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
-    loop {
-        // SAFETY: a system call on our own descriptor.
-        let code = unsafe {
-            libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t)
-        };
-        match code {
-            0 => return Ok(()),
-            libc::EINTR => {}
-            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
-                // What was allocated behind the end (ext4 keeps it) would only waste the little space that is left.
-                let _ = file.set_len(before);
-                return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
-            }
-            code => {
-                return Err(io("cannot allocate space in", path, std::io::Error::from_raw_os_error(code)));
-            }
-        }
-    }
-}
-
-/// Bytes that are free on the file's system, if it says.
-fn free_bytes(file: &File) -> Option<u64> {
-    // SAFETY: all-zero is a valid `statfs`, which is plain data.
-    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a live `statfs` for the call to fill.
-    let said = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
-    // A file system in memory without a limit has no blocks.
-    said.then(|| {
-        if stat.f_blocks == 0 {
-            u64::MAX
-        } else {
-            stat.f_bavail.saturating_mul(u64::try_from(stat.f_bsize).unwrap_or(0))
-        }
-    })
-}
-
-pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
-    Error::Io { what, path: path.to_owned(), source }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::memory_file;
 
     /// Grows a file by less than a huge page and by several, storing to every page after each growth.
     fn grows_over_huge_pages(file: File) {

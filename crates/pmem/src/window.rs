@@ -328,7 +328,8 @@ const _: () = assert!(PAGE.is_multiple_of(LINE) && LINE.is_multiple_of(WORD));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::native::{Durability, Native, memory_file};
+    use crate::file::memory_file;
+    use crate::native::{Durability, Native};
     use std::path::Path;
 
     /// Medium of so many pages, each of which says which it is.

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use chain::prelude::*;
-use pmem::native::memory_file;
+use pmem::file::memory_file;
 use pmem::{Durability, Native};
 use tree::Words;
 use vlab::{Addressing, Options, Vlab};

@@ -21,12 +21,13 @@ use std::time::Duration;
 
 use crate::copy::{Progress, Target, copy_file};
 use crate::error::{Error, Result};
+use crate::file::{io, lock};
 use crate::journal::header::{DATA_AT, Header};
 use crate::journal::home::{self, Lap, by_address};
 use crate::journal::recover::{copy_into, read_laps};
 use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{Journal, Live, guard, half_of, random_id};
-use crate::native::{Native, PAGE, io, lock};
+use crate::native::{Native, PAGE};
 
 /// How often a pair that another process writes to is read before that is given up.
 const TRIES: u32 = 8;

@@ -28,10 +28,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::file::io;
 use crate::journal::group::{SECTOR, put, word};
 use crate::journal::storage::Files;
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
-use crate::native::io;
 use crate::region;
 
 /// Format version of both files.

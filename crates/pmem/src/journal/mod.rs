@@ -69,8 +69,9 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::file::{io, lock};
 use crate::medium::{Fence, Group, Line, Medium, WORD};
-use crate::native::{PAGE, View, io, lock};
+use crate::native::{PAGE, View};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 use group::Changed;

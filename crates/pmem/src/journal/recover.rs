@@ -30,13 +30,14 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::file::io;
 use crate::journal::group::{Patch, word};
 use crate::journal::header::{DATA_AT, HALVES_AT, Header};
 use crate::journal::home::{Lap, write_home};
 use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 use crate::medium::{LINE, Medium, WORD};
-use crate::native::{Native, PAGE, io};
+use crate::native::{Native, PAGE};
 
 /// What opening found in the journal and brought home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::native::{allocate, io};
+use crate::file::{allocate, io};
 use crate::sync::unmodelled::Mutex;
 
 /// One file. Offsets and lengths are in bytes.

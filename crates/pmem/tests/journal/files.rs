@@ -22,7 +22,7 @@ fn files(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
 
 fn locked(path: &Path, how: &mut std::fs::OpenOptions) -> pmem::Result<std::fs::File> {
     let file = how.read(true).write(true).open(path).unwrap();
-    pmem::native::lock(&file, path)?;
+    pmem::file::lock(&file, path)?;
     Ok(file)
 }
 

@@ -6,7 +6,7 @@ mod samples;
 use std::fs::File;
 use std::path::Path;
 
-use pmem::native::memory_file;
+use pmem::file::memory_file;
 use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
 pub use samples::*;
 use vlab::Addressing;
