@@ -1,7 +1,7 @@
 //! Durable memory: the one door to it, and what every index needs behind that door.
 //!
 //! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
-//! * [`file`]: files that memory is mapped from: what they lie on, their locks, their room.
+//! * [`mod@file`]: files that memory is mapped from: what they lie on, their locks, their room.
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
 //! * [`journal`]: ordinary files, safe against power cuts: a private image and a journal of groups.
 //! * [`pool`]: a buffer pool in front of any of them.
