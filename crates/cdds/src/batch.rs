@@ -155,7 +155,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             self.switch(writer, State { root: change.state.root, ..writer.state });
         }
         let lo = *change.first_wave.get_or_insert(change.view.version);
-        let mut dead = change.view.dead;
+        let mut dead = change.view.dead.clone();
         dead.push(Interval { lo, hi: change.view.version, death: Death::RolledBack });
         self.note_dead(&dead);
         writer.allocator.finish(&self.region, &mut writer.log);

@@ -91,30 +91,35 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.pass_some(writer, usize::MAX, false).map(drop)
     }
 
-    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no room.
-    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
+    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no room. The key's
+    /// leaf, if it was no more than looked at.
+    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
         let view = self.view_now(writer);
-        let path = self.path(&view, writer.state.root, S::probe(key))?;
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let room = |node: &Node| shape.slots - node.used(medium, shape, &view).count();
+        let shape = &self.shape;
+        let census = |node: &Node| self.look(*node, &view).census_anyhow::<S>();
+        let (path, mut of_leaf) = self.wide(
+            #[inline(always)]
+            || {
+                let path = self.path_in(&view, writer.state.root, S::probe(key))?;
+                let of_leaf = census(&path.leaf());
+                Ok::<_, Error>((path, of_leaf))
+            },
+        )?;
+        let room = |node: &Node| shape.slots - census(node).used.len();
         let (leaf, inner) = path.split_last().expect("a path ends at a leaf");
-        let (mut free, mut seen) = (shape.slots, 0);
-        for (_, entry) in leaf.used(medium, shape, &view) {
-            free -= 1;
-            seen += usize::from(view.sees(entry.start, entry.end));
-        }
-        if !S::PLAIN && free == 0 {
+        if !S::PLAIN && of_leaf.used.len() == shape.slots {
             self.clean_one(writer, *leaf)?;
-            (free, seen) = (room(leaf), leaf.seen(medium, shape, &view).len());
+            of_leaf = census(leaf);
         }
         // An insert splits what has no room, a delete merges what has few entries.
-        if inner.is_empty() || (free > 0 && seen > shape.least + 1) {
-            return Ok(());
+        let has_room = of_leaf.used.len() < shape.slots;
+        if inner.is_empty() || (has_room && of_leaf.seen.len() > shape.least + 1) {
+            return Ok(Some(*leaf));
         }
         for node in inner.iter().rev().filter(|node| room(node) < 2) {
             self.clean_one(writer, *node)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn clean_one(&self, writer: &mut Writer, node: Node) -> Result<()> {
@@ -347,7 +352,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             }
             let entry = node.entry(self.region.medium(), slot);
             let root = house.writer.state.root;
-            let view = house.view;
+            let view = house.view.clone();
             let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
             if level == 0 {
                 for block in S::blocks_of(&entry.of_tree()) {

@@ -8,23 +8,38 @@ use tree::Schema;
 
 use crate::node::{Entry, Header, Node};
 use crate::order::Order;
+use crate::sight::Sight;
 use crate::tree::{Change, Tree};
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
         let probe = S::probe(key);
-        let path = self.path(&change.view, change.state.root, probe)?;
-        let leaf = path[path.len() - 1];
-        let slots: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
+        let leaf = match change.writer.hint.take() {
+            Some(leaf) => leaf,
+            None => self.path(&change.view, change.state.root, probe)?.leaf(),
+        };
+        let (slots, seen) = self.wide(
+            #[inline(always)]
+            || {
+                let look = self.look(leaf, &change.view);
+                let sight = look.sight::<S>(probe);
+                let slots = sight.map_or_else(|| O::holding::<M, S>(look, probe), Sight::found);
+                (slots, sight.map_or_else(|| look.census_anyhow::<S>(), |sight| sight.census).seen)
+            },
+        );
         if slots.is_empty() {
             return Ok(false);
         }
         change.stored = true;
         self.stripes.lock(leaf.0, &mut change.writer.held);
-        self.drop_records(change, leaf, &slots);
-        self.end(change, leaf, &slots);
+        self.drop_records(change, leaf, slots);
+        self.end(change, leaf, slots);
         change.state.keys -= 1;
-        self.underflow(change, &path)?;
+        // Copies that a crash left are counted twice; who has so many has enough all the same.
+        if seen.len() - slots.len() <= 2 * self.shape.least {
+            let path = self.path(&change.view, change.state.root, probe)?;
+            self.underflow(change, &path)?;
+        }
         Ok(true)
     }
 
@@ -33,11 +48,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         while let [above @ .., node] = path {
             let Some(parent) = above.last() else { return Ok(()) };
-            // Copies that a crash left are counted twice; who has so many has enough all the same.
-            let sees = |(_, entry): &(usize, Entry)| change.view.sees(entry.start, entry.end);
-            if node.used(medium, shape, &change.view).filter(sees).nth(2 * shape.least).is_some()
-                || node.seen(medium, shape, &change.view).len() > shape.least
-            {
+            if node.seen(medium, shape, &change.view).len() > shape.least {
                 return Ok(());
             }
             let links = self.seen_by_key(*parent, &change.view);

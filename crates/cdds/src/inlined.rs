@@ -93,6 +93,7 @@ impl Schema for Inlined {
     const NAME: &'static str = Keyed::NAME;
     const KEY_WORDS: usize = 1;
     const PLAIN: bool = false;
+    const LEADING: bool = true;
 
     fn borrow(key: &Vec<u8>) -> &[u8] {
         key
@@ -124,8 +125,8 @@ impl Schema for Inlined {
     fn order_probe((_, a): (u64, &[u8]), b: &[u8]) -> Ordering {
         a.cmp(b)
     }
-    fn plain(_probe: (u64, &[u8])) -> u64 {
-        0
+    fn plain((word, _): (u64, &[u8])) -> u64 {
+        word
     }
     #[inline]
     fn compare<M: Medium>(medium: &M, at: u64, probe: (u64, &[u8])) -> Ordering {

@@ -11,7 +11,8 @@ use tree::{Schema, WriteOptions};
 
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
-use crate::order::{Order, Place};
+use crate::order::{Holes, Order};
+use crate::sight::{Mask, Sight};
 use crate::tree::{Change, Tree};
 
 /// A link that is to be made: key word and child.
@@ -20,30 +21,37 @@ pub(crate) type Link = (u64, Node);
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
         let (medium, probe) = (self.region.medium(), S::probe(key));
-        let path = self.path(&change.view, change.state.root, probe)?;
-        let (&leaf, path) = path.split_last().expect("a path ends at a leaf");
+        let leaf = match change.writer.hint.take() {
+            Some(leaf) => leaf,
+            None => self.path(&change.view, change.state.root, probe)?.leaf(),
+        };
         let writer = &mut *change.writer;
         let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)?;
         let entry = Entry { key: made.key[0], payload: made.payload, start: change.view.version, end: 0 };
-        let old: Vec<usize> = self.seen_at(leaf, &change.view, probe).map(|(slot, _)| slot).collect();
         change.stored = true;
-        match self.leaf_place(change, leaf, probe) {
+        let (old, place) = self.wide(
+            #[inline(always)]
+            || self.leaf_place(change, leaf, probe),
+        );
+        match place {
             Some((place, hole)) => {
                 self.stripes.lock(leaf.0, &mut change.writer.held);
-                self.drop_records(change, leaf, &old);
-                self.end(change, leaf, &old);
+                self.drop_records(change, leaf, old);
+                self.end(change, leaf, old);
                 self.insert_at(change, leaf, place, hole, &entry);
             }
             None => {
+                let path = self.path(&change.view, change.state.root, probe)?;
+                let (_, path) = path.split_last().expect("a path ends at a leaf");
                 let mut live = self.seen_by_key(leaf, &change.view);
-                live.retain(|(slot, _)| !old.contains(slot));
+                live.retain(|(slot, _)| !old.has(*slot));
                 let is_before =
                     |(slot, _): &(usize, Entry)| compare::<M, S>(medium, leaf.slot_at(*slot), probe).is_lt();
                 let place = live.partition_point(is_before);
                 let mut entries: Vec<Entry> = live.into_iter().map(|(_, entry)| entry).collect();
                 entries.insert(place, entry);
                 let header = Header::at_level(medium, leaf, 0)?;
-                self.drop_records(change, leaf, &old);
+                self.drop_records(change, leaf, old);
                 let is_last = place + 1 == entries.len();
                 change.own.appends =
                     is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
@@ -66,22 +74,22 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
 
     /// Ends entries of a node at the change's version; those that began with it were never seen, and go. The caller holds the
     /// node's stripe.
-    pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: &[usize]) {
+    pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: Mask) {
         let (medium, version) = (self.region.medium(), change.view.version);
         for slot in slots {
-            if node.start(medium, *slot) == version {
-                node.clear(medium, *slot);
-                node.flush_slot(medium, self.persist, *slot);
+            if node.start(medium, slot) == version {
+                node.clear(medium, slot);
+                node.flush_slot(medium, self.persist, slot);
             } else {
-                node.set_end(medium, self.persist, *slot, version);
+                node.set_end(medium, self.persist, slot, version);
             }
         }
     }
 
     /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
-    pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: &[usize]) {
+    pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: Mask) {
         for slot in slots {
-            let entry = leaf.entry(self.region.medium(), *slot);
+            let entry = leaf.entry(self.region.medium(), slot);
             if entry.start == change.view.version {
                 let of_tree = entry.of_tree();
                 change.own.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
@@ -109,17 +117,29 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// Where a leaf takes an entry of this key ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
+    /// The slots of a leaf that have this key, and where it takes an entry of it ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
     /// can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
     /// beforehand, many at a time ([`Tree::make_room`]).
-    fn leaf_place(&self, change: &Change<'_>, leaf: Node, probe: S::Probe<'_>) -> Option<(usize, usize)> {
-        let (medium, shape, view) = (self.region.medium(), &self.shape, &change.view);
-        let place_of = |slot: usize| match leaf.entry(medium, slot) {
-            entry if view.is_void(entry.start) => Place::Empty,
-            entry if S::PLAIN && view.is_garbage(entry.start, entry.end, change.own.horizon) => Place::Dead,
-            _ => Place::Taken,
+    #[inline(always)]
+    fn leaf_place(
+        &self,
+        change: &Change<'_>,
+        leaf: Node,
+        probe: S::Probe<'_>,
+    ) -> (Mask, Option<(usize, usize)>) {
+        let (medium, view, look) = (self.region.medium(), &change.view, self.look(leaf, &change.view));
+        let sight = look.sight::<S>(probe);
+        let old = sight.map_or_else(|| O::holding::<M, S>(look, probe), Sight::found);
+        let census = sight.map_or_else(|| look.census_anyhow::<S>(), |sight| sight.census);
+        let is_dead = |slot: &usize| {
+            let entry = leaf.entry(medium, *slot);
+            view.is_garbage(entry.start, entry.end, change.own.horizon)
         };
-        O::place(leaf, shape, place_of, || leaf.bound::<M, S>(medium, shape, view, probe, true))
+        // What is garbage is seen by nobody.
+        let dead = census.unseen().filter(|slot| S::PLAIN && is_dead(slot)).collect();
+        let holes = Holes { empty: census.empty(&self.shape), dead };
+        let before = || sight.map_or_else(|| look.bound::<S>(probe, true), |sight| sight.bound(true));
+        (old, O::place(leaf, holes, before))
     }
 
     pub(crate) fn take_node(&self, change: &mut Change<'_>, level: usize) -> Result<Node> {
@@ -197,7 +217,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             for node in removed {
                 self.stripes.lock(node.0, &mut change.writer.held);
                 let live = node.seen(medium, shape, &change.view);
-                self.end(change, *node, &live.iter().map(|(slot, _)| *slot).collect::<Vec<_>>());
+                self.end(change, *node, live.iter().map(|(slot, _)| *slot).collect());
             }
         }
         let Some((parent, above)) = above.split_last() else {
@@ -207,11 +227,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let is_removed = |entry: &Entry| removed.contains(&Node(entry.payload));
         let used: Vec<(usize, Entry)> = parent.used(medium, shape, &change.view).collect();
         let seen = used.iter().filter(|(_, entry)| change.view.sees(entry.start, entry.end));
-        let ended: Vec<usize> = seen.filter(|(_, entry)| is_removed(entry)).map(|(slot, _)| *slot).collect();
+        let ended: Mask = seen.filter(|(_, entry)| is_removed(entry)).map(|(slot, _)| *slot).collect();
         if ended.is_empty() {
             return Err(Error::Corrupt { what: "link to a node", at: parent.0 });
         }
-        for (_, link) in used.iter().filter(|(slot, link)| ended.contains(slot) && link.start == version) {
+        for (_, link) in used.iter().filter(|(slot, link)| ended.has(*slot) && link.start == version) {
             let child = Header::read(medium, Node(link.payload));
             let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
             change.own.dropped.push((kind, link.payload));
@@ -220,7 +240,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
         if shape.slots - used.len() >= links.len() {
             self.stripes.lock(parent.0, &mut change.writer.held);
-            self.end(change, parent, &ended);
+            self.end(change, parent, ended);
             for (key, child) in links {
                 self.insert_by_word(
                     change,
@@ -259,12 +279,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// Puts an entry into a node that has a void slot; its key is known by its words. The caller holds the stripe.
     pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
         let (medium, slots) = (self.region.medium(), self.shape.slots);
-        let is_void = |slot: usize| change.view.is_void(node.start(medium, slot));
-        let place_of = |slot: usize| if is_void(slot) { Place::Empty } else { Place::Taken };
+        let census = self.look(node, &change.view).census_anyhow::<S>();
         let words = |slot: usize| node.entry(medium, slot).words();
         let behind = |slot: &usize| compare_words::<M, S>(medium, words(*slot), entry.words()).is_gt();
-        let before = || (0..slots).filter(|slot| !is_void(*slot)).find(behind).unwrap_or(slots);
-        let place = O::place(node, &self.shape, place_of, before);
+        let before = || { census.used }.find(behind).unwrap_or(slots);
+        let holes = Holes { empty: census.empty(&self.shape), dead: Mask::default() };
+        let place = O::place(node, holes, before);
         let (place, hole) = place.expect("the caller counted void slots");
         self.insert_at(change, node, place, hole, entry);
     }

@@ -97,7 +97,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     /// Takes what is rolled back off the list (K2).
     pub(crate) fn forget_dead(&self, writer: &mut WriterOf<X>) -> Result<()> {
-        let dead = writer.dead;
+        let dead = writer.dead.clone();
         let is_dead = |version| dead.intervals().iter().any(|interval| interval.holds(version));
         self.forget_locked(writer, |kept| is_dead(kept.mark.version())).map(drop)
     }

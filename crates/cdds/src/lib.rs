@@ -18,6 +18,7 @@
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
+//! * [`sight`]: all slots of a node at one look.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ pub mod pins;
 pub mod salvage;
 pub mod scan;
 pub mod search;
+pub mod sight;
 pub mod snapshot;
 pub mod structure;
 pub mod tree;
@@ -87,6 +89,7 @@ pub const ABOUT: About = About {
         include_str!("salvage.rs"),
         include_str!("scan.rs"),
         include_str!("search.rs"),
+        include_str!("sight.rs"),
         include_str!("snapshot.rs"),
         include_str!("structure.rs"),
         include_str!("tree.rs"),

@@ -12,7 +12,7 @@ use pmem::alloc::Kind;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
 
-use crate::node::{Entry, Header, Node, compare, read_key};
+use crate::node::{Entry, Header, Node, read_key};
 use crate::order::Order;
 use crate::tree::Tree;
 use crate::version::{Death, View};
@@ -44,6 +44,13 @@ impl Uncovered {
     }
 
     fn cover(&mut self, start: u64, end: u64) {
+        // As a rule what is left is older than all that was met.
+        if let [(from, to)] = &mut self.0[..]
+            && (*from < start && start <= *to && *to <= end)
+        {
+            *to = start;
+            return;
+        }
         let old = std::mem::take(&mut self.0);
         let rest = old.into_iter().flat_map(|(from, to)| [(from, to.min(start)), (from.max(end), to)]);
         self.0.extend(rest.filter(|(from, to)| from < to));
@@ -103,7 +110,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 Kind::Separator => level > 0 && entry.key == block,
                 _ => level == lowest && entry.payload == block,
             };
-            let mut used = node.used(medium, &self.shape, named.view);
+            let may_name = if kind == Kind::Separator { level > 0 } else { level == lowest };
+            let mut used = node.used(medium, &self.shape, named.view).take_while(|_| may_name);
             if used.any(|(slot, entry)| names(&entry) && named.counts(node, slot)) {
                 return Ok(true);
             }
@@ -134,16 +142,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
 
     /// Children that had the key at any version at which something that names a block may have begun.
     fn children_at(&self, view: &View, node: Node, header: &Header, probe: S::Probe<'_>) -> Vec<Node> {
-        let medium = self.region.medium();
         let mut uncovered = Uncovered(vec![(header.birth, u64::MAX)]);
-        let mut children = Vec::new();
-        let used: Vec<(usize, Entry)> = self.used_by_key(node, view).collect();
-        let is_before =
-            |(slot, _): &(usize, Entry)| compare::<M, S>(medium, node.slot_at(*slot), probe).is_le();
-        let before = used[..used.partition_point(is_before)].iter().rev();
+        let mut children = Vec::with_capacity(4);
         let dead = view.dead.intervals();
         let rolled_back = || dead.iter().filter(|interval| interval.death == Death::RolledBack);
-        for (_, entry) in before {
+        for entry in O::up_to::<M, S>(self.look(node, view), probe) {
             let end = if entry.end == 0 { u64::MAX } else { entry.end };
             let is_dead = |version| view.is_dead(version);
             if is_dead(entry.start) || (entry.end != 0 && is_dead(entry.end)) {

@@ -20,10 +20,12 @@
 
 use std::cmp::Ordering;
 
+use pmem::simd::Vectors;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 use tree::Schema;
 
 use crate::persist::Persist;
+use crate::sight::Mask;
 use crate::version::View;
 
 /// Most levels of a tree.
@@ -69,14 +71,22 @@ pub struct Shape {
     pub least: usize,
     /// Live entries that still go into one new node: 4 m_l, and fewer than would leave it no room.
     pub most_in_one: usize,
+    /// What slots are looked at all at once with, where the processor can ([`crate::sight`]).
+    pub vectors: Option<Vectors>,
 }
 
 impl Shape {
+    /// Lines of a node.
+    pub fn lines(&self) -> usize {
+        (self.bytes / LINE) as usize
+    }
+
     /// Nodes of so many lines.
     pub fn new(lines: u64) -> Self {
         let slots = (lines * 2 - 1) as usize;
         let least = (slots / 5).max(1);
-        Self { bytes: lines * LINE, slots, least, most_in_one: (4 * least).min(slots - 2) }
+        let most_in_one = (4 * least).min(slots - 2);
+        Self { bytes: lines * LINE, slots, least, most_in_one, vectors: Vectors::of_processor() }
     }
 }
 
@@ -274,10 +284,9 @@ impl Node {
     }
 
     /// Of the slots that are holes the one that costs least, for an entry that belongs before slot `place`.
-    pub fn best_hole(self, shape: &Shape, is_hole: impl Fn(usize) -> bool, place: usize) -> Option<usize> {
+    pub fn best_hole(self, holes: Mask, place: usize) -> Option<usize> {
         // What lies farther away on the same side costs more.
-        let before = (0..place).rev().find(|slot| is_hole(*slot));
-        let behind = (place..shape.slots).find(|slot| is_hole(*slot));
+        let (before, behind) = (holes.below(place).last(), holes.from(place).first());
         before.into_iter().chain(behind).min_by_key(|&hole| {
             let target = if hole < place { place - 1 } else { place };
             (self.crossings(hole, target), hole.abs_diff(target))

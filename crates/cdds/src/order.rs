@@ -19,6 +19,7 @@ use tree::Schema;
 use tree::search::Target;
 
 use crate::node::{Entry, Node, Shape, compare, read_key};
+use crate::sight::{Mask, Sight};
 use crate::version::View;
 
 /// A node, and what somebody sees of it.
@@ -52,20 +53,37 @@ impl<'a, M: Medium> Look<'a, M> {
         compare::<M, S>(self.medium, self.node.slot_at(slot), probe)
     }
 
-    fn bound<S: Schema>(self, probe: S::Probe<'_>, above: bool) -> usize {
-        self.node.bound::<M, S>(self.medium, self.shape, self.view, probe, above)
+    /// The slots that the view sees, those before the target and the others; `None` if they are to be looked at one by one.
+    #[inline(always)]
+    fn parted<S: Schema>(self, target: Target<S::Probe<'_>>) -> Option<(Mask, Mask)> {
+        let (seen, before) = match target {
+            Target::Holding(probe) | Target::Below(probe) => {
+                let sight = self.sight::<S>(probe)?;
+                (sight.census.seen, sight.before(matches!(target, Target::Holding(_))))
+            }
+            Target::First => (self.census::<S>()?.seen, Mask::default()),
+            Target::Last => self.census::<S>().map(|census| (census.seen, census.seen))?,
+        };
+        Some((Mask(seen.0 & before.0), Mask(seen.0 & !before.0)))
+    }
+
+    /// See [`Node::bound`].
+    #[inline]
+    pub fn bound<S: Schema>(self, probe: S::Probe<'_>, above: bool) -> usize {
+        match self.sight::<S>(probe) {
+            Some(sight) => sight.bound(above),
+            None => self.node.bound::<M, S>(self.medium, self.shape, self.view, probe, above),
+        }
     }
 }
 
-/// What a slot is to an entry that looks for a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Nobody uses it.
-    Empty,
-    /// Nobody sees its entry any more.
-    Dead,
-    /// It stays.
-    Taken,
+/// Slots of a node that an entry may be put into.
+#[derive(Clone, Copy, Debug)]
+pub struct Holes {
+    /// Nobody uses them.
+    pub empty: Mask,
+    /// Nobody sees their entries any more.
+    pub dead: Mask,
 }
 
 /// See the module's head.
@@ -76,11 +94,8 @@ pub trait Order: Send + Sync + 'static {
     /// entry twice.
     const SHIFTS: bool;
 
-    /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
-    fn holding<M: Medium, S: Schema>(
-        at: Look<'_, M>,
-        probe: S::Probe<'_>,
-    ) -> impl Iterator<Item = (usize, Entry)>;
+    /// Slots of a leaf with this key that the view sees: one, and after a crash perhaps a copy of it.
+    fn holding<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> Mask;
 
     /// Of the links of an inner node that the view sees the one to take for `target`, and the next behind it; none if there is none
     /// (a race, or damage).
@@ -98,6 +113,9 @@ pub trait Order: Send + Sync + 'static {
         page: &mut Vec<Entry>,
     );
 
+    /// Entries of an inner node that are not void with keys up to the probe, from the last of them on: of one key that with the greatest start first.
+    fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry>;
+
     /// Slots of one node as they come, by key, and of one key by start.
     fn by_key<M: Medium, S: Schema>(
         medium: &M,
@@ -106,12 +124,7 @@ pub trait Order: Send + Sync + 'static {
 
     /// For an entry that belongs, if there is an order, before slot `before()`: the slot to put it before, and the one to be
     /// overwritten for it ([`Node::insert`]). None if all are taken.
-    fn place(
-        node: Node,
-        shape: &Shape,
-        place_of: impl Fn(usize) -> Place,
-        before: impl FnOnce() -> usize,
-    ) -> Option<(usize, usize)>;
+    fn place(node: Node, holes: Holes, before: impl FnOnce() -> usize) -> Option<(usize, usize)>;
 }
 
 /// By key, and of one key by start: a search is a binary one, and a put may shift entries.
@@ -122,23 +135,32 @@ impl Order for Sorted {
     const ENGINE: &'static str = crate::tree::ENGINE;
     const SHIFTS: bool = true;
 
-    #[inline]
-    fn holding<M: Medium, S: Schema>(
-        at: Look<'_, M>,
-        probe: S::Probe<'_>,
-    ) -> impl Iterator<Item = (usize, Entry)> {
-        let first = at.bound::<S>(probe, false);
-        let used = (first..at.shape.slots).map(move |slot| (slot, at.node.entry(at.medium, slot)));
-        let used = used.filter(move |(_, entry)| !at.view.is_void(entry.start));
-        let same = used.take_while(move |(slot, _)| at.compare::<S>(*slot, probe).is_eq());
-        same.filter(move |(_, entry)| at.view.sees(entry.start, entry.end))
+    #[inline(always)]
+    fn holding<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> Mask {
+        let by_halves = || {
+            let first = at.node.bound::<M, S>(at.medium, at.shape, at.view, probe, false);
+            let used = (first..at.shape.slots).map(|slot| (slot, at.node.entry(at.medium, slot)));
+            let used = used.filter(|(_, entry)| !at.view.is_void(entry.start));
+            let same = used.take_while(|(slot, _)| at.compare::<S>(*slot, probe).is_eq());
+            Mask::from_iter(same.filter(|(_, e)| at.view.sees(e.start, e.end)).map(|(slot, _)| slot))
+        };
+        at.sight::<S>(probe).map_or_else(by_halves, Sight::found)
     }
 
-    #[inline]
+    #[inline(always)]
     fn links<M: Medium, S: Schema>(
         at: Look<'_, M>,
         target: Target<S::Probe<'_>>,
     ) -> Option<(Entry, Option<Entry>)> {
+        if let Some((before, behind)) = at.parted::<S>(target) {
+            let entry = |slot: usize| at.node.entry(at.medium, slot);
+            if let Some(slot) = before.last() {
+                return Some((entry(slot), behind.first().map(entry)));
+            }
+            let mut behind = behind.map(entry);
+            let first = behind.next()?;
+            return Some((first, behind.find(|link| link.key != first.key)));
+        }
         let (slots, view) = (at.shape.slots, at.view);
         let bound = match target {
             Target::Holding(probe) => at.bound::<S>(probe, true),
@@ -178,6 +200,11 @@ impl Order for Sorted {
         page.extend(entries.filter(|entry| at.view.sees(entry.start, entry.end)));
     }
 
+    fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry> {
+        let entries = (0..at.bound::<S>(probe, true)).rev().map(move |slot| at.node.entry(at.medium, slot));
+        entries.filter(move |entry| !at.view.is_void(entry.start))
+    }
+
     fn by_key<M: Medium, S: Schema>(
         _: &M,
         slots: impl Iterator<Item = (usize, Entry)>,
@@ -185,14 +212,9 @@ impl Order for Sorted {
         slots
     }
 
-    fn place(
-        node: Node,
-        shape: &Shape,
-        place_of: impl Fn(usize) -> Place,
-        before: impl FnOnce() -> usize,
-    ) -> Option<(usize, usize)> {
+    fn place(node: Node, holes: Holes, before: impl FnOnce() -> usize) -> Option<(usize, usize)> {
         let before = before();
-        let hole = node.best_hole(shape, |slot| place_of(slot) != Place::Taken, before)?;
+        let hole = node.best_hole(Mask(holes.empty.0 | holes.dead.0), before)?;
         Some((before, hole))
     }
 }
@@ -206,11 +228,12 @@ impl Order for Unsorted {
     const SHIFTS: bool = false;
 
     #[inline]
-    fn holding<M: Medium, S: Schema>(
-        at: Look<'_, M>,
-        probe: S::Probe<'_>,
-    ) -> impl Iterator<Item = (usize, Entry)> {
-        at.seen().filter(move |(slot, _)| at.compare::<S>(*slot, probe).is_eq())
+    fn holding<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> Mask {
+        let one_by_one = || {
+            let same = at.seen().filter(|(slot, _)| at.compare::<S>(*slot, probe).is_eq());
+            Mask::from_iter(same.map(|(slot, _)| slot))
+        };
+        at.sight::<S>(probe).map_or_else(one_by_one, Sight::found)
     }
 
     #[inline]
@@ -219,9 +242,11 @@ impl Order for Unsorted {
         target: Target<S::Probe<'_>>,
     ) -> Option<(Entry, Option<Entry>)> {
         let (mut last, mut next) = (Nearest::<S>::new(Ordering::Greater), Nearest::<S>::new(Ordering::Less));
+        let parted = at.parted::<S>(target);
         // From behind: a new node's links ascend, so the first one below the target is the last below it.
         for (slot, link) in at.seen().rev() {
             let is_before = match target {
+                _ if let Some((before, _)) = parted => before.has(slot),
                 Target::Holding(probe) => at.compare::<S>(slot, probe).is_le(),
                 Target::Below(probe) => at.compare::<S>(slot, probe).is_lt(),
                 Target::First => false,
@@ -259,6 +284,13 @@ impl Order for Unsorted {
         page.extend(Self::by_key::<M, S>(at.medium, asked).map(|(_, entry)| entry));
     }
 
+    fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry> {
+        let used = at.node.used(at.medium, at.shape, at.view);
+        let up_to = used.filter(|(slot, _)| at.compare::<S>(*slot, probe).is_le());
+        let by_key: Vec<(usize, Entry)> = Self::by_key::<M, S>(at.medium, up_to).collect();
+        by_key.into_iter().rev().map(|(_, entry)| entry)
+    }
+
     /// A key that cannot be read, of damaged memory, comes first; who asks for the pair is told.
     fn by_key<M: Medium, S: Schema>(
         medium: &M,
@@ -276,14 +308,8 @@ impl Order for Unsorted {
         keyed.into_iter().map(|(_, slot, entry)| (slot, entry))
     }
 
-    fn place(
-        _: Node,
-        shape: &Shape,
-        place_of: impl Fn(usize) -> Place,
-        _: impl FnOnce() -> usize,
-    ) -> Option<(usize, usize)> {
-        let first = |wanted: Place| (0..shape.slots).find(|slot| place_of(*slot) == wanted);
-        first(Place::Empty).or_else(|| first(Place::Dead)).map(|slot| (slot, slot))
+    fn place(_: Node, holes: Holes, _: impl FnOnce() -> usize) -> Option<(usize, usize)> {
+        holes.empty.first().or_else(|| holes.dead.first()).map(|slot| (slot, slot))
     }
 }
 

@@ -92,7 +92,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
 
     /// Reads the leaf that `from` leads to.
     fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
-        let (tree, view) = (self.tree, self.view);
+        let (tree, view) = (self.tree, self.view.clone());
         let _reading = tree.reading(view.version)?;
         let probe = from.as_ref().map(|key| S::probe(S::borrow(key)));
         let target = match Target::of_scan(probe, self.descending) {

@@ -29,6 +29,13 @@ pub(crate) struct Way {
     length: usize,
 }
 
+impl Way {
+    /// Its end.
+    pub(crate) fn leaf(&self) -> Node {
+        self.nodes[self.length - 1]
+    }
+}
+
 impl std::ops::Deref for Way {
     type Target = [Node];
     fn deref(&self) -> &[Node] {
@@ -49,32 +56,46 @@ pub(crate) struct Leaf {
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
     pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
-        let probe = S::probe(key);
-        let mut tries = self.stripes.tries();
-        loop {
-            let leaf = self.find_leaf(view, Target::Holding(probe))?;
-            let entry = self.seen_at(leaf.node, view, probe).next().map(|(_, entry)| entry);
-            if !self.stripes.check(leaf.version) {
-                tries.fail();
-                continue;
-            }
-            return Ok(entry);
+        self.wide(
+            #[inline(always)]
+            || {
+                let probe = S::probe(key);
+                let mut tries = self.stripes.tries();
+                loop {
+                    let leaf = self.find_leaf(view, Target::Holding(probe))?;
+                    let entry = self.seen_at(leaf.node, view, probe).next().map(|(_, entry)| entry);
+                    if self.stripes.check(leaf.version) {
+                        return Ok(entry);
+                    }
+                    tries.fail();
+                }
+            },
+        )
+    }
+
+    /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::sight`]).
+    #[inline(always)]
+    pub(crate) fn wide<R>(&self, body: impl FnOnce() -> R) -> R {
+        match self.shape.vectors {
+            Some(vectors) if M::SHOWS_LINES && (S::PLAIN || S::LEADING) => vectors.run(body),
+            _ => body(),
         }
     }
 
     /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn seen_at<'a>(
         &'a self,
         leaf: Node,
         view: &'a View,
         probe: S::Probe<'a>,
     ) -> impl Iterator<Item = (usize, Entry)> {
-        O::holding::<M, S>(self.look(leaf, view), probe)
+        let look = self.look(leaf, view);
+        O::holding::<M, S>(look, probe).map(move |slot| (slot, leaf.entry(look.medium, slot)))
     }
 
     /// The child to take at an inner node; `None` if there is none (a race, or damage).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn turn(&self, view: &View, node: Node, target: Target<S::Probe<'_>>) -> Option<Turn> {
         let (link, next) = O::links::<M, S>(self.look(node, view), target)?;
         Some(Turn { child: Node(link.payload), low: link.key, high: next.map(|next| next.key) })
@@ -98,6 +119,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     }
 
     /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.
+    #[inline(always)]
     pub(crate) fn find_leaf(&self, view: &View, target: Target<S::Probe<'_>>) -> Result<Leaf> {
         let medium = self.region.medium();
         let mut tries = self.stripes.tries();
@@ -123,7 +145,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 // Before the second look: if this node stands then, so did its child. (A root that was given back may be followed by
                 // its child, in whose place there is another node then.)
                 let child = turn.as_ref().map(|turn| {
-                    medium.prefetch(turn.child.0, self.shape.bytes);
+                    self.ask_for(turn.child);
                     self.stripes.read(turn.child.0)
                 });
                 if !self.stripes.check(version) {
@@ -141,11 +163,28 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
+    /// Starts reading a node that is about to be searched, unless the search begins with all of its lines at once.
+    #[inline]
+    fn ask_for(&self, node: Node) {
+        if self.shape.vectors.is_none() || !(S::PLAIN || S::LEADING) {
+            self.region.medium().prefetch(node.0, self.shape.bytes);
+        }
+    }
+
+    /// As [`Tree::path_in`], wherever it is called.
+    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
+        self.wide(
+            #[inline(always)]
+            || self.path_in(view, root, probe),
+        )
+    }
+
     /// The writer's way from the root down to the leaf for `probe`.
     ///
     /// # Errors
     /// `Corrupt` if a node is damaged.
-    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
+    #[inline(always)]
+    pub(crate) fn path_in(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
         let medium = self.region.medium();
         let mut node = Node(root);
         let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
@@ -154,7 +193,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         while level > 0 {
             let turn = self.turn(view, node, Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
             (node, level) = (turn.child, level - 1);
-            medium.prefetch(node.0, self.shape.bytes);
+            self.ask_for(node);
             Header::at_level(medium, node, level)?;
             way.nodes[way.length] = node;
             way.length += 1;

@@ -129,7 +129,12 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
         writer: &mut Writer,
         writes: &[Write<'_, S::Key, S::Value>],
     ) -> Result<()> {
-        writes.iter().try_for_each(|write| of.make_room(writer, write.key()))
+        for write in writes {
+            let leaf = of.make_room(writer, write.key())?;
+            // Several may change each other's.
+            writer.hint = leaf.filter(|_| writes.len() == 1);
+        }
+        Ok(())
     }
 
     #[inline]

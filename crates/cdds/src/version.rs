@@ -37,8 +37,6 @@ pub struct Interval {
 const ROLLED_BACK: u64 = 1 << 63;
 
 impl Interval {
-    const NONE: Self = Self { lo: 0, hi: 0, death: Death::Crashed };
-
     /// As two words: the first one with the kind, the last one. Zero in the first means: none.
     pub fn words(self) -> (u64, u64) {
         let kind = if self.death == Death::RolledBack { ROLLED_BACK } else { 0 };
@@ -58,28 +56,19 @@ impl Interval {
     }
 }
 
-/// A few dead intervals.
-#[derive(Clone, Copy, Debug)]
-pub struct Dead {
-    count: usize,
-    intervals: [Interval; INTERVALS],
-}
-
-impl Default for Dead {
-    fn default() -> Self {
-        Self { count: 0, intervals: [Interval::NONE; INTERVALS] }
-    }
-}
+/// A few dead intervals; as a rule none, which costs nobody an allocation.
+#[derive(Clone, Debug, Default)]
+pub struct Dead(Vec<Interval>);
 
 impl Dead {
     /// The intervals.
     pub fn intervals(&self) -> &[Interval] {
-        &self.intervals[..self.count]
+        &self.0
     }
 
     /// True without any.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.0.is_empty()
     }
 
     /// Adds an interval.
@@ -87,17 +76,18 @@ impl Dead {
     /// # Panics
     /// Beyond [`INTERVALS`].
     pub fn push(&mut self, interval: Interval) {
-        self.intervals[self.count] = interval;
-        self.count += 1;
+        assert!(self.0.len() < INTERVALS, "the list has room for {INTERVALS} intervals");
+        self.0.push(interval);
     }
 
     /// The list with a crashed version more, which an interval that ends before it takes up; `None` if there is no place.
     pub fn with_crashed(&self, version: u64) -> Option<Self> {
-        let mut dead = *self;
+        let mut dead = self.clone();
         let last = |interval: &&mut Interval| interval.death == Death::Crashed && interval.hi + 1 == version;
-        match dead.intervals[..dead.count].iter_mut().find(last) {
+        let is_full = dead.0.len() == INTERVALS;
+        match dead.0.iter_mut().find(last) {
             Some(interval) => interval.hi = version,
-            None if dead.count == INTERVALS => return None,
+            None if is_full => return None,
             None => dead.push(Interval { lo: version, hi: version, death: Death::Crashed }),
         }
         Some(dead)
@@ -113,7 +103,7 @@ impl Dead {
 }
 
 /// What is seen at one version.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct View {
     /// The version.
     pub version: u64,
@@ -126,13 +116,13 @@ impl View {
     #[inline]
     pub fn is_dead(&self, version: u64) -> bool {
         let dead = |interval: &Interval| interval.hi < self.version && interval.holds(version);
-        self.dead.count != 0 && self.dead.intervals().iter().any(dead)
+        !self.dead.is_empty() && self.dead.intervals().iter().any(dead)
     }
 
     /// True if entries that began at `start` are none: of the future, or of a version that was never committed (V3).
     #[inline]
     pub fn is_void(&self, start: u64) -> bool {
-        start == 0 || start > self.version || (self.dead.count != 0 && self.is_crashed(start))
+        start == 0 || start > self.version || (!self.dead.is_empty() && self.is_crashed(start))
     }
 
     fn is_crashed(&self, start: u64) -> bool {
@@ -183,7 +173,7 @@ impl SharedDead {
             place[0].store(lo, Ordering::Relaxed);
             place[1].store(hi, Ordering::Relaxed);
         }
-        self.count.store(dead.count as u64, Ordering::Relaxed);
+        self.count.store(dead.intervals().len() as u64, Ordering::Relaxed);
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 

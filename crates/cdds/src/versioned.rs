@@ -33,7 +33,7 @@ use tree::{Schema, WriteOptions};
 use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
 use crate::kept::Kept;
 use crate::meta::{META_BYTES, Meta, State, in_flight};
-use crate::node::Shape;
+use crate::node::{Node, Shape};
 use crate::persist::Persist;
 use crate::pins::Pins;
 use crate::structure::{ChangeOf, Structure, WriterOf};
@@ -134,6 +134,8 @@ pub struct Writer<P> {
     pub(crate) in_doubt: bool,
     /// The running pass of the collector.
     pub(crate) pass: Option<P>,
+    /// Of a tree the leaf of the one write that there was made room for, and that comes next.
+    pub(crate) hint: Option<Node>,
     /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
     pub(crate) rolled_back: Option<(u64, Interval)>,
 }
@@ -199,6 +201,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             dead: Dead::default(),
             in_doubt: found == Found::InUse && root != 0,
             pass: None,
+            hint: None,
             rolled_back: None,
         };
         if root != 0 {
@@ -317,7 +320,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     /// What is seen at the current version.
     pub(crate) fn view_now(&self, writer: &WriterOf<X>) -> View {
-        View { version: writer.state.current, dead: writer.dead }
+        View { version: writer.state.current, dead: writer.dead.clone() }
     }
 
     /// Runs `make` as one version: all that it does is there afterwards, or nothing.
@@ -328,7 +331,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     ) -> Result<T> {
         self.settle_doubt(writer)?;
         let version = in_flight(writer.state.current, &writer.dead);
-        let view = View { version, dead: writer.dead };
+        let view = View { version, dead: writer.dead.clone() };
         let own = X::begin(self, writer)?;
         let state = writer.state;
         let mut change = Change { writer, view, state, stored: false, first_wave: None, own };
@@ -370,7 +373,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Rolls back the waves of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
     fn take_back_waves(&self, writer: &mut WriterOf<X>, lo: u64, dead: u64) {
         let waves = Interval { lo, hi: dead - 1, death: Death::RolledBack };
-        let mut list = writer.dead;
+        let mut list = writer.dead.clone();
         list.push(waves);
         list.push(Interval { lo: dead, hi: dead, death: Death::Crashed });
         self.write_dead(writer, list);
@@ -417,8 +420,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         if let Ok(state) = self.meta.read(self.region.medium())
             && let Ok(dead) = self.meta.read_dead(self.region.medium(), state.current)
         {
-            (writer.state, writer.dead) = (state, dead);
             self.dead.set(&dead);
+            (writer.state, writer.dead) = (state, dead);
             self.show(&state);
         }
         self.told.store(0, Ordering::SeqCst);
@@ -479,8 +482,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Replaces the list of dead versions, durably.
     pub(crate) fn write_dead(&self, writer: &mut WriterOf<X>, dead: Dead) {
         self.note_dead(&dead);
-        writer.dead = dead;
         self.dead.set(&dead);
+        writer.dead = dead;
     }
 
     /// Replaces the durable list of dead versions.
@@ -516,12 +519,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     /// Makes everything since the version `to` dead; there is room for one more interval. It is not over yet.
     pub(crate) fn roll_back_locked(&self, writer: &mut WriterOf<X>, to: u64, keys: u64) -> Interval {
-        let mut dead = writer.dead;
+        let mut dead = writer.dead.clone();
         let interval = Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack };
         dead.push(interval);
         // Until the next version is current the interval is none (M2).
+        let current = in_flight(writer.state.current, &dead);
         self.write_dead(writer, dead);
-        self.switch(writer, State { current: in_flight(writer.state.current, &dead), keys, ..writer.state });
+        self.switch(writer, State { current, keys, ..writer.state });
         writer.pass = None;
         interval
     }

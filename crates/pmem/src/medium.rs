@@ -34,6 +34,11 @@ impl Line {
     pub const fn zero() -> Self {
         Self([const { AtomicU64::new(0) }; 8])
     }
+
+    /// A line with the words that this one has now.
+    pub fn copied(&self) -> Self {
+        Self(std::array::from_fn(|word| AtomicU64::new(self.0[word].load(Ordering::Relaxed))))
+    }
 }
 
 /// What a fence is for: the cost model counts by it, the mutation run names it.

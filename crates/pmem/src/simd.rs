@@ -1,7 +1,8 @@
 //! Vector comparison of a node's keys: the one place that looks at durable lines as vectors.
 //!
 //! Entries of a node are pairs of words (key, payload) from some 16-byte aligned place on, four to a line: [`pair_mask`] has
-//! bit `4 * line + i` set for the `i`-th pair of a line. Or keys stand in a column: [`key_mask`] has a bit for each. Results are used only after the reader's second look at the
+//! bit `4 * line + i` set for the `i`-th pair of a line. Or keys stand in a column: [`key_mask`] has a bit for each. Or an entry is
+//! half a line, with two versions beside the key: [`Vectors::slots`]. Results are used only after the reader's second look at the
 //! node's stripe, so a line that changes under the load is never believed.
 
 use crate::medium::Line;
@@ -110,6 +111,157 @@ pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usi
     mask
 }
 
+/// The word that a processor with [`available`] vectors gives: who holds one may ask for [`Vectors::slots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vectors(());
+
+/// What one look at a node of versions tells: bit `2 * line + half` stands for a half line, a slot of four words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Key word (word 0) at most the probe.
+    pub up_to: u128,
+    /// Key word equal to the probe; with `PREFIX`: not to be told from it, for it is even, or its upper seven bytes are the probe's.
+    pub same: u128,
+    /// Start (word 2) neither 0 nor above the version.
+    pub begun: u128,
+    /// End (word 3) neither 0 nor above the version.
+    pub ended: u128,
+}
+
+impl Slots {
+    /// Of what [`slots_of`] says of a group.
+    #[inline(always)]
+    fn of((keys, versions): (u64, u64), group: usize) -> Self {
+        let [up_to, same, begun, ended] = [keys, keys >> 32, versions, versions >> 32]
+            .map(|mask| u128::from(mask as u32) << (2 * GROUP * group));
+        Self { up_to, same, begun, ended }
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self {
+            up_to: self.up_to | other.up_to,
+            same: self.same | other.same,
+            begun: self.begun | other.begun,
+            ended: self.ended | other.ended,
+        }
+    }
+}
+
+/// Lines of a node that are looked at together.
+const GROUP: usize = 16;
+
+impl Vectors {
+    /// `None` where the processor has no such vectors.
+    pub fn of_processor() -> Option<Self> {
+        available().then_some(Self(()))
+    }
+
+    /// Runs `body` compiled with these vectors, so that what it calls here is part of it.
+    #[inline(always)]
+    pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+            fn run<R>(body: impl FnOnce() -> R) -> R {
+                body()
+            }
+            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            unsafe { run(body) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        body()
+    }
+
+    /// Looks at all slots of up to 64 lines at once, of four words each: key, payload, start, end.
+    ///
+    /// # Panics
+    /// Beyond 64 lines.
+    #[inline(always)]
+    pub fn slots<const PREFIX: bool>(self, lines: &[Line], probe: u64, version: u64) -> Slots {
+        let (groups, rest) = lines.as_chunks::<GROUP>();
+        if let ([group], []) = (groups, rest) {
+            return Slots::of(self.slots_of::<PREFIX>(group, probe, version), 0);
+        }
+        assert!(lines.len() <= 64, "a node has 64 lines at most");
+        let mut slots = Slots::default();
+        for (number, group) in groups.iter().enumerate() {
+            slots = slots.with(Slots::of(self.slots_of::<PREFIX>(group, probe, version), number));
+        }
+        if !rest.is_empty() {
+            let copied: [Line; GROUP] =
+                std::array::from_fn(|at| rest.get(at).map_or(Line::zero(), Line::copied));
+            let (keys, versions) = self.slots_of::<PREFIX>(&copied, probe, version);
+            // Lines that are not there have keys of 0.
+            let there = u64::from(u32::MAX >> (2 * (GROUP - rest.len())));
+            slots = slots.with(Slots::of((keys & (there | there << 32), versions), groups.len()));
+        }
+        slots
+    }
+
+    #[inline(always)]
+    fn slots_of<const PREFIX: bool>(self, lines: &[Line; GROUP], probe: u64, version: u64) -> (u64, u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: there is a `Vectors` only where the processor has what the function asks for.
+            unsafe { slots_of::<PREFIX>(lines, probe, version) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (lines, probe, version);
+            unreachable!("no processor but this kind has a `Vectors`")
+        }
+    }
+}
+
+/// Of 32 slots `up_to` below `same`, and `begun` below `ended` of [`Slots`]: two words stay in registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+#[inline]
+fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64) -> (u64, u64) {
+    use std::arch::x86_64::{
+        __m512i, _mm512_cmpeq_epu64_mask, _mm512_cmple_epu64_mask, _mm512_load_si512,
+        _mm512_mask_blend_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
+        _mm512_srli_epi64, _mm512_sub_epi64, _mm512_test_epi64_mask, _pext_u64,
+    };
+    let (key, last) = (probe as i64, version.wrapping_sub(1) as i64);
+    // Of two lines: four keys below four starts; four ends twice.
+    let keys_and_starts = _mm512_set_epi64(14, 10, 6, 2, 12, 8, 4, 0);
+    let ends = _mm512_set_epi64(15, 11, 7, 3, 15, 11, 7, 3);
+    // A version less one is above all others if it was 0.
+    let less = _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0);
+    let limits = _mm512_set_epi64(last, last, last, last, key, key, key, key);
+    let (one, last) = (_mm512_set1_epi64(1), _mm512_set1_epi64(last));
+    let wanted = _mm512_set1_epi64(key);
+    let leading = _mm512_srli_epi64::<8>(wanted);
+    // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
+    let load = |line: &Line| unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast::<__m512i>()) };
+    let (mut limited, mut same, mut ended) = (0, 0, 0);
+    for four in 0..GROUP / 4 {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|line| load(&lines[4 * four + line]));
+        let [first, second] = [(a, b), (c, d)].map(|(a, b)| _mm512_permutex2var_epi64(a, keys_and_starts, b));
+        let [below, above] =
+            [first, second].map(|of| u64::from(_mm512_cmple_epu64_mask(_mm512_sub_epi64(of, less), limits)));
+        limited |= apart(below | above << 8) << (16 * four);
+        let [below, above] = [first, second].map(|of| {
+            u64::from(if PREFIX {
+                let near = _mm512_cmpeq_epu64_mask(_mm512_srli_epi64::<8>(of), leading);
+                near | !_mm512_test_epi64_mask(of, one)
+            } else {
+                _mm512_cmpeq_epu64_mask(of, wanted)
+            })
+        });
+        same |= apart(below | above << 8) << (16 * four);
+        let (low, high) = (_mm512_permutex2var_epi64(a, ends, b), _mm512_permutex2var_epi64(c, ends, d));
+        let of = _mm512_sub_epi64(_mm512_mask_blend_epi64(0xF0, low, high), one);
+        ended |= apart(u64::from(_mm512_cmple_epu64_mask(of, last))) << (8 * four);
+    }
+    // There is no version 0, and a view at it sees nothing.
+    let none = if version == 0 { 0 } else { u64::MAX };
+    let [low, high] = [0x0F0F_0F0F_0F0F_0F0F, 0xF0F0_F0F0_F0F0_F0F0];
+    let keys = _pext_u64(limited, low) | _pext_u64(same, low) << 32;
+    (keys, (_pext_u64(limited, high) | ended << 32) & none)
+}
+
 /// Its argument. The compiler, seeing eight masks put together, does it in a vector, byte after byte, which takes longer than
 /// all the comparisons; this keeps four of them from the other four.
 #[cfg(target_arch = "x86_64")]
@@ -171,6 +323,47 @@ mod tests {
         let wanted = ["avx512f", "avx512dq", "popcnt", "bmi1", "bmi2"];
         let all = wanted.iter().all(|wanted| flags.split_whitespace().any(|flag| flag == *wanted));
         assert_eq!(available(), all);
+    }
+
+    #[test]
+    fn slots_agree_with_a_plain_loop_for_every_number_of_lines() {
+        let Some(vectors) = Vectors::of_processor() else { return };
+        let mut random = 1_u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random >> 33
+        };
+        for count in 1..=64_usize {
+            let lines: Vec<Line> = (0..count).map(|_| Line::zero()).collect();
+            for line in &lines {
+                for half in [0, 4] {
+                    line.0[half]
+                        .store((next() % 5) << 62 | (next() % 3) << 8 | (next() % 4), Ordering::Relaxed);
+                    line.0[half + 1].store(u64::MAX, Ordering::Relaxed);
+                    line.0[half + 2].store(next() % 7, Ordering::Relaxed);
+                    line.0[half + 3].store(next() % 7, Ordering::Relaxed);
+                }
+            }
+            for _ in 0..20 {
+                let (probe, version) = ((next() % 5) << 62 | (next() % 3) << 8 | (next() % 4), next() % 8);
+                let plain = vectors.slots::<false>(&lines, probe, version);
+                let prefix = vectors.slots::<true>(&lines, probe, version);
+                for slot in 0..128 {
+                    let words = lines.get(slot / 2).map(|line| {
+                        [0, 1, 2, 3].map(|word| line.0[slot % 2 * 4 + word].load(Ordering::Relaxed))
+                    });
+                    let is =
+                        |of: fn([u64; 4], u64, u64) -> bool| words.is_some_and(|w| of(w, probe, version));
+                    let bit = |mask: u128| mask >> slot & 1 == 1;
+                    assert_eq!(bit(plain.up_to), is(|w, probe, _| w[0] <= probe));
+                    assert_eq!(bit(plain.same), is(|w, probe, _| w[0] == probe));
+                    assert_eq!(bit(prefix.same), is(|w, probe, _| w[0] & 1 == 0 || w[0] >> 8 == probe >> 8));
+                    assert_eq!(bit(plain.begun), is(|w, _, at| w[2] != 0 && w[2] <= at));
+                    assert_eq!(bit(plain.ended), is(|w, _, at| w[3] != 0 && w[3] <= at));
+                    assert_eq!((plain.up_to, plain.begun), (prefix.up_to, prefix.begun));
+                }
+            }
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub trait Schema: Send + Sync + 'static {
     const KEY_WORDS: usize;
     /// The key word is the key: vector comparison applies.
     const PLAIN: bool;
+    /// Key words compare as their keys do, but for words that are even and for those whose upper seven bytes are the same.
+    const LEADING: bool = false;
 
     /// Name of the kind, as a region's identity has it, with payloads of so many words.
     fn kind(_payload_words: usize) -> String {
@@ -82,7 +84,7 @@ pub trait Schema: Send + Sync + 'static {
     fn probe(key: &Self::Key) -> Self::Probe<'_>;
     /// Compares two keys in memory.
     fn order_probe(a: Self::Probe<'_>, b: &Self::Key) -> Ordering;
-    /// The key as a word, for plain keys.
+    /// The key as a word, for plain keys; the key's word, for leading ones.
     fn plain(probe: Self::Probe<'_>) -> u64;
     /// Compares the key of the entry whose key words are at `at` with `probe`.
     fn compare<M: Medium>(medium: &M, at: u64, probe: Self::Probe<'_>) -> Ordering;

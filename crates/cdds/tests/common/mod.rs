@@ -187,7 +187,10 @@ fn try_pairs<M: Medium, S: Sample, O: Order>(
 
 /// One batch: `None` deletes. Says of each write whether it found its key.
 #[allow(dead_code)]
-pub fn write_many<X: Tested>(of: &Versioned<Observed, X>, writes: &[PairOf<X>]) -> Result<Vec<bool>, Error> {
+pub fn write_many<M: Medium, X: Tested>(
+    of: &Versioned<M, X>,
+    writes: &[PairOf<X>],
+) -> Result<Vec<bool>, Error> {
     let writes: Vec<_> = writes
         .iter()
         .map(|(key, value)| match value {

@@ -1,0 +1,195 @@
+//! All slots of a node at one look, where keys are words or begin with some, the medium shows its lines and the processor
+//! compares them eight words at a time.
+//!
+//! A search by halves through slots of four words, some of them void, takes a wrong turn at every other comparison, and then looks
+//! around for what its view sees. The same is here two comparisons a line, of all lines side by side, and a few operations on masks.
+//! Who has no such processor or medium, or dead versions to ask after (which are removed beside use), searches one by one.
+
+use pmem::Medium;
+use tree::Schema;
+
+use crate::node::{Shape, compare};
+use crate::order::Look;
+
+/// A bit for each slot of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask(pub u128);
+
+impl Mask {
+    /// True if a slot is among them.
+    #[inline]
+    pub fn has(self, slot: usize) -> bool {
+        self.0 >> slot & 1 == 1
+    }
+
+    /// The first slot.
+    #[inline]
+    pub fn first(self) -> Option<usize> {
+        (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
+    }
+
+    /// The last slot.
+    #[inline]
+    pub fn last(self) -> Option<usize> {
+        (self.0 != 0).then(|| 127 - self.0.leading_zeros() as usize)
+    }
+
+    /// Those before a slot.
+    #[inline]
+    pub fn below(self, slot: usize) -> Self {
+        Self(self.0 & ((1 << slot) - 1))
+    }
+
+    /// Those from a slot on.
+    #[inline]
+    pub fn from(self, slot: usize) -> Self {
+        Self(self.0 & !((1 << slot) - 1))
+    }
+
+    /// How many.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// True without any.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<usize> for Mask {
+    fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {
+        Self(slots.into_iter().fold(0, |mask, slot| mask | 1 << slot))
+    }
+}
+
+impl Iterator for Mask {
+    type Item = usize;
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let first = self.first();
+        self.0 &= self.0.wrapping_sub(1);
+        first
+    }
+}
+
+/// What a view sees of a node, without a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Slots that are not void.
+    pub used: Mask,
+    /// Slots that the view sees.
+    pub seen: Mask,
+}
+
+impl Census {
+    /// Slots that are void.
+    #[inline]
+    pub fn empty(self, shape: &Shape) -> Mask {
+        Mask(!self.used.0).below(shape.slots)
+    }
+
+    /// Slots that are used, and not seen.
+    #[inline]
+    pub fn unseen(self) -> Mask {
+        Mask(self.used.0 & !self.seen.0)
+    }
+}
+
+/// What a view and a key make of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// The slots in themselves.
+    pub census: Census,
+    /// Slots that are not void with keys at most the probe.
+    pub up_to: Mask,
+    /// Slots that are not void with the probe's key.
+    pub same: Mask,
+}
+
+impl Sight {
+    /// Used slots with keys below the probe, or (`above`) at most it.
+    #[inline]
+    pub fn before(self, above: bool) -> Mask {
+        if above { self.up_to } else { Mask(self.up_to.0 & !self.same.0) }
+    }
+
+    /// As [`crate::node::Node::bound`].
+    #[inline]
+    pub fn bound(self, above: bool) -> usize {
+        self.before(above).last().map_or(0, |slot| slot + 1)
+    }
+
+    /// Slots of the probe's key that the view sees.
+    #[inline]
+    pub fn found(self) -> Mask {
+        Mask(self.same.0 & self.census.seen.0)
+    }
+}
+
+/// So many keys that begin as the probe does are compared one by one; with more of them halves are faster.
+const ALIKE_MAX: usize = 4;
+
+impl<M: Medium> Look<'_, M> {
+    #[inline(always)]
+    fn slots<S: Schema>(self, word: u64) -> Option<pmem::simd::Slots> {
+        if !M::SHOWS_LINES || !(S::PLAIN || S::LEADING) || !self.view.dead.is_empty() {
+            return None;
+        }
+        let vectors = self.shape.vectors?;
+        let lines = self.medium.lines(self.node.0, self.shape.lines())?;
+        let version = self.view.version;
+        let half_lines = match S::PLAIN {
+            true => vectors.slots::<false>(lines, word, version),
+            false => vectors.slots::<true>(lines, word, version),
+        };
+        // The first half line is the header's.
+        let [up_to, same, begun, ended] =
+            [half_lines.up_to, half_lines.same, half_lines.begun, half_lines.ended].map(|mask| mask >> 1);
+        Some(pmem::simd::Slots { up_to, same, begun, ended })
+    }
+
+    /// Which slots are used and seen; `None` if they are to be looked at one by one.
+    #[inline(always)]
+    pub fn census<S: Schema>(self) -> Option<Census> {
+        let slots = self.slots::<S>(0)?;
+        Some(Census { used: Mask(slots.begun), seen: Mask(slots.begun & !slots.ended) })
+    }
+
+    /// As [`Look::census`], one by one if need be.
+    #[inline(always)]
+    pub fn census_anyhow<S: Schema>(self) -> Census {
+        self.census::<S>().unwrap_or_else(|| {
+            let used = self.node.used(self.medium, self.shape, self.view);
+            used.fold(Census::default(), |Census { used, seen }, (slot, entry)| {
+                let is_seen = self.view.sees(entry.start, entry.end);
+                Census { used: Mask(used.0 | 1 << slot), seen: Mask(seen.0 | u128::from(is_seen) << slot) }
+            })
+        })
+    }
+
+    /// The node as this view and key have it; `None` if its slots are to be looked at one by one.
+    #[inline(always)]
+    pub fn sight<S: Schema>(self, probe: S::Probe<'_>) -> Option<Sight> {
+        let slots = self.slots::<S>(S::plain(probe))?;
+        let (used, seen) = (slots.begun, slots.begun & !slots.ended);
+        let (mut up_to, mut same) = (slots.up_to & used, slots.same & used);
+        if !S::PLAIN {
+            let alike = Mask(same);
+            if alike.len() > ALIKE_MAX {
+                return None;
+            }
+            same = 0;
+            for slot in alike {
+                let order = compare::<M, S>(self.medium, self.node.slot_at(slot), probe);
+                let bit = 1 << slot;
+                up_to = if order.is_le() { up_to | bit } else { up_to & !bit };
+                same |= if order.is_eq() { bit } else { 0 };
+            }
+        }
+        let census = Census { used: Mask(used), seen: Mask(seen) };
+        Some(Sight { census, up_to: Mask(up_to), same: Mask(same) })
+    }
+}
