@@ -58,7 +58,7 @@ struct House<'a> {
     nodes: usize,
     /// Slots to be cleared when what they name is in the ring. Until then they look used, and are not.
     cleared: Vec<(Node, usize)>,
-    /// Leaves of the current version that took over what nodes in removal had: most of their records are named there.
+    /// Leaves that took over what nodes in removal had: most of their records are named there. None of them was given back.
     heirs: VecDeque<Node>,
     alone: Alone,
 }
@@ -68,6 +68,12 @@ type Alone = Option<(Node, bool)>;
 
 /// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
 const HEIRS_MAX: usize = 4;
+
+/// The newest heirs stand first.
+fn add_heir(heirs: &mut VecDeque<Node>, heir: Node) {
+    heirs.truncate(HEIRS_MAX - 1);
+    heirs.push_front(heir);
+}
 
 /// Most slots that wait for that.
 const CLEARED_MAX: usize = 256;
@@ -360,13 +366,20 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                         if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
                             self.names(&named, Kind::Record, node, block)
                         } else {
-                            let mut key = S::KeyBuf::default();
-                            if !read_key::<M, S>(self.region.medium(), entry.words(), &mut key) {
-                                return Err(Error::Corrupt { what: "record", at: block });
-                            }
                             // An entry of a node that goes with its link was moved to others, as a rule.
-                            (open.len() > 1 && self.is_inherited(&named, &mut house.heirs, &key, block)?)
-                                || self.is_named_at(&named, Kind::Record, block, &key, 0)?
+                            let was_moved = open.len() > 1;
+                            (was_moved && self.has_heir(&named, &house.heirs, block)) || {
+                                let mut key = S::KeyBuf::default();
+                                if !read_key::<M, S>(self.region.medium(), entry.words(), &mut key) {
+                                    return Err(Error::Corrupt { what: "record", at: block });
+                                }
+                                (was_moved && self.is_inherited(&named, &mut house.heirs, &key, block)?) || {
+                                    let namer = self.namer_at(&named, Kind::Record, block, &key, 0)?;
+                                    let heir = namer.filter(|heir| was_moved && *heir != node);
+                                    heir.into_iter().for_each(|heir| add_heir(&mut house.heirs, heir));
+                                    namer.is_some()
+                                }
+                            }
                         };
                     if !is_named {
                         record::give(&self.region, &mut house.writer.allocator, block)?;
@@ -392,6 +405,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                         continue;
                     }
                     self.stripes.lock(child.0, &mut house.writer.held);
+                    house.heirs.retain(|heir| *heir != child);
                     house.nodes += 1;
                     house.writer.allocator.give(&self.region, child.0)?;
                 }
@@ -411,7 +425,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// True if a leaf of the current version names a record: one of the heirs, which the leaf for its key becomes.
+    /// True if one of the heirs names a record.
+    fn has_heir(&self, named: &Named<'_>, heirs: &VecDeque<Node>, block: u64) -> bool {
+        heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block))
+    }
+
+    /// True if the leaf of the current version for its key, which becomes an heir, names a record.
     fn is_inherited(
         &self,
         named: &Named<'_>,
@@ -419,16 +438,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         key: &S::KeyBuf,
         block: u64,
     ) -> Result<bool> {
-        if heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block)) {
-            return Ok(true);
-        }
         let path = self.path(named.view, named.root, S::probe(S::borrow(key)))?;
         let leaf = path[path.len() - 1];
         if heirs.contains(&leaf) {
             return Ok(false);
         }
-        heirs.truncate(HEIRS_MAX - 1);
-        heirs.push_front(leaf);
+        add_heir(heirs, leaf);
         Ok(self.names(named, Kind::Record, leaf, block))
     }
 

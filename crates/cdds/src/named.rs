@@ -12,7 +12,7 @@ use pmem::alloc::Kind;
 use pmem::{Error, Medium, Result};
 use tree::Schema;
 
-use crate::node::{Entry, Header, Node, read_key};
+use crate::node::{Header, Node, read_key};
 use crate::order::Order;
 use crate::tree::Tree;
 use crate::version::{Death, View};
@@ -44,18 +44,25 @@ impl Uncovered {
     }
 
     fn cover(&mut self, start: u64, end: u64) {
-        // As a rule what is left is older than all that was met.
-        if let [(from, to)] = &mut self.0[..]
-            && (*from < start && start <= *to && *to <= end)
-        {
-            *to = start;
-            return;
+        let mut index = 0;
+        while let Some(&(from, to)) = self.0.get(index) {
+            let (older, newer) = ((from, to.min(start)), (from.max(end), to));
+            match (older.0 < older.1, newer.0 < newer.1) {
+                (true, true) => {
+                    self.0[index] = older;
+                    self.0.insert(index + 1, newer);
+                    index += 2;
+                    continue;
+                }
+                (true, false) => self.0[index] = older,
+                (false, true) => self.0[index] = newer,
+                (false, false) => {
+                    self.0.remove(index);
+                    continue;
+                }
+            }
+            index += 1;
         }
-        let old = std::mem::take(&mut self.0);
-        let rest = old.into_iter().flat_map(|(from, to)| [(from, to.min(start)), (from.max(end), to)]);
-        self.0.extend(rest.filter(|(from, to)| from < to));
-        self.0.sort_unstable();
-        self.0.dedup();
     }
 }
 
@@ -83,18 +90,18 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             }
         };
         let lowest = if kind == Kind::Separator { 1 } else { lowest };
-        self.is_named_at(named, kind, block, &key, lowest)
+        Ok(self.namer_at(named, kind, block, &key, lowest)?.is_some())
     }
 
-    /// As [`Tree::is_named`], of something that is named where this key is, at this level or above it.
-    pub(crate) fn is_named_at(
+    /// As [`Tree::is_named`], of something that is named where this key is, at this level or above it: the node that names it.
+    pub(crate) fn namer_at(
         &self,
         named: &Named<'_>,
         kind: Kind,
         block: u64,
         key: &S::KeyBuf,
         lowest: usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<Node>> {
         let medium = self.region.medium();
         let probe = S::probe(S::borrow(key));
         let root = Node(named.root);
@@ -105,15 +112,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             if level < lowest {
                 continue;
             }
-            let names = |entry: &Entry| match kind {
-                Kind::Record => level == 0 && (entry.key == block || entry.payload == block),
-                Kind::Separator => level > 0 && entry.key == block,
-                _ => level == lowest && entry.payload == block,
-            };
             let may_name = if kind == Kind::Separator { level > 0 } else { level == lowest };
-            let mut used = node.used(medium, &self.shape, named.view).take_while(|_| may_name);
-            if used.any(|(slot, entry)| names(&entry) && named.counts(node, slot)) {
-                return Ok(true);
+            if may_name && self.names(named, kind, node, block) {
+                return Ok(Some(node));
             }
             if level > lowest {
                 for child in self.children_at(named.view, node, &header, probe) {
@@ -124,15 +125,21 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 }
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// True if an entry of this node that counts names the block; of a leaf a record, of an inner node a child.
+    /// True if an entry of this node that counts names the block; of a leaf a record, of an inner node a child or a separator.
     pub(crate) fn names(&self, named: &Named<'_>, kind: Kind, node: Node, block: u64) -> bool {
-        let used = node.used(self.region.medium(), &self.shape, named.view);
-        let mut naming =
-            used.filter(|(_, entry)| entry.payload == block || (kind == Kind::Record && entry.key == block));
-        naming.any(|(slot, _)| named.counts(node, slot))
+        let medium = self.region.medium();
+        (0..self.shape.slots).any(|slot| {
+            let [key, payload] = node.words(medium, slot);
+            let is_meant = match kind {
+                Kind::Record => payload == block || key == block,
+                Kind::Separator => key == block,
+                _ => payload == block,
+            };
+            is_meant && !named.view.is_void(node.start(medium, slot)) && named.counts(node, slot)
+        })
     }
 
     /// Copies out the key of a key word; the lowest one is of 0.

@@ -149,6 +149,13 @@ impl Node {
         medium.word(self.slot_at(slot) + 2 * WORD)
     }
 
+    /// A slot's key word and payload.
+    #[inline(always)]
+    pub fn words<M: Medium>(self, medium: &M, slot: usize) -> [u64; 2] {
+        let at = self.slot_at(slot);
+        [medium.word(at), medium.word(at + WORD)]
+    }
+
     /// A slot's content.
     #[inline]
     pub fn entry<M: Medium>(self, medium: &M, slot: usize) -> Entry {

@@ -36,6 +36,8 @@ pub const VALUE_BYTES_MAX: u64 = 256 << 20;
 const PIECES_PER_FENCE: usize = 64;
 /// A record that has no more lines is read at once.
 const WHOLE_LINES: usize = 8;
+/// Lines of a longer one that are asked for before they are copied.
+const AHEAD_LINES: u64 = 64;
 
 /// The lines that such a record touches.
 #[repr(align(64))]
@@ -209,8 +211,25 @@ fn read_bytes<M: Medium>(medium: &M, at: u64, bytes: u64, out: &mut Vec<u8>) {
 
 fn copy_bytes<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
     let (words, rest) = out.as_chunks_mut::<8>();
-    for (i, word) in words.iter_mut().enumerate() {
-        *word = medium.word(at + i as u64 * WORD).to_le_bytes();
+    let first = (at / WORD % 8) as usize;
+    let lines = match M::SHOWS_LINES {
+        true => medium.lines(at, (first + words.len()).div_ceil(8)),
+        false => None,
+    };
+    if let Some([line, lines @ ..]) = lines {
+        let (head, words) = words.split_at_mut(words.len().min(8 - first));
+        let copy = |to: &mut [[u8; 8]], line: &[std::sync::atomic::AtomicU64]| {
+            to.iter_mut().zip(line).for_each(|(to, word)| *to = word.load(Relaxed).to_le_bytes());
+        };
+        copy(head, &line.0[first..]);
+        let (whole, tail) = words.as_chunks_mut::<8>();
+        let (of_whole, of_tail) = lines.split_at(whole.len());
+        whole.iter_mut().zip(of_whole).for_each(|(to, line)| copy(to, &line.0));
+        of_tail.iter().for_each(|line| copy(tail, &line.0));
+    } else {
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = medium.word(at + i as u64 * WORD).to_le_bytes();
+        }
     }
     if !rest.is_empty() {
         let last = medium.word(at + words.len() as u64 * WORD).to_le_bytes();
@@ -324,6 +343,8 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
     if head.pieces == 0 && head.bytes() <= WHOLE_LINES as u64 * LINE {
         return read_whole(medium, at, &head, key, value);
     }
+    // All lines at once: one after another they are asked for as late as they are copied.
+    medium.prefetch(at + LINE, (head.bytes() - LINE).min(AHEAD_LINES * LINE));
     let crc = crc32c::crc32c(&head.word.to_le_bytes());
     let crc = match key {
         None => checksum(medium, head.key_at(at), head.key_bytes, crc),
