@@ -58,7 +58,7 @@ Stores are words that the index stores; writes are lines that the device writes,
 
 Examples:
   bristlecone lab heat --tree wbtree --keys 1000
-  bristlecone lab heat --tree btree --keys 100000 --svg heat.svg
+  bristlecone lab heat --tree cdds,btree --node-lines 16,8 --keys 100000 --svg heat.svg
   bristlecone lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
     Heat(Heat),
     /// Lines written back a second, by the size of what is flushed.
@@ -137,18 +137,18 @@ impl Memory {
 
 #[derive(clap::Args)]
 struct Heat {
-    /// Which tree of 64-bit keys.
-    #[arg(long, value_parser = ::lab::engine)]
-    tree: ::lab::Engine,
+    /// Which tree of 64-bit keys; of several, separated by commas, a table and a picture stand side by side.
+    #[arg(long, required = true, value_delimiter = ',', value_parser = ::lab::engine)]
+    tree: Vec<::lab::Engine>,
     /// Keys to insert.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
     keys: u64,
     /// Insert each key above the one before, not spread over all.
     #[arg(long)]
     ascending: bool,
-    /// Cache lines of a node.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
-    node_lines: u64,
+    /// Cache lines of a node: of all trees, or of each, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [8], value_parser = clap::value_parser!(u64).range(2..=64))]
+    node_lines: Vec<u64>,
     #[command(flatten)]
     memory: Memory,
     /// Level wear by start-gap: a line moves on after so many writes.
@@ -278,31 +278,48 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
 }
 
 fn run_heat(of: &Heat) -> Result<ExitCode> {
-    if !of.tree.allows(of.node_lines) {
-        let (least, most) = of.tree.lines;
-        let why =
-            format!("--node-lines {}: nodes of {} have {least} to {most} lines", of.node_lines, of.tree.name);
-        return Err(crate::failure::Failure::Usage(why));
-    }
-    let options = heat::Options {
-        engine: of.tree,
-        keys: of.keys,
-        order: if of.ascending { heat::Order::Ascending } else { heat::Order::Random },
-        node_lines: of.node_lines,
-        memory: of.memory.config()?,
-        levelling: of
-            .start_gap
-            .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
-        rate: of.rate.map(|rate| rate as f64),
-        seed: of.seed,
+    let usage = |why: String| Err(crate::failure::Failure::Usage(why));
+    let lines: Vec<u64> = match of.node_lines[..] {
+        [all] => vec![all; of.tree.len()],
+        _ => of.node_lines.clone(),
     };
+    if lines.len() != of.tree.len() {
+        return usage(format!("--node-lines: {} sizes for {} trees", lines.len(), of.tree.len()));
+    }
+    for (tree, lines) in of.tree.iter().zip(&lines) {
+        if !tree.allows(*lines) {
+            let ((least, most), name) = (tree.lines, tree.name);
+            return usage(format!("--node-lines {lines}: nodes of {name} have {least} to {most} lines"));
+        }
+    }
     of.svg.as_deref().map_or(Ok(()), check_picture)?;
-    let bar = progress_bar(of.keys, "{elapsed_precise} {bar:20} {pos}/{len} keys");
-    let heat = heat::run(&options, &|done| bar.set_position(done));
-    bar.finish_and_clear();
-    let heat = heat?;
-    let svg = heat.svg();
-    show(heat, of.json)?;
+    let mut heats = Vec::new();
+    for (tree, lines) in of.tree.iter().zip(&lines) {
+        let options = heat::Options {
+            engine: tree,
+            keys: of.keys,
+            order: if of.ascending { heat::Order::Ascending } else { heat::Order::Random },
+            node_lines: *lines,
+            memory: of.memory.config()?,
+            levelling: of
+                .start_gap
+                .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
+            rate: of.rate.map(|rate| rate as f64),
+            seed: of.seed,
+        };
+        let bar = progress_bar(of.keys, "{elapsed_precise} {bar:20} {pos}/{len} keys");
+        let heat = heat::run(&options, &|done| bar.set_position(done));
+        bar.finish_and_clear();
+        heats.push(heat?);
+    }
+    let svg = heat::svg(&heats);
+    let beside = heat::Beside::new(&heats);
+    for heat in heats {
+        show(heat, of.json)?;
+    }
+    if beside.rows.len() > 1 {
+        show(beside, of.json)?;
+    }
     if let Some(path) = &of.svg {
         save_picture(path, svg)?;
     }

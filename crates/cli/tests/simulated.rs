@@ -104,6 +104,34 @@ fn heat_shows_where_and_when_a_tree_writes() {
 }
 
 #[test]
+fn trees_stand_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("heat.svg").display().to_string();
+    let command = "lab heat --tree cdds,btree,btree-log --node-lines 16,8,8 --keys 1000";
+    let reports = json(&format!("{command} --svg {svg}"));
+    assert_eq!(reports.len(), 4);
+    let rows = reports[3]["rows"].as_array().unwrap();
+    for (row, heat) in rows.iter().zip(&reports) {
+        assert_eq!(row["engine"], heat["engine"]);
+        let nodes = heat["nodes"].as_array().unwrap();
+        assert_eq!(number(row, "nodes"), nodes.len() as f64);
+        assert_eq!(number(row, "node_stores"), nodes.iter().map(|node| number(node, "stores")).sum::<f64>());
+        // The block with the current version, which every insert stores to, is no node.
+        assert!(nodes.iter().all(|node| number(node, "stores") < number(row, "node_stores") / 2.0));
+    }
+    assert!(number(&rows[2], "log_stores") > 0.0 && number(&rows[0], "log_stores") < 100.0, "{rows:?}");
+    assert_eq!(reports[3]["claims"].as_array().unwrap().len(), 4);
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("cdds, 1000 keys") && drawn.contains("btree-log, 1000 keys"));
+    let people = succeed(&program().args(command.split(' ')).output().unwrap());
+    assert!(people.contains("side by side") && people.contains("6.5: versions write less than a log"));
+    let wrong =
+        program().args(["lab", "heat", "--tree", "cdds,btree", "--node-lines", "4,8,16"]).output().unwrap();
+    assert_eq!(code(&wrong), 2);
+    assert!(stderr(&wrong).contains("3 sizes for 2 trees"), "{wrong:?}");
+}
+
+#[test]
 fn levelling_spreads_what_wears_out() {
     let of = |more: &str| {
         let report = &json(&format!("lab heat --tree wbtree --keys 300 {more}"))[0];

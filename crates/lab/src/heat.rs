@@ -4,6 +4,7 @@
 //! Keys are inserted one by one into an empty tree on simulated memory. Stores are what the index does; writes are what is left
 //! of them behind the caches: those of a volatile tree may never leave them.
 
+mod beside;
 mod draw;
 mod report;
 
@@ -17,6 +18,8 @@ use pmem::observed::{Event, Memory, Observed, Observer};
 use pmem::{Durability, LINE, Region};
 use tree::roster::About;
 
+pub use beside::{Beside, Row};
+pub use draw::svg;
 pub use report::{Bin, Heat, Hot, Node, Part};
 
 use crate::contender::{Making, of_words};
@@ -126,7 +129,7 @@ pub fn run(options: &Options, progress: &dyn Fn(u64)) -> Result<Heat, Error> {
     if let Some(fault) = tree.fault(&keys)? {
         return Err(wrong(tree.name(), fault));
     }
-    let places = Places::find(&medium)?;
+    let places = Places::find(&medium, options.node_lines * LINE)?;
     let stores = std::mem::take(&mut *watch.stores());
     Ok(Heat::new(options, &pcm.sim(), &stores, &places))
 }
@@ -141,7 +144,8 @@ struct Places {
 }
 
 impl Places {
-    fn find(medium: &Observed) -> Result<Self, Error> {
+    /// Nodes have `node_bytes`. (A smaller block of their kind is what names the root.)
+    fn find(medium: &Observed, node_bytes: u64) -> Result<Self, Error> {
         let (identity, geometry) = pmem::region::describe(medium, Path::new("the simulated memory"))?;
         let region = Region::unchecked(medium.clone(), geometry, identity);
         let mut places =
@@ -149,8 +153,14 @@ impl Places {
         for (chunk, class) in chunks(&region) {
             let Ok(Some(class)) = class else { continue };
             let leaf = class.kind == pmem::alloc::Kind::Leaf;
-            places.chunks.insert(chunk, if class.kind.is_node() { Part::Allocator } else { Part::Record });
-            if class.kind.is_node() {
+            let is_node = class.kind.is_node() && class.block_bytes == node_bytes;
+            let part = match class.kind.is_node() {
+                true if is_node => Part::Allocator,
+                true => Part::Root,
+                false => Part::Record,
+            };
+            places.chunks.insert(chunk, part);
+            if is_node {
                 let nodes = blocks_in(&region, chunk, class).map(|at| (at, (class.block_bytes, leaf)));
                 places.nodes.extend(nodes);
             }

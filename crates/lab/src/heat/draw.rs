@@ -1,4 +1,4 @@
-//! The picture: a heat map of the nodes above, the time below.
+//! The picture: a heat map of the nodes above, the time below, of several trees side by side.
 
 use plotters::prelude::*;
 
@@ -8,31 +8,65 @@ use super::Heat;
 const CELLS: usize = 4000;
 const SIZE: (u32, u32) = (960, 640);
 
-impl Heat {
-    /// As an SVG.
-    ///
-    /// # Errors
-    /// In words, if the drawing fails.
-    pub fn svg(&self) -> Result<String, String> {
-        let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| error.to_string())?;
-        Ok(svg)
-    }
+/// The trees side by side, as an SVG: colours and the time's axes have one scale for all.
+///
+/// # Errors
+/// In words, if the drawing fails.
+pub fn svg(heats: &[Heat]) -> Result<String, String> {
+    let mut svg = String::new();
+    draw(heats, &mut svg).map_err(|error| error.to_string())?;
+    Ok(svg)
+}
 
-    fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error + '_>> {
-        let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let (map, time) = root.split_vertically(400);
-        let (each, cells) = self.cells(CELLS);
-        let most = cells.iter().copied().fold(1.0, f64::max);
+fn draw(heats: &[Heat], svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let width = SIZE.0 * heats.len().max(1) as u32;
+    let root = SVGBackend::with_string(svg, (width, SIZE.1)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let cells: Vec<(usize, Vec<f64>)> = heats.iter().map(|heat| heat.cells(CELLS)).collect();
+    let scale = Scale {
+        most: cells.iter().flat_map(|(_, cells)| cells).copied().fold(1.0, f64::max),
+        cycles: heats.iter().map(|heat| heat.cycles).max().unwrap_or(1).max(1),
+        top: heats
+            .iter()
+            .flat_map(|heat| &heat.bins)
+            .map(|bin| bin.stores.max(bin.writes))
+            .max()
+            .unwrap_or(1)
+            .max(1),
+    };
+    for ((heat, cells), area) in heats.iter().zip(&cells).zip(root.split_evenly((1, heats.len().max(1)))) {
+        let (map, time) = area.split_vertically(400);
+        heat.draw_map(&map, cells, &scale).map_err(|error| error.to_string())?;
+        heat.draw_time(&time, &scale).map_err(|error| error.to_string())?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// What all that is drawn has in common.
+struct Scale {
+    /// Words of the darkest cell.
+    most: f64,
+    /// The longest run.
+    cycles: u64,
+    /// The highest bar.
+    top: u64,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
+
+impl Heat {
+    fn draw_map<'a>(&self, map: &Area<'a>, (each, cells): &(usize, Vec<f64>), scale: &Scale) -> Drawn<'a> {
+        let most = scale.most;
         let columns = ((cells.len() as f64 * 2.4).sqrt().ceil() as usize).max(1);
         let rows = cells.len().div_ceil(columns).max(1);
-        let of = if each == 1 { "node".to_owned() } else { format!("{each} nodes (mean)") };
+        let of = if *each == 1 { "node".to_owned() } else { format!("{each} nodes (mean)") };
         let caption = format!(
             "{}, {} keys: words stored by {of}, white 0 to dark red {most:.0}; oldest first",
             self.engine, self.keys
         );
-        let mut chart = ChartBuilder::on(&map)
+        let mut chart = ChartBuilder::on(map)
             .caption(caption, ("sans-serif", 16))
             .margin(12)
             .build_cartesian_2d(0..columns, 0..rows)?;
@@ -40,17 +74,21 @@ impl Heat {
             let (x, y) = (i % columns, rows - 1 - i / columns);
             Rectangle::new([(x, y), (x + 1, y + 1)], colour(stores / most).filled())
         }))?;
-        let top = self.bins.iter().map(|bin| bin.stores.max(bin.writes)).max().unwrap_or(1).max(1);
+        Ok(())
+    }
+
+    fn draw_time<'a>(&self, time: &Area<'a>, scale: &Scale) -> Drawn<'a> {
+        let top = scale.top;
         let caption = format!(
             "words stored into nodes (blue), lines written (red), nodes made (ticks); {} cycles a bin",
             self.bin_cycles
         );
-        let mut chart = ChartBuilder::on(&time)
+        let mut chart = ChartBuilder::on(time)
             .caption(caption, ("sans-serif", 16))
             .margin(12)
             .x_label_area_size(30)
             .y_label_area_size(60)
-            .build_cartesian_2d(0..self.bins.len(), 0..top + top / 10 + 1)?;
+            .build_cartesian_2d(0..scale.cycles.div_ceil(self.bin_cycles) as usize, 0..top + top / 10 + 1)?;
         chart.configure_mesh().disable_x_mesh().x_desc("bin").draw()?;
         let bars = |of: fn(&super::Bin) -> u64, colour: RGBColor| {
             self.bins
@@ -64,7 +102,6 @@ impl Heat {
         chart.draw_series(ticks.map(|(i, _)| {
             PathElement::new([(i, top + top / 20), (i, top + top / 10 + 1)], BLACK.stroke_width(2))
         }))?;
-        root.present()?;
         Ok(())
     }
 }

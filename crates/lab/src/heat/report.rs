@@ -21,7 +21,7 @@ pub enum Part {
     Log,
     /// Bitmaps, intents.
     Allocator,
-    /// The line of the root's word.
+    /// What names the root: a line, or a block with the current version.
     Root,
     /// What the region is.
     Superblock,
