@@ -15,9 +15,10 @@ use std::cmp::Ordering;
 use std::fmt::{self, Debug};
 
 use crate::error::{Error, Result};
-use crate::pairs::{Changes, Group, Pairs, RECORD_BYTES};
-use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared};
-use crate::search::partition;
+use crate::pairs::{Changes, Pairs, RECORD_BYTES};
+use crate::pool::{Array, Block, Draft, Room, array_bytes};
+use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared, record_bytes};
+use crate::search::{LINE, Samples, count_left};
 
 /// Byte strings to byte strings. Keys compare byte by byte.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +37,12 @@ const HEAD: usize = 8;
 pub struct ByteKeys {
     /// Bytes at the beginning of each key that all keys of the page have in common.
     skip: usize,
+    samples: Samples,
     /// The bytes behind those that are skipped.
-    heads: Box<[u64]>,
+    heads: Array<u64>,
     /// Where a separator ends in the heap. The first begins at 0.
-    ends: Box<[u32]>,
-    heap: Box<[u8]>,
+    ends: Array<u32>,
+    heap: Array<u8>,
 }
 
 /// A key that bounds pages.
@@ -60,7 +62,8 @@ const SHORT: usize = 22;
 pub struct ByteLeaf {
     /// Bytes at the beginning of each key that all keys of the page have in common.
     skip: usize,
-    slots: Box<[Slot]>,
+    samples: Samples,
+    slots: Array<Slot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,16 +75,12 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == RECORD_BYTES);
 
-/// Changes in a group at most.
-const GROUP: usize = 8;
-
-/// Changes of byte strings.
-#[derive(Clone, Debug)]
-pub struct ByteGroup {
-    /// Of each key a few bytes, those at both ends: nearly all others are told apart by them.
-    hints: [u16; GROUP],
-    records: [Option<Shared>; GROUP],
-    count: u8,
+/// A change beside a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteChange {
+    record: Shared,
+    /// Of the key a few bytes, those at both ends: nearly all others are told apart by them.
+    hint: u16,
 }
 
 /// Up to eight bytes as a number that compares as they do.
@@ -115,6 +114,15 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl ByteLeaf {
+    /// One of `count` records at most, which `fill` puts into it; in a room of so many bytes.
+    fn new(skip: usize, room: &mut Room, count: usize, fill: impl FnOnce(&mut Draft<Slot>)) -> Self {
+        let samples = Samples::draft(room, count);
+        let mut slots = room.array(count, LINE);
+        fill(&mut slots);
+        let slots = slots.done();
+        Self { skip, samples: Samples::done(samples, &slots, |slot: &Slot| slot.head), slots }
+    }
+
     #[inline(always)]
     fn suffix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         behind(key, self.skip)
@@ -125,7 +133,8 @@ impl ByteLeaf {
     fn find(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         let suffix = self.suffix(key);
         let head = head_of(suffix);
-        let from = partition(&self.slots, |slot| slot.head < head);
+        let from = self.samples.share(|own| *own < head);
+        let from = from + count_left(&self.slots, from, |slot| slot.head < head);
         let compare = |slot: &Slot| self.suffix(slot.record.get().key()).cmp(suffix);
         match self.slots.get(from).filter(|slot| slot.head == head).map(compare) {
             None | Some(Ordering::Greater) => Err(from),
@@ -139,52 +148,10 @@ impl ByteLeaf {
             }
         }
     }
-
-    fn slot(&self, record: ByteRecord<'_>, word: Kept) -> Slot {
-        Slot { head: head_of(self.suffix(record.key())), record: record.shared(word) }
-    }
 }
 
-impl ByteGroup {
-    #[inline(always)]
-    fn position(&self, key: &[u8]) -> Option<usize> {
-        let hint = hint_of(key);
-        (0..self.count()).find(|i| self.hints[*i] == hint && self.get(*i).is_some_and(|own| own.key() == key))
-    }
-}
-
-impl Group<Bytes> for ByteGroup {
-    #[inline(always)]
-    fn with<'a>(
-        before: Option<&'a Self>,
-        change: ByteRecord<'_>,
-        word: Kept,
-    ) -> Option<(Self, Option<ByteRecord<'a>>)> {
-        let key = change.key();
-        let known = before.and_then(|before| before.position(key));
-        let i = known.unwrap_or(before.map_or(0, Group::count));
-        if i == GROUP {
-            return None;
-        }
-        let empty = || Self { hints: [0; GROUP], records: [None; GROUP], count: 0 };
-        let mut group = before.cloned().unwrap_or_else(empty);
-        group.count = group.count.max(i as u8 + 1);
-        group.hints[i] = hint_of(key);
-        group.records[i] = Some(change.shared(word));
-        Some((group, known.and_then(|i| before?.get(i))))
-    }
-    #[inline(always)]
-    fn find(&self, key: &[u8]) -> Option<ByteRecord<'_>> {
-        self.position(key).and_then(|i| self.get(i))
-    }
-    #[inline(always)]
-    fn get(&self, i: usize) -> Option<ByteRecord<'_>> {
-        self.records.get(i)?.as_ref().map(Shared::get)
-    }
-    #[inline(always)]
-    fn count(&self) -> usize {
-        usize::from(self.count)
-    }
+fn slot(skip: usize, record: ByteRecord<'_>, word: Kept) -> Slot {
+    Slot { head: head_of(behind(record.key(), skip)), record: record.shared(word) }
 }
 
 impl ByteKeys {
@@ -197,7 +164,8 @@ impl ByteKeys {
     #[inline(always)]
     fn partition(&self, key: &[u8], is_left: impl Fn(Ordering) -> bool) -> usize {
         let head = head_of(behind(key, self.skip));
-        let from = partition(&self.heads, |own| *own < head);
+        let from = self.samples.share(|own| *own < head);
+        let from = from + count_left(&self.heads, from, |own| *own < head);
         if self.heads.get(from) != Some(&head) {
             return from;
         }
@@ -262,10 +230,10 @@ impl Pairs for Bytes {
     type ValueBuf = Vec<u8>;
     type Record<'a> = ByteRecord<'a>;
     type Fresh = Fresh;
-    type Group = ByteGroup;
+    type Change = ByteChange;
+    type Hint = u16;
     type Leaf = ByteLeaf;
-    /// In a box: nodes are as long as the longest kind, and most are groups.
-    type Keys = Box<ByteKeys>;
+    type Keys = ByteKeys;
 
     fn check_key(key: &[u8]) -> Result<()> {
         let bytes = key.len();
@@ -291,8 +259,12 @@ impl Pairs for Bytes {
         right[..(common(left, right) + 1).min(right.len())].into()
     }
 
-    fn fresh(key: &[u8], value: Option<&[u8]>) -> Fresh {
-        Fresh::new(key, value)
+    #[inline(always)]
+    fn fresh_room(key: &[u8], value: Option<&[u8]>) -> usize {
+        record_bytes(key, value)
+    }
+    fn fresh(key: &[u8], value: Option<&[u8]>, block: Option<Block>) -> Fresh {
+        Fresh::new(key, value, block.expect("a record needs a block"))
     }
     #[inline(always)]
     fn record(fresh: &Fresh) -> ByteRecord<'_> {
@@ -313,41 +285,64 @@ impl Pairs for Bytes {
         Some(record.dead())
     }
 
-    fn leaf(records: &[ByteRecord<'_>], low: Option<&[u8]>, high: Option<&[u8]>, word: Kept) -> ByteLeaf {
+    #[inline(always)]
+    fn change(record: ByteRecord<'_>, word: Kept) -> ByteChange {
+        ByteChange { record: record.shared(word), hint: hint_of(record.key()) }
+    }
+    #[inline(always)]
+    fn changed(change: &ByteChange, _is_there: bool) -> ByteRecord<'_> {
+        change.record.get()
+    }
+    #[inline(always)]
+    fn hint(key: &[u8]) -> u16 {
+        hint_of(key)
+    }
+    #[inline(always)]
+    fn is_of(change: &ByteChange, hint: u16, key: &[u8]) -> bool {
+        change.hint == hint && change.record.get().key() == key
+    }
+
+    fn leaf_room(records: usize) -> usize {
+        Samples::bytes(records) + array_bytes::<Slot>(records, LINE)
+    }
+    fn leaf(
+        records: &[ByteRecord<'_>],
+        low: Option<&[u8]>,
+        high: Option<&[u8]>,
+        room: &mut Room,
+        word: Kept,
+    ) -> ByteLeaf {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
-        let empty = ByteLeaf { skip, slots: Box::default() };
-        let slots = records.iter().map(|record| empty.slot(*record, word)).collect();
-        ByteLeaf { slots, ..empty }
+        ByteLeaf::new(skip, room, records.len(), |slots| {
+            records.iter().for_each(|record| slots.push(slot(skip, *record, word)));
+        })
     }
     /// What is between two changes is copied at once.
     fn merged<'a>(
         leaf: &'a ByteLeaf,
         changes: Changes<'a, Self>,
+        room: &mut Room,
         word: Kept,
     ) -> (ByteLeaf, Vec<ByteRecord<'a>>) {
         let (changes, mut dead) = changes.sorted();
-        let mut count = leaf.slots.len();
-        let mut places = Vec::with_capacity(changes.len());
-        for change in changes {
-            let (place, is_there) = (leaf.find(change.key()), change.value().is_some());
-            count = count + usize::from(is_there) - usize::from(place.is_ok());
-            places.push((place, is_there, change));
-        }
-        let mut slots = Vec::with_capacity(count);
-        let mut from = 0;
-        for (place, is_there, change) in places {
-            let (end, behind) = place.map_or_else(|at| (at, at), |at| (at, at + 1));
-            slots.extend_from_slice(&leaf.slots[from..end]);
-            dead.extend(leaf.slots[end..behind].iter().map(|slot| slot.record.get()));
-            if is_there {
-                slots.push(leaf.slot(change, word));
-            } else {
-                dead.push(change);
+        let count = leaf.slots.len() + changes.len();
+        let merged = ByteLeaf::new(leaf.skip, room, count, |slots| {
+            let mut from = 0;
+            for change in changes {
+                let place = leaf.find(change.key());
+                let (end, behind) = place.map_or_else(|at| (at, at), |at| (at, at + 1));
+                slots.extend(&leaf.slots[from..end]);
+                dead.extend(leaf.slots[end..behind].iter().map(|slot| slot.record.get()));
+                if change.value().is_some() {
+                    slots.push(slot(leaf.skip, change, word));
+                } else {
+                    dead.push(change);
+                }
+                from = behind;
             }
-            from = behind;
-        }
-        slots.extend_from_slice(&leaf.slots[from..]);
-        (ByteLeaf { skip: leaf.skip, slots: slots.into() }, dead)
+            slots.extend(&leaf.slots[from..]);
+        });
+        (merged, dead)
     }
     #[inline(always)]
     fn len(leaf: &ByteLeaf) -> usize {
@@ -361,29 +356,35 @@ impl Pairs for Bytes {
     fn lookup<'a>(leaf: &'a ByteLeaf, key: &[u8]) -> Option<ByteRecord<'a>> {
         leaf.find(key).ok().map(|at| leaf.slots[at].record.get())
     }
-    fn leaf_memory(leaf: &ByteLeaf) -> usize {
-        size_of_val(&*leaf.slots)
-    }
 
-    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>) -> Box<ByteKeys> {
+    fn keys_room<'a>(keys: impl Iterator<Item = &'a [u8]>) -> usize {
+        let (count, bytes) = keys.fold((0, 0), |(count, bytes), key| (count + 1, bytes + key.len()));
+        let arrays = array_bytes::<u64>(count, LINE) + array_bytes::<u32>(count, align_of::<u32>());
+        Samples::bytes(count) + arrays + bytes
+    }
+    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>, room: &mut Room) -> ByteKeys {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
-        let heads = keys.iter().map(|key| head_of(behind(key, skip))).collect();
+        let samples = Samples::draft(room, keys.len());
+        let heads = room.collect(keys.len(), LINE, keys.iter().map(|key| head_of(behind(key, skip))));
         let ends = keys.iter().scan(0, |end, key| {
             *end += key.len() as u32;
             Some(*end)
         });
-        Box::new(ByteKeys { skip, heads, ends: ends.collect(), heap: keys.concat().into() })
+        let ends = room.collect(keys.len(), align_of::<u32>(), ends);
+        let mut heap = room.array(keys.iter().map(|key| key.len()).sum(), 1);
+        keys.iter().for_each(|key| heap.extend(key));
+        ByteKeys { skip, samples: Samples::done(samples, &heads, |head| *head), heads, ends, heap: heap.done() }
     }
-    fn count(keys: &Box<ByteKeys>) -> usize {
+    fn count(keys: &ByteKeys) -> usize {
         keys.heads.len()
     }
-    fn separator_at(keys: &Box<ByteKeys>, i: usize) -> &[u8] {
+    fn separator_at(keys: &ByteKeys, i: usize) -> &[u8] {
         keys.get(i)
     }
-    fn not_above(keys: &Box<ByteKeys>, key: &[u8]) -> usize {
+    fn not_above(keys: &ByteKeys, key: &[u8]) -> usize {
         keys.partition(key, Ordering::is_le)
     }
-    fn below(keys: &Box<ByteKeys>, key: &[u8]) -> usize {
+    fn below(keys: &ByteKeys, key: &[u8]) -> usize {
         keys.partition(key, Ordering::is_lt)
     }
 
@@ -398,10 +399,6 @@ impl Pairs for Bytes {
     fn key_bytes(key: &[u8]) -> usize {
         key.len()
     }
-    fn keys_memory(keys: &Box<ByteKeys>) -> usize {
-        let own = size_of::<ByteKeys>();
-        own + size_of_val(&*keys.heads) + size_of_val(&*keys.ends) + keys.heap.len()
-    }
     fn fence_memory(fence: &ByteFence) -> usize {
         if let ByteFence::Long(bytes) = fence { bytes.len() } else { 0 }
     }
@@ -409,7 +406,10 @@ impl Pairs for Bytes {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+    use crate::pool::{Depot, Pool};
 
     /// Keys whose ends are hard to tell apart.
     fn keys() -> Vec<Box<[u8]>> {
@@ -426,12 +426,14 @@ mod tests {
 
     #[test]
     fn separators_are_found_whatever_all_keys_between_the_bounds_have_in_common() {
-        let all = keys();
+        let (all, mut pool, depot) = (keys(), Pool::new(), Depot::new());
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 // A separator is above the low key; every second one is there.
                 let own: Vec<&[u8]> = all[from + 1..end].iter().step_by(2).map(|key| &**key).collect();
-                let run = Bytes::separators(&own, Some(low), Some(high));
+                let (block, _) = pool.take(Bytes::keys_room(own.iter().copied()), &depot);
+                let mut room = Room::behind(&block, 0);
+                let run = Bytes::separators(&own, Some(low), Some(high), &mut room);
                 assert_eq!((Bytes::count(&run), run.skip), (own.len(), common(low, high)));
                 assert!((0..own.len()).all(|i| Bytes::separator_at(&run, i) == own[i]));
                 for key in &all[from..=end] {
@@ -462,22 +464,43 @@ mod tests {
         record.key().as_ptr().addr()
     }
 
-    fn leaf_of(records: &[Fresh], low: Option<&[u8]>, high: Option<&[u8]>) -> ByteLeaf {
-        let records: Vec<_> = records.iter().map(Fresh::get).collect();
-        Bytes::leaf(&records, low, high, Kept::in_a_test())
+    /// Memory of records and leaves.
+    struct Memory(RefCell<Vec<Block>>, RefCell<Pool>, Depot);
+
+    impl Memory {
+        fn new() -> Self {
+            Self(RefCell::default(), RefCell::new(Pool::new()), Depot::new())
+        }
+
+        fn take(&self, bytes: usize) -> Block {
+            self.1.borrow_mut().take(bytes, &self.2).0
+        }
+
+        fn fresh(&self, key: &[u8], value: Option<&[u8]>) -> Fresh {
+            Fresh::new(key, value, self.take(record_bytes(key, value)))
+        }
+
+        fn leaf(&self, records: &[Fresh], low: &[u8], high: &[u8]) -> ByteLeaf {
+            let records: Vec<_> = records.iter().map(Fresh::get).collect();
+            let block = self.take(Bytes::leaf_room(records.len()));
+            let mut room = Room::behind(&block, 0);
+            self.0.borrow_mut().push(block);
+            Bytes::leaf(&records, Some(low), Some(high), &mut room, Kept::in_a_test())
+        }
     }
 
     #[test]
     fn a_leaf_finds_its_records_whatever_all_keys_between_its_bounds_have_in_common() {
         let all = keys();
-        let fresh = |key: &[u8]| Fresh::new(key, Some(&key[..key.len() / 2]));
+        let memory = Memory::new();
+        let fresh = |key: &[u8]| memory.fresh(key, Some(&key[..key.len() / 2]));
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 let inside = &all[from..end];
                 // Every second key is there.
                 let own: Vec<_> = inside.iter().step_by(2).collect();
                 let records: Vec<_> = own.iter().map(|key| fresh(key)).collect();
-                let leaf = leaf_of(&records, Some(low), Some(high));
+                let leaf = memory.leaf(&records, low, high);
                 assert_eq!((Bytes::len(&leaf), leaf.skip), (own.len(), common(low, high)));
                 for key in inside {
                     assert_eq!(leaf.find(key), own.binary_search(&key), "{key:?} in {own:?}");
@@ -488,60 +511,34 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_group_knows_the_newest_change_of_a_key_and_gives_back_the_one_before() {
-        let all = keys();
-        let mut random = fastrand::Rng::with_seed(2);
-        for _ in 0..500 {
-            let records: Vec<_> = (0..20)
-                .map(|n| Fresh::new(&all[random.usize(..all.len())], (n % 3 > 0).then_some(&[n; 9])))
-                .collect();
-            let mut group: Option<ByteGroup> = None;
-            let mut model = std::collections::BTreeMap::new();
-            for record in records.iter().map(Fresh::get) {
-                let made = ByteGroup::with(group.as_ref(), record, Kept::in_a_test());
-                let Some((next, before)) = made else {
-                    assert!(model.len() == GROUP && !model.contains_key(record.key()));
-                    continue;
-                };
-                let replaced = model.insert(record.key(), address(record));
-                assert_eq!(before.map(address), replaced);
-                group = Some(next);
-            }
-            let group = group.unwrap();
-            assert_eq!(group.count(), model.len());
-            for key in &all {
-                assert_eq!(group.find(key).map(address), model.get(&**key).copied());
-            }
-        }
-    }
-
     /// What a leaf and its changes have goes on in the merged leaf or is dead, once.
     #[test]
     fn changes_are_merged_as_a_map_does_it_and_no_record_is_lost() {
         let all = keys();
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..2000 {
+            let memory = Memory::new();
             let (low, high) = (random.usize(..all.len() - 1), all.len() - 1);
             let mut model = std::collections::BTreeMap::new();
             for key in &all[low..high] {
                 if random.bool() {
-                    model.insert(&**key, Fresh::new(key, Some(&[random.u8(..)])));
+                    model.insert(&**key, memory.fresh(key, Some(&[random.u8(..)])));
                 }
             }
-            let records: Vec<_> = model.values().map(Fresh::get).collect();
-            let leaf = Bytes::leaf(&records, Some(&all[low]), Some(&all[high]), Kept::in_a_test());
+            let fresh: Vec<_> = model.into_values().collect();
+            let leaf = memory.leaf(&fresh, &all[low], &all[high]);
+            let records: Vec<_> = fresh.iter().map(Fresh::get).collect();
             // The newest first, some keys several times.
             let changes: Vec<_> = (0..random.usize(..9))
                 .map(|_| {
-                    Fresh::new(
-                        &all[random.usize(low..high)],
-                        random.bool().then(|| [random.u8(..)]).as_ref().map(|v| &v[..]),
-                    )
+                    let value = random.bool().then(|| [random.u8(..)]);
+                    memory.fresh(&all[random.usize(low..high)], value.as_ref().map(|value| &value[..]))
                 })
                 .collect();
             let newest_first = Changes(changes.iter().map(Fresh::get).collect());
-            let (merged, dead) = Bytes::merged(&leaf, newest_first, Kept::in_a_test());
+            let block = memory.take(Bytes::leaf_room(records.len() + changes.len()));
+            let mut room = Room::behind(&block, 0);
+            let (merged, dead) = Bytes::merged(&leaf, newest_first, &mut room, Kept::in_a_test());
             let own = (0..Bytes::len(&merged)).map(|i| Bytes::at(&merged, i));
             let mut seen: Vec<_> = own.clone().chain(dead).map(address).collect();
             let mut made: Vec<_> = records.iter().copied().map(address).collect();

@@ -17,6 +17,10 @@ pub enum Canary {
     Pins,
     /// PIDs are used again at once.
     Pids,
+    /// Who writes a change beside a leaf looks whether the place is taken, and takes it, in two steps.
+    Claim,
+    /// Who gives free blocks away does not see to it that who takes them sees what they are. Only models have an order weak enough.
+    Depot,
 }
 
 /// True while this part is left out.

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use crate::node::{Body, Node};
+use crate::node::{Body, Head};
 use crate::page::{Outline, Records, lookup, terms};
 use crate::pairs::{At, Pairs, Place};
 use crate::stats::{Count, Stats};
@@ -42,8 +42,8 @@ struct Walk<'v, 't, P: Pairs> {
 }
 
 /// The low key of a page, which the remove delta has too.
-fn low_of<P: Pairs>(head: &Node<P>) -> Option<&P::Fence> {
-    if let Body::Remove { low } = &head.body { low.as_ref() } else { Outline::of(head).low }
+fn low_of<P: Pairs>(head: Head<'_, P>) -> Option<&P::Fence> {
+    if let Body::Remove { low } = head.body() { low.as_ref() } else { Outline::of(head).low }
 }
 
 impl<P: Pairs> Walk<'_, '_, P> {
@@ -54,24 +54,24 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     /// P1 and the order of LSNs, of one chain.
-    fn judge_page(&mut self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>) {
+    fn judge_page(&mut self, pid: Pid, head: Head<'_, P>, outline: &Outline<'_, P>) {
         let mut node = head;
         while let Some(next) = node.next() {
-            if next.lsn >= node.lsn
-                || next.level != head.level
-                || next.depth + node.body.changes() != node.depth
-            {
-                let (a, b) = (next.lsn, node.lsn);
+            if next.lsn() >= node.lsn() || next.level() != head.level() || next.depth() + 1 != node.depth() {
+                let (a, b) = (next.lsn(), node.lsn());
                 self.tell(pid, || {
                     format!("a node of LSN {b} is in front of one of LSN {a}, or on another level")
                 });
             }
             node = next;
         }
+        if !node.is_in_order() {
+            self.tell(pid, || "changes beside it are not in the order of their LSNs".to_owned());
+        }
         let contents = Contents::of(head);
         let bytes = contents.bytes(0..contents.len());
-        if bytes != head.bytes {
-            self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes));
+        if bytes != head.bytes() {
+            self.tell(pid, || format!("{bytes} bytes are noted down as {}", head.bytes()));
         }
         let keys: Vec<P::Fence> = match &contents {
             Contents::Leaf(Records { live, .. }) => {
@@ -89,7 +89,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         let mut last = outline.low.cloned();
         for (i, key) in keys.iter().enumerate() {
             // Only the first record of a leaf may be at the low key.
-            let may_equal = i == 0 && head.level == 0;
+            let may_equal = i == 0 && head.level() == 0;
             if let Some(last) = &last {
                 let order = key.cmp(last);
                 if order.is_lt() || (order.is_eq() && !may_equal) {
@@ -99,7 +99,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
             if outline.high.is_some_and(|high| key >= high) {
                 self.tell(pid, || format!("key {key:?} is not below {:?}", outline.high));
             }
-            if head.level == 0 && lookup(head, key.borrow()).is_none() {
+            if head.level() == 0 && lookup(head, key.borrow()).is_none() {
                 self.tell(pid, || format!("key {key:?} is there and is not found"));
             }
             last = Some(key.clone());
@@ -110,9 +110,9 @@ impl<P: Pairs> Walk<'_, '_, P> {
     }
 
     /// P2 and P3: another page, as this one has it.
-    fn judge_other(&mut self, pid: Pid, head: &Node<P>, other: Pid, level: u32, low: Option<&P::Fence>) {
-        let found = self.visit.load(other).map(|head| (head.level, low_of(head).cloned()));
-        if !self.visit.load(pid).is_some_and(|again| std::ptr::eq(again, head)) {
+    fn judge_other(&mut self, pid: Pid, head: Head<'_, P>, other: Pid, level: u32, low: Option<&P::Fence>) {
+        let found = self.visit.load(other).map(|head| (head.level(), low_of(head).cloned()));
+        if !self.visit.load(pid).is_some_and(|again| again.is(head)) {
             return;
         }
         self.found.judged += 1;
@@ -123,15 +123,15 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
     }
 
-    fn judge_others(&mut self, pid: Pid, head: &Node<P>, outline: &Outline<'_, P>) {
+    fn judge_others(&mut self, pid: Pid, head: Head<'_, P>, outline: &Outline<'_, P>) {
         if let Some(right) = outline.right {
-            self.judge_other(pid, head, right, head.level, outline.high);
+            self.judge_other(pid, head, right, head.level(), outline.high);
         }
-        if head.level > 0 {
+        if head.level() > 0 {
             for (key, child) in terms(head) {
                 let low = key.map(P::fence).or_else(|| outline.low.cloned());
                 // A child that becomes the root has no low key, and neither has the first.
-                self.judge_other(pid, head, child, head.level - 1, low.as_ref());
+                self.judge_other(pid, head, child, head.level() - 1, low.as_ref());
             }
         }
     }
@@ -146,7 +146,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
                 self.tell(pid, || format!("was found for {at:?}, and begins at {:?}", outline.low));
             }
             self.pages[level as usize] += 1;
-            self.memory += Node::chain_memory(head) as u64;
+            self.memory += head.chain_memory() as u64;
             self.judge_page(pid, head, &outline);
             self.judge_others(pid, head, &outline);
             let Some(high) = outline.high else { return };
@@ -164,7 +164,7 @@ impl<P: Pairs> Tree<P> {
         let before = drawn();
         let is_alone = || self.epochs.seated() == 1;
         let was_alone = is_alone();
-        let levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
+        let levels = visit.load(ROOT).map_or(0, |root| root.level() + 1);
         let mut walk = Walk {
             visit: &visit,
             found: Check::default(),
@@ -232,7 +232,7 @@ impl<P: Pairs> Tree<P> {
             ..Stats::default()
         };
         let visit = self.visit();
-        stats.levels = visit.load(ROOT).map_or(0, |root| root.level + 1);
+        stats.levels = visit.load(ROOT).map_or(0, |root| root.level() + 1);
         for level in 0..stats.levels {
             let mut at: Option<P::Fence> = None;
             while let Some((_, head)) = match &at {
@@ -241,13 +241,13 @@ impl<P: Pairs> Tree<P> {
             } {
                 if level == 0 {
                     stats.leaves += 1;
-                    stats.leaf_deltas += u64::from(head.depth);
-                    stats.chain_max = stats.chain_max.max(head.depth);
+                    stats.leaf_deltas += u64::from(head.depth());
+                    stats.chain_max = stats.chain_max.max(head.depth());
                 } else {
                     stats.inner_pages += 1;
-                    stats.inner_deltas += u64::from(head.depth);
+                    stats.inner_deltas += u64::from(head.depth());
                 }
-                stats.page_bytes += Node::chain_memory(head) as u64;
+                stats.page_bytes += head.chain_memory() as u64;
                 let Some(high) = Outline::of(head).high else { break };
                 at = Some(high.clone());
             }

@@ -4,10 +4,12 @@
 //! of threads: a seat is taken with one exchange and left with one store, and if all are taken more are added. What he takes
 //! out of the tree goes into the bag of his seat, with the epoch of that moment.
 //!
+//! With a seat comes a pool of memory (`pool`), which is nobody else's as long.
+//!
 //! The shared counter is read by everybody and moved only by who empties a bag: epochs are decentralised but for that word.
 //!
 //! Invariants:
-//! * E1: the bag of a slot belongs to who has the seat.
+//! * E1: the bag and the pool of a slot belong to who has the seat.
 //! * E2: what was retired in epoch `t` is freed only when every seat taken has an epoch above `t`. Who sits with an epoch above `t`
 //!   arrived after `t` had passed, that is after it was taken out, and cannot find it: between taking out and reading `t`, and
 //!   between taking a seat and reading the tree, stands a fence each, and whichever is first is seen by the other.
@@ -19,6 +21,7 @@ use std::collections::VecDeque;
 use std::ptr;
 
 use crate::canary::{Canary, sings};
+use crate::pool::{Block, Depot, Pool};
 use crate::stats::{Count, Tally};
 use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, thread_number};
 
@@ -36,6 +39,7 @@ const EMPTY: u64 = 0;
 pub(crate) struct Epochs<G> {
     now: AtomicU64,
     first: Segment<G>,
+    depot: Depot,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,7 @@ struct Slot<G> {
     /// The epoch of who sits here, or [`EMPTY`].
     since: AtomicU64,
     bag: OwnedCell<Bag<G>>,
+    pool: OwnedCell<Pool>,
     tally: Tally,
     /// No other slot has it; see [`Seat::draw`].
     number: u64,
@@ -66,8 +71,8 @@ struct Bag<G> {
     tried_at: usize,
 }
 
-// SAFETY: what is shared are atomics, and the bags; a bag is touched by who has its seat alone (E1), with the seat's exchange and
-// store between one and the next.
+// SAFETY: what is shared are atomics, and the bags and pools; these are touched by who has their seat alone (E1), with the seat's
+// exchange and store between one and the next.
 unsafe impl<G: Send> Sync for Epochs<G> {}
 // SAFETY: it owns its segments and what is in their bags.
 unsafe impl<G: Send> Send for Epochs<G> {}
@@ -84,6 +89,7 @@ impl<G> Segment<G> {
         let slot = |i| Slot {
             since: AtomicU64::new(EMPTY),
             bag: OwnedCell::new(Bag { waiting: VecDeque::new(), tried_at: 0 }),
+            pool: OwnedCell::new(Pool::new()),
             tally: Tally::default(),
             number: (from + i) & ((1 << NUMBER_BITS) - 1),
         };
@@ -123,7 +129,7 @@ impl<G> Drop for Segment<G> {
 
 impl<G> Epochs<G> {
     pub(crate) fn new() -> Self {
-        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0) }
+        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0), depot: Depot::new() }
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment<G>> {
@@ -196,6 +202,29 @@ impl<G> Seat<'_, G> {
     fn bag<R>(&self, use_it: impl FnOnce(&mut Bag<G>) -> R) -> R {
         // SAFETY: this seat's slot is ours (E1), a seat is not shared between threads, and no caller's `use_it` comes back here.
         self.slot.bag.with_mut(|bag| use_it(unsafe { &mut *bag }))
+    }
+
+    /// Memory of so many bytes at least.
+    #[inline]
+    pub(crate) fn take(&self, bytes: usize) -> Block {
+        // SAFETY: as in `bag`.
+        let take = |pool: *mut Pool| unsafe { &mut *pool }.take(bytes, &self.epochs.depot);
+        let (block, more) = self.slot.pool.with_mut(take);
+        if more > 0 {
+            self.count(Count::PoolBytes, more as u64);
+        }
+        block
+    }
+
+    /// Memory that nobody has any more.
+    #[inline]
+    pub(crate) fn give(&self, block: Block) {
+        // SAFETY: as in `bag`.
+        let give = |pool: *mut Pool| unsafe { &mut *pool }.give(block, &self.epochs.depot);
+        let less = self.slot.pool.with_mut(give);
+        if less > 0 {
+            self.count(Count::PoolBytes, (less as u64).wrapping_neg());
+        }
     }
 
     /// Counts something.

@@ -2,7 +2,7 @@
 
 use crate::canary::{Canary, sings};
 use crate::epoch::Seat;
-use crate::node::{Retired, Weighed, free_all};
+use crate::node::{Made, Retired, Weighed, free_all};
 use crate::pairs::Pairs;
 use crate::stats::Count;
 use crate::sync::IS_SMALL;
@@ -22,6 +22,22 @@ impl<P: Pairs> Visit<'_, P> {
             return self.tree.table.release(pid);
         }
         self.seat.retire((retired, (objects, bytes)));
+    }
+
+    /// A node did not get into the mapping table.
+    #[cold]
+    pub(crate) fn drop_made(&self, made: Made<P>) {
+        // SAFETY: who made it has it, and nobody else knows it.
+        unsafe { self.tree.graves.bury(made.word(), &mut |block| self.seat.give(block)) };
+    }
+
+    /// A record did not get into the tree.
+    #[cold]
+    pub(crate) fn drop_fresh(&self, fresh: P::Fresh) {
+        if let Some(dead) = P::dead(P::record(&fresh)) {
+            // SAFETY: who made it has it; the place or the page with a pointer to it was seen by nobody, and will not be (N4).
+            unsafe { self.tree.graves.bury_record(dead, &mut |block| self.seat.give(block)) };
+        }
     }
 
     /// A page is no longer in the tree: with it goes its PID.
@@ -45,7 +61,7 @@ impl<P: Pairs> Tree<P> {
             seat.count(Count::FreedObjects, objects);
             seat.count(Count::FreedBytes, bytes);
             // SAFETY: it was taken out of the tree, and whoever could have it has left (E2).
-            if let Some(pid) = unsafe { retired.free(&self.graves) } {
+            if let Some(pid) = unsafe { retired.free(&self.graves, |block| seat.give(block)) } {
                 seat.count(Count::FreedPids, 1);
                 self.table.release(pid);
             }
@@ -65,14 +81,17 @@ impl<P: Pairs> Drop for Tree<P> {
             return;
         }
         for (retired, _) in self.epochs.take_all() {
+            let seat = self.epochs.enter();
             // SAFETY: nobody is at work any more, and it is not in the tree.
-            if let Some(pid) = unsafe { retired.free(&self.graves) } {
+            if let Some(pid) = unsafe { retired.free(&self.graves, |block| seat.give(block)) } {
                 self.table.release(pid);
             }
         }
-        let (heads, counted) = (self.table.heads(), self.memory().page_bytes);
+        let (words, counted) = (self.table.words(), self.memory().page_bytes);
+        let seat = self.epochs.enter();
         // SAFETY: nobody is at work any more, and what was retired has been freed.
-        let bytes = unsafe { free_all(heads.into_iter()) };
+        let bytes = unsafe { free_all(words.into_iter(), &self.graves, |block| seat.give(block)) };
+        self.graves.empty(|block| seat.give(block));
         debug_assert!(
             bytes as u64 == counted || std::thread::panicking(),
             "{bytes} bytes were in the tree, and {counted} are counted"

@@ -23,7 +23,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 use crate::canary::Canary;
-use crate::node::{Body, Bounds, Link, Node, Retired};
+use crate::node::{Body, Bounds, Head, Link, Retired};
 use crate::page::{Outline, find_term, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place};
 use crate::stats::Count;
@@ -64,14 +64,14 @@ impl<P: Pairs> Visit<'_, P> {
             return true;
         }
         let pages = [terms[victim - 1].1, terms[victim].1];
-        let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes).sum();
+        let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes()).sum();
         // Not so large that it is split soon.
         if bytes > self.sizes(level).0 / 4 * 3 {
             return false;
         }
         let body = Body::IndexMerging { key: key.clone() };
-        let delta = Node::delta(head, self.draw(head.lsn), head.bytes, body);
-        if self.append(parent, delta, Canary::Structure) {
+        let delta = self.delta(head, self.draw(head.lsn()), head.bytes(), body);
+        if self.append(parent, head, delta, Canary::Structure) {
             self.finish_merge(level, key.borrow());
         } else {
             self.count(Count::MergeFailures);
@@ -81,9 +81,9 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// Completes what removed the page with this head.
     #[cold]
-    pub(crate) fn finish_removal(&self, head: &Node<P>) {
-        match &head.body {
-            Body::Remove { low: Some(low) } => self.finish_merge(head.level, low.borrow()),
+    pub(crate) fn finish_removal(&self, head: Head<'_, P>) {
+        match head.body() {
+            Body::Remove { low: Some(low) } => self.finish_merge(head.level(), low.borrow()),
             Body::Remove { low: None } => self.finish_shrink(),
             _ => {}
         }
@@ -103,11 +103,11 @@ impl<P: Pairs> Visit<'_, P> {
             let next = terms.get(at + 1).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let (Some(removed), Some(kept)) = (self.load(victim), self.load(left)) else { continue };
-            if !matches!(removed.body, Body::Remove { .. }) {
+            if !removed.is_removed() {
                 self.remove(victim, removed, key, high.as_ref());
                 continue;
             }
-            if matches!(kept.body, Body::Remove { .. }) {
+            if kept.is_removed() {
                 // A stack: the left one goes first.
                 if let Some(left_key) = left_key {
                     self.finish_merge(level, left_key);
@@ -119,11 +119,11 @@ impl<P: Pairs> Visit<'_, P> {
                 continue;
             }
             let body = Body::IndexDelete { key: P::fence(key), low, high, child: left };
-            let bytes = head.bytes - term_bytes_of::<P>(key);
-            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
-            if self.append(parent, delta, Canary::Structure) {
+            let bytes = head.bytes() - term_bytes_of::<P>(key);
+            let delta = self.delta(head, self.draw(head.lsn()), bytes, body);
+            if self.append(parent, head, delta, Canary::Structure) {
                 self.count(Count::Merges);
-                self.discard(victim, Retired::node(removed, None));
+                self.discard(victim, Retired::node(removed));
                 self.maintain(parent);
                 if level > 0 {
                     self.merge_at(level - 1, key);
@@ -135,35 +135,35 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Step 2: the page with head `victim` is not changed any more. The parent says that it ends at `high`.
-    fn remove(&self, pid: Pid, victim: &Node<P>, key: &P::Key, high: Option<&P::Fence>) {
+    fn remove(&self, pid: Pid, victim: Head<'_, P>, key: &P::Key, high: Option<&P::Fence>) {
         let outline = Outline::of(victim);
         if let Some(key) = outline.merging.first() {
-            return self.finish_merge(victim.level - 1, (*key).borrow());
+            return self.finish_merge(victim.level() - 1, (*key).borrow());
         }
         for key in &outline.merged {
-            self.finish_merge(victim.level, (*key).borrow());
+            self.finish_merge(victim.level(), (*key).borrow());
         }
         match (compare_high(outline.high, high), outline.high, outline.right) {
             (Ordering::Equal, ..) => {
                 let body = Body::Remove { low: Some(P::fence(key)) };
-                let delta = Node::delta(victim, self.draw(victim.lsn), victim.bytes, body);
-                if !self.append(pid, delta, Canary::Structure) {
+                let delta = self.delta(victim, self.draw(victim.lsn()), victim.bytes(), body);
+                if !self.append(pid, victim, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
-            (Ordering::Less, Some(own), Some(right)) => self.post_index(pid, victim.level, own, right),
+            (Ordering::Less, Some(own), Some(right)) => self.post_index(pid, victim.level(), own, right),
             // The parent has changed.
             _ => {}
         }
     }
 
     /// Step 3: the page with head `kept` has what `removed` had. Says whether it was so already.
-    fn take_over(&self, left: Pid, kept: &Node<P>, victim: Pid, removed: &Node<P>, key: &P::Key) -> bool {
+    fn take_over(&self, left: Pid, kept: Head<'_, P>, victim: Pid, removed: Head<'_, P>, key: &P::Key) -> bool {
         let outline = Outline::of(kept);
         let Some(own) = outline.high else { return true };
         match (own.borrow().cmp(key), outline.right) {
             (Ordering::Greater, _) => return true,
-            (Ordering::Less, Some(right)) => self.post_index(left, kept.level, own, right),
+            (Ordering::Less, Some(right)) => self.post_index(left, kept.level(), own, right),
             (Ordering::Equal, Some(right)) if right == victim => {
                 // G2: it is not merged, so its contents are its own.
                 let Some(contents) = removed.next() else { return false };
@@ -171,14 +171,14 @@ impl<P: Pairs> Visit<'_, P> {
                 let (high, right) = (of.high.cloned(), of.right);
                 let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
                 // The first term of an inner page gets a key.
-                let first = if kept.level > 0 { P::key_bytes(key) } else { 0 };
-                let delta = Node::delta(
+                let first = if kept.level() > 0 { P::key_bytes(key) } else { 0 };
+                let delta = self.delta(
                     kept,
-                    self.draw(kept.lsn.max(removed.lsn)),
-                    kept.bytes + removed.bytes + first,
+                    self.draw(kept.lsn().max(removed.lsn())),
+                    kept.bytes() + removed.bytes() + first,
                     body,
                 );
-                if !self.append(left, delta, Canary::Structure) {
+                if !self.append(left, kept, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                 }
             }
@@ -196,8 +196,8 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// The only child of the root, if it has only one.
-    fn only_child(&self) -> Option<(&Node<P>, Pid)> {
-        let root = self.load(ROOT).filter(|root| root.level > 0)?;
+    fn only_child(&self) -> Option<(Head<'_, P>, Pid)> {
+        let root = self.load(ROOT).filter(|root| root.level() > 0)?;
         match terms(root)[..] {
             [(_, child)] => Some((root, child)),
             _ => None,
@@ -208,10 +208,10 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn shrink(&self) {
         while let Some((_, child)) = self.only_child() {
             let Some(head) = self.load(child) else { return };
-            if !matches!(head.body, Body::Remove { .. }) {
+            if !head.is_removed() {
                 let outline = Outline::of(head);
                 for key in &outline.merging {
-                    self.finish_merge(head.level - 1, (*key).borrow());
+                    self.finish_merge(head.level() - 1, (*key).borrow());
                 }
                 // All its merges are complete if the root has still this child alone.
                 let is_alone = outline.high.is_none() && outline.merging.is_empty();
@@ -221,8 +221,8 @@ impl<P: Pairs> Visit<'_, P> {
                     }
                     continue;
                 }
-                let delta = Node::delta(head, self.draw(head.lsn), head.bytes, Body::Remove { low: None });
-                if !self.append(child, delta, Canary::Structure) {
+                let delta = self.delta(head, self.draw(head.lsn()), head.bytes(), Body::Remove { low: None });
+                if !self.append(child, head, delta, Canary::Structure) {
                     self.count(Count::StructureFailures);
                     continue;
                 }
@@ -235,10 +235,10 @@ impl<P: Pairs> Visit<'_, P> {
     fn finish_shrink(&self) {
         while let Some((root, child)) = self.only_child() {
             let Some(removed) = self.load(child) else { return };
-            let (Body::Remove { low: None }, Some(old)) = (&removed.body, removed.next()) else { return };
+            let (Body::Remove { low: None }, Some(old)) = (removed.body(), removed.next()) else { return };
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
-            let page = contents.page(0..contents.len(), self.draw(root.lsn.max(removed.lsn)), bounds);
+            let page = self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);
             if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
                 // The root has the child's records, but these.

@@ -5,21 +5,29 @@
 //!   word of P  ────────►  delta ──next──► delta ──next──► base page
 //!                                           │
 //!                          a merge delta has a second arm: the contents of the page that was merged
+//!
+//! base page of a leaf:  node | room for changes, the newest last | arrays of records
 //! ```
 //!
+//! A node is one block of memory, its arrays behind it. Changes of a leaf's records stand in the block of its base page [OpenBw-Tree §3.1]:
+//! whoever makes one *claims* the place behind those that he sees, writes there, and exchanges the word for one that sees one change
+//! more. So a word of the mapping table, and a link, is a node's address with the number of its changes that are seen; that is what
+//! a [`Head`] is. If the place is claimed already, or there is none left, a new base page takes the old one's place, with the change.
+//!
 //! Invariants:
-//! * N1: a node is not changed after its address went into the mapping table.
+//! * N1: a node is not changed after its address went into the mapping table, but for the changes beside a leaf that nobody sees yet.
 //! * N2: what a node links to is retired with it or later, never before.
 //! * N3: a node has one owner: the page whose chain it is in. The contents of a removed page are owned by the merge delta from the
 //!   moment it is in the table; the remove delta in front of them is not.
-//! * N4: a group takes the place of one with a change less, and what that links to. The earlier one is retired alone.
+//! * N4: the place of a change is written by who claimed it, once, and read by those who found a word or a link that sees it. Places
+//!   are claimed in their order, each by who sees all before it; one that was claimed and is never seen ends the row.
 //!
 //! So who found a node in the table while seated may follow links from it as long as he is seated.
 //!
-//! Records that do not lie in pages (those of byte strings) outlive nodes: groups and leaves have pointers to them.
+//! Records that do not lie in pages (those of byte strings) outlive nodes: changes and leaves have pointers to them.
 //! * N5: a record has one owner: the page whose chain has it. No other page's chain does that a newcomer can find, and in the chain one
-//!   node does. Nodes that nobody knows yet may point to it, too; so does, for a moment, the chain of the only child whose contents
-//!   became the root's, which is found by those alone who were there before.
+//!   node does, in one place that is seen. Nodes that nobody knows yet may point to it, too; so does, for a moment, the chain of the
+//!   only child whose contents became the root's, which is found by those alone who were there before.
 //! * N6: ownership moves by the exchange that moves the pointers. Whoever replaces nodes of a page by others owns what was in those:
 //!   each record that the new ones have is theirs from then on, and is not touched; all others are dead, and he retires them with
 //!   what he replaced. Whose exchange fails drops what he made, and nothing that it points to but the record that he brought.
@@ -31,17 +39,29 @@
 //! left one, from which the right one is reached, gives each half its records at once.
 
 use std::borrow::Borrow;
-#[cfg(not(any(all(test, loom), shuttle)))]
-use std::mem;
-use std::ptr;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
 
+use crate::canary::{Canary, sings};
 use crate::page::Term;
-use crate::pairs::{Changes, Group, Pairs};
+use crate::pairs::{Changes, Pairs};
+use crate::pool::{ALIGN, Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
-use crate::sync::Watch;
+use crate::sync::{AtomicU64, Ordering, OwnedCell, Watch};
 use crate::table::Pid;
 
-/// A link to a node; see N2.
+/// Changes of a leaf that a word can see, at most.
+pub(crate) const SEEN_MAX: u32 = 63;
+/// Their number in a word: nodes begin at multiples of [`ALIGN`].
+const SEEN: usize = (SEEN_MAX as usize) << 1;
+const _: () = assert!(SEEN < ALIGN);
+
+/// Bytes of a line.
+const LINE: usize = 64;
+/// Lines at the beginning of a node that are fetched at once: what a look-up needs of a page to know where in it to look.
+const FETCHED: usize = 8;
+
+/// An address and what is seen of it, as it stands in the mapping table; see N2.
 #[derive(Debug)]
 pub(crate) struct Link<P: Pairs>(*mut Node<P>);
 
@@ -49,18 +69,34 @@ pub(crate) struct Link<P: Pairs>(*mut Node<P>);
 #[derive(Debug)]
 pub(crate) struct Node<P: Pairs> {
     /// What the page contains, or how it differs from what `next` is.
-    pub(crate) body: Body<P>,
+    body: Body<P>,
     next: Link<P>,
-    /// The number of this state of the page: no two nodes have the same. Of an update, the LSN.
-    pub(crate) lsn: u64,
-    /// Deltas in front of the base page, this one too, a group for as many as it has changes.
-    pub(crate) depth: u32,
+    /// The number of this state of the page: no two nodes or changes have the same.
+    lsn: u64,
+    /// Deltas in front of the base page, this one too, and changes beside that.
+    depth: u32,
     /// 0: a leaf.
-    pub(crate) level: u32,
-    /// Bytes that the page would take in a base page.
-    pub(crate) bytes: usize,
+    level: u32,
+    /// Bytes that the page would take in a base page without changes.
+    bytes: usize,
+    /// Bytes of the block.
+    block: usize,
     watch: Watch,
 }
+
+/// A page's newest state that somebody found: a node, and how many of its changes are seen.
+#[derive(Debug)]
+pub(crate) struct Head<'g, P: Pairs> {
+    node: &'g Node<P>,
+    seen: u32,
+}
+
+impl<P: Pairs> Clone for Head<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P: Pairs> Copy for Head<'_, P> {}
 
 /// What bounds a page, and where it goes on: a page has the keys at or above `low` and below `high`.
 #[derive(Debug)]
@@ -76,12 +112,10 @@ pub(crate) struct Bounds<P: Pairs> {
 /// Kinds of nodes.
 #[derive(Debug)]
 pub(crate) enum Body<P: Pairs> {
-    /// A base page of records.
-    Leaf { run: P::Leaf, bounds: Bounds<P> },
+    /// A base page of records, with room for changes.
+    Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P> },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
-    Inner { keys: P::Keys, children: Box<[Pid]>, bounds: Bounds<P> },
-    /// Records are there, or not: several changes, which took each other's place in the mapping table (N4).
-    Group { changes: P::Group },
+    Inner { keys: P::Keys, children: Array<Pid>, bounds: Bounds<P> },
     /// Keys from `key` on, below `high`, are below `child`.
     IndexInsert { key: P::Fence, high: Option<P::Fence>, child: Pid },
     /// The child at `key` is going to be merged into the one to its left. Who changes the structure of this page completes that first.
@@ -94,103 +128,114 @@ pub(crate) enum Body<P: Pairs> {
     Merge { key: P::Fence, contents: Link<P>, high: Option<P::Fence>, right: Option<Pid> },
 }
 
-// SAFETY: a node is not changed after others can see it (N1), and what it owns may be used and dropped by any thread.
+/// Room for changes of a leaf.
+#[derive(Debug)]
+pub(crate) struct Slab<P: Pairs> {
+    /// Places that were claimed (N4).
+    claimed: AtomicU64,
+    places: Array<Place<P>>,
+}
+
+/// The place of one change (N4).
+#[derive(Debug)]
+struct Place<P: Pairs>(OwnedCell<MaybeUninit<Noted<P>>>);
+
+// SAFETY: who writes and who reads it says N4.
+unsafe impl<P: Pairs> Sync for Place<P> {}
+// SAFETY: as above.
+unsafe impl<P: Pairs> Send for Place<P> {}
+
+/// A change of a leaf, and what the page is with it.
+#[derive(Debug)]
+struct Noted<P: Pairs> {
+    change: P::Change,
+    lsn: u64,
+    bytes: u32,
+    /// False: there is no record of this key.
+    is_there: bool,
+}
+
+// SAFETY: a node is not changed after others can see it but as N4 says, and what it owns may be used and dropped by any thread.
 unsafe impl<P: Pairs> Sync for Node<P> {}
 // SAFETY: as above.
 unsafe impl<P: Pairs> Send for Node<P> {}
 
 impl<P: Pairs> Link<P> {
-    /// A link to a node that its new owner will keep (N2, N3).
-    pub(crate) fn to(node: &Node<P>) -> Self {
-        Self(ptr::from_ref(node).cast_mut())
+    const NONE: Self = Self(ptr::null_mut());
+
+    /// A link to a state that its new owner will keep (N2, N3).
+    pub(crate) fn to(head: Head<'_, P>) -> Self {
+        Self(head.word())
     }
 
-    /// The node.
+    /// The state.
     #[inline(always)]
-    fn get(&self) -> Option<&Node<P>> {
+    fn get(&self) -> Option<Head<'_, P>> {
         // SAFETY: a link leads nowhere, or to a node that is there as long as the one with the link (N2).
-        let node = unsafe { self.0.as_ref() };
-        if let Some(node) = node {
-            node.watch.look();
+        unsafe { Head::from_word(self.0) }
+    }
+}
+
+impl<P: Pairs> Slab<P> {
+    fn new(room: &mut Room, places: u32) -> Self {
+        let empty = || Place(OwnedCell::new(MaybeUninit::uninit()));
+        let places = room.collect(places as usize, align_of::<Place<P>>(), (0..places).map(|_| empty()));
+        Self { claimed: AtomicU64::new(0), places }
+    }
+
+    /// Claims the place behind these (N4), if there is one and nobody did.
+    #[inline(always)]
+    fn claim(&self, seen: u32) -> Option<&Place<P>> {
+        let place = self.places.get(seen as usize)?;
+        let (old, new) = (u64::from(seen), u64::from(seen) + 1);
+        if sings(Canary::Claim) {
+            // A look and a store: another may have looked too.
+            let is_free = self.claimed.load(Ordering::Relaxed) == old;
+            if is_free {
+                self.claimed.store(new, Ordering::Relaxed);
+            }
+            return is_free.then_some(place);
         }
-        node
+        // Whoever has seen a place knows that it was claimed: nothing else is to be learned of it.
+        self.claimed.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok().then_some(place)
+    }
+
+    /// A change that is seen.
+    #[inline(always)]
+    fn get(&self, i: u32) -> &Noted<P> {
+        // SAFETY: who asks has found a word or a link that sees it, so it was written before, and is not written again (N4).
+        self.places[i as usize].0.with(|place| unsafe { (*place).assume_init_ref() })
+    }
+}
+
+impl<P: Pairs> Place<P> {
+    /// What stands here from now on. Whoever calls it has claimed the place.
+    #[inline(always)]
+    fn write(&self, noted: Noted<P>) {
+        // SAFETY: N4.
+        self.0.with_mut(|place| unsafe { place.write(MaybeUninit::new(noted)) });
+    }
+}
+
+impl<P: Pairs> Noted<P> {
+    #[inline(always)]
+    fn record(&self) -> P::Record<'_> {
+        P::changed(&self.change, self.is_there)
     }
 }
 
 impl<P: Pairs> Body<P> {
-    /// How many deltas it stands for.
-    pub(crate) fn changes(&self) -> u32 {
-        match self {
-            Self::Leaf { .. } | Self::Inner { .. } => 0,
-            Self::Group { changes } => changes.count() as u32,
-            _ => 1,
-        }
-    }
-
     /// The second arm of a merge delta.
-    pub(crate) fn contents(&self) -> Option<&Node<P>> {
+    pub(crate) fn contents(&self) -> Option<Head<'_, P>> {
         if let Self::Merge { contents, .. } = self { contents.get() } else { None }
     }
 
-    /// A base page of these records.
-    pub(crate) fn leaf(records: &[P::Record<'_>], bounds: Bounds<P>) -> Self {
-        let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
-        // SAFETY: the records are owned by what this page will take the place of, or by nobody; by N6 it owns them then, and by N7 they
-        // are there as long as anybody has found it.
-        let word = unsafe { Kept::word() };
-        let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), word);
-        Self::Leaf { run, bounds }
-    }
-
-    /// A base page of these terms, of which the first's key is the page's low key.
-    pub(crate) fn inner(terms: &[Term<'_, P>], bounds: Bounds<P>) -> Self {
-        let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
-        let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
-        let keys = P::separators(&keys, low.map(Borrow::borrow), high.map(Borrow::borrow));
-        Self::Inner { keys, children: terms.iter().map(|(_, child)| *child).collect(), bounds }
-    }
-
-    /// The leaf with this head as a base page, if there are but changes of records in front of one; and what is not in it any more.
-    pub(crate) fn merged(head: &Node<P>) -> Option<(Self, Vec<P::Record<'_>>)> {
-        let mut changes = Vec::with_capacity(head.depth as usize);
-        let mut node = head;
-        loop {
-            match &node.body {
-                Self::Group { changes: group } => {
-                    changes.extend((0..group.count()).filter_map(|i| group.get(i)))
-                }
-                Self::Leaf { run, bounds: Bounds { low, high, right } } => {
-                    // SAFETY: as in `leaf`.
-                    let word = unsafe { Kept::word() };
-                    let (run, dead) = P::merged(run, Changes(changes), word);
-                    let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
-                    return Some((Self::Leaf { run, bounds }, dead));
-                }
-                _ => return None,
-            }
-            node = node.next()?;
-        }
-    }
-
-    /// Calls `with` with each record that it has.
-    fn for_records<'b>(&'b self, mut with: impl FnMut(P::Record<'b>)) {
-        match self {
-            Self::Leaf { run, .. } => (0..P::len(run)).for_each(|i| with(P::at(run, i))),
-            Self::Group { changes } => (0..changes.count()).filter_map(|i| changes.get(i)).for_each(with),
-            _ => {}
-        }
-    }
-
-    /// Bytes of memory behind it, without its records.
+    /// Bytes of memory behind it that are in no block.
     fn memory(&self) -> usize {
         let own = |key: &P::Fence| P::fence_memory(key);
         let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
         match self {
-            Self::Leaf { run, bounds } => P::leaf_memory(run) + may(&bounds.low) + may(&bounds.high),
-            Self::Inner { keys, children, bounds } => {
-                P::keys_memory(keys) + size_of_val(&**children) + may(&bounds.low) + may(&bounds.high)
-            }
-            Self::Group { .. } => 0,
+            Self::Leaf { bounds, .. } | Self::Inner { bounds, .. } => may(&bounds.low) + may(&bounds.high),
             Self::IndexMerging { key } => own(key),
             Self::IndexInsert { key, high, .. } | Self::Merge { key, high, .. } => own(key) + may(high),
             Self::IndexDelete { key, low, high, .. } => own(key) + may(low) + may(high),
@@ -199,105 +244,311 @@ impl<P: Pairs> Body<P> {
     }
 }
 
-/// A node with one more change of a leaf.
-pub(crate) struct Changed<'h, P: Pairs> {
-    pub(crate) node: Box<Node<P>>,
-    /// It is to take the head's place, not to stand in front of it.
-    pub(crate) takes_place: bool,
-    /// The earlier change of the key, which is not in it any more.
-    pub(crate) dead: Option<P::Record<'h>>,
+/// A node that nobody else knows.
+#[derive(Debug)]
+pub(crate) struct Made<P: Pairs>(NonNull<Node<P>>);
+
+// SAFETY: it is owned, and may be used by any thread.
+unsafe impl<P: Pairs> Send for Made<P> {}
+
+/// Bytes of a block for a node with so many bytes behind it: a multiple of [`ALIGN`].
+fn node_bytes<P: Pairs>(behind: usize) -> usize {
+    (size_of::<Node<P>>() + behind).next_multiple_of(ALIGN)
 }
 
-impl<P: Pairs> Node<P> {
-    /// A base page.
-    pub(crate) fn base(level: u32, lsn: u64, bytes: usize, body: Body<P>) -> Box<Self> {
-        Box::new(Self { body, next: Link(ptr::null_mut()), lsn, depth: 0, level, bytes, watch: Watch::new() })
+/// Bytes of a block for a leaf of so many records and changes.
+pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32) -> usize {
+    let slab = array_bytes::<Place<P>>(changes as usize, align_of::<Place<P>>());
+    node_bytes::<P>(P::leaf_room(records) + slab)
+}
+
+/// Bytes of a block for an inner page of these terms.
+pub(crate) fn inner_bytes<P: Pairs>(terms: &[Term<'_, P>]) -> usize {
+    let keys = terms.iter().skip(1).filter_map(|(key, _)| *key);
+    node_bytes::<P>(P::keys_room(keys) + array_bytes::<Pid>(terms.len(), align_of::<Pid>()))
+}
+
+/// Bytes of a block for a delta.
+pub(crate) fn delta_bytes<P: Pairs>() -> usize {
+    node_bytes::<P>(0)
+}
+
+/// What is put together to a new node.
+pub(crate) struct New {
+    pub(crate) level: u32,
+    pub(crate) lsn: u64,
+    pub(crate) bytes: usize,
+}
+
+impl<P: Pairs> Made<P> {
+    fn new(
+        block: Block,
+        New { level, lsn, bytes }: New,
+        depth: u32,
+        next: Link<P>,
+        body: impl FnOnce(&mut Room) -> Body<P>,
+    ) -> Self {
+        let mut room = Room::behind(&block, size_of::<Node<P>>());
+        let at = block.at().cast::<Node<P>>();
+        assert!(at.addr().get().is_multiple_of(ALIGN), "a node's block begins anywhere");
+        let body = body(&mut room);
+        let node = Node { body, next, lsn, depth, level, bytes, block: block.bytes(), watch: Watch::new() };
+        // SAFETY: the block is ours, begins where a node may begin, and is long enough: `Room::behind` has seen that.
+        unsafe { at.write(node) };
+        Self(at)
     }
 
-    /// A delta in front of `head`, which makes it a page of so many bytes.
-    #[inline(always)]
-    pub(crate) fn delta(head: &Self, lsn: u64, bytes: usize, body: Body<P>) -> Box<Self> {
-        let (depth, level) = (head.depth + 1, head.level);
-        Box::new(Self { body, next: Link::to(head), lsn, depth, level, bytes, watch: Watch::new() })
+    /// A leaf of these records, in a block of [`leaf_bytes`].
+    pub(crate) fn leaf(
+        block: Block,
+        new: New,
+        records: &[P::Record<'_>],
+        bounds: Bounds<P>,
+        places: u32,
+    ) -> Self {
+        Self::new(block, new, 0, Link::NONE, |room| {
+            let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
+            // SAFETY: the records are owned by what this page will take the place of, or by nobody; by N6 it owns them then, and by N7
+            // they are there as long as anybody has found it.
+            let word = unsafe { Kept::word() };
+            let changes = Slab::new(room, places);
+            let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), room, word);
+            Body::Leaf { run, bounds, changes }
+        })
     }
 
-    /// A change of a leaf: in a group with those that the head has, if that is one and `grows`, otherwise in a group in front of it.
-    #[inline(always)]
-    pub(crate) fn changed<'h>(
-        head: &'h Self,
-        grows: bool,
+    /// An inner page of these terms, of which the first's key is the page's low key, in a block of [`inner_bytes`].
+    pub(crate) fn inner(block: Block, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Self {
+        Self::new(block, new, 0, Link::NONE, |room| {
+            let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
+            let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
+            let keys = P::separators(&keys, low.map(Borrow::borrow), high.map(Borrow::borrow), room);
+            let children = terms.iter().map(|(_, child)| *child);
+            let children = room.collect(terms.len(), align_of::<Pid>(), children);
+            Body::Inner { keys, children, bounds }
+        })
+    }
+
+    /// The leaf with this head, which is a base page, with its changes in their places, in a block of [`leaf_bytes`]; and what is not in
+    /// it any more.
+    pub(crate) fn merged<'g>(
+        block: Block,
+        head: Head<'g, P>,
         lsn: u64,
-        bytes: usize,
-        change: P::Record<'_>,
-    ) -> Option<Changed<'h, P>> {
-        // SAFETY: the records of the head's group are owned by its page, the new one by who changes it: N6 and N7, as in `Body::leaf`.
-        let word = unsafe { Kept::word() };
-        let before =
-            if let Body::Group { changes } = &head.body { Some(changes).filter(|_| grows) } else { None };
-        let (level, behind, takes_place, (changes, dead)) = match before {
-            Some(before) if let Some(group) = P::Group::with(Some(before), change, word) => {
-                (head.level, head.next()?, true, group)
-            }
-            _ => (head.level, head, false, P::Group::with(None, change, word)?),
-        };
-        let (depth, next) = (behind.depth + changes.count() as u32, Link::to(behind));
-        let body = Body::Group { changes };
-        let node = Box::new(Self { body, next, lsn, depth, level, bytes, watch: Watch::new() });
-        Some(Changed { node, takes_place, dead })
+        places: u32,
+    ) -> Option<(Self, Vec<P::Record<'g>>)> {
+        let Body::Leaf { run, bounds: Bounds { low, high, right }, .. } = head.body() else { return None };
+        let changes = Changes(head.changes().collect());
+        let mut dead = Vec::new();
+        let new = New { level: head.level(), lsn, bytes: head.bytes() };
+        let made = Self::new(block, new, 0, Link::NONE, |room| {
+            // SAFETY: as in `leaf`.
+            let word = unsafe { Kept::word() };
+            let slab = Slab::new(room, places);
+            let (run, not_in_it) = P::merged(run, changes, room, word);
+            dead = not_in_it;
+            let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
+            Body::Leaf { run, bounds, changes: slab }
+        });
+        Some((made, dead))
+    }
+
+    /// A delta in front of `head`, in a block of [`delta_bytes`], which makes it a page of so many bytes.
+    pub(crate) fn delta(block: Block, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Self {
+        let new = New { level: head.level(), lsn, bytes };
+        Self::new(block, new, head.depth() + 1, Link::to(head), |_| body)
+    }
+
+    /// What will be found when it is in the mapping table.
+    pub(crate) fn head(&self) -> Head<'_, P> {
+        // SAFETY: it is a node, and is there as long as nobody gave it up.
+        Head { node: unsafe { self.0.as_ref() }, seen: 0 }
+    }
+
+    /// Writes a change into a leaf's first place: the word that sees it.
+    pub(crate) fn with_change(&self, change: P::Record<'_>, lsn: u64, bytes: usize) -> *mut Node<P> {
+        let head = self.head();
+        head.claim(change, lsn, bytes).map_or(head.word(), |claimed| claimed.0)
+    }
+
+    /// Gives it up, to be found through the mapping table.
+    pub(crate) fn word(&self) -> *mut Node<P> {
+        self.0.as_ptr()
+    }
+
+    /// Takes it apart: it did not get into the mapping table, or is being freed. In models and schedules its block is not to be used
+    /// again as long as somebody could look at the node.
+    ///
+    /// # Safety
+    /// Nobody has it or will have it.
+    unsafe fn free(self) -> Block {
+        // SAFETY: the caller's word.
+        let bytes = unsafe { self.0.as_ref() }.block;
+        // SAFETY: as above.
+        unsafe { self.0.drop_in_place() };
+        // SAFETY: the node stood at the beginning of a block of so many bytes; the caller's word.
+        unsafe { Block::from_parts(self.0.cast(), bytes) }
+    }
+}
+
+/// A place that is claimed and written: the word that sees it (N4).
+pub(crate) struct Claimed<P: Pairs>(pub(crate) *mut Node<P>);
+
+impl<'g, P: Pairs> Head<'g, P> {
+    /// Follows a word of the mapping table, or a link.
+    ///
+    /// # Safety
+    /// It is null, or a node's that is not freed during `'g`, with no more changes than were published with the word.
+    #[inline(always)]
+    pub(crate) unsafe fn from_word(word: *mut Node<P>) -> Option<Self> {
+        let seen = ((word.addr() & SEEN) >> 1) as u32;
+        // SAFETY: the caller's word.
+        let node = unsafe { word.map_addr(|addr| addr & !SEEN).as_ref() }?;
+        node.watch.look();
+        Some(Self { node, seen })
+    }
+
+    /// As it stands in the mapping table.
+    #[inline(always)]
+    pub(crate) fn word(self) -> *mut Node<P> {
+        ptr::from_ref(self.node).cast_mut().map_addr(|addr| addr | (self.seen as usize) << 1)
+    }
+
+    /// True if both are one state of a page.
+    pub(crate) fn is(self, other: Self) -> bool {
+        ptr::eq(self.node, other.node) && self.seen == other.seen
+    }
+
+    #[inline(always)]
+    pub(crate) fn body(self) -> &'g Body<P> {
+        &self.node.body
     }
 
     /// What this delta is in front of; nothing for a base page.
     #[inline(always)]
-    pub(crate) fn next(&self) -> Option<&Self> {
-        self.next.get()
+    pub(crate) fn next(self) -> Option<Self> {
+        self.node.next.get()
+    }
+
+    /// 0: a leaf.
+    #[inline(always)]
+    pub(crate) fn level(self) -> u32 {
+        self.node.level
+    }
+
+    /// The newest change that is seen.
+    #[inline(always)]
+    fn newest(self) -> Option<&'g Noted<P>> {
+        match self.body() {
+            Body::Leaf { changes, .. } if self.seen > 0 => Some(changes.get(self.seen - 1)),
+            _ => None,
+        }
+    }
+
+    /// The number of this state of the page: no two have the same. Of an update, the LSN.
+    #[inline(always)]
+    pub(crate) fn lsn(self) -> u64 {
+        self.newest().map_or(self.node.lsn, |newest| newest.lsn)
+    }
+
+    /// Bytes that the page would take in a base page.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> usize {
+        self.newest().map_or(self.node.bytes, |newest| newest.bytes as usize)
+    }
+
+    /// Deltas in front of the base page, and changes beside it.
+    #[inline(always)]
+    pub(crate) fn depth(self) -> u32 {
+        self.node.depth + self.seen
+    }
+
+    /// True if nothing is in front of the base page.
+    #[inline(always)]
+    pub(crate) fn is_base(self) -> bool {
+        matches!(self.body(), Body::Leaf { .. } | Body::Inner { .. })
+    }
+
+    /// True if this is no delta that takes what was before it out of the tree.
+    pub(crate) fn is_removed(self) -> bool {
+        matches!(self.body(), Body::Remove { .. })
+    }
+
+    /// The changes beside a leaf that are seen, the newest first.
+    pub(crate) fn changes(self) -> impl Iterator<Item = P::Record<'g>> {
+        let slab = if let Body::Leaf { changes, .. } = self.body() { Some(changes) } else { None };
+        slab.into_iter().flat_map(move |slab| (0..self.seen).rev().map(|i| slab.get(i).record()))
+    }
+
+    /// What became of a key beside a leaf, if something did.
+    #[inline(always)]
+    pub(crate) fn find(self, slab: &'g Slab<P>, key: &P::Key) -> Option<P::Record<'g>> {
+        if self.seen == 0 {
+            return None;
+        }
+        let hint = P::hint(key);
+        let found = (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key));
+        found.map(Noted::record)
+    }
+
+    /// Claims a place beside a leaf and writes a change there, if this is one and there is a place.
+    #[inline(always)]
+    pub(crate) fn claim(self, record: P::Record<'_>, lsn: u64, bytes: usize) -> Option<Claimed<P>> {
+        let Body::Leaf { changes, .. } = self.body() else { return None };
+        let place = changes.claim(self.seen)?;
+        let is_there = P::record_value(record).is_some();
+        // SAFETY: whoever changes the page owns the record; by N6 the page does then, and by N7 it is there as long as anybody sees it.
+        let word = unsafe { Kept::word() };
+        place.write(Noted { change: P::change(record, word), lsn, bytes: bytes as u32, is_there });
+        Some(Claimed(Self { seen: self.seen + 1, ..self }.word()))
+    }
+
+    /// True if the changes that are seen have numbers and sizes in order, for the checker.
+    pub(crate) fn is_in_order(self) -> bool {
+        let Body::Leaf { changes, .. } = self.body() else { return self.seen == 0 };
+        let lsns: Vec<_> =
+            std::iter::once(self.node.lsn).chain((0..self.seen).map(|i| changes.get(i).lsn)).collect();
+        lsns.is_sorted_by(|a, b| a < b)
+    }
+
+    /// Calls `with` with each record that the node has.
+    fn for_records(self, mut with: impl FnMut(P::Record<'g>)) {
+        if let Body::Leaf { run, .. } = self.body() {
+            (0..P::len(run)).for_each(|i| with(P::at(run, i)));
+            self.changes().for_each(with);
+        }
     }
 
     /// Bytes of memory that it takes, without what it links to.
-    pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.body.memory()
+    pub(crate) fn memory(self) -> usize {
+        self.node.block + self.body().memory()
     }
 
     /// Bytes of memory that a chain takes, with its records.
-    pub(crate) fn chain_memory(head: &Self) -> usize {
+    pub(crate) fn chain_memory(self) -> usize {
         let mut bytes = 0;
-        let mut next = Some(head);
+        let mut next = Some(self);
         while let Some(node) = next {
-            node.body.for_records(|record| bytes += P::record_memory(record));
-            bytes += node.memory() + node.body.contents().map_or(0, Self::chain_memory);
+            node.for_records(|record| bytes += P::record_memory(record));
+            bytes += node.memory() + node.body().contents().map_or(0, Self::chain_memory);
             next = node.next();
         }
         bytes
     }
+}
 
-    /// Gives it up, to be found through the mapping table.
-    pub(crate) fn into_raw(self: Box<Self>) -> *mut Self {
-        Box::into_raw(self)
+/// Has the first lines of a node fetched, which will be read soon; of no node, nothing happens.
+#[inline(always)]
+pub(crate) fn fetch<P: Pairs>(word: *mut Node<P>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..FETCHED {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = word.map_addr(|addr| addr & !SEEN).cast::<i8>().wrapping_add(line * LINE);
+        // SAFETY: whatever is there, or is not: nothing but a cache changes.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
     }
-
-    /// Follows a pointer out of the mapping table.
-    ///
-    /// # Safety
-    /// It is null, or a node's that [`Node::into_raw`] gave up and that is not freed during `'a`.
-    #[inline(always)]
-    pub(crate) unsafe fn from_table<'a>(pointer: *mut Self) -> Option<&'a Self> {
-        // SAFETY: the caller's word.
-        let node = unsafe { pointer.as_ref() };
-        if let Some(node) = node {
-            node.watch.look();
-        }
-        node
-    }
-
-    /// Takes back one that did not get into the mapping table, or is being freed.
-    ///
-    /// # Safety
-    /// [`Node::into_raw`] gave it up, and nobody has it or will have it.
-    pub(crate) unsafe fn take_back(pointer: *mut Self) -> Box<Self> {
-        // SAFETY: the caller's word. Before it is taken: whoever is found out here does not own it.
-        unsafe { &*pointer }.watch.free();
-        // SAFETY: the caller's word.
-        unsafe { Box::from_raw(pointer) }
-    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (word, LINE, FETCHED);
 }
 
 /// What was taken out of the tree, to be freed.
@@ -305,8 +556,8 @@ impl<P: Pairs> Node<P> {
 pub(crate) enum Retired<P: Pairs> {
     /// A node and all that it links to; and records that were in it.
     Chain(Link<P>, Vec<Dead>),
-    /// A node alone: what it links to is another's; and a record that was in it.
-    Node(Link<P>, Option<Dead>),
+    /// A node alone: what it links to is another's.
+    Node(Link<P>),
     /// A PID.
     Pid(Pid),
 }
@@ -322,53 +573,53 @@ fn for_nodes<P: Pairs>(link: &Link<P>, mut with: impl FnMut(*mut Node<P>)) {
     let mut arms = Vec::new();
     let mut next = link.get();
     while let Some(node) = next {
-        arms.extend(node.body.contents());
+        arms.extend(node.body().contents());
         next = node.next().or_else(|| arms.pop());
-        with(ptr::from_ref(node).cast_mut());
+        with(node.word());
     }
 }
 
 impl<P: Pairs> Retired<P> {
     /// A chain, and what of its records is not in what took its place.
-    pub(crate) fn chain(head: &Node<P>, dead: &[P::Record<'_>]) -> Weighed<P> {
+    pub(crate) fn chain(head: Head<'_, P>, dead: &[P::Record<'_>]) -> Weighed<P> {
         let chain = Link::to(head);
         let (mut count, mut bytes) = (0, weight::<P>(dead));
         for_nodes(&chain, |node| {
             count += 1;
             // SAFETY: nodes of a chain are there as long as its head.
-            bytes += unsafe { &*node }.memory() as u64;
+            bytes += unsafe { Head::from_word(node) }.map_or(0, Head::memory) as u64;
         });
         let objects = count + dead.len() as u64;
         (Self::Chain(chain, dead.iter().filter_map(|record| P::dead(*record)).collect()), (objects, bytes))
     }
 
-    /// A node alone, and what of its records is not in what took its place.
-    #[inline(always)]
-    pub(crate) fn node(node: &Node<P>, dead: Option<P::Record<'_>>) -> Weighed<P> {
-        let bytes = node.memory() as u64 + weight::<P>(dead.as_slice());
-        (Self::Node(Link::to(node), dead.and_then(P::dead)), (1 + u64::from(dead.is_some()), bytes))
+    /// A node alone.
+    pub(crate) fn node(node: Head<'_, P>) -> Weighed<P> {
+        (Self::Node(Link::to(node)), (1, node.memory() as u64))
     }
 
-    /// Frees the nodes and records; gives back a PID. What it had in models and schedules is kept until the tree goes, in `graves`, so
-    /// that who still has one is found out.
+    /// Frees the nodes and records: calls `give` with the block of each; gives back a PID. What it had in models and schedules is kept
+    /// until the tree goes, in `graves`, so that who still has one is found out.
     ///
     /// # Safety
     /// Nobody has any of them.
-    pub(crate) unsafe fn free(self, graves: &Graves<P>) -> Option<Pid> {
-        let bury = |node| {
-            // SAFETY: nobody else has it, as the caller says; a chain has each node once.
-            graves.bury(unsafe { Node::take_back(node) });
-        };
-        match self {
+    pub(crate) unsafe fn free(self, graves: &Graves<P>, mut give: impl FnMut(Block)) -> Option<Pid> {
+        let (link, dead) = match self {
             Self::Pid(pid) => return Some(pid),
-            Self::Node(link, dead) => {
-                bury(link.0);
-                dead.into_iter().for_each(|dead| graves.bury_record(dead));
+            Self::Node(link) => {
+                // SAFETY: nobody else has it, as the caller says.
+                unsafe { graves.bury(link.0, &mut give) };
+                return None;
             }
-            Self::Chain(link, dead) => {
-                for_nodes(&link, bury);
-                dead.into_iter().for_each(|dead| graves.bury_record(dead));
-            }
+            Self::Chain(link, dead) => (link, dead),
+        };
+        for_nodes(&link, |node| {
+            // SAFETY: as above; a chain has each node once.
+            unsafe { graves.bury(node, &mut give) };
+        });
+        for dead in dead {
+            // SAFETY: as above.
+            unsafe { graves.bury_record(dead, &mut give) };
         }
         None
     }
@@ -378,11 +629,11 @@ fn weight<P: Pairs>(dead: &[P::Record<'_>]) -> u64 {
     dead.iter().map(|record| P::record_memory(*record) as u64).sum()
 }
 
-/// Where freed nodes and records go: to the allocator; in models and schedules only when the tree goes.
+/// What becomes of freed nodes and records: their blocks are used again; in models and schedules only when the tree goes.
 #[derive(Debug)]
 pub(crate) struct Graves<P: Pairs> {
     #[cfg(any(all(test, loom), shuttle))]
-    nodes: std::sync::Mutex<Vec<Box<Node<P>>>>,
+    nodes: std::sync::Mutex<Vec<Made<P>>>,
     #[cfg(any(all(test, loom), shuttle))]
     records: std::sync::Mutex<Vec<Dead>>,
     pairs: std::marker::PhantomData<fn() -> P>,
@@ -399,60 +650,89 @@ impl<P: Pairs> Graves<P> {
         }
     }
 
-    #[cfg_attr(any(all(test, loom), shuttle), allow(clippy::vec_box))]
-    fn bury(&self, node: Box<Node<P>>) {
+    /// Frees the node of a word.
+    ///
+    /// # Safety
+    /// It is a node's. Nobody has it or will have it.
+    pub(crate) unsafe fn bury(&self, word: *mut Node<P>, give: &mut impl FnMut(Block)) {
+        let Some(at) = NonNull::new(word.map_addr(|addr| addr & !SEEN)) else { return };
+        // SAFETY: the caller's word.
+        unsafe { at.as_ref() }.watch.free();
+        let made = Made(at);
         #[cfg(any(all(test, loom), shuttle))]
-        self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(node);
+        {
+            let _ = give;
+            self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(made);
+        }
         #[cfg(not(any(all(test, loom), shuttle)))]
-        mem::drop(node);
+        // SAFETY: the caller's word.
+        give(unsafe { made.free() });
     }
 
-    fn bury_record(&self, dead: Dead) {
+    /// Frees a record.
+    ///
+    /// # Safety
+    /// Nobody has it or will have it.
+    pub(crate) unsafe fn bury_record(&self, dead: Dead, give: &mut impl FnMut(Block)) {
         dead.bury();
         #[cfg(any(all(test, loom), shuttle))]
-        self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(dead);
+        {
+            let _ = give;
+            self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(dead);
+        }
         #[cfg(not(any(all(test, loom), shuttle)))]
-        // SAFETY: `Retired::free` alone comes here; its caller's word.
-        unsafe {
-            dead.free();
+        // SAFETY: the caller's word.
+        give(unsafe { dead.free() });
+    }
+
+    /// Takes apart what is kept; nobody has any of it.
+    pub(crate) fn empty(&mut self, mut give: impl FnMut(Block)) {
+        #[cfg(any(all(test, loom), shuttle))]
+        {
+            for made in self.nodes.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
+                // SAFETY: nobody had it when it was buried, and it is here once.
+                give(unsafe { made.free() });
+            }
+            for dead in self.records.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
+                // SAFETY: as above.
+                give(unsafe { dead.free() });
+            }
         }
+        let _ = &mut give;
     }
 }
 
-#[cfg(any(all(test, loom), shuttle))]
-impl<P: Pairs> Drop for Graves<P> {
-    fn drop(&mut self) {
-        let records = self.records.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for dead in records.drain(..) {
-            // SAFETY: nobody had it when it was buried, and it is here once.
-            unsafe { dead.free() };
-        }
-    }
-}
-
-/// Frees everything that can be reached from these pages' heads, each node once: contents of a merge that was not completed are
+/// Frees everything that can be reached from these pages' words, each node once: contents of a merge that was not completed are
 /// reachable from two. Says how many bytes it was.
 ///
 /// # Safety
 /// Nobody has any of the nodes, and none of them is retired.
-pub(crate) unsafe fn free_all<P: Pairs>(heads: impl Iterator<Item = *mut Node<P>>) -> usize {
+pub(crate) unsafe fn free_all<P: Pairs>(
+    words: impl Iterator<Item = *mut Node<P>>,
+    graves: &Graves<P>,
+    mut give: impl FnMut(Block),
+) -> usize {
     let mut seen = std::collections::HashSet::new();
-    for head in heads {
-        for_nodes(&Link(head), |node| _ = seen.insert(node));
+    for word in words {
+        for_nodes(&Link(word), |node| _ = seen.insert(node));
     }
     let mut bytes = 0;
-    for node in seen {
+    for word in seen {
+        let mut dead = Vec::new();
         // SAFETY: the caller's word; each is in the set once.
-        let node = unsafe { Node::take_back(node) };
-        bytes += node.memory();
-        node.body.for_records(|record| {
-            bytes += P::record_memory(record);
-            if let Some(dead) = P::dead(record) {
-                dead.bury();
-                // SAFETY: a record of a node in the table is in no other one (N5), and not retired (N7).
-                unsafe { dead.free() };
-            }
-        });
+        if let Some(node) = unsafe { Head::from_word(word) } {
+            bytes += node.memory();
+            node.for_records(|record| {
+                bytes += P::record_memory(record);
+                dead.extend(P::dead(record));
+            });
+        }
+        for dead in dead {
+            // SAFETY: a record of a node in the table is in no other one (N5), and not retired (N7).
+            unsafe { graves.bury_record(dead, &mut give) };
+        }
+        // SAFETY: the caller's word.
+        unsafe { graves.bury(word, &mut give) };
     }
     bytes
 }

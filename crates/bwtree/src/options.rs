@@ -1,17 +1,18 @@
 //! Sizes and thresholds of a tree.
 
 use crate::error::{Error, Result};
+use crate::node::SEEN_MAX;
 
-/// Sizes and thresholds of a tree. Of the defaults `leaf_chain_read`, `groups` and `leaf_split_bytes` were
-/// measured against others, roughly.
+/// Changes beside a leaf at most.
+pub const LEAF_CHAIN_MAX: u32 = SEEN_MAX;
+
+/// Sizes and thresholds of a tree. Of the defaults `leaf_chain` and `leaf_split_bytes` were measured against others, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A leaf with a chain of so many deltas is consolidated by who made it so long.
+    /// A leaf has room for so many changes beside it; whoever has one more makes a new leaf. [`LEAF_CHAIN_MAX`] at most.
     pub leaf_chain: u32,
-    /// A leaf with a chain of so many deltas is consolidated by who reads it, if they stand in no group. 0: by nobody who only reads.
+    /// A leaf that a merge left, with a chain of so many deltas and changes, is consolidated by who reads it. 0: by nobody who only reads.
     pub leaf_chain_read: u32,
-    /// Changes of a leaf stand together in one delta; otherwise each in one of its own.
-    pub groups: bool,
     /// An inner page with a chain of so many deltas is consolidated.
     pub inner_chain: u32,
     /// A leaf with more bytes than that is split, if it has two records. A record is 16: two words, or the slot of a byte string's, which
@@ -34,7 +35,6 @@ impl Default for Options {
         Self {
             leaf_chain: 8,
             leaf_chain_read: 2,
-            groups: true,
             inner_chain: 2,
             leaf_split_bytes: 4096,
             leaf_merge_bytes: 1024,
@@ -63,7 +63,6 @@ impl Options {
         Self {
             leaf_chain: 2,
             leaf_chain_read: 2,
-            groups: true,
             inner_chain: 2,
             leaf_split_bytes: 64,
             leaf_merge_bytes: 32,
@@ -88,6 +87,9 @@ impl Options {
         ];
         if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(Error::Option { name, why: "is 0" });
+        }
+        if self.leaf_chain > LEAF_CHAIN_MAX {
+            return Err(Error::Option { name: "leaf_chain", why: "is more than 63" });
         }
         if !self.segment_entries.is_power_of_two() || self.segment_entries > 1 << 20 {
             return Err(Error::Option { name: "segment_entries", why: "is no power of two up to 2^20" });

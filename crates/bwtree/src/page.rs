@@ -10,8 +10,8 @@
 
 use std::borrow::Borrow;
 
-use crate::node::{Body, Bounds, Node};
-use crate::pairs::{At, Changes, Group, Pairs, Target};
+use crate::node::{Body, Bounds, Head};
+use crate::pairs::{At, Changes, Pairs, Target};
 use crate::table::Pid;
 
 /// Where somebody at a page goes on.
@@ -33,14 +33,14 @@ fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::Fence>) -> bool {
 
 /// Where somebody who wants to go to `target` on `level` goes on from the page with this head.
 #[inline(always)]
-pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, level: u32) -> Step<'g, P> {
+pub(crate) fn step<'g, P: Pairs>(head: Head<'g, P>, target: impl Target<P>, level: u32) -> Step<'g, P> {
     let mut node = head;
     loop {
-        node = match &node.body {
+        node = match node.body() {
             Body::Leaf { bounds, .. } => return aside(bounds, target).unwrap_or(Step::Here),
             Body::Inner { keys, children, bounds, .. } => {
                 return aside(bounds, target).unwrap_or_else(|| {
-                    if head.level == level {
+                    if head.level() == level {
                         Step::Here
                     } else {
                         Step::Child(children[target.admitted(keys)])
@@ -48,12 +48,12 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
                 });
             }
             Body::IndexInsert { key, high, child }
-                if head.level != level && target.admits(key) && !admits(target, high.as_ref()) =>
+                if head.level() != level && target.admits(key) && !admits(target, high.as_ref()) =>
             {
                 return Step::Child(*child);
             }
             Body::IndexDelete { low, high, child, .. }
-                if head.level != level
+                if head.level() != level
                     && low.as_ref().is_none_or(|low| target.admits(low))
                     && !admits(target, high.as_ref()) =>
             {
@@ -65,7 +65,7 @@ pub(crate) fn step<'g, P: Pairs>(head: &'g Node<P>, target: impl Target<P>, leve
                 {
                     return Step::Right(high, *right);
                 }
-                let Some(contents) = node.body.contents() else { return Step::Removed };
+                let Some(contents) = node.body().contents() else { return Step::Removed };
                 contents
             }
             Body::Remove { .. } => return Step::Removed,
@@ -87,16 +87,17 @@ fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_
 
 /// The record of a key in the leaf with this head, which is the right one.
 #[inline(always)]
-pub(crate) fn lookup<'g, P: Pairs>(head: &'g Node<P>, wanted: &P::Key) -> Option<P::Record<'g>> {
+pub(crate) fn lookup<'g, P: Pairs>(head: Head<'g, P>, wanted: &P::Key) -> Option<P::Record<'g>> {
     let mut node = head;
     loop {
-        node = match &node.body {
-            Body::Leaf { run, .. } => return P::lookup(run, wanted),
-            Body::Group { changes } => match changes.find(wanted) {
-                Some(found) => return P::record_value(found).map(|_| found),
-                None => node.next()?,
-            },
-            Body::Merge { key, .. } if At::<P>(wanted).admits(key) => node.body.contents()?,
+        node = match node.body() {
+            Body::Leaf { run, changes, .. } => {
+                return match node.find(changes, wanted) {
+                    Some(found) => P::record_value(found).map(|_| found),
+                    None => P::lookup(run, wanted),
+                };
+            }
+            Body::Merge { key, .. } if At::<P>(wanted).admits(key) => node.body().contents()?,
             _ => node.next()?,
         };
     }
@@ -116,7 +117,7 @@ pub(crate) struct Outline<'g, P: Pairs> {
 
 impl<'g, P: Pairs> Outline<'g, P> {
     /// That of the page with this head.
-    pub(crate) fn of(head: &'g Node<P>) -> Self {
+    pub(crate) fn of(head: Head<'g, P>) -> Self {
         let mut own = Self {
             low: None,
             high: None,
@@ -134,7 +135,7 @@ impl<'g, P: Pairs> Outline<'g, P> {
                     (own.high, own.right, is_bounded) = (high, right, true);
                 }
             };
-            match &at.body {
+            match at.body() {
                 Body::Leaf { bounds, .. } | Body::Inner { bounds, .. } => {
                     bound(bounds.high.as_ref(), bounds.right);
                     own.low = bounds.low.as_ref();
@@ -167,18 +168,18 @@ pub(crate) struct Records<'g, P: Pairs> {
 
 impl<'g, P: Pairs> Records<'g, P> {
     /// Those of the leaf with this head.
-    pub(crate) fn of(head: &'g Node<P>) -> Self {
+    pub(crate) fn of(head: Head<'g, P>) -> Self {
         let mut changes = Vec::new();
         let mut base = Self { live: Vec::new(), dead: Vec::new() };
         let mut next = Some(head);
         while let Some(node) = next {
-            match &node.body {
-                Body::Group { changes: group } => {
-                    changes.extend((0..group.count()).filter_map(|i| group.get(i)))
+            match node.body() {
+                Body::Leaf { run, .. } => {
+                    changes.extend(node.changes());
+                    base.live.extend((0..P::len(run)).map(|i| P::at(run, i)));
                 }
-                Body::Leaf { run, .. } => base.live.extend((0..P::len(run)).map(|i| P::at(run, i))),
                 Body::Merge { .. } => {
-                    for arm in [node.next(), node.body.contents()] {
+                    for arm in [node.next(), node.body().contents()] {
                         let Self { live, dead } =
                             arm.map_or_else(|| Self { live: vec![], dead: vec![] }, Self::of);
                         base.live.extend(live);
@@ -225,12 +226,12 @@ fn newest<P: Pairs, T>(mut changes: Vec<(&P::Fence, T)>) -> Vec<(&P::Fence, T)> 
 }
 
 /// The index terms of the inner page with this head, in order.
-pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
+pub(crate) fn terms<P: Pairs>(head: Head<'_, P>) -> Vec<Term<'_, P>> {
     let mut changes: Vec<(&P::Fence, Option<Pid>)> = Vec::new();
     let mut base: Vec<Term<'_, P>> = Vec::new();
     let mut next = Some(head);
     while let Some(node) = next {
-        match &node.body {
+        match node.body() {
             Body::IndexInsert { key, child, .. } => changes.push((key, Some(*child))),
             Body::IndexDelete { key, .. } => changes.push((key, None)),
             Body::Inner { keys, children, .. } => {
@@ -239,7 +240,7 @@ pub(crate) fn terms<P: Pairs>(head: &Node<P>) -> Vec<Term<'_, P>> {
             }
             Body::Merge { key, .. } => {
                 base = node.next().map(terms).unwrap_or_default();
-                let mut merged = node.body.contents().map(terms).unwrap_or_default();
+                let mut merged = node.body().contents().map(terms).unwrap_or_default();
                 if let Some(first) = merged.first_mut() {
                     first.0 = Some(key.borrow());
                 }

@@ -8,30 +8,13 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 
 use crate::error::Result;
+use crate::pool::{Block, Room};
 use crate::record::{Dead, Kept};
 
 /// Bytes that a record takes in a leaf: two words, or a slot.
 pub(crate) const RECORD_BYTES: usize = 16;
 
-/// Changes of one leaf in one delta: whoever looks for a key meets one line or three, and not a node for each change. Each key is in it
-/// once.
-pub trait Group<P: Pairs>: Sized + Debug + Send + Sync {
-    /// A group of those before and one more change, which takes the place of an earlier one of its key; and that one. `None` if they
-    /// are too many.
-    fn with<'a>(
-        before: Option<&'a Self>,
-        change: P::Record<'_>,
-        word: Kept,
-    ) -> Option<(Self, Option<P::Record<'a>>)>;
-    /// What became of a key, if something did.
-    fn find(&self, key: &P::Key) -> Option<P::Record<'_>>;
-    /// A change; the first is 0.
-    fn get(&self, i: usize) -> Option<P::Record<'_>>;
-    /// How many changes there are.
-    fn count(&self) -> usize;
-}
-
-/// Changes in front of a leaf, the newest first.
+/// Changes beside a leaf, the newest first.
 #[derive(Debug)]
 pub struct Changes<'a, P: Pairs>(pub(crate) Vec<P::Record<'a>>);
 
@@ -68,8 +51,10 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     type Record<'a>: Copy + Debug;
     /// A record that is in no page yet.
     type Fresh: Debug;
-    /// Changes of one leaf that stand in one delta.
-    type Group: Group<Self>;
+    /// A change of a leaf's records as it stands beside the leaf.
+    type Change: Copy + Debug + Send + Sync;
+    /// Something of a key that tells nearly all others from it.
+    type Hint: Copy;
     /// A run of records.
     type Leaf: Debug + Send + Sync;
     /// A run of separators.
@@ -93,8 +78,10 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A key at or below `right` and above `left`, as short as there is one.
     fn separator(left: &Self::Key, right: &Self::Key) -> Self::Fence;
 
-    /// A record of these, whose lengths were checked.
-    fn fresh(key: &Self::Key, value: Option<&Self::Value>) -> Self::Fresh;
+    /// Bytes of the block that a record of these needs, outside of pages; 0 if it needs none.
+    fn fresh_room(key: &Self::Key, value: Option<&Self::Value>) -> usize;
+    /// A record of these, whose lengths were checked, in such a block, if it needs one.
+    fn fresh(key: &Self::Key, value: Option<&Self::Value>, block: Option<Block>) -> Self::Fresh;
     /// A look at it.
     fn record(fresh: &Self::Fresh) -> Self::Record<'_>;
     /// A record's key.
@@ -105,17 +92,29 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn record_memory(record: Self::Record<'_>) -> usize;
     /// What is retired when a record is taken out of the tree. `None`: all of it is in pages.
     fn dead(record: Self::Record<'_>) -> Option<Dead>;
-    /// A run of these records, in a page of these bounds.
+    /// A change to this record.
+    fn change(record: Self::Record<'_>, word: Kept) -> Self::Change;
+    /// The record that a change made, if it is there; or, that there is none.
+    fn changed(change: &Self::Change, is_there: bool) -> Self::Record<'_>;
+    /// See [`Hint`](Self::Hint).
+    fn hint(key: &Self::Key) -> Self::Hint;
+    /// True if a change is of this key, whose hint this is.
+    fn is_of(change: &Self::Change, hint: Self::Hint, key: &Self::Key) -> bool;
+    /// Bytes that a run of so many records takes behind a page's node, at most.
+    fn leaf_room(records: usize) -> usize;
+    /// A run of these records, in a page of these bounds, in a room of so many bytes.
     fn leaf(
         records: &[Self::Record<'_>],
         low: Option<&Self::Key>,
         high: Option<&Self::Key>,
+        room: &mut Room,
         word: Kept,
     ) -> Self::Leaf;
-    /// A run with these changes, in a page of the same bounds; and what of both is not in it.
+    /// A run with these changes, in a page of the same bounds; and what of both is not in it. The room is one for all of them.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
         changes: Changes<'a, Self>,
+        room: &mut Room,
         word: Kept,
     ) -> (Self::Leaf, Vec<Self::Record<'a>>);
     /// How many records a run has.
@@ -124,11 +123,16 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
     /// The record of a key that may be in the page, if it is.
     fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
-    /// Bytes of memory behind a run of records, without what lies outside of pages.
-    fn leaf_memory(leaf: &Self::Leaf) -> usize;
 
-    /// A run of these separators, in a page of these bounds.
-    fn separators(keys: &[&Self::Key], low: Option<&Self::Key>, high: Option<&Self::Key>) -> Self::Keys;
+    /// Bytes that a run of these separators takes behind a page's node, at most.
+    fn keys_room<'a>(keys: impl Iterator<Item = &'a Self::Key>) -> usize;
+    /// A run of these separators, in a page of these bounds, in a room of so many bytes.
+    fn separators(
+        keys: &[&Self::Key],
+        low: Option<&Self::Key>,
+        high: Option<&Self::Key>,
+        room: &mut Room,
+    ) -> Self::Keys;
     /// How many separators a run has.
     fn count(keys: &Self::Keys) -> usize;
     /// One of a run.
@@ -144,8 +148,6 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn compare(fence: &Self::Fence, key: &Self::Key) -> Ordering;
     /// Bytes that a separator takes in a page.
     fn key_bytes(key: &Self::Key) -> usize;
-    /// Bytes of memory behind a run of separators.
-    fn keys_memory(keys: &Self::Keys) -> usize;
     /// Bytes of memory behind a fence.
     fn fence_memory(fence: &Self::Fence) -> usize;
 }

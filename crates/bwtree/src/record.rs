@@ -1,22 +1,22 @@
-//! Records of byte strings: a key and its value in one allocation, written once. Groups and leaves have pointers to them, so whatever
+//! Records of byte strings: a key and its value in one block, written once. Changes and leaves have pointers to them, so whatever
 //! becomes of a page, nobody touches a record that stays.
 //!
 //! ```text
-//! slot or group ──► value bytes: u32 | key bytes: u16 | is there: bool | key … | value …
+//! slot or change ──► value bytes: u32 | key bytes: u16 | is there: bool | key … | value …
 //! ```
 //!
 //! Who owns a record is said in [`node`](crate::node) (N5, N6); here is what that comes to:
 //!
-//! * [`Fresh`]: nobody else has seen it. Dropped, it is freed.
-//! * [`Shared`]: a pointer of a group's or a leaf's. Dropped, nothing happens.
+//! * [`Fresh`]: nobody else has seen it.
+//! * [`Shared`]: a pointer of a change's or a leaf's. Dropped, nothing happens.
 //! * [`ByteRecord`]: a look at one, for as long as whoever has the pointer is there.
-//! * [`Dead`]: retired. It is freed by who says that nobody looks at it any more.
+//! * [`Dead`]: retired. Its block is had by who says that nobody looks at it any more.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::pool::{Block, block_bytes};
 use crate::sync::Watch;
 
 /// What stands in front of the bytes.
@@ -35,9 +35,9 @@ impl Header {
     }
 }
 
-fn layout(bytes: usize) -> Layout {
-    // A key and a value of the greatest lengths are far from what an address space has.
-    Layout::from_size_align(size_of::<Header>() + bytes, align_of::<Header>()).expect("a record of a few GiB")
+/// Bytes of a record of such a key and value.
+pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
+    size_of::<Header>() + key.len() + value.map_or(0, <[u8]>::len)
 }
 
 /// A record that is in no page yet.
@@ -83,8 +83,9 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Fresh {
-    /// A record; or, without a value, that there is none. The lengths were checked.
-    pub(crate) fn new(key: &[u8], value: Option<&[u8]>) -> Self {
+    /// A record in a block of [`record_bytes`]; or, without a value, that there is none. The lengths were checked.
+    pub(crate) fn new(key: &[u8], value: Option<&[u8]>, block: Block) -> Self {
+        assert!(record_bytes(key, value) <= block.bytes(), "a record is longer than its block");
         let is_there = value.is_some();
         let value = value.unwrap_or_default();
         let (key_bytes, value_bytes) = (key.len() as u16, value.len() as u32);
@@ -93,15 +94,12 @@ impl Fresh {
             "too long a record"
         );
         let header = Header { value_bytes, key_bytes, is_there, watch: Watch::new() };
-        let layout = layout(header.bytes());
-        // SAFETY: a layout with a header has bytes.
-        let start = unsafe { alloc(layout) };
-        let Some(at) = NonNull::new(start.cast::<Header>()) else { handle_alloc_error(layout) };
+        let at = block.at().cast::<Header>();
         // SAFETY: it has room for the header, and its alignment.
         unsafe { at.write(header) };
         // SAFETY: behind the header is room for the key and the value.
         let to = unsafe { at.add(1) }.cast::<u8>();
-        // SAFETY: as above; what was just allocated is nothing that anybody could have passed.
+        // SAFETY: as above; what was just taken is nothing that anybody could have passed.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len()) };
         // SAFETY: as above.
         let to = unsafe { to.add(key.len()) };
@@ -116,38 +114,13 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        self.0.bury();
-        // SAFETY: nobody else has seen it.
-        unsafe { self.0.free() };
-    }
-}
-
 impl Shared {
     /// A look at it.
     ///
-    /// Whoever made the group or the leaf that has this pointer gave the word that the record is there as long as that is ([`Kept`]).
+    /// Whoever made the change or the leaf that has this pointer gave the word that the record is there as long as that is ([`Kept`]).
     #[inline(always)]
     pub(crate) fn get(&self) -> ByteRecord<'_> {
         ByteRecord(*self, PhantomData)
-    }
-
-    /// Models and schedules find out who looks at it from now on.
-    fn bury(self) {
-        // SAFETY: both callers own it.
-        unsafe { self.0.as_ref() }.watch.free();
-    }
-
-    /// # Safety
-    /// Nobody has it or will have it.
-    unsafe fn free(self) {
-        // SAFETY: it was not freed yet.
-        let layout = layout(unsafe { self.0.as_ref() }.bytes());
-        // SAFETY: as above. (In the models a watch is more than a mark.)
-        unsafe { self.0.drop_in_place() };
-        // SAFETY: made by `Fresh::new` with that layout; the caller's word.
-        unsafe { dealloc(self.0.as_ptr().cast(), layout) };
     }
 }
 
@@ -183,12 +156,12 @@ impl<'a> ByteRecord<'a> {
         header.is_there.then(|| self.bytes(usize::from(header.key_bytes), header.value_bytes as usize))
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that it takes: its block's.
     pub(crate) fn memory(self) -> usize {
-        size_of::<Header>() + self.header().bytes()
+        block_bytes(size_of::<Header>() + self.header().bytes())
     }
 
-    /// The pointer, for a group or a leaf that has it from now on.
+    /// The pointer, for a change or a leaf that has it from now on.
     #[inline(always)]
     pub(crate) fn shared(self, _word: Kept) -> Shared {
         self.0
@@ -203,32 +176,43 @@ impl<'a> ByteRecord<'a> {
 impl Dead {
     /// Nobody looks at it any more: models and schedules find out who does.
     pub(crate) fn bury(&self) {
-        self.0.bury();
+        // SAFETY: it is not freed yet.
+        unsafe { self.0.0.as_ref() }.watch.free();
     }
 
-    /// Frees it.
+    /// Takes it apart.
     ///
     /// # Safety
     /// Nobody has it or will have it.
-    pub(crate) unsafe fn free(self) {
-        // SAFETY: the caller's word.
-        unsafe { self.0.free() };
+    pub(crate) unsafe fn free(self) -> Block {
+        let at = self.0.0;
+        // SAFETY: it was not freed yet.
+        let bytes = block_bytes(size_of::<Header>() + unsafe { at.as_ref() }.bytes());
+        // SAFETY: as above. (In the models a watch is more than a mark.)
+        unsafe { at.drop_in_place() };
+        // SAFETY: a record's block is as long as `block_bytes` says; the caller's word.
+        unsafe { Block::from_parts(at.cast(), bytes) }
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::pool::{Depot, Pool};
 
     #[test]
     fn a_record_is_what_it_was_made_of() {
         for (key, value) in [(0, Some(0)), (1, Some(3)), (94, Some(1200)), (65_535, Some(1 << 20)), (9, None)]
         {
             let (key, value) = (vec![7; key], value.map(|bytes| vec![9; bytes]));
-            let fresh = Fresh::new(&key, value.as_deref());
+            let (mut pool, depot) = (Pool::new(), Depot::new());
+            let bytes = record_bytes(&key, value.as_deref());
+            let fresh = Fresh::new(&key, value.as_deref(), pool.take(bytes, &depot).0);
             assert_eq!((fresh.get().key(), fresh.get().value()), (&*key, value.as_deref()));
-            let bytes = key.len() + value.map_or(0, |value| value.len());
-            assert_eq!(fresh.get().memory() - bytes, size_of::<Header>());
+            assert_eq!(fresh.get().memory(), block_bytes(bytes));
+            let dead = fresh.get().dead();
+            // SAFETY: nobody else has it.
+            pool.give(unsafe { dead.free() }, &depot);
         }
     }
 }

@@ -116,7 +116,7 @@ impl<P: Pairs> Cursor<'_, P> {
         } else {
             self.page.extend(copied)
         }
-        self.of = Some((pid, head.lsn));
+        self.of = Some((pid, head.lsn()));
         let outline = Outline::of(head);
         self.then = if self.descends {
             // Nothing is below the low key in this page, so what is left, if anything is, is below it.
@@ -129,7 +129,7 @@ impl<P: Pairs> Cursor<'_, P> {
     /// True if the page that was copied is as it was.
     fn is_fresh(&self) -> bool {
         let visit = self.tree.visit();
-        self.of.is_some_and(|(pid, lsn)| visit.load(pid).is_some_and(|head| head.lsn == lsn))
+        self.of.is_some_and(|(pid, lsn)| visit.load(pid).is_some_and(|head| head.lsn() == lsn))
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
+    /// Bytes that pools have of the system, in chunks and large blocks.
+    PoolBytes,
     /// No count: the largest number that was drawn for a node at this seat.
     Drawn,
 }
@@ -66,12 +68,14 @@ pub struct Memory {
     pub limbo_bytes: u64,
     /// The mapping table.
     pub table_bytes: u64,
+    /// What pools have beyond that: blocks to be used again, and what was not used yet.
+    pub spare_bytes: u64,
 }
 
 impl Memory {
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.page_bytes + self.limbo_bytes + self.table_bytes
+        self.page_bytes + self.limbo_bytes + self.table_bytes + self.spare_bytes
     }
 }
 

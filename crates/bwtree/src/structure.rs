@@ -15,7 +15,7 @@
 use std::borrow::Borrow;
 
 use crate::canary::{Canary, sings};
-use crate::node::{Body, Bounds, Node, Retired};
+use crate::node::{Body, Bounds, Head, Made, New, Retired};
 use crate::page::{Outline, Records, Term, find_term, term_bytes, term_bytes_of, terms};
 use crate::pairs::{At, Pairs, Place, RECORD_BYTES};
 use crate::stats::Count;
@@ -29,8 +29,8 @@ pub(crate) enum Contents<'g, P: Pairs> {
 }
 
 impl<'g, P: Pairs> Contents<'g, P> {
-    pub(crate) fn of(head: &'g Node<P>) -> Self {
-        if head.level == 0 { Self::Leaf(Records::of(head)) } else { Self::Inner(terms(head), head.level) }
+    pub(crate) fn of(head: Head<'g, P>) -> Self {
+        if head.level() == 0 { Self::Leaf(Records::of(head)) } else { Self::Inner(terms(head), head.level()) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -85,18 +85,28 @@ impl<'g, P: Pairs> Contents<'g, P> {
             Self::Inner(terms, _) => terms[at].0.map(P::fence),
         }
     }
-
-    /// A base page of these.
-    pub(crate) fn page(&self, range: std::ops::Range<usize>, lsn: u64, bounds: Bounds<P>) -> Box<Node<P>> {
-        let bytes = self.bytes(range.clone());
-        match self {
-            Self::Leaf(records) => Node::base(0, lsn, bytes, Body::leaf(&records.live[range], bounds)),
-            Self::Inner(terms, level) => Node::base(*level, lsn, bytes, Body::inner(&terms[range], bounds)),
-        }
-    }
 }
 
 impl<P: Pairs> Visit<'_, P> {
+    /// A base page of a part of these.
+    pub(crate) fn page(
+        &self,
+        contents: &Contents<'_, P>,
+        range: std::ops::Range<usize>,
+        lsn: u64,
+        bounds: Bounds<P>,
+    ) -> Made<P> {
+        let bytes = contents.bytes(range.clone());
+        match contents {
+            Contents::Leaf(records) => {
+                self.leaf_page(New { level: 0, lsn, bytes }, &records.live[range], bounds)
+            }
+            Contents::Inner(terms, level) => {
+                self.inner_page(New { level: *level, lsn, bytes }, &terms[range], bounds)
+            }
+        }
+    }
+
     /// Bytes beyond which a page of a level is split, and below which it is merged.
     pub(crate) fn sizes(&self, level: u32) -> (usize, usize) {
         let options = &self.tree.options;
@@ -108,12 +118,12 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Completes the merges in a page's chain (S2). Says whether the page can be changed as it was with this head.
-    fn settle(&self, head: &Node<P>, outline: &Outline<'_, P>) -> bool {
+    fn settle(&self, head: Head<'_, P>, outline: &Outline<'_, P>) -> bool {
         for key in &outline.merged {
-            self.finish_merge(head.level, (*key).borrow());
+            self.finish_merge(head.level(), (*key).borrow());
         }
         for key in &outline.merging {
-            self.finish_merge(head.level - 1, (*key).borrow());
+            self.finish_merge(head.level() - 1, (*key).borrow());
         }
         outline.merging.is_empty()
     }
@@ -123,7 +133,7 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn maintain(&self, pid: Pid) {
         let (head, outline) = loop {
             let Some(head) = self.load(pid) else { return };
-            if matches!(head.body, Body::Remove { .. }) {
+            if head.is_removed() {
                 return;
             }
             let outline = Outline::of(head);
@@ -131,46 +141,45 @@ impl<P: Pairs> Visit<'_, P> {
                 break (head, outline);
             }
         };
-        let (split, merge) = self.sizes(head.level);
-        let bytes = head.bytes;
+        let (split, merge) = self.sizes(head.level());
+        let bytes = head.bytes();
         if bytes <= split
-            && let Some((body, dead)) = Body::merged(head)
+            && let Some((page, dead)) = self.merged(head, self.draw(head.lsn()))
         {
-            let page = Node::base(0, self.draw(head.lsn), bytes, body);
             if self.install(pid, head, page, &dead) && pid != ROOT && bytes < merge {
                 self.merge_with_neighbour(pid, 0, outline.low);
             }
             return;
         }
         let contents = Contents::of(head);
-        if bytes > split && contents.len() >= if head.level == 0 { 2 } else { 4 } {
+        if bytes > split && contents.len() >= if head.level() == 0 { 2 } else { 4 } {
             return self.split(pid, head, &outline, &contents);
         }
-        if head.depth > 0 && !self.consolidate(pid, head, &outline, &contents) {
+        if head.depth() > 0 && !self.consolidate(pid, head, &outline, &contents) {
             return;
         }
-        if pid == ROOT && head.level > 0 && contents.len() == 1 {
+        if pid == ROOT && head.level() > 0 && contents.len() == 1 {
             self.shrink();
         } else if pid != ROOT && bytes < merge {
-            self.merge_with_neighbour(pid, head.level, outline.low);
+            self.merge_with_neighbour(pid, head.level(), outline.low);
         }
     }
 
     fn consolidate(
         &self,
         pid: Pid,
-        head: &Node<P>,
+        head: Head<'_, P>,
         outline: &Outline<'_, P>,
         contents: &Contents<'_, P>,
     ) -> bool {
         let (low, high) = (outline.low.cloned(), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let page = contents.page(0..contents.len(), self.draw(head.lsn), bounds);
+        let page = self.page(contents, 0..contents.len(), self.draw(head.lsn()), bounds);
         self.install(pid, head, page, contents.dead())
     }
 
     /// Puts a consolidated page in place of its chain, if that is still what it was made of. These records are not in it.
-    fn install(&self, pid: Pid, head: &Node<P>, page: Box<Node<P>>, dead: &[P::Record<'_>]) -> bool {
+    fn install(&self, pid: Pid, head: Head<'_, P>, page: Made<P>, dead: &[P::Record<'_>]) -> bool {
         let done = self.replace(pid, head, page, dead, Canary::Consolidation);
         self.count(if done { Count::Consolidations } else { Count::ConsolidationFailures });
         done
@@ -179,12 +188,12 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn split(
         &self,
         pid: Pid,
-        head: &Node<P>,
+        head: Head<'_, P>,
         outline: &Outline<'_, P>,
         contents: &Contents<'_, P>,
     ) {
         if let Some((key, right)) = self.split_half(pid, head, outline, contents) {
-            self.post_index(pid, head.level, &key, right);
+            self.post_index(pid, head.level(), &key, right);
         }
     }
 
@@ -193,7 +202,7 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn split_half(
         &self,
         pid: Pid,
-        head: &Node<P>,
+        head: Head<'_, P>,
         outline: &Outline<'_, P>,
         contents: &Contents<'_, P>,
     ) -> Option<(P::Fence, Pid)> {
@@ -201,15 +210,18 @@ impl<P: Pairs> Visit<'_, P> {
         let key = contents.separator(middle)?;
         let (low, high) = (Some(key.clone()), outline.high.cloned());
         let bounds = Bounds { low, high, right: outline.right };
-        let right = contents.page(middle..contents.len(), self.draw(head.lsn), bounds);
-        // Without a PID the page stays as large as it is.
-        let right = self.allocate(right)?;
+        let right = self.page(contents, middle..contents.len(), self.draw(head.lsn()), bounds);
+        let Some(right) = self.allocate(right) else {
+            // Without a PID the page stays as large as it is.
+            self.consolidate(pid, head, outline, contents);
+            return None;
+        };
         if pid == ROOT {
             self.split_root(head, contents, middle, &key, right);
             return None;
         }
         let bounds = Bounds { low: outline.low.cloned(), high: Some(key.clone()), right: Some(right) };
-        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
+        let left = self.page(contents, 0..middle, self.draw(head.lsn()), bounds);
         if !self.replace(pid, head, left, contents.dead(), Canary::Structure) {
             self.forget(right);
             self.count(Count::SplitFailures);
@@ -222,21 +234,21 @@ impl<P: Pairs> Visit<'_, P> {
     /// The right half of the root is in a page that nobody knows; the left half follows, and both are made the children of the root.
     fn split_root(
         &self,
-        head: &Node<P>,
+        head: Head<'_, P>,
         contents: &Contents<'_, P>,
         middle: usize,
         key: &P::Fence,
         right: Pid,
     ) {
         let bounds = Bounds { low: None, high: Some(key.clone()), right: Some(right) };
-        let left = contents.page(0..middle, self.draw(head.lsn), bounds);
+        let left = self.page(contents, 0..middle, self.draw(head.lsn()), bounds);
         let Some(left) = self.allocate(left) else {
             return self.forget(right);
         };
         let terms: [Term<'_, P>; 2] = [(None, left), (Some(key.borrow()), right)];
         let bytes = terms.iter().map(term_bytes::<P>).sum();
-        let body = Body::inner(&terms, Bounds { low: None, high: None, right: None });
-        let root = Node::base(head.level + 1, self.draw(head.lsn), bytes, body);
+        let new = New { level: head.level() + 1, lsn: self.draw(head.lsn()), bytes };
+        let root = self.inner_page(new, &terms, Bounds { low: None, high: None, right: None });
         if self.replace(ROOT, head, root, contents.dead(), Canary::Structure) {
             self.count(Count::Splits);
             self.count(Count::RootSplits);
@@ -250,7 +262,7 @@ impl<P: Pairs> Visit<'_, P> {
     /// A page that was never linked is given back: who remembers its PID from before may be looking at it. Its records are others' (N6).
     fn forget(&self, pid: Pid) {
         if let Some(page) = self.load(pid) {
-            self.discard(pid, Retired::node(page, None));
+            self.discard(pid, Retired::node(page));
         }
     }
 
@@ -272,11 +284,11 @@ impl<P: Pairs> Visit<'_, P> {
             let next = terms.get(at).and_then(|term| term.0).map(P::fence);
             let high = next.or_else(|| outline.high.cloned());
             let body = Body::IndexInsert { key: key.clone(), high, child: right };
-            let bytes = head.bytes + term_bytes_of::<P>(key.borrow());
-            let delta = Node::delta(head, self.draw(head.lsn), bytes, body);
-            if self.append(parent, delta, Canary::Structure) {
+            let bytes = head.bytes() + term_bytes_of::<P>(key.borrow());
+            let delta = self.delta(head, self.draw(head.lsn()), bytes, body);
+            if self.append(parent, head, delta, Canary::Structure) {
                 self.count(Count::IndexPosts);
-                if head.depth + 1 >= self.tree.options.inner_chain {
+                if head.depth() + 1 >= self.tree.options.inner_chain {
                     self.maintain(parent);
                 }
                 return;
@@ -289,7 +301,7 @@ impl<P: Pairs> Visit<'_, P> {
     /// into another, the one that has the keys before `key` now.
     fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::Fence, right: Pid) -> bool {
         loop {
-            let known = self.load(pid).filter(|head| !matches!(head.body, Body::Remove { .. }));
+            let known = self.load(pid).filter(|head| !head.is_removed());
             let other = || self.find(Place::Before(key.borrow()), level).map(|found| found.1);
             let Some(head) = known.or_else(other) else { return false };
             let outline = Outline::of(head);

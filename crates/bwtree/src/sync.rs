@@ -83,6 +83,12 @@ impl<T> OwnedCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
+    /// Gives out a pointer for reading.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, use_it: impl FnOnce(*const T) -> R) -> R {
+        use_it(self.0.get())
+    }
+
     /// Gives out a pointer for writing.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, use_it: impl FnOnce(*mut T) -> R) -> R {

@@ -3,12 +3,13 @@
 //! A directory of segments, each twice as long as the one before. The table grows by one more segment: nothing moves, nobody waits.
 //!
 //! ```text
-//! word   ....0000  a node's address        ....xx10  a free PID: the number of the next free one above the two bits
-//!        .......1  kept for an address outside of memory; nothing writes such a word yet
+//! word   .nnnnnn0  a node's address, and n: how many of the changes beside it are seen (`node`)
+//!        ......01  a free PID: the number of the next free one above the two bits
+//!        ......11  kept for an address outside of memory; nothing writes such a word yet
 //! ```
 //!
 //! Invariants:
-//! * M1: a word changes from one node to another by one exchange ([`Table::append`], [`Table::replace`]), or by whom alone it
+//! * M1: a word changes from one state of a page to another by one exchange ([`Table::exchange`]), or by whom alone it
 //!   belongs: who allocated the PID and has not linked it, who frees it.
 //! * M2: a PID is free only after everybody who may know it has left (it is retired like a node).
 //! * M3: the free list is a stack. Its head has a count of the changes, so that a stale one is not taken for the present one.
@@ -17,7 +18,7 @@ use std::ptr;
 
 use crate::canary::Canary;
 use crate::epoch::Seat;
-use crate::node::Node;
+use crate::node::{Head, Made, Node, fetch};
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
 
@@ -30,10 +31,12 @@ pub(crate) const ROOT: Pid = Pid(0);
 
 /// Segments of a directory; the last would be beyond all PIDs.
 const SEGMENTS: usize = 33;
-/// The word is a free PID's.
-const FREE: usize = 0b10;
-/// The word is an address outside of memory.
-const OUTSIDE: usize = 0b01;
+/// The word is no node's.
+const OTHER: usize = 0b01;
+/// Of such a word, these bits say what it is.
+const KIND: usize = 0b11;
+/// It is a free PID's.
+const FREE: usize = 0b01;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -94,18 +97,22 @@ impl<P: Pairs> Table<P> {
         }
     }
 
-    /// A PID that nobody knows, with a page; `None` if there are no more.
-    pub(crate) fn allocate(&self, page: Box<Node<P>>) -> Option<Pid> {
+    /// A PID that nobody knows, with a page that is the table's then.
+    ///
+    /// # Errors
+    /// There are no more: the page.
+    pub(crate) fn allocate(&self, page: Made<P>) -> Result<Pid, Made<P>> {
         let pid = self.take_free().or_else(|| {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             // 0 stands for no PID in the free list.
             let pid = Pid(u32::try_from(number).ok().filter(|number| *number < u32::MAX)?);
             self.provide(self.place(pid).0);
             Some(pid)
-        })?;
+        });
+        let Some(pid) = pid else { return Err(page) };
         // M1: who links it to the tree publishes it.
-        self.word(pid).store(page.into_raw(), Ordering::Release);
-        Some(pid)
+        self.word(pid).store(page.word(), Ordering::Release);
+        Ok(pid)
     }
 
     fn take_free(&self) -> Option<Pid> {
@@ -114,7 +121,7 @@ impl<P: Pairs> Table<P> {
             let pid = Pid((head as u32).checked_sub(1)?);
             // If another takes it meanwhile, this is anything; then the head has changed too (M3).
             let word = self.word(pid).load(Ordering::Acquire).addr();
-            let next = if word & FREE != 0 { (word >> 2) as u64 } else { 0 };
+            let next = if word & KIND == FREE { (word >> 2) as u64 } else { 0 };
             let new = (head >> 32).wrapping_add(1) << 32 | next;
             if self.free.compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(pid);
@@ -141,42 +148,24 @@ impl<P: Pairs> Table<P> {
         self.word(pid).store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// The newest node of a page; `None` if the PID is not in use.
+    /// The newest state of a page; `None` if the PID is not in use.
     #[inline(always)]
-    pub(crate) fn load<'a, G>(&self, pid: Pid, _seat: &'a Seat<'_, G>) -> Option<&'a Node<P>> {
-        let pointer = self.word(pid).load(Ordering::Acquire);
-        if pointer.addr() & (FREE | OUTSIDE) != 0 {
+    pub(crate) fn load<'a, G>(&self, pid: Pid, _seat: &'a Seat<'_, G>) -> Option<Head<'a, P>> {
+        let word = self.word(pid).load(Ordering::Acquire);
+        fetch(word);
+        if word.addr() & OTHER != 0 {
             return None;
         }
-        // SAFETY: a word without these bits is null or a node's address (M1); what was in the table while somebody was seated is not
-        // freed before he leaves (E2).
-        unsafe { Node::from_table(pointer) }
+        // SAFETY: a word without this bit is null or a node's address, with as many changes as were published with it (M1); what was in
+        // the table while somebody was seated is not freed before he leaves (E2).
+        unsafe { Head::from_word(word) }
     }
 
-    /// Puts a delta in front of a page, if its head is still the one that the delta was made for.
+    /// Makes a page what this word says, if its head is still this one. What the new word sees is the table's then; what it does not lead
+    /// to any more is the caller's, to be retired.
     #[inline(always)]
-    pub(crate) fn append(&self, pid: Pid, delta: Box<Node<P>>, canary: Canary) -> bool {
-        let Some(head) = delta.next() else { return false };
-        let head = ptr::from_ref(head).cast_mut();
-        let new = delta.into_raw();
-        let done = exchange(self.word(pid), head, new, canary);
-        if !done {
-            // SAFETY: it was given up above and did not get into the table.
-            drop(unsafe { Node::take_back(new) });
-        }
-        done
-    }
-
-    /// Puts a node in place of a page's head, if that is still this one. What it does not link to is the caller's then, to be retired.
-    #[inline(always)]
-    pub(crate) fn replace(&self, pid: Pid, head: &Node<P>, node: Box<Node<P>>, canary: Canary) -> bool {
-        let new = node.into_raw();
-        let done = exchange(self.word(pid), ptr::from_ref(head).cast_mut(), new, canary);
-        if !done {
-            // SAFETY: it was given up above and did not get into the table.
-            drop(unsafe { Node::take_back(new) });
-        }
-        done
+    pub(crate) fn exchange(&self, pid: Pid, head: Head<'_, P>, new: *mut Node<P>, canary: Canary) -> bool {
+        exchange(self.word(pid), head.word(), new, canary)
     }
 
     /// PIDs that were ever used are those below this number.
@@ -192,7 +181,7 @@ impl<P: Pairs> Table<P> {
             count += 1;
             let word = self.word(Pid(number)).load(Ordering::Acquire).addr();
             // A PID that is taken meanwhile leads nowhere.
-            if word & FREE == 0 || count > self.used() {
+            if word & KIND != FREE || count > self.used() {
                 break;
             }
             at = (word >> 2) as u32;
@@ -206,11 +195,11 @@ impl<P: Pairs> Table<P> {
         made.map(|i| self.entries(i) * size_of::<usize>()).sum()
     }
 
-    /// The heads of all pages. Nobody else uses the table any more.
-    pub(crate) fn heads(&mut self) -> Vec<*mut Node<P>> {
+    /// The words of all pages. Nobody else uses the table any more.
+    pub(crate) fn words(&mut self) -> Vec<*mut Node<P>> {
         let pids = (0..self.used() as u32).map(Pid);
         let words = pids.map(|pid| self.word(pid).load(Ordering::Relaxed));
-        words.filter(|word| !word.is_null() && word.addr() & (FREE | OUTSIDE) == 0).collect()
+        words.filter(|word| !word.is_null() && word.addr() & OTHER == 0).collect()
     }
 }
 

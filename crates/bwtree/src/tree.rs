@@ -1,6 +1,8 @@
 //! The tree, and its operations on single keys [Bw-tree §III].
 //!
-//! An update: find the leaf, read what the key is, draw an LSN above that of the head that was read, put a delta in front of it. If the
+//! An update: find the leaf, read what the key is, draw an LSN above that of the head that was read, write the change into the place
+//! beside the leaf that it claims, and exchange the page's word for one that sees it. If there is no place, or somebody claimed it and
+//! has not come to his exchange, a new base page with the change takes the page's place: nobody waits for another. If the
 //! exchange fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
 //! update was told is what it replaced. The exchange is the moment at which it happens.
 //!
@@ -8,14 +10,15 @@
 //! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
 
 use std::borrow::Borrow;
-use std::mem::ManuallyDrop;
-
 use crate::canary::Canary;
 use crate::epoch::{Epochs, Seat};
 use crate::error::Result;
-use crate::node::{Body, Bounds, Changed, Graves, Node, Retired, Weighed};
+use crate::node::{
+    Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes, inner_bytes,
+    leaf_bytes,
+};
 use crate::options::Options;
-use crate::page::{Step, lookup, step};
+use crate::page::{Step, Term, lookup, step};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Target};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
@@ -35,9 +38,18 @@ pub enum Change<V> {
 #[derive(Debug)]
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,
+    pub(crate) graves: Graves<P>,
+    /// With the memory that everything else lies in: it goes last.
     pub(crate) epochs: Epochs<Weighed<P>>,
     pub(crate) options: Options,
-    pub(crate) graves: Graves<P>,
+}
+
+/// How a change came into a leaf.
+enum Way {
+    /// Beside it.
+    Beside,
+    /// With a new base page.
+    Renewed,
 }
 
 /// Somebody at work: what he finds in the tree stays there as long as he does.
@@ -63,14 +75,13 @@ impl<P: Pairs> Tree<P> {
     }
 
     fn of(options: Options) -> Self {
-        let table = Table::new(options.segment_entries);
+        let (table, epochs) = (Table::new(options.segment_entries), Epochs::new());
+        let tree = Self { table, graves: Graves::new(), epochs, options };
         let bounds = Bounds { low: None, high: None, right: None };
         // The first PID of a table is ROOT.
-        let root = Node::base(0, 0, 0, Body::leaf(&[], bounds));
-        let bytes = root.memory();
-        table.allocate(root);
-        let tree = Self { table, epochs: Epochs::new(), options, graves: Graves::new() };
-        tree.epochs.enter().count(Count::MadeBytes, bytes as u64);
+        let visit = tree.visit();
+        visit.allocate(visit.leaf_page(New { level: 0, lsn: 0, bytes: 0 }, &[], bounds));
+        drop(visit);
         tree
     }
 
@@ -101,9 +112,9 @@ impl<P: Pairs> Tree<P> {
         let visit = self.visit();
         let (pid, head) = visit.leaf(At(key));
         let found = lookup(head, key).and_then(P::record_value).map(with);
-        let Options { leaf_chain_read: limit, groups, .. } = self.options;
-        // Behind a group is the base page: nobody would find anything sooner.
-        if limit > 0 && head.depth >= limit && !(groups && matches!(head.body, Body::Group { .. })) {
+        // Changes stand beside the base page: nobody would find anything sooner if there were none.
+        let limit = self.options.leaf_chain_read;
+        if limit > 0 && !head.is_base() && head.depth() >= limit {
             visit.maintain(pid);
         }
         found
@@ -179,23 +190,29 @@ impl<P: Pairs> Tree<P> {
                 P::check_value(value.borrow())?;
             }
             // Bytes of the page without the record.
-            let rest = head.bytes - if was_there { RECORD_BYTES } else { 0 };
+            let rest = head.bytes() - if was_there { RECORD_BYTES } else { 0 };
             let (value, records, bytes) = match &decided {
                 Change::Keep => return Ok((was_there, 0)),
                 Change::Delete if !was_there => return Ok((false, 0)),
                 Change::Delete => (None, -1, rest),
                 Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
             };
-            let (lsn, before) = (visit.draw(head.lsn), head.depth);
-            if !visit.place(pid, head, P::fresh(key, value), lsn, bytes) {
-                visit.count(Count::UpdateFailures);
+            if !head.is_base() {
+                // A merge left it, or is about to: its changes have their places when that is done.
+                visit.maintain(pid);
                 continue;
             }
+            let lsn = visit.draw(head.lsn());
+            let block = Some(P::fresh_room(key, value)).filter(|bytes| *bytes > 0).map(|bytes| visit.seat.take(bytes));
+            let Some(way) = visit.place(pid, head, P::fresh(key, value, block), lsn, bytes) else {
+                visit.count(Count::UpdateFailures);
+                continue;
+            };
             visit.count(Count::Updates);
             visit.seat.count(Count::Records, records.cast_unsigned());
+            let is_large = matches!(way, Way::Renewed) && bytes > self.options.leaf_split_bytes;
             let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
-            // Of a key that is changed again a group has one change.
-            if before + 1 >= self.options.leaf_chain || is_small {
+            if is_large || is_small {
                 visit.maintain(pid);
             }
             return Ok((was_there, lsn));
@@ -217,6 +234,7 @@ impl<P: Pairs> Tree<P> {
             page_bytes: made.saturating_sub(retired),
             limbo_bytes: retired.saturating_sub(freed),
             table_bytes: self.table.memory() as u64,
+            spare_bytes: self.epochs.tally(Count::PoolBytes).saturating_sub(made.saturating_sub(freed)),
         }
     }
 
@@ -231,77 +249,131 @@ impl<P: Pairs> Visit<'_, P> {
         self.seat.count(count, 1);
     }
 
-    /// Puts a change of a key in front of a leaf: in a group of its own, or with those before it. Says whether the leaf was still as it
-    /// was with this head.
+    /// Makes a change of a key, of a leaf that is a base page: in a place beside it, or with a new one in its place. `None` if the leaf was
+    /// not any more as it was with this head.
     #[inline(always)]
-    fn place(&self, pid: Pid, head: &Node<P>, record: P::Fresh, lsn: u64, bytes: usize) -> bool {
-        let memory = P::record_memory(P::record(&record)) as u64;
-        let changed = Node::changed(head, self.tree.options.groups, lsn, bytes, P::record(&record));
-        let Some(Changed { node, takes_place, dead }) = changed else { return false };
-        // If the exchange succeeds it is the page's from then on (N6).
-        let record = ManuallyDrop::new(record);
-        let done = if takes_place {
-            self.exchange(pid, head, node, Canary::Update, |head| Retired::node(head, dead))
-        } else {
-            self.append(pid, node, Canary::Update)
+    fn place(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        fresh: P::Fresh,
+        lsn: u64,
+        bytes: usize,
+    ) -> Option<Way> {
+        let record = P::record(&fresh);
+        let way = match head.claim(record, lsn, bytes) {
+            Some(Claimed(word)) => {
+                self.tree.table.exchange(pid, head, word, Canary::Update).then_some(Way::Beside)
+            }
+            None => self.renew(pid, head, record, lsn, bytes).then_some(Way::Renewed),
         };
-        if done {
-            self.seat.count(Count::MadeBytes, memory);
+        if way.is_some() {
+            // It is the page's from now on (N6).
+            self.seat.count(Count::MadeBytes, P::record_memory(record) as u64);
         } else {
-            drop(ManuallyDrop::into_inner(record));
+            self.drop_fresh(fresh);
         }
+        way
+    }
+
+    /// A new base page in place of a leaf that is one, with a change beside it. Says whether the leaf was still as it was with this head.
+    #[cold]
+    fn renew(&self, pid: Pid, head: Head<'_, P>, record: P::Record<'_>, lsn: u64, bytes: usize) -> bool {
+        // Without the change the page is what it was.
+        let Some((page, dead)) = self.merged(head, head.lsn()) else { return false };
+        let word = page.with_change(record, lsn, bytes);
+        let done = self.exchange(pid, head, page, word, Canary::Consolidation);
+        if done {
+            self.retire(Retired::chain(head, &dead));
+        }
+        self.count(if done { Count::Consolidations } else { Count::ConsolidationFailures });
         done
     }
 
-    /// See [`Table::append`].
-    #[inline(always)]
-    pub(crate) fn append(&self, pid: Pid, delta: Box<Node<P>>, canary: Canary) -> bool {
-        let bytes = delta.memory();
-        let done = self.tree.table.append(pid, delta, canary);
+    /// Makes a page what this word says, which leads to `made`, if its head is still this one.
+    fn exchange(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        made: Made<P>,
+        word: *mut Node<P>,
+        canary: Canary,
+    ) -> bool {
+        let bytes = made.head().memory();
+        let done = self.tree.table.exchange(pid, head, word, canary);
         if done {
             self.seat.count(Count::MadeBytes, bytes as u64);
+        } else {
+            self.drop_made(made);
         }
         done
     }
 
-    /// See [`Table::replace`]. What a page was, and what of its records the new one has not, is retired.
+    /// Puts a delta in front of a page, if its head is still the one that the delta was made for.
+    pub(crate) fn append(&self, pid: Pid, head: Head<'_, P>, delta: Made<P>, canary: Canary) -> bool {
+        let word = delta.word();
+        self.exchange(pid, head, delta, word, canary)
+    }
+
+    /// Puts a page in place of a chain, if its head is still this one. What it was, and what of its records the new one has not, is retired.
     pub(crate) fn replace(
         &self,
         pid: Pid,
-        head: &Node<P>,
-        page: Box<Node<P>>,
+        head: Head<'_, P>,
+        page: Made<P>,
         dead: &[P::Record<'_>],
         canary: Canary,
     ) -> bool {
-        self.exchange(pid, head, page, canary, |head| Retired::chain(head, dead))
-    }
-
-    #[inline(always)]
-    fn exchange<'h>(
-        &self,
-        pid: Pid,
-        head: &'h Node<P>,
-        node: Box<Node<P>>,
-        canary: Canary,
-        retired: impl FnOnce(&'h Node<P>) -> Weighed<P>,
-    ) -> bool {
-        let bytes = node.memory();
-        let done = self.tree.table.replace(pid, head, node, canary);
+        let word = page.word();
+        let done = self.exchange(pid, head, page, word, canary);
         if done {
-            self.seat.count(Count::MadeBytes, bytes as u64);
-            self.retire(retired(head));
+            self.retire(Retired::chain(head, dead));
         }
         done
     }
 
     /// See [`Table::allocate`].
-    pub(crate) fn allocate(&self, page: Box<Node<P>>) -> Option<Pid> {
-        let bytes = page.memory();
-        let pid = self.tree.table.allocate(page);
-        if pid.is_some() {
-            self.seat.count(Count::MadeBytes, bytes as u64);
+    pub(crate) fn allocate(&self, page: Made<P>) -> Option<Pid> {
+        let bytes = page.head().memory();
+        match self.tree.table.allocate(page) {
+            Ok(pid) => {
+                self.seat.count(Count::MadeBytes, bytes as u64);
+                Some(pid)
+            }
+            Err(page) => {
+                self.drop_made(page);
+                None
+            }
         }
-        pid
+    }
+
+    /// Places for changes beside a leaf.
+    fn places(&self) -> u32 {
+        self.tree.options.leaf_chain.min(SEEN_MAX)
+    }
+
+    /// A base page of these records.
+    pub(crate) fn leaf_page(&self, new: New, records: &[P::Record<'_>], bounds: Bounds<P>) -> Made<P> {
+        let block = self.seat.take(leaf_bytes::<P>(records.len(), self.places()));
+        Made::leaf(block, new, records, bounds, self.places())
+    }
+
+    /// A base page of these terms.
+    pub(crate) fn inner_page(&self, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Made<P> {
+        Made::inner(self.seat.take(inner_bytes::<P>(terms)), new, terms, bounds)
+    }
+
+    /// The leaf with this head as a base page with its changes in their places, if it is a base page; and what is not in it any more.
+    pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
+        let Body::Leaf { run, .. } = head.body() else { return None };
+        let records = P::len(run) + head.depth() as usize;
+        let block = self.seat.take(leaf_bytes::<P>(records, self.places()));
+        Made::merged(block, head, lsn, self.places())
+    }
+
+    /// A delta in front of `head`.
+    pub(crate) fn delta(&self, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Made<P> {
+        Made::delta(self.seat.take(delta_bytes::<P>()), head, lsn, bytes, body)
     }
 
     /// Draws a number for a node that says more of a page than the one with this number.
@@ -312,13 +384,13 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// The newest node of a page that is known from the tree.
     #[inline(always)]
-    pub(crate) fn load(&self, pid: Pid) -> Option<&Node<P>> {
+    pub(crate) fn load(&self, pid: Pid) -> Option<Head<'_, P>> {
         self.tree.table.load(pid, &self.seat)
     }
 
     /// The leaf of a place in the order of keys, and its head.
     #[inline(always)]
-    pub(crate) fn leaf(&self, target: impl Target<P>) -> (Pid, &Node<P>) {
+    pub(crate) fn leaf(&self, target: impl Target<P>) -> (Pid, Head<'_, P>) {
         loop {
             if let Some(found) = self.find(target, 0) {
                 return found;
@@ -330,14 +402,14 @@ impl<P: Pairs> Visit<'_, P> {
     ///
     /// Whoever comes by an unfinished split or merge completes it.
     #[inline(always)]
-    pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, &Node<P>)> {
+    pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, Head<'_, P>)> {
         let mut pid = ROOT;
         loop {
             let Some(head) = self.load(pid) else {
                 pid = ROOT;
                 continue;
             };
-            if head.level < level {
+            if head.level() < level {
                 return None;
             }
             match step(head, target, level) {
@@ -345,7 +417,7 @@ impl<P: Pairs> Visit<'_, P> {
                 Step::Here => return Some((pid, head)),
                 Step::Right(key, right) => {
                     self.count(Count::Helped);
-                    self.post_index(pid, head.level, key, right);
+                    self.post_index(pid, head.level(), key, right);
                     pid = right;
                 }
                 Step::Removed => {

@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::pairs::{Changes, Group, Pairs, RECORD_BYTES};
+use crate::pairs::{Changes, Pairs, RECORD_BYTES};
+use crate::pool::{Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
-use crate::search::{narrow, partition};
+use crate::search::{LINE, Samples, count_left};
 
 /// 64-bit keys to 64-bit values. A run of them is an array, or one of each.
 #[derive(Clone, Copy, Debug)]
@@ -17,74 +18,48 @@ const _: () = assert!(RECORD_BYTES == 2 * WORD);
 /// A leaf.
 #[derive(Debug)]
 pub struct WordLeaf {
-    keys: Box<[u64]>,
-    values: Box<[u64]>,
+    keys: WordKeys,
+    values: Array<u64>,
+}
+
+/// A run of separators, or of a leaf's keys.
+#[derive(Debug)]
+pub struct WordKeys {
+    samples: Samples,
+    keys: Array<u64>,
+}
+
+/// A change beside a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct WordChange {
+    key: u64,
+    value: u64,
 }
 
 /// A key and its value, if it has one.
 type WordRecord<'a> = (&'a u64, Option<&'a u64>);
 
-fn search(keys: &[u64], key: u64) -> std::result::Result<usize, usize> {
-    let at = partition(keys, |own| *own < key);
-    if keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
-}
-
-/// Changes in a group at most.
-const GROUP: usize = 8;
-
-/// Changes of words.
-#[derive(Clone, Debug)]
-pub struct WordGroup {
-    keys: [u64; GROUP],
-    values: [u64; GROUP],
-    count: u8,
-    /// Of each a bit: it was deleted.
-    deleted: u8,
-}
-
-impl WordGroup {
-    #[inline(always)]
-    fn position(&self, key: u64) -> Option<usize> {
-        self.keys[..usize::from(self.count)].iter().position(|own| *own == key)
+impl WordKeys {
+    const fn room(count: usize) -> usize {
+        Samples::bytes(count) + array_bytes::<u64>(count, LINE)
     }
 
+    /// How many keys `is_left` is true for; these are the first.
     #[inline(always)]
-    fn value(&self, i: usize) -> Option<&u64> {
-        (self.deleted & 1 << i == 0).then(|| &self.values[i])
+    fn partition(&self, is_left: impl Fn(&u64) -> bool) -> usize {
+        let from = self.samples.share(&is_left);
+        from + count_left(&self.keys, from, is_left)
     }
-}
 
-impl Group<Words> for WordGroup {
-    #[inline(always)]
-    fn with<'a>(
-        before: Option<&'a Self>,
-        (key, value): WordRecord<'_>,
-        _word: Kept,
-    ) -> Option<(Self, Option<WordRecord<'a>>)> {
-        let empty = || Self { keys: [0; GROUP], values: [0; GROUP], count: 0, deleted: 0 };
-        let mut group = before.cloned().unwrap_or_else(empty);
-        let known = group.position(*key);
-        let i = known.unwrap_or(usize::from(group.count));
-        if i == GROUP {
-            return None;
-        }
-        group.count = group.count.max(i as u8 + 1);
-        group.keys[i] = *key;
-        group.values[i] = value.copied().unwrap_or(0);
-        group.deleted = group.deleted & !(1 << i) | u8::from(value.is_none()) << i;
-        Some((group, known.and_then(|i| before?.get(i))))
+    fn search(&self, key: u64) -> std::result::Result<usize, usize> {
+        let at = self.partition(|own| *own < key);
+        if self.keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
     }
-    #[inline(always)]
-    fn find(&self, key: &u64) -> Option<WordRecord<'_>> {
-        self.position(*key).and_then(|i| self.get(i))
-    }
-    #[inline(always)]
-    fn get(&self, i: usize) -> Option<WordRecord<'_>> {
-        (i < usize::from(self.count)).then(|| (&self.keys[i], self.value(i)))
-    }
-    #[inline(always)]
-    fn count(&self) -> usize {
-        usize::from(self.count)
+
+    fn new(room: &mut Room, count: usize, keys: impl Iterator<Item = u64>) -> Self {
+        let samples = Samples::draft(room, count);
+        let keys = room.collect(count, LINE, keys);
+        Self { samples: Samples::done(samples, &keys, |key| *key), keys }
     }
 }
 
@@ -96,9 +71,10 @@ impl Pairs for Words {
     type ValueBuf = u64;
     type Record<'a> = WordRecord<'a>;
     type Fresh = (u64, Option<u64>);
-    type Group = WordGroup;
+    type Change = WordChange;
+    type Hint = ();
     type Leaf = WordLeaf;
-    type Keys = Box<[u64]>;
+    type Keys = WordKeys;
 
     fn check_key(_key: &u64) -> Result<()> {
         Ok(())
@@ -118,7 +94,11 @@ impl Pairs for Words {
     }
 
     #[inline(always)]
-    fn fresh(key: &u64, value: Option<&u64>) -> (u64, Option<u64>) {
+    fn fresh_room(_key: &u64, _value: Option<&u64>) -> usize {
+        0
+    }
+    #[inline(always)]
+    fn fresh(key: &u64, value: Option<&u64>, _block: Option<Block>) -> (u64, Option<u64>) {
         (*key, value.copied())
     }
     #[inline(always)]
@@ -142,74 +122,100 @@ impl Pairs for Words {
         None
     }
 
-    fn leaf(records: &[WordRecord<'_>], _low: Option<&u64>, _high: Option<&u64>, _word: Kept) -> WordLeaf {
+    #[inline(always)]
+    fn change((key, value): WordRecord<'_>, _word: Kept) -> WordChange {
+        WordChange { key: *key, value: value.copied().unwrap_or(0) }
+    }
+    #[inline(always)]
+    fn changed(change: &WordChange, is_there: bool) -> WordRecord<'_> {
+        (&change.key, is_there.then_some(&change.value))
+    }
+    #[inline(always)]
+    fn hint(_key: &u64) {}
+    #[inline(always)]
+    fn is_of(change: &WordChange, _hint: (), key: &u64) -> bool {
+        change.key == *key
+    }
+
+    fn leaf_room(records: usize) -> usize {
+        WordKeys::room(records) + array_bytes::<u64>(records, LINE)
+    }
+    fn leaf(
+        records: &[WordRecord<'_>],
+        _low: Option<&u64>,
+        _high: Option<&u64>,
+        room: &mut Room,
+        _word: Kept,
+    ) -> WordLeaf {
+        let keys = WordKeys::new(room, records.len(), records.iter().map(|record| *record.0));
         let values = records.iter().filter_map(|record| record.1.copied());
-        WordLeaf { keys: records.iter().map(|record| *record.0).collect(), values: values.collect() }
+        WordLeaf { keys, values: room.collect(records.len(), LINE, values) }
     }
     /// What is between two changes is copied at once.
     fn merged<'a>(
         leaf: &'a WordLeaf,
         changes: Changes<'a, Self>,
+        room: &mut Room,
         _word: Kept,
     ) -> (WordLeaf, Vec<WordRecord<'a>>) {
-        let WordLeaf { keys, values } = leaf;
+        let WordLeaf { keys: run, values } = leaf;
         let (changes, _) = changes.sorted();
-        let places: Vec<_> = changes.iter().map(|(key, _)| search(keys, **key)).collect();
-        let inserted = places.iter().zip(&changes).filter(|(at, (_, value))| at.is_err() && value.is_some());
-        let deleted = places.iter().zip(&changes).filter(|(at, (_, value))| at.is_ok() && value.is_none());
-        let count = keys.len() + inserted.count() - deleted.count();
-        let (mut new_keys, mut new_values) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let (keys, count) = (&run.keys, run.keys.len() + changes.len());
+        let samples = Samples::draft(room, count);
+        let (mut new_keys, mut new_values) = (room.array(count, LINE), room.array(count, LINE));
         let mut from = 0;
-        for (at, (key, value)) in places.into_iter().zip(changes) {
-            let (end, behind) = at.map_or_else(|at| (at, at), |at| (at, at + 1));
-            new_keys.extend_from_slice(&keys[from..end]);
-            new_values.extend_from_slice(&values[from..end]);
+        for (key, value) in changes {
+            let (end, behind) = run.search(*key).map_or_else(|at| (at, at), |at| (at, at + 1));
+            new_keys.extend(&keys[from..end]);
+            new_values.extend(&values[from..end]);
             if let Some(value) = value {
                 new_keys.push(*key);
                 new_values.push(*value);
             }
             from = behind;
         }
-        new_keys.extend_from_slice(&keys[from..]);
-        new_values.extend_from_slice(&values[from..]);
-        (WordLeaf { keys: new_keys.into(), values: new_values.into() }, Vec::new())
+        new_keys.extend(&keys[from..]);
+        new_values.extend(&values[from..]);
+        let keys = new_keys.done();
+        let keys = WordKeys { samples: Samples::done(samples, &keys, |key| *key), keys };
+        (WordLeaf { keys, values: new_values.done() }, Vec::new())
     }
     #[inline(always)]
     fn len(leaf: &WordLeaf) -> usize {
-        leaf.keys.len()
+        leaf.values.len()
     }
     #[inline(always)]
     fn at(leaf: &WordLeaf, i: usize) -> WordRecord<'_> {
-        (&leaf.keys[i], Some(&leaf.values[i]))
+        (&leaf.keys.keys[i], Some(&leaf.values[i]))
     }
     #[inline(always)]
     fn lookup<'a>(leaf: &'a WordLeaf, key: &u64) -> Option<WordRecord<'a>> {
-        let WordLeaf { keys, values } = leaf;
-        let (from, count) = narrow(keys, &|own| own < key);
-        // The value's line is on its way while the keys are.
-        std::hint::black_box(values.get(from + count / 2).copied());
-        let at = from + keys[from..from + count].iter().map(|own| usize::from(own < key)).sum::<usize>();
+        let WordLeaf { keys: WordKeys { samples, keys }, values } = leaf;
+        let from = samples.share(|own| own < key);
+        // The values' line is on its way while the keys' is.
+        std::hint::black_box(values.get(from).copied());
+        let at = from + count_left(keys, from, |own| own < key);
         (keys.get(at) == Some(key)).then(|| Self::at(leaf, at))
     }
-    fn leaf_memory(leaf: &WordLeaf) -> usize {
-        size_of_val(&*leaf.keys) + size_of_val(&*leaf.values)
-    }
 
-    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>) -> Box<[u64]> {
-        keys.iter().map(|key| **key).collect()
+    fn keys_room<'a>(keys: impl Iterator<Item = &'a u64>) -> usize {
+        WordKeys::room(keys.count())
     }
-    fn count(keys: &Box<[u64]>) -> usize {
-        keys.len()
+    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>, room: &mut Room) -> WordKeys {
+        WordKeys::new(room, keys.len(), keys.iter().map(|key| **key))
     }
-    fn separator_at(keys: &Box<[u64]>, i: usize) -> &u64 {
-        &keys[i]
+    fn count(keys: &WordKeys) -> usize {
+        keys.keys.len()
+    }
+    fn separator_at(keys: &WordKeys, i: usize) -> &u64 {
+        &keys.keys[i]
     }
     #[inline(always)]
-    fn not_above(keys: &Box<[u64]>, key: &u64) -> usize {
-        partition(keys, |own| own <= key)
+    fn not_above(keys: &WordKeys, key: &u64) -> usize {
+        keys.partition(|own| own <= key)
     }
-    fn below(keys: &Box<[u64]>, key: &u64) -> usize {
-        partition(keys, |own| own < key)
+    fn below(keys: &WordKeys, key: &u64) -> usize {
+        keys.partition(|own| own < key)
     }
 
     fn fence(key: &u64) -> u64 {
@@ -222,9 +228,6 @@ impl Pairs for Words {
     fn key_bytes(_key: &u64) -> usize {
         WORD
     }
-    fn keys_memory(keys: &Box<[u64]>) -> usize {
-        size_of_val(&**keys)
-    }
     fn fence_memory(_fence: &u64) -> usize {
         0
     }
@@ -233,42 +236,58 @@ impl Pairs for Words {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::pool::{Depot, Pool};
 
     #[test]
     fn changes_are_merged_as_a_map_does_it() {
-        let mut random = fastrand::Rng::with_seed(1);
+        let (mut random, mut pool, depot) = (fastrand::Rng::with_seed(1), Pool::new(), Depot::new());
         for _ in 0..2000 {
             let count = random.u64(..40);
             let mut model: std::collections::BTreeMap<u64, u64> =
                 (0..count).map(|_| (random.u64(..60), random.u64(..))).collect();
-            let (keys, values): (Vec<_>, Vec<_>) = model.iter().map(|(key, value)| (*key, *value)).unzip();
             let changes: std::collections::BTreeMap<u64, Option<u64>> = (0..random.u64(..9))
                 .map(|_| (random.u64(..60), random.bool().then(|| random.u64(..))))
                 .collect();
-            let borrowed = changes.iter().map(|(key, value)| (key, value.as_ref())).collect();
-            let leaf = WordLeaf { keys: keys.into(), values: values.into() };
-            let (WordLeaf { keys, values }, _) = Words::merged(&leaf, Changes(borrowed), Kept::in_a_test());
+            let borrowed: Vec<_> = changes.iter().map(|(key, value)| (key, value.as_ref())).collect();
+            let records: Vec<_> = model.iter().map(|(key, value)| (key, Some(value))).collect();
+            let (before, _) = pool.take(Words::leaf_room(records.len()), &depot);
+            let word = Kept::in_a_test();
+            let leaf = Words::leaf(&records, None, None, &mut Room::behind(&before, 0), word);
+            let (after, _) = pool.take(Words::leaf_room(records.len() + changes.len()), &depot);
+            let (merged, _) = Words::merged(&leaf, Changes(borrowed), &mut Room::behind(&after, 0), word);
             for (key, value) in changes {
                 match value {
                     Some(value) => _ = model.insert(key, value),
                     None => _ = model.remove(&key),
                 }
             }
-            assert!(keys.iter().zip(&values).eq(&model) && keys.len() == model.len());
+            let found = (0..Words::len(&merged)).map(|i| Words::at(&merged, i));
+            assert!(found.eq(model.iter().map(|(key, value)| (key, Some(value)))));
+            for key in 0..60 {
+                let found = Words::lookup(&merged, &key).and_then(|record| record.1);
+                assert_eq!(found, model.get(&key), "{key}");
+            }
+            pool.give(before, &depot);
+            pool.give(after, &depot);
         }
     }
 
     #[test]
     fn a_key_is_found_where_a_plain_search_finds_it() {
-        for count in (0..100u64).chain([255, 256, 513]) {
-            let keys: Box<[u64]> = (0..count).map(|i| 2 * i + 1).collect();
+        let (mut pool, depot) = (Pool::new(), Depot::new());
+        for count in (0..100u64).chain([255, 256, 513, 5000]) {
+            let keys: Vec<u64> = (0..count).map(|i| 2 * i + 1).collect();
+            let records: Vec<_> = keys.iter().map(|key| (key, Some(key))).collect();
+            let (block, _) = pool.take(Words::leaf_room(keys.len()), &depot);
+            let word = Kept::in_a_test();
+            let leaf = Words::leaf(&records, None, None, &mut Room::behind(&block, 0), word);
             for key in 0..=2 * count + 1 {
-                assert_eq!(search(&keys, key), keys.binary_search(&key), "{key} in {keys:?}");
-                let leaf = WordLeaf { keys: keys.clone(), values: keys.clone() };
+                assert_eq!(leaf.keys.search(key), keys.binary_search(&key), "{key} in {keys:?}");
                 let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());
                 assert_eq!(found, keys.binary_search(&key).ok().map(|_| key));
-                assert_eq!(Words::not_above(&keys, &key), keys.partition_point(|own| *own <= key));
+                assert_eq!(Words::not_above(&leaf.keys, &key), keys.partition_point(|own| *own <= key));
             }
+            pool.give(block, &depot);
         }
     }
 }

@@ -195,9 +195,9 @@ fn stress<P: Numbered>(options: Options, keys: u64, steps: u64) {
 #[test]
 fn writers_scanners_and_the_checker_beside_each_other() {
     stress::<Words>(Options::tiny(), 3000, 60_000);
-    stress::<Words>(Options { groups: false, ..Options::tiny() }, 3000, 60_000);
+    stress::<Words>(Options { leaf_chain: 7, ..Options::tiny() }, 3000, 60_000);
     stress::<Bytes>(Options::tiny(), 3000, 60_000);
-    stress::<Bytes>(Options { groups: false, ..Options::tiny() }, 3000, 60_000);
+    stress::<Bytes>(Options { leaf_chain: 7, ..Options::tiny() }, 3000, 60_000);
     let options = Options { leaf_split_bytes: 512, leaf_merge_bytes: 128, ..Options::default() };
     stress::<Words>(options, 20_000, 100_000);
     stress::<Bytes>(options, 20_000, 100_000);

@@ -89,7 +89,6 @@ fn options(random: &mut fastrand::Rng) -> Options {
     Options {
         leaf_chain: random.u32(1..=3),
         leaf_chain_read: random.u32(0..=2),
-        groups: random.bool(),
         inner_chain: random.u32(1..=3),
         leaf_split_bytes: 48,
         leaf_merge_bytes: 32,
@@ -377,7 +376,8 @@ const CANARY_EXECUTIONS: u64 = 30_000;
 
 #[test]
 fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
-    let canaries: [(Canary, Use); 6] = [
+    let canaries: [(Canary, Use); 7] = [
+        (Canary::Claim, MIXED),
         (Canary::Update, MIXED),
         (Canary::Consolidation, MIXED),
         (Canary::Structure, GROWS),
