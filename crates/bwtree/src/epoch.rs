@@ -23,7 +23,7 @@ use std::ptr;
 use crate::canary::{Canary, sings};
 use crate::pool::{Block, Depot, Pool};
 use crate::stats::{Count, Tally};
-use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, thread_number};
+use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number};
 
 /// Slots of a segment: as many threads find a seat at their first look on most machines.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };
@@ -163,7 +163,7 @@ impl<G> Epochs<G> {
         let now = self.now.load(Ordering::Acquire);
         slot.since.compare_exchange(EMPTY, now, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         // E2: the seat is seen to be taken before anything of the tree is read.
-        fence(Ordering::SeqCst);
+        fence_behind_exchange();
         Some(Seat { epochs: self, slot })
     }
 

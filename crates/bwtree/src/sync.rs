@@ -40,6 +40,16 @@ pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, canary:
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
+/// A sequentially consistent fence right behind an exchange of this thread. On x86 the exchange's instruction is one already, and a second one
+/// would only cost.
+#[inline(always)]
+pub(crate) fn fence_behind_exchange() {
+    #[cfg(all(target_arch = "x86_64", not(any(all(test, loom), shuttle, miri))))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(any(all(test, loom), shuttle, miri)))))]
+    fence(Ordering::SeqCst);
+}
+
 /// A number of this thread: threads of different numbers begin to look for a seat at different places.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
