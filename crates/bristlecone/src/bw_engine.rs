@@ -256,8 +256,8 @@ where
     }
 
     fn space(&self) -> Space {
-        let bwtree::Memory { page_bytes, limbo_bytes, table_bytes } = self.tree.memory();
-        Space { live_bytes: page_bytes, free_bytes: limbo_bytes, overhead_bytes: table_bytes }
+        let bwtree::Memory { page_bytes, limbo_bytes, table_bytes, spare_bytes } = self.tree.memory();
+        Space { live_bytes: page_bytes, free_bytes: limbo_bytes + spare_bytes, overhead_bytes: table_bytes }
     }
 
     fn backup(&self, _dir: &Path, _progress: Progress<'_>) -> Result<Backup> {

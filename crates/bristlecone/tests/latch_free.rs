@@ -35,7 +35,7 @@ fn what_waits_to_be_freed_is_told() {
     let (stats, space) = (store.stats(), store.space());
     let limbo = stats.limbo.unwrap().bytes;
     assert_eq!(space.live_bytes + space.free_bytes + space.overhead_bytes, stats.region_bytes);
-    assert_eq!(space.free_bytes, limbo);
+    assert!(space.free_bytes >= limbo, "{space:?}");
     // An empty tree: what 100,000 pairs took is gone, but for what the last few pages left.
     assert!(space.live_bytes < 10_000 && limbo < 100_000, "{space:?}");
 }

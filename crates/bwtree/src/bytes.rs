@@ -160,11 +160,12 @@ impl ByteKeys {
         &self.heap[start as usize..self.ends[i] as usize]
     }
 
-    /// How many separators compare as `is_left` wants it; these are the first.
+    /// How many separators compare as `is_left` wants it; these are the first. `about` is told about where that is before it is known.
     #[inline(always)]
-    fn partition(&self, key: &[u8], is_left: impl Fn(Ordering) -> bool) -> usize {
+    fn partition(&self, key: &[u8], about: impl FnOnce(usize), is_left: impl Fn(Ordering) -> bool) -> usize {
         let head = head_of(behind(key, self.skip));
         let from = self.samples.share(|own| *own < head);
+        about(from);
         let from = from + count_left(&self.heads, from, |own| *own < head);
         if self.heads.get(from) != Some(&head) {
             return from;
@@ -373,7 +374,13 @@ impl Pairs for Bytes {
         let ends = room.collect(keys.len(), align_of::<u32>(), ends);
         let mut heap = room.array(keys.iter().map(|key| key.len()).sum(), 1);
         keys.iter().for_each(|key| heap.extend(key));
-        ByteKeys { skip, samples: Samples::done(samples, &heads, |head| *head), heads, ends, heap: heap.done() }
+        ByteKeys {
+            skip,
+            samples: Samples::done(samples, &heads, |head| *head),
+            heads,
+            ends,
+            heap: heap.done(),
+        }
     }
     fn count(keys: &ByteKeys) -> usize {
         keys.heads.len()
@@ -381,11 +388,12 @@ impl Pairs for Bytes {
     fn separator_at(keys: &ByteKeys, i: usize) -> &[u8] {
         keys.get(i)
     }
-    fn not_above(keys: &ByteKeys, key: &[u8]) -> usize {
-        keys.partition(key, Ordering::is_le)
+    #[inline(always)]
+    fn not_above(keys: &ByteKeys, key: &[u8], about: impl FnOnce(usize)) -> usize {
+        keys.partition(key, about, Ordering::is_le)
     }
     fn below(keys: &ByteKeys, key: &[u8]) -> usize {
-        keys.partition(key, Ordering::is_lt)
+        keys.partition(key, |_| (), Ordering::is_lt)
     }
 
     fn fence(key: &[u8]) -> ByteFence {
@@ -437,7 +445,10 @@ mod tests {
                 assert_eq!((Bytes::count(&run), run.skip), (own.len(), common(low, high)));
                 assert!((0..own.len()).all(|i| Bytes::separator_at(&run, i) == own[i]));
                 for key in &all[from..=end] {
-                    assert_eq!(Bytes::not_above(&run, key), own.partition_point(|own| *own <= &**key));
+                    assert_eq!(
+                        Bytes::not_above(&run, key, |_| ()),
+                        own.partition_point(|own| *own <= &**key)
+                    );
                     assert_eq!(Bytes::below(&run, key), own.partition_point(|own| *own < &**key));
                 }
             }

@@ -23,7 +23,9 @@ use std::ptr;
 use crate::canary::{Canary, sings};
 use crate::pool::{Block, Depot, Pool};
 use crate::stats::{Count, Tally};
-use crate::sync::{AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number};
+use crate::sync::{
+    AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number,
+};
 
 /// Slots of a segment: as many threads find a seat at their first look on most machines.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };

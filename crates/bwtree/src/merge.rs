@@ -158,7 +158,14 @@ impl<P: Pairs> Visit<'_, P> {
     }
 
     /// Step 3: the page with head `kept` has what `removed` had. Says whether it was so already.
-    fn take_over(&self, left: Pid, kept: Head<'_, P>, victim: Pid, removed: Head<'_, P>, key: &P::Key) -> bool {
+    fn take_over(
+        &self,
+        left: Pid,
+        kept: Head<'_, P>,
+        victim: Pid,
+        removed: Head<'_, P>,
+        key: &P::Key,
+    ) -> bool {
         let outline = Outline::of(kept);
         let Some(own) = outline.high else { return true };
         match (own.borrow().cmp(key), outline.right) {
@@ -238,7 +245,8 @@ impl<P: Pairs> Visit<'_, P> {
             let (Body::Remove { low: None }, Some(old)) = (removed.body(), removed.next()) else { return };
             let contents = Contents::of(old);
             let bounds = Bounds { low: None, high: None, right: None };
-            let page = self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);
+            let page =
+                self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);
             if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
                 // The root has the child's records, but these.

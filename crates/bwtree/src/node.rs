@@ -487,7 +487,8 @@ impl<'g, P: Pairs> Head<'g, P> {
             return None;
         }
         let hint = P::hint(key);
-        let found = (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key));
+        let found =
+            (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key));
         found.map(Noted::record)
     }
 

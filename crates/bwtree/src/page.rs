@@ -12,6 +12,7 @@ use std::borrow::Borrow;
 
 use crate::node::{Body, Bounds, Head};
 use crate::pairs::{At, Changes, Pairs, Target};
+use crate::search::beckon;
 use crate::table::Pid;
 
 /// Where somebody at a page goes on.
@@ -43,7 +44,7 @@ pub(crate) fn step<'g, P: Pairs>(head: Head<'g, P>, target: impl Target<P>, leve
                     if head.level() == level {
                         Step::Here
                     } else {
-                        Step::Child(children[target.admitted(keys)])
+                        Step::Child(children[target.admitted(keys, |about| beckon(children, about))])
                     }
                 });
             }

@@ -137,8 +137,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn count(keys: &Self::Keys) -> usize;
     /// One of a run.
     fn separator_at(keys: &Self::Keys, i: usize) -> &Self::Key;
-    /// How many of a run are at or below a key that may be in the page.
-    fn not_above(keys: &Self::Keys, key: &Self::Key) -> usize;
+    /// How many of a run are at or below a key that may be in the page. `about` is told about how many before it is known.
+    fn not_above(keys: &Self::Keys, key: &Self::Key, about: impl FnOnce(usize)) -> usize;
     /// How many of a run are below a key that may be in the page, or is where it ends.
     fn below(keys: &Self::Keys, key: &Self::Key) -> usize;
 
@@ -156,8 +156,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
 pub(crate) trait Target<P: Pairs>: Copy {
     /// True if it is at or to the right of the fence.
     fn admits(self, fence: &P::Fence) -> bool;
-    /// How many keys of a run are fences that it is not left of.
-    fn admitted(self, keys: &P::Keys) -> usize;
+    /// How many keys of a run are fences that it is not left of. `about` may be told about how many before it is known.
+    fn admitted(self, keys: &P::Keys, about: impl FnOnce(usize)) -> usize;
 }
 
 /// At a key.
@@ -177,8 +177,8 @@ impl<P: Pairs> Target<P> for At<'_, P> {
         P::compare(fence, self.0).is_le()
     }
     #[inline(always)]
-    fn admitted(self, keys: &P::Keys) -> usize {
-        P::not_above(keys, self.0)
+    fn admitted(self, keys: &P::Keys, about: impl FnOnce(usize)) -> usize {
+        P::not_above(keys, self.0, about)
     }
 }
 
@@ -211,9 +211,9 @@ impl<P: Pairs> Target<P> for Place<'_, P> {
             Self::Last => true,
         }
     }
-    fn admitted(self, keys: &P::Keys) -> usize {
+    fn admitted(self, keys: &P::Keys, about: impl FnOnce(usize)) -> usize {
         match self {
-            Self::At(key) => P::not_above(keys, key),
+            Self::At(key) => P::not_above(keys, key, about),
             Self::Before(key) => P::below(keys, key),
             Self::First => 0,
             Self::Last => P::count(keys),

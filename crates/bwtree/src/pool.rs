@@ -35,8 +35,8 @@ const SIZES: usize = FINE / STEP + (POOLED_MAX / FINE).ilog2() as usize * 8;
 const CHUNK_MIN: usize = if IS_SMALL { 4 << 10 } else { 64 << 10 };
 const CHUNK_MAX: usize = 64 << 20;
 const HUGE_PAGE: usize = 2 << 20;
-/// A chunk is this part of what the pool has, at least.
-const PART: usize = 4;
+/// From a huge page on a chunk is this part of what the pool has, at least; before, each is as long as all before it.
+const PART: usize = 8;
 /// New blocks are cut so many bytes at a time.
 const CUT: usize = if IS_SMALL { 1 } else { 2048 };
 /// A batch has so many bytes, about.
@@ -252,7 +252,11 @@ impl Pool {
     }
 
     fn chunk(&mut self) -> Block {
-        let bytes = (self.chunk_bytes / PART).next_power_of_two().clamp(CHUNK_MIN, CHUNK_MAX);
+        let bytes = if self.chunk_bytes < HUGE_PAGE {
+            self.chunk_bytes.next_power_of_two().max(CHUNK_MIN)
+        } else {
+            (self.chunk_bytes / PART).next_power_of_two().clamp(HUGE_PAGE, CHUNK_MAX)
+        };
         let at = allocate(bytes);
         #[cfg(all(target_os = "linux", not(miri)))]
         if bytes >= HUGE_PAGE {
@@ -440,7 +444,8 @@ mod tests {
                 let start = block.at.addr().get();
                 assert!(block.bytes >= bytes && start.is_multiple_of(STEP));
                 assert!(!block.bytes.is_multiple_of(ALIGN) || start.is_multiple_of(ALIGN));
-                let before = held.range(..start).next_back().map(|(at, block): (&usize, &Block)| at + block.bytes);
+                let before =
+                    held.range(..start).next_back().map(|(at, block): (&usize, &Block)| at + block.bytes);
                 let behind = held.range(start..).next().map(|(at, _)| *at);
                 assert!(before.is_none_or(|end| end <= start));
                 assert!(behind.is_none_or(|next| start + block.bytes <= next));

@@ -50,7 +50,11 @@ impl Samples {
     }
 
     /// Those of these items.
-    pub(crate) fn done<T>(mut draft: crate::pool::Draft<u64>, items: &[T], number: impl Fn(&T) -> u64) -> Self {
+    pub(crate) fn done<T>(
+        mut draft: crate::pool::Draft<u64>,
+        items: &[T],
+        number: impl Fn(&T) -> u64,
+    ) -> Self {
         items.chunks_exact(SHARE).for_each(|items| draft.push(number(&items[SHARE - 1])));
         Self(draft.done())
     }
@@ -60,6 +64,12 @@ impl Samples {
     pub(crate) fn share(&self, is_left: impl Fn(&u64) -> bool) -> usize {
         partition(&self.0, is_left) * SHARE
     }
+}
+
+/// Has an item of an array read, of which or of whose neighbours one will be wanted: its line is on its way meanwhile.
+#[inline(always)]
+pub(crate) fn beckon<T: Copy>(items: &[T], i: usize) {
+    std::hint::black_box(items.get(i).copied());
 }
 
 /// How many items of a share `is_left` is true for.

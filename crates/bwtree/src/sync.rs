@@ -50,14 +50,55 @@ pub(crate) fn fence_behind_exchange() {
     fence(Ordering::SeqCst);
 }
 
-/// A number of this thread: threads of different numbers begin to look for a seat at different places.
+/// A number of this thread: threads of different numbers begin to look for a seat at different places. Who ends leaves his number to who
+/// comes next, and with it a seat whose pool is full.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
 pub(crate) fn thread_number() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    NUMBER.try_with(|number| *number).unwrap_or(0)
+    thread_local!(static NUMBER: numbers::Number = numbers::Number::new());
+    NUMBER.try_with(|number| number.0).unwrap_or(0)
+}
+
+#[cfg(not(any(all(test, loom), shuttle)))]
+mod numbers {
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    /// Of each small number a bit: some thread has it.
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    static NEXT: AtomicUsize = AtomicUsize::new(SMALL);
+    const SMALL: usize = u64::BITS as usize;
+
+    pub(super) struct Number(pub(super) usize);
+
+    impl Number {
+        /// The smallest that no thread has; if all small ones are taken, one that no thread had.
+        pub(super) fn new() -> Self {
+            let take = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
+            let before = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            Self(before.map_or_else(
+                |_| NEXT.fetch_add(1, Ordering::Relaxed),
+                |taken| taken.trailing_ones() as usize,
+            ))
+        }
+    }
+
+    impl Drop for Number {
+        fn drop(&mut self) {
+            if self.0 < SMALL {
+                TAKEN.fetch_and(!(1 << self.0), Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn who_ends_leaves_his_number() {
+        let number = || std::thread::spawn(super::thread_number).join().unwrap();
+        // Other tests have threads too, but not so many.
+        let (first, held) = (number(), Number::new());
+        assert!(first < SMALL && held.0 < SMALL);
+        let numbers: std::collections::HashSet<_> = (0..100).map(|_| number()).collect();
+        assert!(!numbers.contains(&held.0) && numbers.len() < SMALL, "{numbers:?}");
+    }
 }
 
 /// The number that the thread of the model was given, 0 otherwise.

@@ -9,19 +9,19 @@
 //! Numbers are drawn above those of all nodes that a page is made of, and no two nodes have the same: so of two updates of a key, too,
 //! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
 
-use std::borrow::Borrow;
 use crate::canary::Canary;
 use crate::epoch::{Epochs, Seat};
 use crate::error::Result;
 use crate::node::{
-    Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes, inner_bytes,
-    leaf_bytes,
+    Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes,
+    inner_bytes, leaf_bytes,
 };
 use crate::options::Options;
 use crate::page::{Step, Term, lookup, step};
 use crate::pairs::{At, Pairs, RECORD_BYTES, Target};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
+use std::borrow::Borrow;
 
 /// What [`Tree::update`] does with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,9 @@ impl<P: Pairs> Tree<P> {
                 continue;
             }
             let lsn = visit.draw(head.lsn());
-            let block = Some(P::fresh_room(key, value)).filter(|bytes| *bytes > 0).map(|bytes| visit.seat.take(bytes));
+            let block = Some(P::fresh_room(key, value))
+                .filter(|bytes| *bytes > 0)
+                .map(|bytes| visit.seat.take(bytes));
             let Some(way) = visit.place(pid, head, P::fresh(key, value, block), lsn, bytes) else {
                 visit.count(Count::UpdateFailures);
                 continue;
@@ -252,14 +254,7 @@ impl<P: Pairs> Visit<'_, P> {
     /// Makes a change of a key, of a leaf that is a base page: in a place beside it, or with a new one in its place. `None` if the leaf was
     /// not any more as it was with this head.
     #[inline(always)]
-    fn place(
-        &self,
-        pid: Pid,
-        head: Head<'_, P>,
-        fresh: P::Fresh,
-        lsn: u64,
-        bytes: usize,
-    ) -> Option<Way> {
+    fn place(&self, pid: Pid, head: Head<'_, P>, fresh: P::Fresh, lsn: u64, bytes: usize) -> Option<Way> {
         let record = P::record(&fresh);
         let way = match head.claim(record, lsn, bytes) {
             Some(Claimed(word)) => {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::pairs::{Changes, Pairs, RECORD_BYTES};
 use crate::pool::{Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
-use crate::search::{LINE, Samples, count_left};
+use crate::search::{LINE, Samples, beckon, count_left};
 
 /// 64-bit keys to 64-bit values. A run of them is an array, or one of each.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +44,16 @@ impl WordKeys {
         Samples::bytes(count) + array_bytes::<u64>(count, LINE)
     }
 
-    /// How many keys `is_left` is true for; these are the first.
+    /// How many keys `is_left` is true for; these are the first. `about` is told about where that is before it is known.
     #[inline(always)]
-    fn partition(&self, is_left: impl Fn(&u64) -> bool) -> usize {
+    fn partition(&self, about: impl FnOnce(usize), is_left: impl Fn(&u64) -> bool) -> usize {
         let from = self.samples.share(&is_left);
+        about(from);
         from + count_left(&self.keys, from, is_left)
     }
 
     fn search(&self, key: u64) -> std::result::Result<usize, usize> {
-        let at = self.partition(|own| *own < key);
+        let at = self.partition(|_| (), |own| *own < key);
         if self.keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
     }
 
@@ -192,8 +193,8 @@ impl Pairs for Words {
     fn lookup<'a>(leaf: &'a WordLeaf, key: &u64) -> Option<WordRecord<'a>> {
         let WordLeaf { keys: WordKeys { samples, keys }, values } = leaf;
         let from = samples.share(|own| own < key);
-        // The values' line is on its way while the keys' is.
-        std::hint::black_box(values.get(from).copied());
+        // With the keys' line.
+        beckon(values, from);
         let at = from + count_left(keys, from, |own| own < key);
         (keys.get(at) == Some(key)).then(|| Self::at(leaf, at))
     }
@@ -211,11 +212,11 @@ impl Pairs for Words {
         &keys.keys[i]
     }
     #[inline(always)]
-    fn not_above(keys: &WordKeys, key: &u64) -> usize {
-        keys.partition(|own| own <= key)
+    fn not_above(keys: &WordKeys, key: &u64, about: impl FnOnce(usize)) -> usize {
+        keys.partition(about, |own| own <= key)
     }
     fn below(keys: &WordKeys, key: &u64) -> usize {
-        keys.partition(|own| own < key)
+        keys.partition(|_| (), |own| own < key)
     }
 
     fn fence(key: &u64) -> u64 {
@@ -285,7 +286,10 @@ mod tests {
                 assert_eq!(leaf.keys.search(key), keys.binary_search(&key), "{key} in {keys:?}");
                 let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());
                 assert_eq!(found, keys.binary_search(&key).ok().map(|_| key));
-                assert_eq!(Words::not_above(&leaf.keys, &key), keys.partition_point(|own| *own <= key));
+                assert_eq!(
+                    Words::not_above(&leaf.keys, &key, |_| ()),
+                    keys.partition_point(|own| *own <= key)
+                );
             }
             pool.give(block, &depot);
         }
