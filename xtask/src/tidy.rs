@@ -30,6 +30,7 @@ const UNSAFE_FILES: [&str; 17] = [
     "crates/bwtree/src/epoch.rs",
     "crates/bwtree/src/limbo.rs",
     "crates/bwtree/src/node.rs",
+    "crates/bwtree/src/pool.rs",
     "crates/bwtree/src/record.rs",
     "crates/bwtree/src/table.rs",
     "crates/lab/src/syncs.rs",

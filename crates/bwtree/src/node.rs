@@ -203,8 +203,12 @@ impl<P: Pairs> Slab<P> {
     /// A change that is seen.
     #[inline(always)]
     fn get(&self, i: u32) -> &Noted<P> {
-        // SAFETY: who asks has found a word or a link that sees it, so it was written before, and is not written again (N4).
-        self.places[i as usize].0.with(|place| unsafe { (*place).assume_init_ref() })
+        self.places[i as usize].0.with(|place| {
+            // SAFETY: who asks has found a word or a link that sees it, so it is not written any more (N4).
+            let place = unsafe { &*place };
+            // SAFETY: as above, and it was written before.
+            unsafe { place.assume_init_ref() }
+        })
     }
 }
 
