@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::fmt::{self, Debug};
 
 use crate::error::{Error, Result};
-use crate::pairs::{Changes, Pairs, RECORD_BYTES};
+use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
 use crate::pool::{Array, Block, Draft, Room, array_bytes};
 use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared, record_bytes};
 use crate::search::{LINE, Samples, count_left};
@@ -329,9 +329,8 @@ impl Pairs for Bytes {
         let count = leaf.slots.len() + changes.len();
         let merged = ByteLeaf::new(leaf.skip, room, count, |slots| {
             let mut from = 0;
-            for change in changes {
-                let place = leaf.find(change.key());
-                let (end, behind) = place.map_or_else(|at| (at, at), |at| (at, at + 1));
+            for (spot, change) in changes {
+                let (end, behind) = spot.records();
                 slots.extend(&leaf.slots[from..end]);
                 dead.extend(leaf.slots[end..behind].iter().map(|slot| slot.record.get()));
                 if change.value().is_some() {
@@ -352,6 +351,10 @@ impl Pairs for Bytes {
     #[inline(always)]
     fn at(leaf: &ByteLeaf, i: usize) -> ByteRecord<'_> {
         leaf.slots[i].record.get()
+    }
+    #[inline(always)]
+    fn spot(leaf: &ByteLeaf, key: &[u8]) -> Spot {
+        Spot::new(leaf.find(key))
     }
     #[inline(always)]
     fn lookup<'a>(leaf: &'a ByteLeaf, key: &[u8]) -> Option<ByteRecord<'a>> {
@@ -546,7 +549,9 @@ mod tests {
                     memory.fresh(&all[random.usize(low..high)], value.as_ref().map(|value| &value[..]))
                 })
                 .collect();
-            let newest_first = Changes(changes.iter().map(Fresh::get).collect());
+            let newest_first = changes.iter().map(Fresh::get);
+            let newest_first =
+                Changes(newest_first.map(|change| (Bytes::spot(&leaf, change.key()), change)).collect());
             let block = memory.take(Bytes::leaf_room(records.len() + changes.len()));
             let mut room = Room::behind(&block, 0);
             let (merged, dead) = Bytes::merged(&leaf, newest_first, &mut room, Kept::in_a_test());

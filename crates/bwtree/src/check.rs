@@ -66,7 +66,9 @@ impl<P: Pairs> Walk<'_, '_, P> {
             node = next;
         }
         if !node.is_in_order() {
-            self.tell(pid, || "changes beside it are not in the order of their LSNs".to_owned());
+            self.tell(pid, || {
+                "changes beside it are not in the order of their LSNs, or not where they say".to_owned()
+            });
         }
         let contents = Contents::of(head);
         let bytes = contents.bytes(0..contents.len());

@@ -44,7 +44,7 @@ use std::ptr::{self, NonNull};
 
 use crate::canary::{Canary, sings};
 use crate::page::Term;
-use crate::pairs::{Changes, Pairs};
+use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::sync::{AtomicU64, Ordering, OwnedCell, Watch};
@@ -150,9 +150,10 @@ unsafe impl<P: Pairs> Send for Place<P> {}
 struct Noted<P: Pairs> {
     change: P::Change,
     lsn: u64,
+    /// Where the key is in the leaf's run.
+    spot: Spot,
+    /// Bytes that the page would take, and in the last bit whether there is a record of this key.
     bytes: u32,
-    /// False: there is no record of this key.
-    is_there: bool,
 }
 
 // SAFETY: a node is not changed after others can see it but as N4 says, and what it owns may be used and dropped by any thread.
@@ -224,7 +225,13 @@ impl<P: Pairs> Place<P> {
 impl<P: Pairs> Noted<P> {
     #[inline(always)]
     fn record(&self) -> P::Record<'_> {
-        P::changed(&self.change, self.is_there)
+        P::changed(&self.change, self.bytes & 1 != 0)
+    }
+
+    /// Bytes that the page would take in a base page.
+    #[inline(always)]
+    fn bytes(&self) -> usize {
+        (self.bytes >> 1) as usize
     }
 }
 
@@ -372,7 +379,9 @@ impl<P: Pairs> Made<P> {
     /// Writes a change into a leaf's first place: the word that sees it.
     pub(crate) fn with_change(&self, change: P::Record<'_>, lsn: u64, bytes: usize) -> *mut Node<P> {
         let head = self.head();
-        head.claim(change, lsn, bytes).map_or(head.word(), |claimed| claimed.0)
+        let Body::Leaf { run, .. } = head.body() else { return head.word() };
+        let spot = P::spot(run, P::record_key(change));
+        head.claim(change, spot, lsn, bytes).map_or(head.word(), |claimed| claimed.0)
     }
 
     /// Gives it up, to be found through the mapping table.
@@ -458,7 +467,7 @@ impl<'g, P: Pairs> Head<'g, P> {
     /// Bytes that the page would take in a base page.
     #[inline(always)]
     pub(crate) fn bytes(self) -> usize {
-        self.newest().map_or(self.node.bytes, |newest| newest.bytes as usize)
+        self.newest().map_or(self.node.bytes, Noted::bytes)
     }
 
     /// Deltas in front of the base page, and changes beside it.
@@ -479,48 +488,72 @@ impl<'g, P: Pairs> Head<'g, P> {
     }
 
     /// The changes beside a leaf that are seen, the newest first.
-    pub(crate) fn changes(self) -> impl Iterator<Item = P::Record<'g>> {
+    pub(crate) fn changes(self) -> impl Iterator<Item = (Spot, P::Record<'g>)> {
         let slab = if let Body::Leaf { changes, .. } = self.body() { Some(changes) } else { None };
-        slab.into_iter().flat_map(move |slab| (0..self.seen).rev().map(|i| slab.get(i).record()))
+        let noted = slab.into_iter().flat_map(move |slab| (0..self.seen).rev().map(|i| slab.get(i)));
+        noted.map(|noted| (noted.spot, noted.record()))
+    }
+
+    /// The record of a key that may be in this leaf, if it is there, and where it is in the run; `None` if it is no base page.
+    #[inline(always)]
+    pub(crate) fn locate(self, key: &P::Key) -> Option<(Option<P::Record<'g>>, Spot)> {
+        let Body::Leaf { run, changes, .. } = self.body() else { return None };
+        if let Some(noted) = self.find_noted(changes, key) {
+            let found = noted.record();
+            return Some((P::record_value(found).map(|_| found), noted.spot));
+        }
+        let spot = P::spot(run, key);
+        Some((spot.is_there().then(|| P::at(run, spot.records().0)), spot))
     }
 
     /// What became of a key beside a leaf, if something did.
     #[inline(always)]
     pub(crate) fn find(self, slab: &'g Slab<P>, key: &P::Key) -> Option<P::Record<'g>> {
+        self.find_noted(slab, key).map(Noted::record)
+    }
+
+    #[inline(always)]
+    fn find_noted(self, slab: &'g Slab<P>, key: &P::Key) -> Option<&'g Noted<P>> {
         if self.seen == 0 {
             return None;
         }
         let hint = P::hint(key);
-        let found =
-            (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key));
-        found.map(Noted::record)
+        (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key))
     }
 
     /// Claims a place beside a leaf and writes a change there, if this is one and there is a place.
     #[inline(always)]
-    pub(crate) fn claim(self, record: P::Record<'_>, lsn: u64, bytes: usize) -> Option<Claimed<P>> {
+    pub(crate) fn claim(
+        self,
+        record: P::Record<'_>,
+        spot: Spot,
+        lsn: u64,
+        bytes: usize,
+    ) -> Option<Claimed<P>> {
         let Body::Leaf { changes, .. } = self.body() else { return None };
         let place = changes.claim(self.seen)?;
         let is_there = P::record_value(record).is_some();
         // SAFETY: whoever changes the page owns the record; by N6 the page does then, and by N7 it is there as long as anybody sees it.
         let word = unsafe { Kept::word() };
-        place.write(Noted { change: P::change(record, word), lsn, bytes: bytes as u32, is_there });
+        let bytes = (bytes as u32) << 1 | u32::from(is_there);
+        place.write(Noted { change: P::change(record, word), lsn, spot, bytes });
         Some(Claimed(Self { seen: self.seen + 1, ..self }.word()))
     }
 
-    /// True if the changes that are seen have numbers and sizes in order, for the checker.
+    /// True if the changes that are seen have numbers in order, and are where they say, for the checker.
     pub(crate) fn is_in_order(self) -> bool {
-        let Body::Leaf { changes, .. } = self.body() else { return self.seen == 0 };
+        let Body::Leaf { changes, run, .. } = self.body() else { return self.seen == 0 };
         let lsns: Vec<_> =
             std::iter::once(self.node.lsn).chain((0..self.seen).map(|i| changes.get(i).lsn)).collect();
-        lsns.is_sorted_by(|a, b| a < b)
+        let is_spot = |(spot, record)| P::spot(run, P::record_key(record)) == spot;
+        lsns.is_sorted_by(|a, b| a < b) && self.changes().all(is_spot)
     }
 
     /// Calls `with` with each record that the node has.
     fn for_records(self, mut with: impl FnMut(P::Record<'g>)) {
         if let Body::Leaf { run, .. } = self.body() {
             (0..P::len(run)).for_each(|i| with(P::at(run, i)));
-            self.changes().for_each(with);
+            self.changes().for_each(|(_, record)| with(record));
         }
     }
 

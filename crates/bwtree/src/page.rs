@@ -200,7 +200,7 @@ impl<'g, P: Pairs> Records<'g, P> {
         let (mut live, mut dead) = (Vec::with_capacity(self.live.len() + changes.len()), self.dead);
         dead.extend(replaced);
         let mut rest = &self.live[..];
-        for change in changes {
+        for (_, change) in changes {
             let key = P::record_key(change);
             let before = rest.partition_point(|own| P::record_key(*own) < key);
             live.extend_from_slice(&rest[..before]);

@@ -14,20 +14,52 @@ use crate::record::{Dead, Kept};
 /// Bytes that a record takes in a leaf: two words, or a slot.
 pub(crate) const RECORD_BYTES: usize = 16;
 
-/// Changes beside a leaf, the newest first.
+/// Where a key is in a run of records, or would be: a change has it noted, so that who makes the next run does not look for it again
+/// [OpenBw-Tree §3.2].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot(u32);
+
+impl Spot {
+    #[inline(always)]
+    pub(crate) fn new(found: std::result::Result<usize, usize>) -> Self {
+        // A key that would be in front of another is before it in the order of spots, too. Pages have up to 16 MiB.
+        Self(found.map_or_else(|at| (at as u32) << 1, |at| (at as u32) << 1 | 1))
+    }
+
+    /// The records from `.0` on, below `.1`, are those of the key.
+    #[inline(always)]
+    pub(crate) fn records(self) -> (usize, usize) {
+        let at = (self.0 >> 1) as usize;
+        (at, at + usize::from(self.is_there()))
+    }
+
+    /// True if a record of the key is in the run.
+    #[inline(always)]
+    pub(crate) fn is_there(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// Changes beside a leaf, the newest first, with their spots in it.
 #[derive(Debug)]
-pub struct Changes<'a, P: Pairs>(pub(crate) Vec<P::Record<'a>>);
+pub struct Changes<'a, P: Pairs>(pub(crate) Vec<(Spot, P::Record<'a>)>);
 
 impl<'a, P: Pairs> Changes<'a, P> {
-    /// One for each key, the newest, in order; and the others.
-    pub(crate) fn sorted(self) -> (Vec<P::Record<'a>>, Vec<P::Record<'a>>) {
+    /// One for each key, the newest, in order; and the records of the others.
+    pub(crate) fn sorted(self) -> (Vec<(Spot, P::Record<'a>)>, Vec<P::Record<'a>>) {
         let (mut changes, mut dead) = (self.0, Vec::new());
+        // Keys of one record are the same; of keys between two records the order is to be seen.
+        let compare = |a: &(Spot, P::Record<'a>), b: &(Spot, P::Record<'a>)| {
+            a.0.cmp(&b.0).then_with(|| {
+                if a.0.is_there() { Ordering::Equal } else { P::record_key(a.1).cmp(P::record_key(b.1)) }
+            })
+        };
         // Stable: of one key the newest is first.
-        changes.sort_by(|a, b| P::record_key(*a).cmp(P::record_key(*b)));
+        changes.sort_by(compare);
         changes.dedup_by(|later, first| {
-            let is_same = P::record_key(*later) == P::record_key(*first);
+            let is_same = compare(later, first).is_eq();
             if is_same {
-                dead.push(*later);
+                dead.push(later.1);
             }
             is_same
         });
@@ -121,6 +153,8 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn len(leaf: &Self::Leaf) -> usize;
     /// A record of a run.
     fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
+    /// Where a key that may be in the page is.
+    fn spot(leaf: &Self::Leaf, key: &Self::Key) -> Spot;
     /// The record of a key that may be in the page, if it is.
     fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
 

@@ -18,7 +18,7 @@ use crate::node::{
 };
 use crate::options::Options;
 use crate::page::{Step, Term, lookup, step};
-use crate::pairs::{At, Pairs, RECORD_BYTES, Target};
+use crate::pairs::{At, Pairs, RECORD_BYTES, Spot, Target};
 use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
@@ -183,7 +183,12 @@ impl<P: Pairs> Tree<P> {
         let visit = self.visit();
         loop {
             let (pid, head) = visit.leaf(At(key));
-            let old = lookup(head, key).and_then(P::record_value);
+            let Some((old, spot)) = head.locate(key) else {
+                // A merge left it, or is about to: its changes have their places when that is done.
+                visit.maintain(pid);
+                continue;
+            };
+            let old = old.and_then(P::record_value);
             let was_there = old.is_some();
             let decided = decide(old);
             if let Change::Put(value) = &decided {
@@ -197,16 +202,11 @@ impl<P: Pairs> Tree<P> {
                 Change::Delete => (None, -1, rest),
                 Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
             };
-            if !head.is_base() {
-                // A merge left it, or is about to: its changes have their places when that is done.
-                visit.maintain(pid);
-                continue;
-            }
             let lsn = visit.draw(head.lsn());
             let block = Some(P::fresh_room(key, value))
                 .filter(|bytes| *bytes > 0)
                 .map(|bytes| visit.seat.take(bytes));
-            let Some(way) = visit.place(pid, head, P::fresh(key, value, block), lsn, bytes) else {
+            let Some(way) = visit.place(pid, head, P::fresh(key, value, block), spot, lsn, bytes) else {
                 visit.count(Count::UpdateFailures);
                 continue;
             };
@@ -254,9 +254,17 @@ impl<P: Pairs> Visit<'_, P> {
     /// Makes a change of a key, of a leaf that is a base page: in a place beside it, or with a new one in its place. `None` if the leaf was
     /// not any more as it was with this head.
     #[inline(always)]
-    fn place(&self, pid: Pid, head: Head<'_, P>, fresh: P::Fresh, lsn: u64, bytes: usize) -> Option<Way> {
+    fn place(
+        &self,
+        pid: Pid,
+        head: Head<'_, P>,
+        fresh: P::Fresh,
+        spot: Spot,
+        lsn: u64,
+        bytes: usize,
+    ) -> Option<Way> {
         let record = P::record(&fresh);
-        let way = match head.claim(record, lsn, bytes) {
+        let way = match head.claim(record, spot, lsn, bytes) {
             Some(Claimed(word)) => {
                 self.tree.table.exchange(pid, head, word, Canary::Update).then_some(Way::Beside)
             }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::pairs::{Changes, Pairs, RECORD_BYTES};
+use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
 use crate::pool::{Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::search::{LINE, Samples, beckon, count_left};
@@ -52,6 +52,7 @@ impl WordKeys {
         from + count_left(&self.keys, from, is_left)
     }
 
+    #[inline(always)]
     fn search(&self, key: u64) -> std::result::Result<usize, usize> {
         let at = self.partition(|_| (), |own| *own < key);
         if self.keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
@@ -165,8 +166,8 @@ impl Pairs for Words {
         let samples = Samples::draft(room, count);
         let (mut new_keys, mut new_values) = (room.array(count, LINE), room.array(count, LINE));
         let mut from = 0;
-        for (key, value) in changes {
-            let (end, behind) = run.search(*key).map_or_else(|at| (at, at), |at| (at, at + 1));
+        for (spot, (key, value)) in changes {
+            let (end, behind) = spot.records();
             new_keys.extend(&keys[from..end]);
             new_values.extend(&values[from..end]);
             if let Some(value) = value {
@@ -188,6 +189,10 @@ impl Pairs for Words {
     #[inline(always)]
     fn at(leaf: &WordLeaf, i: usize) -> WordRecord<'_> {
         (&leaf.keys.keys[i], Some(&leaf.values[i]))
+    }
+    #[inline(always)]
+    fn spot(leaf: &WordLeaf, key: &u64) -> Spot {
+        Spot::new(leaf.keys.search(*key))
     }
     #[inline(always)]
     fn lookup<'a>(leaf: &'a WordLeaf, key: &u64) -> Option<WordRecord<'a>> {
@@ -249,11 +254,13 @@ mod tests {
             let changes: std::collections::BTreeMap<u64, Option<u64>> = (0..random.u64(..9))
                 .map(|_| (random.u64(..60), random.bool().then(|| random.u64(..))))
                 .collect();
-            let borrowed: Vec<_> = changes.iter().map(|(key, value)| (key, value.as_ref())).collect();
             let records: Vec<_> = model.iter().map(|(key, value)| (key, Some(value))).collect();
             let (before, _) = pool.take(Words::leaf_room(records.len()), &depot);
             let word = Kept::in_a_test();
             let leaf = Words::leaf(&records, None, None, &mut Room::behind(&before, 0), word);
+            let borrowed =
+                changes.iter().map(|(key, value)| (Words::spot(&leaf, key), (key, value.as_ref())));
+            let borrowed = borrowed.collect();
             let (after, _) = pool.take(Words::leaf_room(records.len() + changes.len()), &depot);
             let (merged, _) = Words::merged(&leaf, Changes(borrowed), &mut Room::behind(&after, 0), word);
             for (key, value) in changes {
