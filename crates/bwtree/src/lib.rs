@@ -2,7 +2,7 @@
 //! *Building a Bw-Tree Takes More Than Just Buzz Words*, SIGMOD 2018).
 //!
 //! * `table`: the mapping table, from a page's number (PID) to its newest node. Every change of a page is one exchange there.
-//! * `node`: base pages, changes beside them and deltas, and who owns them. `page`: what a chain of them means.
+//! * `node`: base pages and deltas, and who owns them. `slab`: changes beside a leaf. `page`: what a chain of them means.
 //! * [`pairs`]: what keys and values are: [`Words`], [`Bytes`]. `record`: a byte string's key and value. `search`: in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
 //! * `structure`: consolidation, splits, index terms. `merge`: merges, and the root's way down.
@@ -10,7 +10,7 @@
 //! * [`check`]: the structure checker. [`stats`]: what is counted.
 //! * `sync`: the one door to atomics: the processor's, a model checker's, a scheduler's. [`canary`]: protocols with a part left out.
 //!
-//! No operation waits for another one. Unsafe code is in `table`, `node`, `record`, `pool`, `epoch` and `limbo` alone.
+//! No operation waits for another one. Unsafe code is in `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` alone.
 
 pub mod bytes;
 #[doc(hidden)]
@@ -28,6 +28,7 @@ mod pool;
 mod record;
 pub mod scan;
 mod search;
+mod slab;
 pub mod stats;
 mod structure;
 mod sync;
@@ -65,6 +66,7 @@ pub const SOURCES: &[&str] = &[
     include_str!("record.rs"),
     include_str!("scan.rs"),
     include_str!("search.rs"),
+    include_str!("slab.rs"),
     include_str!("stats.rs"),
     include_str!("structure.rs"),
     include_str!("sync.rs"),

@@ -39,15 +39,14 @@
 //! left one, from which the right one is reached, gives each half its records at once.
 
 use std::borrow::Borrow;
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
-use crate::canary::{Canary, sings};
 use crate::page::Term;
 use crate::pairs::{Changes, Pairs, Spot};
 use crate::pool::{ALIGN, Array, Block, Room, array_bytes};
 use crate::record::{Dead, Kept};
-use crate::sync::{AtomicU64, Ordering, OwnedCell, Watch};
+use crate::slab::{Noted, Place, Slab};
+use crate::sync::Watch;
 use crate::table::Pid;
 
 /// Changes of a leaf that a word can see, at most.
@@ -128,34 +127,6 @@ pub(crate) enum Body<P: Pairs> {
     Merge { key: P::Fence, contents: Link<P>, high: Option<P::Fence>, right: Option<Pid> },
 }
 
-/// Room for changes of a leaf.
-#[derive(Debug)]
-pub(crate) struct Slab<P: Pairs> {
-    /// Places that were claimed (N4).
-    claimed: AtomicU64,
-    places: Array<Place<P>>,
-}
-
-/// The place of one change (N4).
-#[derive(Debug)]
-struct Place<P: Pairs>(OwnedCell<MaybeUninit<Noted<P>>>);
-
-// SAFETY: who writes and who reads it says N4.
-unsafe impl<P: Pairs> Sync for Place<P> {}
-// SAFETY: as above.
-unsafe impl<P: Pairs> Send for Place<P> {}
-
-/// A change of a leaf, and what the page is with it.
-#[derive(Debug)]
-struct Noted<P: Pairs> {
-    change: P::Change,
-    lsn: u64,
-    /// Where the key is in the leaf's run.
-    spot: Spot,
-    /// Bytes that the page would take, and in the last bit whether there is a record of this key.
-    bytes: u32,
-}
-
 // SAFETY: a node is not changed after others can see it but as N4 says, and what it owns may be used and dropped by any thread.
 unsafe impl<P: Pairs> Sync for Node<P> {}
 // SAFETY: as above.
@@ -174,64 +145,6 @@ impl<P: Pairs> Link<P> {
     fn get(&self) -> Option<Head<'_, P>> {
         // SAFETY: a link leads nowhere, or to a node that is there as long as the one with the link (N2).
         unsafe { Head::from_word(self.0) }
-    }
-}
-
-impl<P: Pairs> Slab<P> {
-    fn new(room: &mut Room, places: u32) -> Self {
-        let empty = || Place(OwnedCell::new(MaybeUninit::uninit()));
-        let places = room.collect(places as usize, align_of::<Place<P>>(), (0..places).map(|_| empty()));
-        Self { claimed: AtomicU64::new(0), places }
-    }
-
-    /// Claims the place behind these (N4), if there is one and nobody did.
-    #[inline(always)]
-    fn claim(&self, seen: u32) -> Option<&Place<P>> {
-        let place = self.places.get(seen as usize)?;
-        let (old, new) = (u64::from(seen), u64::from(seen) + 1);
-        if sings(Canary::Claim) {
-            // A look and a store: another may have looked too.
-            let is_free = self.claimed.load(Ordering::Relaxed) == old;
-            if is_free {
-                self.claimed.store(new, Ordering::Relaxed);
-            }
-            return is_free.then_some(place);
-        }
-        // Whoever has seen a place knows that it was claimed: nothing else is to be learned of it.
-        self.claimed.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok().then_some(place)
-    }
-
-    /// A change that is seen.
-    #[inline(always)]
-    fn get(&self, i: u32) -> &Noted<P> {
-        self.places[i as usize].0.with(|place| {
-            // SAFETY: who asks has found a word or a link that sees it, so it is not written any more (N4).
-            let place = unsafe { &*place };
-            // SAFETY: as above, and it was written before.
-            unsafe { place.assume_init_ref() }
-        })
-    }
-}
-
-impl<P: Pairs> Place<P> {
-    /// What stands here from now on. Whoever calls it has claimed the place.
-    #[inline(always)]
-    fn write(&self, noted: Noted<P>) {
-        // SAFETY: N4.
-        self.0.with_mut(|place| unsafe { place.write(MaybeUninit::new(noted)) });
-    }
-}
-
-impl<P: Pairs> Noted<P> {
-    #[inline(always)]
-    fn record(&self) -> P::Record<'_> {
-        P::changed(&self.change, self.bytes & 1 != 0)
-    }
-
-    /// Bytes that the page would take in a base page.
-    #[inline(always)]
-    fn bytes(&self) -> usize {
-        (self.bytes >> 1) as usize
     }
 }
 

@@ -42,14 +42,17 @@ impl Spot {
 
 /// Changes beside a leaf, the newest first, with their spots in it.
 #[derive(Debug)]
-pub struct Changes<'a, P: Pairs>(pub(crate) Vec<(Spot, P::Record<'a>)>);
+pub struct Changes<'a, P: Pairs>(pub(crate) Vec<Spotted<'a, P>>);
+
+/// A record, and where its key is in a leaf.
+pub(crate) type Spotted<'a, P> = (Spot, <P as Pairs>::Record<'a>);
 
 impl<'a, P: Pairs> Changes<'a, P> {
     /// One for each key, the newest, in order; and the records of the others.
-    pub(crate) fn sorted(self) -> (Vec<(Spot, P::Record<'a>)>, Vec<P::Record<'a>>) {
+    pub(crate) fn sorted(self) -> (Vec<Spotted<'a, P>>, Vec<P::Record<'a>>) {
         let (mut changes, mut dead) = (self.0, Vec::new());
         // Keys of one record are the same; of keys between two records the order is to be seen.
-        let compare = |a: &(Spot, P::Record<'a>), b: &(Spot, P::Record<'a>)| {
+        let compare = |a: &Spotted<'a, P>, b: &Spotted<'a, P>| {
             a.0.cmp(&b.0).then_with(|| {
                 if a.0.is_there() { Ordering::Equal } else { P::record_key(a.1).cmp(P::record_key(b.1)) }
             })
