@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! levels   the least words of the nodes below, 16 to a node: child i of node n is node 16 n + i of the next level
-//! parents  of leaves: `room` entries each, of a word and the address of a leaf, ascending
+//! parents  of leaves: `room` entries each, of a word and the address of a leaf side by side, four to a line, ascending
 //! ```
 //!
 //! There is no pointer but those to the leaves. Levels never change; parents take leaves in and let them go, each by a shift of its
@@ -17,13 +17,16 @@
 //!   is not above it, or before that: a merge may have taken this parent's first leaf.
 //! * I3: what a reader finds while entries are shifted may be any leaf, or none: [`chain::Core::changes`] is odd meanwhile.
 
-use pmem::sync::{AtomicU64, Ordering};
-
 use chain::bound::leading;
+use pmem::Line;
+use pmem::simd::{BELOW, UP_TO, pairs};
+use pmem::sync::{AtomicU64, Ordering};
 use tree::Schema;
 
-/// Entries of a parent of leaves: sixteen lines.
-pub const ROOM: usize = 64;
+/// Entries of a line of a parent.
+const IN_LINE: usize = 4;
+/// Entries of a parent of leaves: as many as one comparison by vectors takes.
+pub const ROOM: usize = 16 * IN_LINE;
 /// Children of an inner node: two lines of words.
 const FANOUT: usize = 16;
 
@@ -39,11 +42,14 @@ pub(crate) struct Inner {
     levels: Vec<u64>,
     /// Where each level begins.
     starts: Vec<usize>,
+    /// Entries that a parent has room for, and lines.
     room: usize,
-    low: Vec<AtomicU64>,
-    at: Vec<AtomicU64>,
+    lines: usize,
+    pairs: Vec<Line>,
     /// Entries of each parent.
     entries: Vec<AtomicU64>,
+    /// Entries of all.
+    leaves: AtomicU64,
     /// Leaves when this was built.
     built: usize,
 }
@@ -51,9 +57,9 @@ pub(crate) struct Inner {
 impl Inner {
     /// An empty one, for bounds that begin with `begin`, with room for so many parents of `room` entries.
     pub(crate) fn with_room(begin: Vec<u8>, parents: usize, room: usize) -> Self {
-        let mut new = Self { begin, room, ..Self::default() };
-        new.low.reserve(parents * room);
-        new.at.reserve(parents * room);
+        let lines = room.div_ceil(IN_LINE);
+        let mut new = Self { begin, room, lines, ..Self::default() };
+        new.pairs.reserve(parents * lines);
         new.entries.reserve(parents);
         new
     }
@@ -61,15 +67,20 @@ impl Inner {
     /// Appends a leaf behind all others; parents are filled to the half.
     pub(crate) fn push(&mut self, word: u64, leaf: u64) {
         if self.entries.last().is_none_or(|last| get(last) >= self.room / 2) {
-            let len = self.low.len() + self.room;
-            self.low.resize_with(len, AtomicU64::default);
-            self.at.resize_with(len, AtomicU64::default);
+            self.pairs.resize_with(self.pairs.len() + self.lines, Line::zero);
             self.entries.push(AtomicU64::new(0));
         }
         let parent = self.entries.len() - 1;
         let entry = self.entries_of(parent);
         self.set(parent, entry, word, leaf);
-        self.entries[parent].store(entry as u64 + 1, Ordering::Relaxed);
+        self.count(parent, entry + 1);
+    }
+
+    /// A parent has so many entries now.
+    fn count(&self, parent: usize, entries: usize) {
+        let leaves = self.leaves() + entries - self.entries_of(parent);
+        self.leaves.store(leaves as u64, Ordering::Relaxed);
+        self.entries[parent].store(entries as u64, Ordering::Relaxed);
     }
 
     /// Builds the levels above the parents, which are all there.
@@ -94,12 +105,12 @@ impl Inner {
 
     /// Number of leaves.
     pub(crate) fn leaves(&self) -> usize {
-        self.entries.iter().map(get).sum()
+        get(&self.leaves)
     }
 
     /// Bytes of volatile memory.
     pub(crate) fn memory(&self) -> u64 {
-        8 * (self.levels.len() + self.low.len() + self.at.len() + self.entries.len()) as u64
+        8 * (self.levels.len() + self.entries.len()) as u64 + size_of_val(self.pairs.as_slice()) as u64
     }
 
     /// Entries of a parent.
@@ -118,20 +129,28 @@ impl Inner {
         self.entries_of(parent) * 4 >= self.room * 3 || (self.parents() > 1 && self.leaves() * 4 < self.built)
     }
 
+    /// The two words of an entry.
+    #[inline(always)]
+    fn pair(&self, (parent, entry): Place) -> &[AtomicU64] {
+        let first = entry % IN_LINE * 2;
+        &self.pairs[parent * self.lines + entry / IN_LINE].0[first..first + 2]
+    }
+
     #[inline(always)]
     pub(crate) fn word(&self, parent: usize, entry: usize) -> u64 {
-        self.low[parent * self.room + entry].load(Ordering::Relaxed)
+        self.pair((parent, entry))[0].load(Ordering::Relaxed)
     }
 
     /// Address of the leaf at a place.
     #[inline(always)]
-    pub(crate) fn leaf(&self, (parent, entry): Place) -> u64 {
-        self.at[parent * self.room + entry].load(Ordering::Relaxed)
+    pub(crate) fn leaf(&self, place: Place) -> u64 {
+        self.pair(place)[1].load(Ordering::Relaxed)
     }
 
     fn set(&self, parent: usize, entry: usize, word: u64, leaf: u64) {
-        self.low[parent * self.room + entry].store(word, Ordering::Relaxed);
-        self.at[parent * self.room + entry].store(leaf, Ordering::Relaxed);
+        let pair = self.pair((parent, entry));
+        pair[0].store(word, Ordering::Relaxed);
+        pair[1].store(leaf, Ordering::Relaxed);
     }
 
     /// The last leaf's place.
@@ -158,8 +177,8 @@ impl Inner {
     }
 
     /// Another leaf stands at a place, of the same bound.
-    pub(crate) fn replace(&self, (parent, entry): Place, leaf: u64) {
-        self.at[parent * self.room + entry].store(leaf, Ordering::Relaxed);
+    pub(crate) fn replace(&self, place: Place, leaf: u64) {
+        self.pair(place)[1].store(leaf, Ordering::Relaxed);
     }
 
     /// Takes a leaf in behind a place, whose parent is not full.
@@ -169,7 +188,7 @@ impl Inner {
             self.set(parent, i + 1, self.word(parent, i), self.leaf((parent, i)));
         }
         self.set(parent, entry + 1, word, leaf);
-        self.entries[parent].store(entries as u64 + 1, Ordering::Relaxed);
+        self.count(parent, entries + 1);
     }
 
     /// Lets a leaf go, which is not the only one of its parent.
@@ -178,7 +197,7 @@ impl Inner {
         for i in entry + 1..entries {
             self.set(parent, i - 1, self.word(parent, i), self.leaf((parent, i)));
         }
-        self.entries[parent].store(entries as u64 - 1, Ordering::Relaxed);
+        self.count(parent, entries - 1);
     }
 
     /// What all bounds begin with.
@@ -215,6 +234,21 @@ impl Inner {
         node
     }
 
+    /// Of plain keys the last entry of a parent at or below a word (strictly below it, if so asked), by vectors, where that goes; none if
+    /// all entries are above.
+    #[inline(always)]
+    fn rank<S: Schema>(&self, parent: usize, word: u64, below: bool) -> Option<usize> {
+        if !S::PLAIN || self.room > ROOM {
+            return None;
+        }
+        let entries = self.entries_of(parent);
+        let first = parent * self.lines;
+        let lines = self.pairs.get(first..first + entries.div_ceil(IN_LINE))?;
+        let mask = if below { pairs::<BELOW>(lines, word) } else { pairs::<UP_TO>(lines, word) }?;
+        let mask = mask & (u64::MAX >> (ROOM - entries.clamp(1, ROOM)));
+        (mask.count_ones() as usize).checked_sub(1)
+    }
+
     /// The last place at or below a key (strictly below it, if so asked), or the first. `is_above` tells of a leaf whose word is the key's
     /// whether its bound lies above the key, or at it, if it shall lie below.
     #[inline]
@@ -226,6 +260,9 @@ impl Inner {
                 || (least == word && if S::PLAIN { !below } else { !is_above(self.leaf((parent, entry))) })
         };
         let mut parent = if self.starts.is_empty() { self.parents() - 1 } else { self.descend(word) };
+        if let Some(entry) = self.rank::<S>(parent, word, below) {
+            return (parent, entry);
+        }
         // Nearly always it is this one (I2). Of many leaves of one word it may lie far before.
         let mut step = 1;
         let mut above = parent + 1;

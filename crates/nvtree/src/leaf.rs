@@ -21,7 +21,7 @@
 use std::cmp::Ordering;
 
 use pmem::region::{checked, unchecked};
-use pmem::simd::equal_pairs;
+use pmem::simd::{EQUAL, pairs};
 use pmem::{Error, LINE, Medium, Result, WORD};
 use tree::Schema;
 use tree::shape::{Entry, Node, Shape as Entries, Tail};
@@ -265,7 +265,7 @@ impl Leaf {
         if M::SHOWS_LINES && shape.entries.key_step == 2 {
             let lines = (count - i * 64).div_ceil(4).min(16);
             let lines = medium.lines(self.0 + (1 + 16 * i as u64) * LINE, lines);
-            if let Some(mask) = lines.and_then(|lines| equal_pairs(lines, S::plain(probe))) {
+            if let Some(mask) = lines.and_then(|lines| pairs::<EQUAL>(lines, S::plain(probe))) {
                 return all & mask;
             }
         }

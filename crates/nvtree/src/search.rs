@@ -30,7 +30,9 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
         let inner = self.inner.load();
-        inner.leaf(self.place_in(&inner, key, below))
+        let leaf = inner.leaf(self.place_in(&inner, key, below));
+        self.prefetch_leaf(leaf);
+        leaf
     }
 
     fn last_leaf(&self) -> u64 {

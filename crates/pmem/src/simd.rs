@@ -61,19 +61,19 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
-/// As [`pair_mask`], of keys equal to `probe`; `None` where the processor has no such vectors. For who asks once for many lines: what
-/// the processor has is looked up with each call.
+/// As [`pair_mask`]; `None` where the processor has no such vectors. For who asks once for many lines: what the processor has is
+/// looked up with each call.
 #[inline]
-pub fn equal_pairs(lines: &[Line], probe: u64) -> Option<u64> {
+pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-        fn equal(lines: &[Line], probe: u64) -> u64 {
+        fn mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
             // SAFETY: this function has the features.
-            unsafe { pair_mask::<EQUAL>(lines, probe) }
+            unsafe { pair_mask::<WHICH>(lines, probe) }
         }
-        // SAFETY: the processor has what `equal` asks for.
-        available().then(|| unsafe { equal(lines, probe) })
+        // SAFETY: the processor has what `mask` asks for.
+        available().then(|| unsafe { mask::<WHICH>(lines, probe) })
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 
 use pmem::region::{checked, unchecked};
-use pmem::simd::equal_pairs;
+use pmem::simd::{EQUAL, pairs};
 use pmem::{LINE, Medium, WORD};
 use tree::Schema;
 use tree::shape::{Entry, Node, Shape as Entries, Tail};
@@ -254,7 +254,7 @@ impl Bucket {
             let first = 16 * i as u64;
             let count = (shape.entries.lines - 1).saturating_sub(first).min(16) as usize;
             let lines = medium.lines(self.0 + (1 + first) * LINE, count);
-            if let Some(mask) = lines.and_then(|lines| equal_pairs(lines, S::plain(probe))) {
+            if let Some(mask) = lines.and_then(|lines| pairs::<EQUAL>(lines, S::plain(probe))) {
                 return word & mask;
             }
         }
