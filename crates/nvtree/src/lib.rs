@@ -36,7 +36,7 @@ pub const ABOUT: About = About {
     discipline: "one word",
     durable: true,
     lines: (4, 64),
-    default_lines: 64,
+    default_lines: 32,
     sources: &chain::sources::<20>(&[
         include_str!("check.rs"),
         include_str!("delete.rs"),

@@ -155,6 +155,11 @@ impl<S: Schema> Braids<S> {
         true
     }
 
+    /// Lets the last braid go, and its memory, if nobody else has it; false when there is none.
+    pub(crate) fn take_down(&mut self) -> bool {
+        self.head.pop().is_some()
+    }
+
     /// All buckets strictly above a key, in order; all of them without one.
     pub(crate) fn above(&self, key: Option<&S::Key>) -> impl Iterator<Item = &Item<S>> {
         let (braids, items, _) = key.map_or((0, 0, 0), |key| self.place(key, false));

@@ -2,8 +2,11 @@
 //!
 //! A new directory is made aside from the old one and the braids, [`Options::combine_step`](crate::Options) entries with each
 //! operation, and takes the old one's place when it is whole. What is split or merged meanwhile is told to both: a bucket that comes
-//! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory.
-//! So no operation waits for a combine, and what it may cost is bounded by the step. Nothing durable changes.
+//! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory,
+//! and is marked there at once. The memory of what was replaced is given back in parts, one with each operation. So no operation waits
+//! for a combine, and what one may cost it is bounded, however large the index is: `combine_step` steps ([`Work::most`]), each an entry
+//! of the old directory or of the braids that is passed, or up to 64 cells of the new one's table that are filled; and one part given
+//! back ([`Work::most_parts`]), a segment of 1,024 entries or a braid. Nothing durable changes.
 //!
 //! Under `faithful` a combine merges the two lists in durable memory, at once, in the paper's four states [figure 14]. What it leaves
 //! open, how a chain of `vnxt` that is whole is told from one that is not, is said by a word in the meta block:
@@ -19,6 +22,8 @@
 //!
 //! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold a sixteenth of
 //! what the directory does, or when half of the directory's buckets were given back.
+
+use std::sync::Arc;
 
 use chain::group::Groups;
 use pmem::region::checked;
@@ -48,6 +53,62 @@ pub(crate) struct Rebuild<S: Schema> {
     next: usize,
 }
 
+/// What combines cost operations since the index was opened: counts, for what bounds it ([`crate::combine`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Directories that took an older one's place.
+    pub combines: u64,
+    /// Most steps that one operation took; at most `combine_step`.
+    pub most: u64,
+    /// Steps of all operations.
+    pub steps: u64,
+    /// Most parts of old directories and braids that one operation gave back; at most one.
+    pub most_parts: u64,
+    /// Parts that all operations gave back.
+    pub parts: u64,
+    /// Parts that are left to be given back: segments of directories, and braids.
+    pub parts_left: u64,
+}
+
+/// What was replaced, to be given back in parts, when nobody reads it any more.
+pub(crate) struct Retired<S: Schema> {
+    directories: Vec<Arc<Directory>>,
+    braids: Vec<Braids<S>>,
+}
+
+impl<S: Schema> Default for Retired<S> {
+    fn default() -> Self {
+        Self { directories: Vec::new(), braids: Vec::new() }
+    }
+}
+
+impl<S: Schema> Retired<S> {
+    fn take(&mut self, view: &View<S>) {
+        self.directories.push(Arc::clone(&view.directory));
+        self.braids.push(view.braids.clone());
+    }
+
+    /// Gives one part back; false if there is none that can be by now.
+    fn give_part(&mut self) -> bool {
+        if let Some(braids) = self.braids.last_mut() {
+            if braids.take_down() {
+                return true;
+            }
+            self.braids.pop();
+        }
+        let Some(directory) = self.directories.last_mut().and_then(Arc::get_mut) else { return false };
+        if !directory.take_down() {
+            self.directories.pop();
+        }
+        true
+    }
+
+    fn parts(&self) -> u64 {
+        let segments: usize = self.directories.iter().map(|directory| directory.segments()).sum();
+        (segments + self.braids.iter().map(Braids::braids).sum::<usize>()) as u64
+    }
+}
+
 impl<S: Schema> Rebuild<S> {
     fn begin(view: &View<S>) -> Self {
         let entries = view.buckets();
@@ -63,19 +124,19 @@ impl<S: Schema> Rebuild<S> {
         made > 0 && self.directory.compare::<S>(made - 1, key).is_gt()
     }
 
-    /// Takes over so many entries; true when there are no more.
-    fn go_on(&mut self, view: &View<S>, steps: usize) -> bool {
+    /// Takes so many steps; how many there were, and true when there are no more.
+    fn go_on(&mut self, view: &View<S>, steps: usize) -> (usize, bool) {
         let old = &view.directory;
         let last = self.directory.len().checked_sub(1).map(|last| self.directory.key::<S>(last));
         let mut items = view.braids.above(last.as_ref().map(|key| S::borrow(key))).peekable();
-        for _ in 0..steps {
+        for step in 0..steps {
             let marked = (self.next < old.len()).then(|| old.marked(self.next));
             if marked.is_some_and(|marked| marked & ALIAS != 0) {
                 self.next += 1;
                 continue;
             }
             let takes_item = match (marked, items.peek()) {
-                (None, None) => return true,
+                (None, None) => return (step, true),
                 (Some(_), None) => false,
                 (None, Some(_)) => true,
                 (Some(_), Some(item)) => old.compare::<S>(self.next, S::borrow(&item.key)).is_gt(),
@@ -83,17 +144,21 @@ impl<S: Schema> Rebuild<S> {
             match (marked, takes_item) {
                 (Some(marked), false) => {
                     let key = old.key::<S>(self.next);
-                    self.directory.push::<S>(S::borrow(&key), Directory::address(marked));
-                    self.next += 1;
+                    if self.directory.reach::<S>(S::borrow(&key)) {
+                        self.directory.push::<S>(S::borrow(&key), Directory::address(marked));
+                        self.next += 1;
+                    }
                 }
                 _ => {
-                    if let Some(item) = items.next() {
+                    if let Some(item) =
+                        items.next_if(|item| self.directory.reach::<S>(S::borrow(&item.key)))
+                    {
                         self.directory.push::<S>(S::borrow(&item.key), item.at);
                     }
                 }
             }
         }
-        false
+        (steps, false)
     }
 }
 
@@ -106,7 +171,7 @@ impl<S: Schema> View<S> {
     /// Addresses of all buckets, in key order.
     fn in_order(&self) -> Vec<u64> {
         let mut all = Rebuild::begin(self);
-        while !all.go_on(self, 1 << 10) {}
+        while !all.go_on(self, 1 << 10).1 {}
         (0..all.directory.len()).map(|i| Directory::address(all.directory.marked(i))).collect()
     }
 }
@@ -131,6 +196,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Goes on with the running combine, or begins one if it is time.
     pub(crate) fn combine_some(&self, writer: &mut Writer<S>) {
         self.rewire_some(writer);
+        self.give_some(writer);
         if writer.rebuild.is_none() {
             let view = self.view.load();
             let (held, entries) = (view.braids.count(), view.directory.len());
@@ -147,30 +213,41 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let lines = 2 * self.view.load().buckets() as u64;
             if matches!(self.has_lines(lines), Ok(true)) {
                 self.merge_lists(writer);
-                while !self.go_on(writer) {}
+                while !self.go_on(writer).1 {}
             } else {
                 writer.rebuild = None;
             }
             return;
         }
-        self.go_on(writer);
+        let (steps, _) = self.go_on(writer);
+        writer.work.most = writer.work.most.max(steps as u64);
+        writer.work.steps += steps as u64;
     }
 
-    /// Takes over some entries; true when that was the last of the combine.
-    fn go_on(&self, writer: &mut Writer<S>) -> bool {
-        let view = self.view.load();
-        let is_whole = writer.rebuild.as_mut().is_some_and(|rebuild| rebuild.go_on(&view, self.combine_step));
-        let rebuild = writer.rebuild.take_if(|_| is_whole);
-        if let Some(rebuild) = rebuild {
-            for item in rebuild.late.above(None) {
-                rebuild.directory.note_split::<S>(S::borrow(&item.key));
-            }
+    /// Takes some steps; how many there were, and true when that was the last of the combine.
+    fn go_on(&self, writer: &mut Writer<S>) -> (usize, bool) {
+        let view = self.view.load_full();
+        let Some(rebuild) = &mut writer.rebuild else { return (0, true) };
+        let (steps, is_whole) = rebuild.go_on(&view, self.combine_step);
+        if let Some(rebuild) = writer.rebuild.take_if(|_| is_whole) {
             writer.aliases = rebuild.aliases;
+            writer.work.combines += 1;
+            writer.retired.take(&view);
             // Both views lead to the same buckets: nobody has to look again.
             let way = self.new_way(&mut writer.wiring, &view.way);
             self.view.store(View { directory: rebuild.directory.into(), way, braids: rebuild.late }.into());
         }
-        writer.rebuild.is_none()
+        (steps, writer.rebuild.is_none())
+    }
+
+    /// Gives a part back of what was replaced.
+    #[inline]
+    fn give_some(&self, writer: &mut Writer<S>) {
+        if !writer.retired.directories.is_empty() || !writer.retired.braids.is_empty() {
+            let given = u64::from(writer.retired.give_part());
+            writer.work.most_parts = writer.work.most_parts.max(given);
+            writer.work.parts += given;
+        }
     }
 
     /// The paper's combine: the second list becomes part of the first.
@@ -242,6 +319,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.writer_side().rebuild.is_some()
     }
 
+    /// What combines have cost operations.
+    pub fn work(&self) -> Work {
+        let writer = self.writer_side();
+        Work { parts_left: writer.retired.parts(), ..writer.work }
+    }
+
     /// Combines at once, whatever the braids hold; a running combine is brought to its end. A window, if there shall be one, is whole
     /// then, unless somebody still reads through the one before it.
     ///
@@ -256,8 +339,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             self.merge_lists(&mut writer);
         }
         drop(view);
-        while !self.go_on(&mut writer) {}
+        while !self.go_on(&mut writer).1 {}
         self.rewire_all(&mut writer);
+        while writer.retired.give_part() {}
         self.leave(writer, WriteOptions::default())
     }
 }

@@ -4,6 +4,8 @@
 //! An index into it is a bucket's place, so a search begins with a calculation: guided binary search [§4.2.3]. What it compares are
 //! the buckets' `min` as words; of byte strings the eight bytes behind what all of them begin with, and the rest where words are equal.
 //!
+//! It is stored in segments of so many entries: it grows by one at a time, and gives its memory back one at a time.
+//!
 //! Invariants:
 //! * D1: keys ascend; entry 0 is at or below every key.
 //! * D2: of an entry that is not `SPLIT` the bucket holds every key from its own to the next entry's.
@@ -50,10 +52,30 @@ pub(crate) trait Lows {
     }
 }
 
-impl Lows for [u64] {
+impl Lows for Directory {
     #[inline(always)]
     fn low(&self, i: usize) -> u64 {
-        self[i]
+        self.segments[i / SEGMENT].low[i % SEGMENT]
+    }
+}
+
+/// Entries of a segment.
+pub(crate) const SEGMENT: usize = 1024;
+
+/// So many entries of a directory.
+#[derive(Debug)]
+struct Segment {
+    low: [u64; SEGMENT],
+    at: [AtomicU64; SEGMENT],
+    /// Bytes of the keys, where words are not the whole of them, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Segment {
+    fn empty() -> Box<Self> {
+        let at = std::array::from_fn(|_| AtomicU64::new(0));
+        Box::new(Self { low: [0; SEGMENT], at, bytes: Vec::new(), ends: Vec::new() })
     }
 }
 
@@ -62,12 +84,11 @@ impl Lows for [u64] {
 pub(crate) struct Directory {
     /// What all keys but the first begin with.
     begin: Vec<u8>,
-    low: Vec<u64>,
-    at: Vec<AtomicU64>,
+    segments: Vec<Box<Segment>>,
+    len: usize,
     cells: Cells,
-    /// Bytes of all keys, where words are not the whole of them, and where each ends.
-    bytes: Vec<u8>,
-    ends: Vec<u64>,
+    /// Bytes of all keys in segments.
+    key_bytes: u64,
 }
 
 impl Directory {
@@ -83,45 +104,65 @@ impl Directory {
         if let Some((first, last)) = range {
             new.cells = Cells::new(new.word::<S>(first), new.word::<S>(last), entries);
         }
-        new.low.reserve(entries);
-        new.at.reserve(entries);
-        if !S::PLAIN {
-            new.ends.reserve(entries);
-        }
+        new.segments.reserve(entries.div_ceil(SEGMENT));
         new
+    }
+
+    /// Makes ready for an entry of a key, above all others, as far as one step goes; true when it can be appended.
+    pub(crate) fn reach<S: Schema>(&mut self, key: &S::Key) -> bool {
+        let word = self.word::<S>(key);
+        self.len == 0 || self.cells.reach(word, self.len)
     }
 
     /// Appends an entry, above all others.
     pub(crate) fn push<S: Schema>(&mut self, key: &S::Key, at: u64) {
-        let word = self.word::<S>(key);
-        if self.low.is_empty() {
-            self.low.push(0);
-        } else {
-            self.cells.note(word, self.low.len());
-            self.low.push(word);
+        let i = self.len;
+        if i == self.segments.len() * SEGMENT {
+            self.segments.push(Segment::empty());
         }
-        self.at.push(AtomicU64::new(at));
+        let word = if i == 0 { 0 } else { self.word::<S>(key) };
+        if i > 0 {
+            self.cells.note(word, i);
+        }
+        let segment = &mut self.segments[i / SEGMENT];
+        segment.low[i % SEGMENT] = word;
+        segment.at[i % SEGMENT].store(at, Memory::Release);
         if !S::PLAIN {
-            self.bytes.extend_from_slice(S::key_bytes(key).as_ref());
-            self.ends.push(self.bytes.len() as u64);
+            let bytes = S::key_bytes(key);
+            segment.bytes.extend_from_slice(bytes.as_ref());
+            segment.ends.push(segment.bytes.len());
+            self.key_bytes += bytes.as_ref().len() as u64;
         }
+        self.len += 1;
+    }
+
+    /// Gives the memory of a segment back; false when there is none left. Nobody looks anything up any more.
+    pub(crate) fn take_down(&mut self) -> bool {
+        self.len = 0;
+        self.segments.pop().is_some()
+    }
+
+    /// Number of segments.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments.len()
     }
 
     /// Number of entries.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.low.len()
+        self.len
     }
 
     /// Bytes of volatile memory.
     pub(crate) fn memory(&self) -> u64 {
-        (self.low.len() * 16 + self.cells.first.len() * 4 + self.bytes.len() + self.ends.len() * 8) as u64
+        let ends = if self.key_bytes == 0 { 0 } else { self.len * size_of::<usize>() };
+        (self.segments.len() * size_of::<Segment>() + self.cells.first.len() * 4 + ends) as u64 + self.key_bytes
     }
 
     /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.
     #[inline(always)]
     pub(crate) fn marked(&self, i: usize) -> u64 {
-        self.at[i].load(Memory::Acquire)
+        self.segments[i / SEGMENT].at[i % SEGMENT].load(Memory::Acquire)
     }
 
     /// Address of an entry's bucket.
@@ -131,18 +172,20 @@ impl Directory {
     }
 
     pub(crate) fn set(&self, i: usize, marked: u64) {
-        self.at[i].store(marked, Memory::Release);
+        self.segments[i / SEGMENT].at[i % SEGMENT].store(marked, Memory::Release);
     }
 
     /// An entry's key.
     pub(crate) fn key<S: Schema>(&self, i: usize) -> S::KeyBuf {
-        let key = if S::PLAIN { S::key_of(&self.low[i].to_le_bytes()) } else { S::key_of(self.bytes_of(i)) };
+        let key = if S::PLAIN { S::key_of(&self.low(i).to_le_bytes()) } else { S::key_of(self.bytes_of(i)) };
         key.unwrap_or_default()
     }
 
     fn bytes_of(&self, i: usize) -> &[u8] {
-        let from = if i == 0 { 0 } else { self.ends[i - 1] };
-        &self.bytes[from as usize..self.ends[i] as usize]
+        let segment = &self.segments[i / SEGMENT];
+        let i = i % SEGMENT;
+        let from = if i == 0 { 0 } else { segment.ends[i - 1] };
+        &segment.bytes[from..segment.ends[i]]
     }
 
     /// A key as a word in the order of `low`.
@@ -163,7 +206,7 @@ impl Directory {
     /// Compares an entry's key.
     #[inline(always)]
     pub(crate) fn compare<S: Schema>(&self, i: usize, key: &S::Key) -> Ordering {
-        self.compare_words::<S>(i, (self.low[i], self.word::<S>(key)), key)
+        self.compare_words::<S>(i, (self.low(i), self.word::<S>(key)), key)
     }
 
     /// Compares an entry's key, whose word is the first, with one whose word is the second.
@@ -178,7 +221,7 @@ impl Directory {
     /// The last entry at or below a key (strictly below it, if so asked), or the first entry; and how many comparisons that took.
     #[inline]
     pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, guide: Guide) -> (usize, u32) {
-        self.find_in::<S>(self.low.as_slice(), key, below, guide)
+        self.find_in::<S>(self, key, below, guide)
     }
 
     /// The same, where the words of entries (but that of the first) are read elsewhere. None may be above the entry's own: then an
@@ -312,6 +355,8 @@ struct Cells {
 
 /// Most cells.
 const CELLS: usize = 1 << 16;
+/// Cells without an entry of their own that one step fills.
+const CELLS_OF_STEP: usize = 64;
 
 impl Cells {
     fn new(base: u64, last: u64, entries: usize) -> Self {
@@ -328,6 +373,16 @@ impl Cells {
     fn of(&self, word: u64) -> usize {
         let cell = word.saturating_sub(self.base).checked_shr(self.shift).unwrap_or(0) as usize;
         cell.min(self.count.saturating_sub(1))
+    }
+
+    /// Fills cells in front of a word's, for entry `i`, which will have it: as many as one step does. True when few are left.
+    fn reach(&mut self, word: u64, i: usize) -> bool {
+        let cell = self.of(word);
+        let end = cell.min(self.first.len() + CELLS_OF_STEP);
+        while self.first.len() < end {
+            self.first.push(i as u32);
+        }
+        end == cell
     }
 
     /// Entry `i` has this word; all before it have lesser ones, or the same.
@@ -363,8 +418,8 @@ mod tests {
 
     fn found(directory: &Directory, guide: Guide, key: u64) -> u32 {
         let (place, comparisons) = directory.find::<Words>(&key, false, guide);
-        assert!(place == 0 || directory.low[place] <= key, "{guide:?} {key}");
-        assert!(place + 1 == directory.len() || directory.low[place + 1] > key, "{guide:?} {key}");
+        assert!(place == 0 || directory.low(place) <= key, "{guide:?} {key}");
+        assert!(place + 1 == directory.len() || directory.low(place + 1) > key, "{guide:?} {key}");
         comparisons
     }
 

@@ -32,7 +32,7 @@ use tree::shape::Tail;
 
 use crate::braids::Braids;
 use crate::bucket::{Bucket, Links, Shape};
-use crate::combine::Rebuild;
+use crate::combine::{Rebuild, Retired, Work};
 use crate::directory::{Directory, Guide};
 use crate::meta::{META_BYTES, Meta};
 use crate::rewired::{Addressing, Way, Why, Wiring};
@@ -64,7 +64,8 @@ pub struct Options {
     pub braids: usize,
     /// Most buckets of a braid; without it, twice the logarithm of the number of all buckets.
     pub braid_buckets: Option<usize>,
-    /// Directory entries that an operation takes over while a combine runs: what bounds the time that it may cost.
+    /// Steps that an operation takes while a combine runs, each a directory entry or a part of its table: what bounds the time that it may
+    /// cost ([`crate::combine`]).
     pub combine_step: usize,
     /// How a place is searched for.
     pub guide: Guide,
@@ -134,6 +135,10 @@ pub struct Own<S: Schema> {
     pub(crate) aliases: u64,
     /// Windows that come and go.
     pub(crate) wiring: Wiring,
+    /// What combines replaced.
+    pub(crate) retired: Retired<S>,
+    /// What they cost.
+    pub(crate) work: Work,
 }
 
 /// What only the writer has.
@@ -172,7 +177,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let faithful = if root == 0 { options.faithful } else { Meta(root).mode(region.medium())?.0 };
         let way = Way::Directory(Why::Making);
         let view = View { directory: Arc::default(), way, braids: Braids::default() };
-        let own = Own { rebuild: None, aliases: 0, wiring: Wiring::default() };
+        let (wiring, retired) = (Wiring::default(), Retired::default());
+        let own = Own { rebuild: None, aliases: 0, wiring, retired, work: Work::default() };
         let mut index = Self {
             shape,
             faithful,

@@ -59,6 +59,7 @@ pub const ABOUT: About = About {
     ]),
 };
 
+pub use self::combine::Work;
 pub use self::directory::Guide;
 pub use self::index::{ENGINE, Options, Vlab};
 pub use self::rewired::{Addressed, Addressing, Why};

@@ -176,6 +176,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         view.directory.note_split::<S>(low);
         if let Some(rebuild) = writer.rebuild.as_mut().filter(|rebuild| rebuild.is_past(low)) {
             rebuild.directory.redirect::<S>(low, high, right.0);
+            rebuild.directory.note_split::<S>(low);
             rebuild.late.insert(Item::new(key, right.0), most);
         }
         let way = self.follow(&mut writer.wiring, &view, places, right);

@@ -10,6 +10,9 @@ use super::lists::{self, LISTS};
 use super::subject::{LeafShape, Plan, Subject};
 use crate::Error;
 
+/// Lines of nodes of 4 KB.
+const PAGE_LINES: u64 = 64;
+
 /// Which paper, and what it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Source {
@@ -73,7 +76,7 @@ impl Engine {
         Self { about, parts }
     }
 
-    /// Nodes of 4 KB, as in VLAB.
+    /// Measured with nodes of 4 KB, as in VLAB.
     fn is_large(&self) -> bool {
         self.about.default_lines > 16
     }
@@ -82,7 +85,7 @@ impl Engine {
     pub fn node_lines(&self, asked: &[u64]) -> Vec<u64> {
         // Slot-only nodes hold seven entries, whatever their size: the paper has them in two lines.
         if self.is_large() || self.about.leaf == "slot-only" {
-            return vec![self.about.default_lines];
+            return vec![if self.is_large() { PAGE_LINES } else { self.about.default_lines }];
         }
         asked.iter().copied().filter(|lines| self.about.allows(*lines)).collect()
     }

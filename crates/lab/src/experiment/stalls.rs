@@ -1,11 +1,9 @@
 //! What a combine costs the inserts that meet it: how long each insert takes, as percentiles, while VLAB's directory takes in its braids
 //! and while it does not, beside `wb-4k`.
 //!
-//! The bound that the design states ([`vlab::combine`]): a new directory is made aside, so many entries of the old one with each
-//! operation, and one store puts it in its place. So no insert takes over more than that step. What is not in the step is what the last
-//! insert of a combine does besides: it marks in the new directory where buckets came meanwhile, each by a search, and gives the
-//! old one's memory back; and what the first does, which sets aside memory for a new one. The number of buckets that come meanwhile
-//! grows with that of all, a thousandth of them or less.
+//! The bound that the design states ([`vlab::combine`]) is a number of steps, whatever the number of buckets: a new directory is made
+//! aside, at most `combine_step` steps with each operation, one store puts it in the old one's place, and of what it replaced an
+//! operation gives back one part. The steps are counted ([`vlab::Work`]), and shown with the times.
 
 use std::borrow::Borrow as _;
 use std::fmt::{Display, Formatter};
@@ -17,7 +15,7 @@ use chain::prelude::*;
 use hdrhistogram::Histogram;
 use pmem::{Durability, Native, WORD};
 use tree::Fixed;
-use vlab::Vlab;
+use vlab::{Vlab, Work};
 
 use super::phases::{self, NODE_LINES};
 use super::{Experiment, Options, Outcome, Progress, Step};
@@ -71,10 +69,12 @@ pub struct Report {
     pub buckets: [u64; 2],
     /// Combines that came to their end.
     pub combines: u64,
-    /// Entries of the directory that an insert takes over at most: the bound.
+    /// Steps of a combine that an insert takes at most: the bound.
     pub step: u64,
-    /// Most buckets that came while a combine was made: what its last insert marks besides.
-    pub late_most: u64,
+    /// Most steps that one insert took.
+    pub most_steps: u64,
+    /// Most parts of what was replaced that one insert gave back; the bound is one.
+    pub most_parts: u64,
     /// Directory that backed the indexes.
     pub backing: PathBuf,
     /// Seed of the keys.
@@ -108,7 +108,8 @@ pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) 
         buckets: taken.buckets,
         combines: taken.combines,
         step: taken.step,
-        late_most: taken.late_most,
+        most_steps: taken.most.steps,
+        most_parts: taken.most.parts,
         backing: options.backing.clone(),
         seed: options.seed,
         times: vec![
@@ -143,7 +144,21 @@ struct Taken {
     buckets: [u64; 2],
     combines: u64,
     step: u64,
-    late_most: u64,
+    most: Most,
+}
+
+/// Most that one insert did.
+#[derive(Clone, Copy, Default)]
+struct Most {
+    steps: u64,
+    parts: u64,
+}
+
+impl Most {
+    fn note(&mut self, before: &Work, after: &Work) {
+        self.steps = self.steps.max(after.steps - before.steps);
+        self.parts = self.parts.max(after.parts - before.parts);
+    }
 }
 
 impl Ours {
@@ -181,23 +196,21 @@ impl Ours {
             buckets: [self.buckets(); 2],
             combines: 0,
             step: self.step as u64,
-            late_most: 0,
+            most: Most::default(),
         };
         let mut was_combining = self.index.is_combining();
-        let mut before = self.index.paths();
+        let mut before = self.index.work();
         for key in keys {
             let start = Instant::now();
             self.put(key)?;
             let took = start.elapsed();
-            let after = self.index.paths();
+            let after = self.index.work();
             let is_combining = self.index.is_combining();
-            let has_ended = after.directory != before.directory;
-            let met = was_combining || is_combining || has_ended;
+            let ended = after.combines - before.combines;
+            let met = was_combining || is_combining || after.steps + after.parts > before.steps + before.parts;
             note(if met { &mut taken.met } else { &mut taken.others }, took);
-            if has_ended {
-                taken.combines += 1;
-                taken.late_most = taken.late_most.max(after.in_braids as u64);
-            }
+            taken.combines += ended;
+            taken.most.note(&before, &after);
             (was_combining, before) = (is_combining, after);
         }
         taken.buckets[1] = self.buckets();
@@ -271,13 +284,14 @@ impl Display for Report {
         }
         write!(
             f,
-            "\nbound of the design: an insert takes over at most {} entries of the directory (`combine_step`), so a combine of {} buckets \
-             is spread over {} inserts or more;\nwhat it does not bound: the last of them marks the buckets that came meanwhile, here up \
-             to {}, and gives the old directory back",
+            "\nbound of the design: an insert takes at most {} steps of a combine (`combine_step`), here {}, and gives back at most 1 part of \
+             what it replaced, here {}:\na step is an entry of the directory or of the braids, or 64 cells of the table; a part is 1,024 \
+             entries, or a braid. So a combine of {} buckets is spread over {} inserts or more",
             self.step,
+            self.most_steps,
+            self.most_parts,
             self.buckets[1],
             self.buckets[1].div_ceil(self.step),
-            self.late_most
         )
     }
 }
@@ -307,6 +321,7 @@ mod tests {
         let Outcome::Stalls(report) = outcome else { panic!("another experiment's outcome") };
         let [met, others, other] = &report.times[..] else { panic!("three rows: {report}") };
         assert_eq!((met.count + others.count, other.count), (5_000, 5_000));
+        assert_eq!((report.step, report.most_steps, report.most_parts), (64, 64, 1));
         // A combine takes over 64 entries with each insert.
         assert!(
             report.combines > 0 && met.count >= report.combines * (report.buckets[0] / report.step),
