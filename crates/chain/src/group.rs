@@ -99,10 +99,13 @@ pub trait Groups: Chain {
     #[inline(always)]
     fn lock(&self, writer: &mut Writer<Self::Own>, leaf: u64) {
         match &self.pending {
-            None => self.stripes.give_way(), // else before the writer's lock is taken
-            Some(pending) => pending.note_node(leaf),
+            None => self.stripes.lock_in_turn(leaf, &mut writer.held),
+            Some(pending) => {
+                pending.note_node(leaf);
+                // Readers went first before the writer's lock was taken.
+                self.stripes.lock(leaf, &mut writer.held);
+            }
         }
-        self.stripes.lock(leaf, &mut writer.held);
     }
 
     /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
