@@ -150,8 +150,7 @@ impl<S: Schema> Rebuild<S> {
                     }
                 }
                 _ => {
-                    if let Some(item) =
-                        items.next_if(|item| self.directory.reach::<S>(S::borrow(&item.key)))
+                    if let Some(item) = items.next_if(|item| self.directory.reach::<S>(S::borrow(&item.key)))
                     {
                         self.directory.push::<S>(S::borrow(&item.key), item.at);
                     }

@@ -156,7 +156,8 @@ impl Directory {
     /// Bytes of volatile memory.
     pub(crate) fn memory(&self) -> u64 {
         let ends = if self.key_bytes == 0 { 0 } else { self.len * size_of::<usize>() };
-        (self.segments.len() * size_of::<Segment>() + self.cells.first.len() * 4 + ends) as u64 + self.key_bytes
+        (self.segments.len() * size_of::<Segment>() + self.cells.first.len() * 4 + ends) as u64
+            + self.key_bytes
     }
 
     /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.

@@ -207,7 +207,8 @@ impl Ours {
             let after = self.index.work();
             let is_combining = self.index.is_combining();
             let ended = after.combines - before.combines;
-            let met = was_combining || is_combining || after.steps + after.parts > before.steps + before.parts;
+            let met =
+                was_combining || is_combining || after.steps + after.parts > before.steps + before.parts;
             note(if met { &mut taken.met } else { &mut taken.others }, took);
             taken.combines += ended;
             taken.most.note(&before, &after);
