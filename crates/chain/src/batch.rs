@@ -27,6 +27,7 @@ use tree::{Pair, Schema, Write, WriteOptions};
 use crate::core::{BROKEN, Chain, FAILED, KeyBufOf, KeyOf, SchemaOf, ValueBufOf, ValueOf, Writer};
 use crate::group::Groups;
 use crate::read::Reads;
+use crate::wave::{Waves, bytes_of};
 
 /// What a batch may need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,25 +80,30 @@ pub trait Writes: Chain {
         Ok(found)
     }
 
-    /// Carries out writes in their order, each durable by itself; says of each whether it found its key.
+    /// Carries out writes, in order where they are of one key, each durable by itself; says of each whether it found its key. Writes
+    /// of different leaves share their fences ([`crate::wave`]).
     ///
     /// # Errors
-    /// As [`Writes::put`]: those before it are done then.
+    /// As [`Writes::put`]: some of the writes are done then, others not.
     fn write_many_as(
         &self,
         writes: &[Write<'_, KeyOf<Self>, ValueOf<Self>>],
         how: WriteOptions,
     ) -> Result<Vec<bool>> {
+        if self.pending.is_none() {
+            let mut found = vec![false; writes.len()];
+            let mut writer = self.enter(0)?;
+            self.write_waves(&mut writer, writes, &mut found)?;
+            self.leave(writer, how)?;
+            return Ok(found);
+        }
         let mut found = Vec::with_capacity(writes.len());
         let mut rest = writes;
         while let Some(write) = rest.first() {
-            let mut writer = self.enter(bytes_of_write::<SchemaOf<Self>>(write))?;
+            let mut writer = self.enter(bytes_of::<Self>(write))?;
             while let Some((write, others)) = rest.split_first() {
                 if !found.is_empty()
-                    && !matches!(
-                        self.has_lines(self.lines_of_operation(bytes_of_write::<SchemaOf<Self>>(write))),
-                        Ok(true)
-                    )
+                    && !matches!(self.has_lines(self.lines_of_operation(bytes_of::<Self>(write))), Ok(true))
                 {
                     break;
                 }
@@ -300,17 +306,6 @@ pub trait Writes: Chain {
 
 /// Steps of these.
 trait Steps: Chain {
-    fn write_locked(
-        &self,
-        writer: &mut Writer<Self::Own>,
-        write: &Write<'_, KeyOf<Self>, ValueOf<Self>>,
-    ) -> Result<bool> {
-        match write {
-            Write::Put(key, value) => self.put_locked(writer, key, value),
-            Write::Delete(key) => self.delete_locked(writer, key),
-        }
-    }
-
     /// True if all of these keys have these values. The writer's lock is held.
     fn holds(&self, expected: &[Pair<SchemaOf<Self>>]) -> Result<bool> {
         let mut value = ValueBufOf::<Self>::default();
@@ -418,9 +413,8 @@ trait Steps: Chain {
         writes: &[Pair<SchemaOf<Self>>],
         record: Option<u64>,
     ) -> Result<()> {
-        for write in writes {
-            self.write_locked(writer, &write_of::<SchemaOf<Self>>(write))?;
-        }
+        let all: Vec<_> = writes.iter().map(write_of::<SchemaOf<Self>>).collect();
+        self.write_waves(writer, &all, &mut vec![false; all.len()])?;
         let Some(at) = record else { return Ok(()) };
         record::give(&self.region, &mut writer.allocator, at).map_err(|error| self.give_up(writer, error))?;
         self.name(writer, 0);
@@ -441,12 +435,5 @@ struct Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         self.state.store(self.then, Ordering::Release);
-    }
-}
-
-fn bytes_of_write<S: Schema>(write: &Write<'_, S::Key, S::Value>) -> u64 {
-    match write {
-        Write::Put(key, value) => S::record_bytes(key, value),
-        Write::Delete(_) => 0,
     }
 }

@@ -21,6 +21,7 @@ use tree::check::Report;
 use tree::shape::Entry;
 
 use crate::scan::Cursor;
+use crate::wave::{Step, Stored, WriteOf};
 
 /// Takes reads and writes.
 pub const OPEN: u8 = 0;
@@ -256,6 +257,8 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     type Schema: Schema;
     /// What its writer has besides.
     type Own: Send;
+    /// What the commit of a write publishes.
+    type Change: Send;
 
     /// Words of a value in its entry.
     fn payload_words(&self) -> usize;
@@ -295,6 +298,25 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
     /// Most leaves that so many writes to a leaf may take, and those that come of it.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;
+    /// Stores a write into its leaf, but for the word that commits it, and starts writing that back.
+    ///
+    /// # Errors
+    /// As [`Writes::put`](crate::batch::Writes::put); what was stored before in the running operation is given up with it.
+    fn store(
+        &self,
+        writer: &mut Writer<Self::Own>,
+        write: &WriteOf<'_, Self>,
+        leaf: u64,
+    ) -> Result<Step<Self::Change>>;
+    /// Publishes a change, and starts writing it back. The change is of one line.
+    fn publish(&self, change: &Self::Change);
+    /// A write is durable: what comes of it. Other writes of its wave may have been concluded meanwhile.
+    fn conclude(
+        &self,
+        writer: &mut Writer<Self::Own>,
+        write: &WriteOf<'_, Self>,
+        stored: &Stored<Self::Change>,
+    );
     /// Stores a value; true if that replaced one.
     ///
     /// # Errors

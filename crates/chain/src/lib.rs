@@ -2,7 +2,7 @@
 //! key is found ([`Chain`]), and its writers, groups, batches, readers and scans are written once.
 //!
 //! * [`core`](mod@core): the parts of an index and its life: open, closed, failed. [`group`]: one commit for the changes of many.
-//! * [`batch`]: writes of several keys as one.
+//! * [`batch`]: writes, and writes of several keys as one. [`wave`]: writes that share their fences.
 //! * [`read`]: look-ups. [`scan`]: cursors.
 //! * [`recover`]: who owns a block. [`check`]: what a verification needs. [`bound`]: keys as words.
 #![forbid(unsafe_code)]
@@ -15,12 +15,13 @@ pub mod group;
 pub mod read;
 pub mod recover;
 pub mod scan;
+pub mod wave;
 
 pub use self::core::{Chain, Core, Pages, Writer};
 pub use self::scan::Cursor;
 
 /// What is here, file by file: for counting lines of code.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     include_str!("batch.rs"),
     include_str!("bound.rs"),
     include_str!("check.rs"),
@@ -29,6 +30,7 @@ const SOURCES: [&str; 8] = [
     include_str!("read.rs"),
     include_str!("recover.rs"),
     include_str!("scan.rs"),
+    include_str!("wave.rs"),
 ];
 
 /// An engine's own sources, and those here: `N` of them.
@@ -49,4 +51,5 @@ pub mod prelude {
     pub use crate::core::Chain;
     pub use crate::group::Groups;
     pub use crate::read::Reads;
+    pub use crate::wave::Commits;
 }

@@ -14,7 +14,7 @@ const LOG: &str = include_str!("../../pmem/src/log/mod.rs");
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
     if lists::has(about) {
-        return lists::argued::canary(about);
+        return lists::argued::canary();
     }
     match about.discipline {
         UndoRedo::NAME => Spot::new(

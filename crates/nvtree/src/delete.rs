@@ -4,44 +4,49 @@
 //! be ([`replace`](crate::replace)).
 
 use chain::prelude::*;
-use pmem::sync::Ordering;
-use pmem::{Error, Fence, Medium, Result, WORD};
-use tree::Schema;
+use chain::wave::{Step, Stored};
+use pmem::{Error, Medium, Result, WORD};
+use tree::{Schema, Write};
 
 use crate::index::{NvTree, Writer};
+use crate::insert::{Change, What};
 use crate::leaf::Leaf;
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
     pub(crate) fn delete_in_leaf(&self, writer: &mut Writer, key: &S::Key) -> Result<bool> {
+        let leaf = Leaf(self.sound_leaf_of(key)?);
+        Ok(match self.store_removal(writer, leaf, key)? {
+            Step::Stored(stored) => self.commit_alone(writer, &Write::Delete(key), &stored),
+            _ => false,
+        })
+    }
+
+    /// Stores an entry that takes a key away, if there is room.
+    pub(crate) fn store_removal(
+        &self,
+        writer: &mut Writer,
+        leaf: Leaf,
+        key: &S::Key,
+    ) -> Result<Step<Change>> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let probe = S::probe(key);
-        let leaf = Leaf(self.sound_leaf_of(key)?);
         let Some(log) = leaf.log(medium, shape) else {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         };
-        let Some(slot) = leaf.find::<M, S>(medium, shape, probe) else { return Ok(false) };
+        let Some(slot) = leaf.find::<M, S>(medium, shape, probe) else { return Ok(Step::Absent) };
         let entry = leaf.entry::<M, S::Tail>(medium, shape, slot);
         self.give_blocks(writer, &entry)?;
         self.note_key(key);
         self.lock(writer, leaf.0);
-        if log.count < shape.capacity() {
+        let has_room = log.count < shape.capacity();
+        let what = if has_room {
             let at = leaf.fill_negative::<M, S>(medium, shape, log.count, (probe, slot));
             medium.flush(at, WORD);
-            medium.fence(Fence::Payload);
-            writer.allocator.flip(&self.region);
-            leaf.publish_count(medium, &log, log.count + 1, 1);
+            What::Append { count: log.count + 1, negatives: 1 }
         } else {
-            if writer.allocator.has_pending() {
-                medium.fence(Fence::Payload); // the allocator's intents
-                writer.allocator.flip(&self.region);
-            }
-            leaf.publish_sign(medium, &log, slot);
-        }
-        self.end_append(writer);
-        self.keys.fetch_sub(1, Ordering::AcqRel);
-        // What is wrong with a neighbour is told to whoever reads it, and room may be lacking: the key is gone.
-        let _ = self.thin_out(writer, key, leaf);
-        self.rebuild_some(writer);
-        Ok(true)
+            What::Sign(slot)
+        };
+        let change = Change { leaf, log, what };
+        Ok(Step::Stored(Stored { change, was_there: true, has_payload: has_room }))
     }
 }

@@ -37,7 +37,7 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 32,
-    sources: &chain::sources::<20>(&[
+    sources: &chain::sources::<21>(&[
         include_str!("check.rs"),
         include_str!("delete.rs"),
         include_str!("index.rs"),

@@ -92,6 +92,10 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         }
         let inner = self.inner.load();
         let place = self.place_in(&inner, key, false);
+        // It may have gone with another write of the same wave.
+        if inner.leaf(place) != leaf.0 {
+            return Ok(());
+        }
         let live = leaf.sorted::<M, S>(medium, shape)?;
         if live.len() * 2 > capacity {
             return Ok(());

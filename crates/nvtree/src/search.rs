@@ -1,19 +1,23 @@
 //! How the leaf of a key is found, and what a leaf is to readers ([`chain::read`]).
 
 use chain::prelude::*;
+use chain::wave::{Step, Stored, WriteOf};
 use chain::{Pages, Writer};
+use pmem::sync::Ordering;
 use pmem::{Medium, Result};
-use tree::Schema;
 use tree::check::Report;
 use tree::shape::Entry;
+use tree::{Schema, Write};
 
 use crate::index::{NvTree, Own};
+use crate::insert::{Change, What};
 use crate::leaf::Leaf;
 
 impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
     type Medium = M;
     type Schema = S;
     type Own = Own;
+    type Change = Change;
 
     fn payload_words(&self) -> usize {
         self.shape.entries.payload_words
@@ -85,6 +89,36 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
         }
         // A leaf that was replaced has half of its room, of which an update of byte strings may leave one entry.
         2 * (2 + appended.div_ceil(capacity / 2 - 1))
+    }
+
+    #[inline]
+    fn store(&self, writer: &mut Writer<Own>, write: &WriteOf<'_, Self>, leaf: u64) -> Result<Step<Change>> {
+        match write {
+            Write::Put(key, value) => self.store_value(writer, Leaf(leaf), key, value),
+            Write::Delete(key) => self.store_removal(writer, Leaf(leaf), key),
+        }
+    }
+
+    #[inline]
+    fn publish(&self, change: &Change) {
+        let (medium, leaf, log) = (self.region.medium(), change.leaf, &change.log);
+        match change.what {
+            What::Append { count, negatives } => leaf.publish_count(medium, log, count, negatives),
+            What::Sign(slot) => leaf.publish_sign(medium, log, slot),
+        }
+    }
+
+    #[inline]
+    fn conclude(&self, writer: &mut Writer<Own>, write: &WriteOf<'_, Self>, stored: &Stored<Change>) {
+        match write {
+            Write::Put(..) => _ = self.keys.fetch_add(u64::from(!stored.was_there), Ordering::AcqRel),
+            Write::Delete(key) => {
+                self.keys.fetch_sub(1, Ordering::AcqRel);
+                // What is wrong with a neighbour is told to whoever reads it, and room may be lacking: the key is gone.
+                let _ = self.thin_out(writer, key, stored.change.leaf);
+            }
+        }
+        self.rebuild_some(writer);
     }
 
     fn put_locked(&self, writer: &mut Writer<Own>, key: &S::Key, value: &S::Value) -> Result<bool> {

@@ -16,7 +16,7 @@ use common::{Sample, memory};
 use nvtree::{NvTree, Options};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
-use tree::{Fixed, Keyed, Words};
+use tree::{Fixed, Keyed, Words, Write, WriteOptions};
 
 /// Entries of a leaf of one page.
 const N: u64 = 252;
@@ -174,4 +174,31 @@ fn byte_strings_cost_a_record_besides_and_no_fence() {
         let seen = cost(&counter, || assert!(index.delete(&Keyed::key(n)).unwrap()));
         assert_costs(&seen, 3 + 2, 2 + 2, &APPEND, "delete");
     }
+}
+
+/// A wave: an entry and a count of each, and a fence behind all of either.
+#[test]
+fn writes_of_different_leaves_share_two_fences() {
+    let (index, counter) = counted::<Words>();
+    (0..40 * N).for_each(|n| assert!(!index.put(&(n << 20), &n).unwrap()));
+    let leaves = index.paths().leaves as u64;
+    assert!(leaves >= 40, "{leaves}");
+    // The last leaf is the one that has room, and the others are made so.
+    (0..40 * N).step_by(2).for_each(|n| assert!(index.delete(&(n << 20)).unwrap()));
+    let far = |i: u64| (1 + 2 * N * i) << 20;
+    let (inserted, updated, deleted) = (far(0) + 1, far(4), far(8));
+    let all = [Write::Put(&inserted, &7), Write::Put(&updated, &8), Write::Delete(&deleted)];
+    let mut found = Vec::new();
+    let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
+    assert_eq!(found, [false, true, true]);
+    assert_costs(&seen, 3 * 3, 3 * 2, &APPEND, "three writes");
+    // Of one leaf they go one after the other, and in their order.
+    let all = [Write::Put(&inserted, &9), Write::Delete(&inserted), Write::Put(&inserted, &10)];
+    let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
+    assert_eq!(found, [true, true, false]);
+    assert_costs(&seen, 3 * 3, 3 * 2, &[(Fence::Payload, 3), (Fence::Commit, 3)], "of one leaf");
+    let mut value = 0;
+    assert!(index.get(&inserted, Some(&mut value)).unwrap() && value == 10);
+    assert!(!index.get(&deleted, None).unwrap());
+    assert!(index.check().problems.is_empty());
 }

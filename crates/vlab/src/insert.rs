@@ -1,12 +1,20 @@
 //! Inserts and updates [VLAB §5.2.2].
 
-use chain::group::Groups;
-use pmem::sync::Ordering;
-use pmem::{Error, Fence, Medium, Result, WORD};
-use tree::Schema;
+use chain::prelude::*;
+use chain::wave::{Step, Stored};
+use pmem::{Error, Medium, Result};
+use tree::{Schema, Write};
 
 use crate::bucket::{Bucket, count};
 use crate::index::{Vlab, Writer, is_one_word};
+
+/// The word that commits a write of one bucket: of its bitmap, or the value itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    pub(crate) bucket: Bucket,
+    pub(crate) at: u64,
+    pub(crate) word: u64,
+}
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     pub(crate) fn put_in_bucket(
@@ -15,92 +23,65 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         key: &S::Key,
         value: &S::Value,
     ) -> Result<bool> {
-        S::check_value(value, self.shape.entries.payload_words)?;
-        let (medium, shape) = (self.region.medium(), &self.shape);
-        let probe = S::probe(key);
         loop {
             let bucket = self.bucket_of(key)?;
-            if let Some(slot) = bucket.find::<M, S>(medium, shape, probe) {
-                if !self.update_slot(writer, bucket, slot, key, value)? {
-                    self.split(writer, bucket)?;
-                    continue;
-                }
-                return Ok(true);
+            if let Step::Stored(stored) = self.store_value(writer, bucket, key, value)? {
+                return Ok(self.commit_alone(writer, &Write::Put(key, value), &stored));
             }
-            let bits = bucket.bits(medium, shape);
-            let Some(slot) = shape.free_slot(&bits) else {
-                if self.append_bucket(writer, bucket, key, value)? {
-                    return Ok(false);
-                }
-                self.split(writer, bucket)?;
-                continue;
-            };
-            let entry = self.make(writer, key, value)?;
-            self.note_key(key);
-            self.lock(writer, bucket.0);
-            bucket.fill(medium, shape, slot, &entry);
-            bucket.flush_slot(medium, shape, slot);
-            medium.fence(Fence::Payload);
-            writer.allocator.flip(&self.region);
-            self.commit_bits(writer, bucket, slot / 64, bits[slot / 64] | 1 << (slot % 64));
-            self.keys.fetch_add(1, Ordering::AcqRel);
-            self.combine_some(writer);
-            return Ok(false);
+            let (medium, shape) = (self.region.medium(), &self.shape);
+            let is_there = bucket.find::<M, S>(medium, shape, S::probe(key)).is_some();
+            if is_there && count(&bucket.bits(medium, shape)) < 2 {
+                return Err(Error::Corrupt { what: "bucket", at: bucket.0 });
+            }
+            if !is_there && self.append_bucket(writer, bucket, key, value)? {
+                return Ok(false);
+            }
+            self.split(writer, bucket)?;
         }
     }
 
-    /// The commit of a change of one bitmap word: publishes it, and ends the operation.
-    pub(crate) fn commit_bits(&self, writer: &mut Writer<S>, bucket: Bucket, i: usize, bits: u64) {
-        let medium = self.region.medium();
-        bucket.publish_bits(medium, i, bits, false);
-        medium.flush(bucket.bits_at(i), WORD);
-        medium.fence(Fence::Commit);
-        writer.allocator.finish(&self.region, &mut writer.log);
-        self.stripes.unlock(&mut writer.held);
-    }
-
-    /// Replaces the value in a slot; false if that needs a second slot under the same bitmap word and there is none.
-    fn update_slot(
+    /// Stores an entry into a free slot, or finds where the value is; apart if there is no slot that will do.
+    pub(crate) fn store_value(
         &self,
         writer: &mut Writer<S>,
         bucket: Bucket,
-        slot: usize,
         key: &S::Key,
         value: &S::Value,
-    ) -> Result<bool> {
+    ) -> Result<Step<Change>> {
+        S::check_value(value, self.shape.entries.payload_words)?;
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let entries = &shape.entries;
-        if is_one_word::<S>() {
+        let bits = bucket.bits(medium, shape);
+        let old = bucket.find::<M, S>(medium, shape, S::probe(key));
+        let stored = |at, word, has_payload| {
+            let change = Change { bucket, at, word };
+            Ok(Step::Stored(Stored { change, was_there: old.is_some(), has_payload }))
+        };
+        if let Some(slot) = old.filter(|_| is_one_word::<S>()) {
             let entry = self.make(writer, key, value)?;
-            let at = entries.payload_at(tree::shape::Node(bucket.0), slot);
             self.note_key(key);
             self.lock(writer, bucket.0);
-            medium.publish(at, entry.payload);
-            medium.flush(at, WORD);
-            medium.fence(Fence::Commit);
-            self.stripes.unlock(&mut writer.held);
-            return Ok(true);
+            let at = shape.entries.payload_at(tree::shape::Node(bucket.0), slot);
+            return stored(at, entry.payload, false);
         }
-        let i = slot / 64;
-        let bits = bucket.bits(medium, shape)[i];
-        let free = !bits & shape.slots_of(i);
-        if free == 0 {
-            if count(&bucket.bits(medium, shape)) < 2 {
-                return Err(Error::Corrupt { what: "bucket", at: bucket.0 });
+        // An update needs a second slot under the same bitmap word.
+        let fresh = match old {
+            Some(slot) => {
+                let free = !bits[slot / 64] & shape.slots_of(slot / 64);
+                free.checked_ilog2().map(|_| slot / 64 * 64 + free.trailing_zeros() as usize)
             }
-            return Ok(false);
-        }
-        let old = bucket.entry::<M, S::Tail>(medium, shape, slot);
+            None => shape.free_slot(&bits),
+        };
+        let Some(fresh) = fresh else { return Ok(Step::Apart) };
         let entry = self.make(writer, key, value)?;
-        self.give_blocks(writer, &old)?;
-        let fresh = free.trailing_zeros() as usize;
+        let mut word = bits[fresh / 64] | 1 << (fresh % 64);
+        if let Some(slot) = old {
+            self.give_blocks(writer, &bucket.entry::<M, S::Tail>(medium, shape, slot))?;
+            word &= !(1 << (slot % 64));
+        }
         self.note_key(key);
         self.lock(writer, bucket.0);
-        bucket.fill(medium, shape, i * 64 + fresh, &entry);
-        bucket.flush_slot(medium, shape, i * 64 + fresh);
-        medium.fence(Fence::Payload);
-        writer.allocator.flip(&self.region);
-        self.commit_bits(writer, bucket, i, bits & !(1 << (slot % 64)) | 1 << fresh);
-        Ok(true)
+        bucket.fill(medium, shape, fresh, &entry);
+        bucket.flush_slot(medium, shape, fresh);
+        stored(bucket.bits_at(fresh / 64), word, true)
     }
 }

@@ -40,7 +40,7 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &chain::sources::<23>(&[
+    sources: &chain::sources::<24>(&[
         include_str!("braids.rs"),
         include_str!("bucket.rs"),
         include_str!("check.rs"),

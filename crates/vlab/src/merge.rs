@@ -17,14 +17,18 @@ use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, slots};
 use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Merges a bucket of which little is left with a neighbour, if both together are at most half full.
+    /// Merges a key's bucket, of which little is left, with a neighbour, if both together are at most half full.
     ///
     /// # Errors
     /// `Corrupt` if a neighbour is damaged: nothing has changed then.
-    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, bucket: Bucket) -> Result<()> {
+    pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, bucket: Bucket) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let held = bucket.count(medium, shape);
         if self.faithful || held * 4 > shape.capacity() {
+            return Ok(());
+        }
+        // It may have gone with another write of the same wave.
+        if self.bucket_of(key)? != bucket {
             return Ok(());
         }
         let fits = |other: Bucket| (other.count(medium, shape) + held) * 2 <= shape.capacity();

@@ -1,14 +1,17 @@
 //! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`chain::read`]).
 
+use chain::wave::{Step, Stored, WriteOf};
 use chain::{Chain, Pages};
-use pmem::{Error, Medium, Result};
-use tree::Schema;
+use pmem::sync::Ordering;
+use pmem::{Error, Medium, Result, WORD};
 use tree::check::Report;
 use tree::shape::Entry;
+use tree::{Schema, Write};
 
 use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};
 use crate::index::{Own, View, Vlab, Writer};
+use crate::insert::Change;
 use crate::rewired::{Way, place_at};
 
 /// What leads to a bucket.
@@ -99,6 +102,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
     type Medium = M;
     type Schema = S;
     type Own = Own<S>;
+    type Change = Change;
 
     fn payload_words(&self) -> usize {
         self.shape.entries.payload_words
@@ -186,6 +190,35 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
         // An update may split a bucket that is not full, for its bitmap word is; a delete may merge.
         let held = Bucket(leaf).count(self.region.medium(), &self.shape) as u64;
         writes.min(2 + 3 * (held + writes) / self.shape.capacity() as u64)
+    }
+
+    #[inline]
+    fn store(&self, writer: &mut Writer<S>, write: &WriteOf<'_, Self>, leaf: u64) -> Result<Step<Change>> {
+        match write {
+            Write::Put(key, value) => self.store_value(writer, Bucket(leaf), key, value),
+            Write::Delete(key) => self.store_removal(writer, Bucket(leaf), key),
+        }
+    }
+
+    #[inline]
+    fn publish(&self, change: &Change) {
+        let medium = self.region.medium();
+        medium.publish(change.at, change.word);
+        medium.flush(change.at, WORD);
+    }
+
+    #[inline]
+    fn conclude(&self, writer: &mut Writer<S>, write: &WriteOf<'_, Self>, stored: &Stored<Change>) {
+        match write {
+            Write::Put(..) if stored.was_there => return,
+            Write::Put(..) => self.keys.fetch_add(1, Ordering::AcqRel),
+            Write::Delete(_) => self.keys.fetch_sub(1, Ordering::AcqRel),
+        };
+        if let Write::Delete(key) = write {
+            // What is wrong with a neighbour is told to whoever reads it: the key is gone.
+            let _ = self.thin_out(writer, key, stored.change.bucket);
+        }
+        self.combine_some(writer);
     }
 
     fn put_locked(&self, writer: &mut Writer<S>, key: &S::Key, value: &S::Value) -> Result<bool> {

@@ -17,7 +17,7 @@ use chain::prelude::*;
 use common::{Sample, memory};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
-use tree::{Fixed, Keyed, Words};
+use tree::{Fixed, Keyed, Words, Write, WriteOptions};
 use vlab::{Options, Vlab};
 
 /// Entries of a bucket of one page.
@@ -171,4 +171,36 @@ fn byte_strings_cost_a_record_besides_and_a_delete_the_fence_that_frees_it() {
         assert_costs(&seen, 1 + 2, 1 + 2, &two, "delete");
         index.put(&Keyed::key(n), &Keyed::value(3)).unwrap();
     }
+}
+
+/// A wave: an entry and a bit of each insert, the word of an update, the bit of a delete; and a fence behind all of either.
+#[test]
+fn writes_of_different_buckets_share_their_fences() {
+    let (index, counter) = counted::<Words>(false);
+    (1..=10 * N).for_each(|n| assert!(!index.put(&key(n), &n).unwrap()));
+    index.combine().unwrap();
+    let mut keys: Vec<u64> = (1..=10 * N).map(key).collect();
+    keys.sort_unstable();
+    let far = |i: usize| keys[i * keys.len() / 4];
+    let (inserted, updated, deleted) = (far(0) + 1, far(1), far(2));
+    let all = [Write::Put(&inserted, &7), Write::Put(&updated, &8), Write::Delete(&deleted)];
+    let mut found = Vec::new();
+    let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
+    assert_eq!(found, [false, true, true]);
+    let both = [(Fence::Payload, 1), (Fence::Commit, 1)];
+    assert_costs(&seen, 3 + 1 + 1, 2 + 1 + 1, &both, "three writes");
+    // What has nothing to store first needs no fence for it.
+    let all = [Write::Put(&updated, &9), Write::Delete(&inserted)];
+    let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
+    assert_eq!(found, [true, true]);
+    assert_costs(&seen, 2, 2, &[(Fence::Commit, 1)], "an update and a delete");
+    // Of one bucket they go one after the other, and in their order.
+    let all = [Write::Put(&inserted, &9), Write::Delete(&inserted), Write::Put(&inserted, &10)];
+    let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
+    assert_eq!(found, [false, true, false]);
+    assert_costs(&seen, 3 + 1 + 3, 2 + 1 + 2, &[(Fence::Payload, 2), (Fence::Commit, 3)], "of one bucket");
+    let mut value = 0;
+    assert!(index.get(&inserted, Some(&mut value)).unwrap() && value == 10);
+    assert!(!index.get(&deleted, None).unwrap());
+    assert!(index.check().problems.is_empty());
 }

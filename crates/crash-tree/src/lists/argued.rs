@@ -2,7 +2,6 @@
 
 use crash::{Argued, Kind, Spot};
 use pmem::Fence;
-use tree::roster::About;
 
 const CORE: &str = include_str!("../../../chain/src/core.rs");
 const REGION: &str = include_str!("../../../pmem/src/region.rs");
@@ -44,10 +43,7 @@ pub fn argued() -> Vec<Argued> {
 }
 
 /// The fence between an entry and the word that commits it.
-pub fn canary(about: &About) -> Spot {
-    let (suffix, source) = match about.name {
-        vlab::ENGINE => ("vlab/src/insert.rs", include_str!("../../../vlab/src/insert.rs")),
-        _ => ("nvtree/src/insert.rs", include_str!("../../../nvtree/src/insert.rs")),
-    };
-    Spot::new(Kind::DropFence(Fence::Payload), suffix, source, "medium.fence(Fence::Payload);")
+pub fn canary() -> Spot {
+    let source = include_str!("../../../chain/src/wave.rs");
+    Spot::new(Kind::DropFence(Fence::Payload), "chain/src/wave.rs", source, "medium.fence(Fence::Payload);")
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use chain::prelude::*;
 use crash::{Contents, Subject};
 use pmem::{Durability, Error, Geometry, Observed};
-use tree::WriteOptions;
+use tree::{Write, WriteOptions};
 
 use crate::subject::{Numbered as _, Pairs, Sample, text_of};
 
@@ -21,6 +21,8 @@ pub enum Op {
     Delete(u32),
     /// All as one: `None` deletes.
     Batch(Vec<(u32, Option<u32>)>),
+    /// Each by itself, of different keys; `None` deletes.
+    Many(Vec<(u32, Option<u32>)>),
     /// Builds what leads to the leaves anew, at once.
     Rebuild,
     /// Close and open again.
@@ -213,6 +215,17 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
                     writes.iter().map(|(key, value)| (S::key(*key), value.map(self::value::<S>))).collect();
                 self.index().batch(writes, &[], WriteOptions::default()).map(|done| assert!(done))
             }
+            Op::Many(writes) => {
+                let pairs: Vec<_> = writes.iter().map(|(n, v)| (S::key(*n), v.map(value::<S>))).collect();
+                let writes: Vec<_> = pairs
+                    .iter()
+                    .map(|(key, value)| match value {
+                        Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
+                        None => Write::Delete(S::borrow(key)),
+                    })
+                    .collect();
+                self.index().write_many_as(&writes, WriteOptions::default()).map(drop)
+            }
             Op::Rebuild => K::rebuild::<S>(self.index()),
             Op::Reopen => {
                 self.index().close().map_err(text_of)?;
@@ -227,7 +240,7 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
         match op {
             Op::Put(key, number) => _ = model.insert(S::key(*key).bytes(), value::<S>(*number).bytes()),
             Op::Delete(key) => _ = model.remove(&S::key(*key).bytes()),
-            Op::Batch(writes) => {
+            Op::Batch(writes) | Op::Many(writes) => {
                 for (key, number) in writes {
                     match number {
                         Some(number) => _ = model.insert(S::key(*key).bytes(), value::<S>(*number).bytes()),
@@ -237,6 +250,10 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
             }
             _ => {}
         }
+    }
+
+    fn is_divisible(op: &Op) -> bool {
+        matches!(op, Op::Many(_))
     }
 
     fn verify(&self) -> Result<Contents, String> {
@@ -273,7 +290,7 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
     fn continuation(op: &Op) -> Vec<Op> {
         let key = match op {
             Op::Put(key, _) | Op::Delete(key) => *key,
-            Op::Batch(writes) => writes.first().map_or(3, |(key, _)| *key),
+            Op::Batch(writes) | Op::Many(writes) => writes.first().map_or(3, |(key, _)| *key),
             _ => 5,
         };
         let mut ops = vec![Op::Delete(key), Op::Put(key, 41)];

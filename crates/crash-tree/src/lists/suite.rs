@@ -3,7 +3,7 @@
 use tree::{Fixed, Keyed, Prefixed, Words};
 
 use super::subject::{Buckets, Family, Logs, sizes};
-use super::workloads::{Work, closed_chunks, first, lives, long_bitmap, mixed, narrowed_chunk};
+use super::workloads::{Work, closed_chunks, first, lives, long_bitmap, mixed, narrowed_chunk, waves};
 use crate::subject::Sample;
 use crate::suite::{Depth, OPS_LONG, Run};
 use crate::{Engine, Options};
@@ -49,6 +49,9 @@ fn add<K: Family, S: Sample>(runs: &mut Vec<Run>, kind: &str, (lines, keys): (u6
             runs.push(Run::new(format!("{kind}, {lines} lines{way}: {name}"), depth, vec![work]));
         };
         run("lives", Depth::Lists, lives(sizes, keys));
+        if lines == 2 {
+            run("waves", Depth::Lists, waves(*faithful));
+        }
         run("random", depth, mixed(options.seed, sizes, options.ops, keys, 0));
         run("cut", depth, mixed(options.seed + 1, sizes, options.ops, keys, 4));
     }
@@ -69,6 +72,8 @@ fn for_mutants<K: Family>(seed: u64) -> Vec<Run> {
         runs.push(of::<K, Words>(&name, Depth::ListsDeep, first(*faithful)));
     }
     runs.push(of::<K, Keyed>("byte strings, first operations", Depth::ListsDeep, first(false)));
+    runs.push(of::<K, Words>("words, waves", Depth::Lists, waves(false)));
+    runs.push(of::<K, Keyed>("byte strings, waves", Depth::Lists, waves(false)));
     runs.push(of::<K, Words>("words, lives", Depth::Lists, lives(sizes(2, false), 12)));
     let paper = sizes(2, K::TWO_WAYS);
     runs.push(of::<K, Words>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));

@@ -44,6 +44,18 @@ pub fn lives<K: Family, S: Sample>(sizes: Sizes, keys: u32) -> Work<K, S> {
     Workload::new(sizes, ops)
 }
 
+/// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no room or
+/// leave little; in a region that need not grow.
+pub fn waves<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {
+    let sizes = Sizes { len: 96 << 10, ..sizes(2, faithful) };
+    let before = (0..16).map(|i| Op::Put(i * 2, i)).chain([Op::Rebuild]);
+    let many = |from: u32, step: u32, count: u32| {
+        Op::Many((0..count).map(|i| (from + i * step, (i % 3 < 2).then_some(from + 40 + i))).collect())
+    };
+    let ops = vec![many(1, 9, 3), many(4, 8, 4), many(3, 7, 4), Op::Kill, many(0, 5, 6), many(2, 2, 9)];
+    Workload::new(sizes, ops).after(before.collect::<Vec<_>>())
+}
+
 /// The first operations of all, with splits, a rebuild and merges; in a region that need not grow: nothing that growth waits for
 /// stands in for a fence of the index's own.
 pub fn first<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {

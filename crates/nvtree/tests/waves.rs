@@ -1,0 +1,5 @@
+//! See the shared module.
+
+mod common;
+#[path = "../../chain/tests/shared/waves.rs"]
+mod shared;
