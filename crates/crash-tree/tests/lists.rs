@@ -42,10 +42,10 @@ fn no_crash_of_an_nv_tree_loses_or_invents_anything() {
 
 #[test]
 fn nothing_of_vlab_can_be_left_out() {
-    nothing_can_be_left_out("vlab", 58);
+    nothing_can_be_left_out("vlab", 54);
 }
 
 #[test]
 fn nothing_of_an_nv_tree_can_be_left_out() {
-    nothing_can_be_left_out("nvtree", 47);
+    nothing_can_be_left_out("nvtree", 45);
 }
