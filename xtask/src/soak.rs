@@ -62,6 +62,8 @@ fn campaigns(seed: u64) -> Vec<Step> {
         Step::new("cargo test --package bristlecone --test histories")
             .with("BRISTLECONE_ROUNDS", "50")
             .with("BRISTLECONE_SEED", seed.to_string()),
+        // No seed changes it; the long form of a test of `test`.
+        Step::new("cargo test --package bristlecone --test snapshots").with("BRISTLECONE_CHANGES", "1000000"),
         // Some 50,000 cuts.
         Step::new("cargo test --package bristlecone --test power")
             .with("BRISTLECONE_ROUNDS", "82")

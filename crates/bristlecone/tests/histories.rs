@@ -12,7 +12,7 @@ mod history;
 
 use bristlecone::StoreOf;
 use bristlecone::{Bytes, U64};
-use common::{options, scratch};
+use common::{number_from, options, scratch};
 use crash::History;
 use history::{Numbered, Use, beside, judge, values};
 
@@ -36,13 +36,6 @@ const JOURNALED: [&str; 4] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-
 const STEPS: u64 = 90;
 /// Histories of an engine and a kind.
 const HISTORIES: u64 = 20;
-
-fn number_from(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
-        Err(_) => default,
-    }
-}
 
 /// Histories of one store, one after the other: their number, operations, and how many of these overlap another of their key.
 fn histories<K: Numbered>(engine: &'static str, journaled: bool) -> [u64; 3] {

@@ -4,6 +4,7 @@
 //!
 //! `BRISTLECONE_ROUNDS` sets how many lives each engine has in the campaign of cuts (1), `BRISTLECONE_SEED` moves the seeds.
 
+mod common;
 #[path = "common/history.rs"]
 mod history;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bristlecone::journal::{Journal, Options as Sizes};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
+use common::number_from;
 use crash::{Fault, History, Machine, Operation, Survivors, Which};
 
 const MAX_BYTES: u64 = 64 << 20;
@@ -247,13 +249,6 @@ where
         }
     }
     Ok(tally)
-}
-
-fn number_from(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
-        Err(_) => default,
-    }
 }
 
 fn durable_engines() -> impl Iterator<Item = &'static str> {

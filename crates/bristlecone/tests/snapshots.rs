@@ -1,14 +1,14 @@
 //! Snapshots, rollback and named versions of a store, over memory and over a journal, beside writers and through deaths.
+//!
+//! `BRISTLECONE_CHANGES` sets how many changes a snapshot is held against (60,000).
+
+mod common;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bristlecone::{Durability, Error, Kind, Options, Retain, Scan, Store, StoreU64, WriteOptions, registry};
-
-fn scratch() -> tempfile::TempDir {
-    let memory = std::path::Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
+use common::{number_from, scratch};
 
 /// Every engine with a past, over memory and over a journal.
 fn engines() -> impl Iterator<Item = (&'static str, bool)> {
@@ -42,7 +42,8 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
         let dir = scratch();
         let store = StoreU64::open(dir.path(), options(engine, journaled)).unwrap();
         let quick = store.with(WriteOptions { sync: false });
-        let (keys, updates) = (20_000_u64, 60_000_u64);
+        let updates = number_from("BRISTLECONE_CHANGES", 60_000);
+        let keys = updates / 3;
         (0..keys).for_each(|key| _ = quick.put(&key, &key).unwrap());
         let before = store.snapshot().unwrap();
         let expected: Vec<(u64, u64)> = (0..keys).map(|key| (key, key)).collect();

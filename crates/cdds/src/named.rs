@@ -45,7 +45,8 @@ impl Uncovered {
 
     fn cover(&mut self, start: u64, end: u64) {
         let mut index = 0;
-        while let Some(&(from, to)) = self.0.get(index) {
+        // Damaged memory may have entries that end before they begin.
+        while let Some(&(from, to)) = self.0.get(index).filter(|_| start < end) {
             let (older, newer) = ((from, to.min(start)), (from.max(end), to));
             match (older.0 < older.1, newer.0 < newer.1) {
                 (true, true) => {
@@ -198,6 +199,8 @@ mod tests {
         uncovered.cover(5, u64::MAX);
         assert!(uncovered.meets(4, 6) && !uncovered.meets(5, 9));
         uncovered.cover(2, 3);
+        assert_eq!(uncovered.0, [(1, 2), (3, 5)]);
+        uncovered.cover(4, 2);
         assert_eq!(uncovered.0, [(1, 2), (3, 5)]);
         uncovered.cover(1, 5);
         assert!(uncovered.0.is_empty());

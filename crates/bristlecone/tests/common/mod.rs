@@ -12,6 +12,14 @@ pub fn scratch() -> TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
+/// The size of a campaign, or a seed.
+pub fn number_from(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
+        Err(_) => default,
+    }
+}
+
 /// For a new store of an engine, over a small journal or mapped.
 pub fn options(engine: &str, journaled: bool) -> Options {
     Options {
