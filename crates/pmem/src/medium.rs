@@ -149,7 +149,7 @@ pub trait Medium: Send + Sync + 'static {
         None
     }
 
-    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]).
+    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]): a node's, 64 KiB at most.
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
 
     /// Reads the word at the 8-byte aligned offset `at`.

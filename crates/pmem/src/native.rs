@@ -471,7 +471,7 @@ impl View {
 
     #[inline(always)]
     pub fn lines(&self, at: u64, count: usize) -> &[Line] {
-        debug_assert!(count as u64 * LINE <= GUARD);
+        assert!(count as u64 * LINE <= GUARD, "so many lines are not shown at once");
         let first = std::ptr::from_ref(self.line(at));
         // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
         unsafe { std::slice::from_raw_parts(first, count) }

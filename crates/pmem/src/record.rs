@@ -36,6 +36,8 @@ pub const VALUE_BYTES_MAX: u64 = 256 << 20;
 const PIECES_PER_FENCE: usize = 64;
 /// A record that has no more lines is read at once.
 const WHOLE_LINES: usize = 8;
+/// Bytes of a longer one that are copied as one run of lines: no more than a medium shows.
+const PART_BYTES: usize = 4096;
 /// Lines of a longer one that are asked for before they are copied.
 const AHEAD_LINES: u64 = 64;
 
@@ -210,6 +212,12 @@ fn read_bytes<M: Medium>(medium: &M, at: u64, bytes: u64, out: &mut Vec<u8>) {
 }
 
 fn copy_bytes<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
+    for (number, part) in (0..).zip(out.chunks_mut(PART_BYTES)) {
+        copy_part(medium, at + number * PART_BYTES as u64, part);
+    }
+}
+
+fn copy_part<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
     let (words, rest) = out.as_chunks_mut::<8>();
     let first = (at / WORD % 8) as usize;
     let lines = match M::SHOWS_LINES {
