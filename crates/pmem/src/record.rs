@@ -352,7 +352,7 @@ pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &m
         return read_whole(medium, at, &head, key, value);
     }
     // All lines at once: one after another they are asked for as late as they are copied.
-    medium.prefetch(at + LINE, (head.bytes() - LINE).min(AHEAD_LINES * LINE));
+    medium.prefetch(at + LINE, head.bytes().saturating_sub(LINE).min(AHEAD_LINES * LINE));
     let crc = crc32c::crc32c(&head.word.to_le_bytes());
     let crc = match key {
         None => checksum(medium, head.key_at(at), head.key_bytes, crc),
