@@ -3,6 +3,7 @@
 //! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
 //! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
 
+use pmem::simd::Vectors;
 use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
@@ -76,10 +77,16 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::sight`]).
     #[inline(always)]
     pub(crate) fn wide<R>(&self, body: impl FnOnce() -> R) -> R {
-        match self.shape.vectors {
-            Some(vectors) if M::SHOWS_LINES && (S::PLAIN || S::LEADING) => vectors.run(body),
-            _ => body(),
+        match self.vectors() {
+            Some(vectors) => vectors.run(body),
+            None => body(),
         }
+    }
+
+    /// What nodes are looked at with. Not on a medium that charges for reads: what it says is the same on every processor.
+    #[inline(always)]
+    fn vectors(&self) -> Option<Vectors> {
+        self.shape.vectors.filter(|_| M::SHOWS_LINES && (S::PLAIN || S::LEADING))
     }
 
     /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
@@ -166,7 +173,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     /// Starts reading a node that is about to be searched, unless the search begins with all of its lines at once.
     #[inline]
     fn ask_for(&self, node: Node) {
-        if self.shape.vectors.is_none() || !(S::PLAIN || S::LEADING) {
+        if self.vectors().is_none() {
             self.region.medium().prefetch(node.0, self.shape.bytes);
         }
     }
