@@ -266,7 +266,8 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     fn leaf_bytes(&self) -> u64;
     /// The block that the region's root names, 0 before there is one.
     fn root_block(&self) -> u64;
-    /// The leaf of a key (of the keys strictly below it, if so asked) as far as what leads there says now.
+    /// The leaf of a key (of the keys strictly below it, if so asked) as far as what leads there says now. Has the processor bring in
+    /// what a look at it begins with.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
     /// The last leaf, as [`Chain::leaf_of`].
     fn last_leaf(&self) -> u64;
@@ -340,15 +341,11 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     fn reload(&self, writer: &mut Writer<Self::Own>);
     /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
     fn check(&self) -> Report;
-    /// Has the processor bring in what a look at a leaf begins with.
-    fn prefetch_leaf(&self, leaf: u64) {
-        self.region.medium().prefetch(leaf, self.leaf_bytes());
-    }
 
-    /// The same of the leaf of a key, as far as what leads there says now.
+    /// Has the processor bring in what a look for a key begins with.
     #[inline]
     fn prefetch_for(&self, key: &<Self::Schema as Schema>::Key) {
-        self.prefetch_leaf(self.leaf_of(key, false));
+        self.leaf_of(key, false);
     }
 
     /// Lines of a leaf.

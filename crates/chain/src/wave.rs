@@ -92,7 +92,6 @@ pub(crate) trait Waves: Chain {
             let end = writes.len().min(from + LANES);
             for i in from..end {
                 leaves[i] = self.leaf_of(writes[i].key(), false);
-                self.prefetch_leaf(leaves[i]);
             }
             for i in from..end {
                 let (write, leaf) = (&writes[i], leaves[i]);

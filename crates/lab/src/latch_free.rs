@@ -100,6 +100,16 @@ pub struct Chain {
     pub rate: f64,
 }
 
+/// How many times as much arithmetic as one thread several do at once, who share nothing: what the processors give, if they are parts of
+/// one core or are somebody else's at times.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Scaling {
+    /// How many.
+    pub threads: usize,
+    /// Median of the rounds.
+    pub times: f64,
+}
+
 /// The tables.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
@@ -111,6 +121,8 @@ pub struct Report {
     pub rounds: usize,
     /// What each map is.
     pub maps: Vec<(&'static str, &'static str)>,
+    /// What the machine's processors give.
+    pub machine: Vec<Scaling>,
     /// Rates.
     pub rows: Vec<Row>,
     /// What happened inside.
@@ -141,6 +153,8 @@ struct Gathered {
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
     let mut gathered = Gathered::default();
+    progress("arithmetic");
+    let machine = machine(options);
     let (scale, seed) = (options.scale, options.seed);
     // One after the other: the largest stream takes as much memory as the map.
     measure(options, &place, &streams::xbox(scale, seed), peers::maps::of_bytes, &mut gathered, progress)?;
@@ -177,11 +191,41 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         claims: report::claims(&rows, &loads),
         with_peers: maps.len() > 2,
         maps,
+        machine,
         rows,
         inside,
         chains,
         loads,
     })
+}
+
+/// See [`Scaling`].
+fn machine(options: &Options) -> Vec<Scaling> {
+    let several = options.threads.iter().filter(|threads| **threads > 1);
+    let of = |threads: &usize| {
+        let samples = (0..options.rounds.max(3)).map(|_| arithmetic(*threads) / arithmetic(1));
+        Scaling { threads: *threads, times: median(samples.collect()) }
+    };
+    several.map(of).collect()
+}
+
+/// Steps a second of so many threads that each make random numbers of their own.
+fn arithmetic(threads: usize) -> f64 {
+    const STEPS: u64 = 100_000_000;
+    let barrier = Barrier::new(threads);
+    let work = |seed| {
+        barrier.wait();
+        let (mut rng, start) = (fastrand::Rng::with_seed(seed), Instant::now());
+        (0..STEPS).for_each(|_| {
+            std::hint::black_box(rng.u64(..));
+        });
+        start.elapsed()
+    };
+    let elapsed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads as u64).map(|seed| scope.spawn(move || work(seed))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_default()).max().unwrap_or_default()
+    });
+    threads as f64 * STEPS as f64 / elapsed.as_secs_f64()
 }
 
 /// A workload with all maps and numbers of threads.

@@ -35,7 +35,7 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
         let inner = self.inner.load();
         let leaf = inner.leaf(self.place_in(&inner, key, below));
-        self.prefetch_leaf(leaf);
+        self.region.medium().prefetch(leaf, self.leaf_bytes());
         leaf
     }
 

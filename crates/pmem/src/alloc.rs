@@ -178,6 +178,8 @@ struct Pending {
 const SEARCH_CHUNKS: u64 = 1024;
 /// Bytes of a region that grows by huge pages.
 const HUGE_FROM: u64 = 8 * HUGE_PAGE;
+/// A region grows by no more at once, unless more is asked for.
+const GROWTH_BYTES_MAX: u64 = 8 * HUGE_PAGE;
 
 impl Allocator {
     /// The allocator of a region whose ring has been settled by [`recover`].
@@ -513,10 +515,12 @@ impl Allocator {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A share more at a time: few growths, little air. Of a region that is not small, by huge pages: none of them is stored to
-        // before there is all of it. What is left of a nearly full disk is used too.
+        // A share more at a time: few growths, little air. No more than the system clears within a moment, for a write waits for it.
+        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it. What is left of a
+        // nearly full disk is used too.
         let share = if old < HUGE_FROM { 32 } else { 16 };
-        let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, 256).max(least);
+        let most = (GROWTH_BYTES_MAX / geometry.chunk_bytes).max(1);
+        let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, most).max(least);
         let [least, more] = [least, more].map(|chunks| old + chunks * geometry.chunk_bytes);
         let mut end = if old < HUGE_FROM { more } else { more.next_multiple_of(HUGE_PAGE) };
         while let Err(error) = region.grow(end) {

@@ -217,7 +217,8 @@ impl Bucket {
         self.flush_header(medium);
     }
 
-    /// The slot of a key, if it is there.
+    /// The slot of a key, if it is there. The lowest free slot is the next to be filled, so the highest have what came last, which is what is
+    /// looked for most often where recent keys are.
     #[inline]
     pub(crate) fn find<M: Medium, S: Schema>(
         self,
@@ -229,11 +230,12 @@ impl Bucket {
         for (i, word) in bits.into_iter().enumerate() {
             let mut left = self.candidates::<M, S>(medium, shape, i, word, probe);
             while left != 0 {
-                let slot = i * 64 + left.trailing_zeros() as usize;
+                let highest = left.ilog2();
+                let slot = i * 64 + highest as usize;
                 if S::compare(medium, self.slot_at(shape, slot), probe) == Ordering::Equal {
                     return Some(slot);
                 }
-                left &= left - 1;
+                left ^= 1 << highest;
             }
         }
         None

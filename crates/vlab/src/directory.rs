@@ -55,18 +55,24 @@ pub(crate) trait Lows {
 impl Lows for Directory {
     #[inline(always)]
     fn low(&self, i: usize) -> u64 {
-        self.segments[i / SEGMENT].low[i % SEGMENT]
+        self.place(i).low
     }
 }
 
 /// Entries of a segment.
 pub(crate) const SEGMENT: usize = 1024;
 
+/// The word that search compares, and where it leads: side by side, for who finds the one reads the other.
+#[derive(Debug, Default)]
+struct Place {
+    low: u64,
+    at: AtomicU64,
+}
+
 /// So many entries of a directory.
 #[derive(Debug)]
 struct Segment {
-    low: [u64; SEGMENT],
-    at: [AtomicU64; SEGMENT],
+    places: [Place; SEGMENT],
     /// Bytes of the keys, where words are not the whole of them, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -74,8 +80,8 @@ struct Segment {
 
 impl Segment {
     fn empty() -> Box<Self> {
-        let at = std::array::from_fn(|_| AtomicU64::new(0));
-        Box::new(Self { low: [0; SEGMENT], at, bytes: Vec::new(), ends: Vec::new() })
+        let places = std::array::from_fn(|_| Place::default());
+        Box::new(Self { places, bytes: Vec::new(), ends: Vec::new() })
     }
 }
 
@@ -125,8 +131,7 @@ impl Directory {
             self.cells.note(word, i);
         }
         let segment = &mut self.segments[i / SEGMENT];
-        segment.low[i % SEGMENT] = word;
-        segment.at[i % SEGMENT].store(at, Memory::Release);
+        segment.places[i % SEGMENT] = Place { low: word, at: AtomicU64::new(at) };
         if !S::PLAIN {
             let bytes = S::key_bytes(key);
             segment.bytes.extend_from_slice(bytes.as_ref());
@@ -147,6 +152,11 @@ impl Directory {
         self.segments.len()
     }
 
+    #[inline(always)]
+    fn place(&self, i: usize) -> &Place {
+        &self.segments[i / SEGMENT].places[i % SEGMENT]
+    }
+
     /// Number of entries.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
@@ -163,7 +173,7 @@ impl Directory {
     /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.
     #[inline(always)]
     pub(crate) fn marked(&self, i: usize) -> u64 {
-        self.segments[i / SEGMENT].at[i % SEGMENT].load(Memory::Acquire)
+        self.place(i).at.load(Memory::Acquire)
     }
 
     /// Address of an entry's bucket.
@@ -173,7 +183,7 @@ impl Directory {
     }
 
     pub(crate) fn set(&self, i: usize, marked: u64) {
-        self.segments[i / SEGMENT].at[i % SEGMENT].store(marked, Memory::Release);
+        self.place(i).at.store(marked, Memory::Release);
     }
 
     /// An entry's key.

@@ -31,14 +31,25 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.lead(view, key, below, found)
     }
 
-    /// The same for who reads it where the view's way leads.
+    /// The same for who reads it where the view's way leads. Its lines are asked for.
     #[inline]
     pub(crate) fn locate_to_read(&self, view: &View<S>, key: &S::Key) -> Led {
         let found = match &view.way {
             Way::Directory(_) => view.directory.find::<S>(key, false, self.guide),
             Way::Window(window) => view.directory.find_in::<S>(&**window, key, false, self.guide),
         };
-        self.lead(view, key, false, found)
+        let led = self.lead(view, key, false, found);
+        match (&view.way, led.entry) {
+            (Way::Window(window), Some(i)) => self.ask_for(&**window, Bucket(place_at(i))),
+            _ => self.ask_for(self.region.medium(), led.bucket),
+        }
+        led
+    }
+
+    /// Has the processor bring in a bucket: its entries would wait for its header, and an entry's last line for its first, otherwise.
+    #[inline(always)]
+    fn ask_for(&self, medium: &impl Medium, bucket: Bucket) {
+        medium.prefetch(bucket.0, self.shape.bytes());
     }
 
     /// From the directory's entry on.
@@ -62,7 +73,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Corrupt` if there is no bucket.
     pub(crate) fn bucket_of(&self, key: &S::Key) -> Result<Bucket> {
-        self.check_bucket(self.locate(&self.view.load(), key, false).bucket)
+        self.check_bucket(Bucket(self.leaf_of(key, false)))
     }
 
     /// The last bucket, for the writer.
@@ -118,7 +129,9 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
-        self.locate(&self.view.load(), key, below).bucket.0
+        let led = self.locate(&self.view.load(), key, below);
+        self.ask_for(self.region.medium(), led.bucket);
+        led.bucket.0
     }
 
     fn last_leaf(&self) -> u64 {
@@ -166,12 +179,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     #[inline]
     fn prefetch_for(&self, key: &S::Key) {
-        let view = self.view.load();
-        let led = self.locate_to_read(&view, key);
-        match (&view.way, led.entry) {
-            (Way::Window(window), Some(i)) => window.prefetch(place_at(i), self.shape.bytes()),
-            _ => self.prefetch_leaf(led.bucket.0),
-        }
+        self.locate_to_read(&self.view.load(), key);
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{BERKELEY, Loads, OURS, Report, Row, SKIP_LIST, STD};
+use super::{BERKELEY, Loads, OURS, Report, Row, SKIP_LIST, STD, Scaling};
 use crate::verdict::Verdict;
 
 /// Times Berkeley DB's rate, and the skip list's, that the paper measured on four cores with eight hardware threads.
@@ -107,6 +107,12 @@ impl Display for Report {
                 }
             }
             writeln!(f)?;
+        }
+        for Scaling { threads, times } in &self.machine {
+            writeln!(
+                f,
+                "\n{threads} threads who share nothing do {times:.2} times the arithmetic of one on this machine."
+            )?;
         }
         writeln!(f)?;
         self.maps.iter().try_for_each(|(name, what)| writeln!(f, "{name:16}{what}"))?;
