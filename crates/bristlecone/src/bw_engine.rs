@@ -90,6 +90,8 @@ impl PairsOf<crate::U64> for bwtree::Words {
 
 struct BwEngine<K, P: Pairs> {
     tree: Tree<P>,
+    /// What its pages and what waits to be freed may take.
+    max_bytes: u64,
     /// Writes are refused.
     closed: AtomicBool,
     kind: PhantomData<fn() -> K>,
@@ -110,7 +112,12 @@ where
     }
     payload_words::<tree::Words>(options.value_bytes, true)?;
     let tree = Tree::<P>::new(bwtree::Options::of_pages((node_lines * LINE) as usize))?;
-    Ok(Arc::new(BwEngine { tree, closed: AtomicBool::new(false), kind: PhantomData }))
+    Ok(Arc::new(BwEngine {
+        tree,
+        max_bytes: options.max_bytes,
+        closed: AtomicBool::new(false),
+        kind: PhantomData,
+    }))
 }
 
 impl<K: Kind, P: PairsOf<K>> BwEngine<K, P>
@@ -121,14 +128,32 @@ where
         if self.closed.load(Ordering::Relaxed) { Err(pmem::Error::Closed.into()) } else { Ok(()) }
     }
 
+    /// Refuses what takes memory when there is too much of it. (Deletes go on, though they take some before they give it back.)
+    fn check_room(&self) -> Result<()> {
+        // As a rule a look at one word says it: what is used is never more than what the system gave.
+        if self.tree.held_bytes() < self.max_bytes {
+            return Ok(());
+        }
+        let memory = self.tree.memory();
+        if memory.total() - memory.spare_bytes < self.max_bytes {
+            return Ok(());
+        }
+        Err(pmem::Error::Full { max_bytes: self.max_bytes }.into())
+    }
+
     /// Asks `decide` what becomes of a key, and does it.
     fn change(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<bool> {
         self.check_open()?;
-        Ok(self.tree.update(key, |old| match decide(old) {
+        let mut room = Ok(());
+        let was_there = self.tree.update(key, |old| match decide(old) {
             Change::Keep => bwtree::Change::<Cow<'static, K::Value>>::Keep,
-            Change::Put(value) => bwtree::Change::Put(value),
             Change::Delete => bwtree::Change::Delete,
-        })?)
+            Change::Put(value) => {
+                room = self.check_room();
+                if room.is_ok() { bwtree::Change::Put(value) } else { bwtree::Change::Keep }
+            }
+        })?;
+        room.map(|()| was_there)
     }
 }
 
@@ -150,6 +175,7 @@ where
 
     fn put(&self, key: &K::Key, value: &K::Value, _how: WriteOptions) -> Result<bool> {
         self.check_open()?;
+        self.check_room()?;
         Ok(self.tree.put(key, value)?)
     }
 

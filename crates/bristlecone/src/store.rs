@@ -34,7 +34,8 @@ pub struct Options {
     /// of writes (so, no value) can be larger than half of it. On an ordinary file system a store has one unless it is made
     /// for process durability; elsewhere, if this is given.
     pub journal_bytes: Option<u64>,
-    /// Most bytes that the region may grow to. An engine without a region (`bwtree`) takes what memory it needs.
+    /// Most bytes that the region may grow to. Of an engine without a region (`bwtree`): that its pages and what waits to be freed may take;
+    /// memory that it keeps to use again, and what threads that write at that moment take, come on top.
     pub max_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,

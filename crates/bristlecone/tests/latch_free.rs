@@ -2,7 +2,7 @@
 
 mod common;
 
-use bristlecone::{Error, Store, StoreU64};
+use bristlecone::{Change, Error, Options, Store, StoreU64};
 use common::{options, scratch};
 
 #[test]
@@ -22,6 +22,34 @@ fn an_engine_without_batches_refuses_them_and_says_who_has_them() {
     assert!(matches!(batch.commit(), Err(Error::NoBatches { .. })));
     assert!(store.batch().commit().unwrap(), "nothing to do");
     assert_eq!(store.walk().map(Result::unwrap).collect::<Vec<_>>(), [(b"one".to_vec(), b"1".to_vec())]);
+}
+
+#[test]
+fn a_full_tree_refuses_writes_and_goes_on_reading_and_deleting() {
+    let dir = scratch();
+    let max_bytes = 8 << 20;
+    let store = Store::open(dir.path(), Options { max_bytes, ..options("bwtree", false) }).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    let mut stored = 0;
+    let refused = loop {
+        match store.put(&key(stored), &[1; 1000]) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.to_string().contains("maximum size of 8388608 bytes"), "{refused}");
+    assert!((7000..9000).contains(&stored), "{stored} pairs of a thousand bytes");
+    assert!(store.update(&key(0), |_| Change::Put(vec![2; 1000].into())).is_err());
+    assert!((0..stored).all(|n| store.get(&key(n)).unwrap().is_some_and(|value| value == [1; 1000])));
+    assert_eq!(store.check().unwrap().keys, u64::from(stored));
+    let half = stored / 2;
+    assert!((0..half).all(|n| store.delete(&key(n)).unwrap()));
+    // What was given back is used again, as often as one likes.
+    for round in 0..5 {
+        (0..half - 500).for_each(|n| assert!(!store.put(&key(n), &[round; 1000]).unwrap()));
+        (0..half - 500).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
+    }
+    assert_eq!(store.check().unwrap().keys, u64::from(stored - half));
 }
 
 #[test]

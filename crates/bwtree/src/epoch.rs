@@ -42,6 +42,8 @@ pub(crate) struct Epochs<G> {
     now: AtomicU64,
     first: Segment<G>,
     depot: Depot,
+    /// Bytes that pools have of the system, in chunks and large blocks: a count that no protocol reads.
+    held: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Debug)]
@@ -131,7 +133,7 @@ impl<G> Drop for Segment<G> {
 
 impl<G> Epochs<G> {
     pub(crate) fn new() -> Self {
-        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0), depot: Depot::new() }
+        Self { now: AtomicU64::new(EMPTY + 1), first: Segment::new(0), depot: Depot::new(), held: 0.into() }
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment<G>> {
@@ -185,6 +187,12 @@ impl<G> Epochs<G> {
         self.slots().fold(0, |sum, slot| sum.wrapping_add(slot.tally.get(count)))
     }
 
+    /// Bytes that pools have of the system.
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// The largest number that was drawn.
     pub(crate) fn drawn(&self) -> u64 {
         self.slots().map(|slot| slot.tally.get(Count::Drawn)).max().unwrap_or(0)
@@ -213,7 +221,7 @@ impl<G> Seat<'_, G> {
         let take = |pool: *mut Pool| unsafe { &mut *pool }.take(bytes, &self.epochs.depot);
         let (block, more) = self.slot.pool.with_mut(take);
         if more > 0 {
-            self.count(Count::PoolBytes, more as u64);
+            self.epochs.held.fetch_add(more as u64, Ordering::Relaxed);
         }
         block
     }
@@ -225,7 +233,7 @@ impl<G> Seat<'_, G> {
         let give = |pool: *mut Pool| unsafe { &mut *pool }.give(block, &self.epochs.depot);
         let less = self.slot.pool.with_mut(give);
         if less > 0 {
-            self.count(Count::PoolBytes, (less as u64).wrapping_neg());
+            self.epochs.held.fetch_sub(less as u64, Ordering::Relaxed);
         }
     }
 

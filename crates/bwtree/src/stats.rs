@@ -28,8 +28,6 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
-    /// Bytes that pools have of the system, in chunks and large blocks.
-    PoolBytes,
     /// No count: the largest number that was drawn for a node at this seat.
     Drawn,
 }

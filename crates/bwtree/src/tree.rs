@@ -227,6 +227,12 @@ impl<P: Pairs> Tree<P> {
         self.epochs.tally(Count::Records).cast_signed().max(0).cast_unsigned()
     }
 
+    /// Bytes that it has of the system, but for the mapping table: one look at one word.
+    #[inline]
+    pub fn held_bytes(&self) -> u64 {
+        self.epochs.held()
+    }
+
     /// Bytes of memory that it takes, without a look at its pages; exact when nobody writes.
     pub fn memory(&self) -> Memory {
         // In this order what is freed meanwhile is not missed: it was made and retired before.
@@ -236,7 +242,7 @@ impl<P: Pairs> Tree<P> {
             page_bytes: made.saturating_sub(retired),
             limbo_bytes: retired.saturating_sub(freed),
             table_bytes: self.table.memory() as u64,
-            spare_bytes: self.epochs.tally(Count::PoolBytes).saturating_sub(made.saturating_sub(freed)),
+            spare_bytes: self.epochs.held().saturating_sub(made.saturating_sub(freed)),
         }
     }
 

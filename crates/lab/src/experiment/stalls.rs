@@ -69,6 +69,8 @@ pub struct Report {
     pub buckets: [u64; 2],
     /// Combines that came to their end.
     pub combines: u64,
+    /// Comparisons until a key's bucket is found in the end, on average.
+    pub comparisons: f64,
     /// Steps of a combine that an insert takes at most: the bound.
     pub step: u64,
     /// Most steps that one insert took.
@@ -97,7 +99,7 @@ pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) 
     let ours = Ours::filled(&loaded, options)?;
     say(1, "inserting into vlab");
     let taken = ours.insert_each(&fresh)?;
-    ours.verify(&loaded, &fresh)?;
+    let comparisons = ours.verify(&loaded, &fresh)?;
     drop(ours);
     say(2, "filling wb-4k");
     let other = other(&loaded, &fresh, options, &|| say(3, "inserting into wb-4k"))?;
@@ -107,6 +109,7 @@ pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) 
         keys,
         buckets: taken.buckets,
         combines: taken.combines,
+        comparisons,
         step: taken.step,
         most_steps: taken.most.steps,
         most_parts: taken.most.parts,
@@ -218,14 +221,16 @@ impl Ours {
         Ok(taken)
     }
 
-    fn verify(&self, loaded: &[u64], fresh: &[u64]) -> Result<(), Error> {
-        let mut found = Vec::new();
+    /// Looks at every key; says how many comparisons its bucket takes on average.
+    fn verify(&self, loaded: &[u64], fresh: &[u64]) -> Result<f64, Error> {
+        let (mut found, mut comparisons) = (Vec::new(), 0);
         for key in loaded.iter().chain(fresh) {
             if !self.index.get(key, Some(&mut found))? || !<u64 as Key<Fixed>>::is(&found, *key) {
                 return Err(wrong(vlab::ENGINE, format!("{key} is there, with its value")));
             }
+            comparisons += u64::from(self.index.comparisons(key));
         }
-        Ok(())
+        Ok(comparisons as f64 / (loaded.len() + fresh.len()) as f64)
     }
 }
 
@@ -267,13 +272,15 @@ impl Display for Report {
         writeln!(f, "{}: {}", self.experiment, self.about)?;
         writeln!(
             f,
-            "{} keys in {} buckets, {} in the end, entries of {ENTRY_BYTES} bytes, durable at power on {}; seed {}; {} combines\n",
+            "{} keys in {} buckets, {} in the end, entries of {ENTRY_BYTES} bytes, durable at power on {}; seed {}; {} combines; {:.2} \
+             comparisons to a key's bucket\n",
             self.keys,
             self.buckets[0],
             self.buckets[1],
             self.backing.display(),
             self.seed,
-            self.combines
+            self.combines,
+            self.comparisons
         )?;
         writeln!(f, "{:<24}{:>12}{:>12}{:>14}{:>14}", "inserts", "times", "50 %", "99.99 %", "most")?;
         for of in &self.times {
@@ -323,6 +330,7 @@ mod tests {
         let [met, others, other] = &report.times[..] else { panic!("three rows: {report}") };
         assert_eq!((met.count + others.count, other.count), (5_000, 5_000));
         assert_eq!((report.step, report.most_steps, report.most_parts), (64, 64, 1));
+        assert!((1.0..11.0).contains(&report.comparisons), "{report}");
         // A combine takes over 64 entries with each insert.
         assert!(
             report.combines > 0 && met.count >= report.combines * (report.buckets[0] / report.step),

@@ -282,7 +282,8 @@ fn run(
     progress: &Progress<'_>,
 ) -> Result<Outcome, Error> {
     let trees: Vec<_> = std::iter::once(OURS).chain(OTHERS).collect();
-    let rounds = if plan.what.times { options.rounds } else { 1 };
+    // Words are counted on indexes of their own.
+    let rounds = if plan.what.times { options.rounds } else { usize::from(plan.what.anatomy) };
     let total = (plan.streams.len() * plan.entry_bytes.len() * trees.len() * rounds) as u64;
     let mut done = 0;
     let mut rows = Vec::new();
@@ -337,7 +338,7 @@ fn run(
         keys: of_keys(&plan.streams),
         operations: plan.streams.iter().map(|stream| stream.deeds.len()).max().unwrap_or(0) as u64,
         keys_counted: of_keys(&plan.counted),
-        rounds,
+        rounds: rounds.max(1),
         backing: options.backing.clone(),
         seed: options.seed,
         delays: plan.delays.to_vec(),
