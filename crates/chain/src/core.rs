@@ -36,6 +36,21 @@ pub const FAILED: u8 = 4;
 /// A batch failed half-way: whoever leads next takes it back.
 pub const BROKEN: u8 = 5;
 
+/// How often it changed which leaf holds which keys, and what leads to them, since an index was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Leaves of which a part went to another.
+    pub splits: u64,
+    /// Leaves that began with a key behind all others.
+    pub appends: u64,
+    /// Leaves that joined a neighbour, or left the list.
+    pub merges: u64,
+    /// Leaves that another with the same keys took the place of.
+    pub copies: u64,
+    /// Times that what leads to the leaves was built anew beside use.
+    pub rebuilds: u64,
+}
+
 /// What only the writer has, with what an engine adds to it.
 pub struct Writer<W> {
     /// For records and chunks.
@@ -44,6 +59,8 @@ pub struct Writer<W> {
     pub allocator: Allocator,
     /// Stripes that are odd.
     pub held: Held,
+    /// What was done to the list.
+    pub turnover: Turnover,
     /// The engine's own.
     pub own: W,
 }
@@ -108,7 +125,13 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
             pending: region.medium().group().map(|_| Box::default()),
             batches: Batches::default(),
             closing: Mutex::new(()),
-            writer: Mutex::new(Writer { log, allocator, held: Held::default(), own }),
+            writer: Mutex::new(Writer {
+                log,
+                allocator,
+                held: Held::default(),
+                turnover: Turnover::default(),
+                own,
+            }),
             region,
         })
     }
@@ -187,6 +210,11 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         let _writer = self.lock_writer()?;
         Ok(look())
+    }
+
+    /// What was done to the list since it was opened.
+    pub fn turnover(&self) -> Turnover {
+        self.writer_side().turnover
     }
 
     /// Number of keys.

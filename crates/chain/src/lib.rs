@@ -17,7 +17,7 @@ pub mod recover;
 pub mod scan;
 pub mod wave;
 
-pub use self::core::{Chain, Core, Pages, Writer};
+pub use self::core::{Chain, Core, Pages, Turnover, Writer};
 pub use self::scan::Cursor;
 
 /// What is here, file by file: for counting lines of code.

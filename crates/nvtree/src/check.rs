@@ -24,7 +24,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
 
     fn check_list(&self, walk: &mut Walk, head: u64) {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let inner = self.inner.load();
+        let inner = self.inner();
         let mut place = Some((0, 0));
         let mut next = head;
         let mut last: Option<S::KeyBuf> = None;

@@ -21,11 +21,13 @@
 
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use chain::Core;
 use chain::batch::Writes;
 use chain::recover::recover_blocks;
+use pmem::sync::step;
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 use tree::Schema;
 use tree::region::{create_region, open_region};
@@ -68,7 +70,7 @@ pub struct NvTree<M: Medium, S: Schema> {
     core: Core<M, S, Own>,
     pub(crate) shape: Shape,
     pub(crate) room: usize,
-    pub(crate) inner: ArcSwap<Inner>,
+    shown: ArcSwap<Inner>,
     pub(crate) meta: Meta,
 }
 
@@ -124,7 +126,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         let mut index = Self {
             shape,
             room: options.room.max(4),
-            inner: ArcSwap::from_pointee(Inner::default()),
+            shown: ArcSwap::from_pointee(Inner::default()),
             meta: Meta(root),
             core: Core::new(region, found, options.durability, options.stripes, Own::default())?,
         };
@@ -162,10 +164,23 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         &self.shape
     }
 
+    /// The inner nodes of this moment.
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> Guard<Arc<Inner>> {
+        step();
+        self.shown.load()
+    }
+
+    /// Readers take these inner nodes from now on.
+    pub(crate) fn set_inner(&self, inner: Inner) {
+        step();
+        self.shown.store(Arc::new(inner));
+    }
+
     /// What leads to the leaves.
     pub fn paths(&self) -> Paths {
         let hurried = self.writer_side().hurried;
-        let inner = self.inner.load();
+        let inner = self.inner();
         Paths { leaves: inner.leaves(), parents: inner.parents(), inner_bytes: inner.memory(), hurried }
     }
 }

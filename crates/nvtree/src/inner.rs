@@ -20,7 +20,7 @@
 use chain::bound::leading;
 use pmem::Line;
 use pmem::simd::{BELOW, UP_TO, pairs};
-use pmem::sync::{AtomicU64, Ordering};
+use pmem::sync::{AtomicU64, Ordering, step};
 use tree::Schema;
 
 /// Entries of a line of a parent.
@@ -129,28 +129,31 @@ impl Inner {
         self.entries_of(parent) * 4 >= self.room * 3 || (self.parents() > 1 && self.leaves() * 4 < self.built)
     }
 
-    /// The two words of an entry.
+    /// The line of an entry, and its two words there. Lines are no atomics of a schedule's, so it is made to choose here.
     #[inline(always)]
-    fn pair(&self, (parent, entry): Place) -> &[AtomicU64] {
+    fn pair(&self, (parent, entry): Place) -> (&Line, [usize; 2]) {
+        step();
         let first = entry % IN_LINE * 2;
-        &self.pairs[parent * self.lines + entry / IN_LINE].0[first..first + 2]
+        (&self.pairs[parent * self.lines + entry / IN_LINE], [first, first + 1])
     }
 
     #[inline(always)]
     pub(crate) fn word(&self, parent: usize, entry: usize) -> u64 {
-        self.pair((parent, entry))[0].load(Ordering::Relaxed)
+        let (line, [word, _]) = self.pair((parent, entry));
+        line.0[word].load(Ordering::Relaxed)
     }
 
     /// Address of the leaf at a place.
     #[inline(always)]
     pub(crate) fn leaf(&self, place: Place) -> u64 {
-        self.pair(place)[1].load(Ordering::Relaxed)
+        let (line, [_, leaf]) = self.pair(place);
+        line.0[leaf].load(Ordering::Relaxed)
     }
 
     fn set(&self, parent: usize, entry: usize, word: u64, leaf: u64) {
-        let pair = self.pair((parent, entry));
-        pair[0].store(word, Ordering::Relaxed);
-        pair[1].store(leaf, Ordering::Relaxed);
+        let (line, [word_at, _]) = self.pair((parent, entry));
+        line.0[word_at].store(word, Ordering::Relaxed);
+        self.replace((parent, entry), leaf);
     }
 
     /// The last leaf's place.
@@ -178,7 +181,8 @@ impl Inner {
 
     /// Another leaf stands at a place, of the same bound.
     pub(crate) fn replace(&self, place: Place, leaf: u64) {
-        self.pair(place)[1].store(leaf, Ordering::Relaxed);
+        let (line, [_, leaf_at]) = self.pair(place);
+        line.0[leaf_at].store(leaf, Ordering::Relaxed);
     }
 
     /// Takes a leaf in behind a place, whose parent is not full.
@@ -235,10 +239,10 @@ impl Inner {
     }
 
     /// Of plain keys the last entry of a parent at or below a word (strictly below it, if so asked), by vectors, where that goes; none if
-    /// all entries are above.
+    /// all entries are above. (In schedules each word is a step of its own.)
     #[inline(always)]
     fn rank<S: Schema>(&self, parent: usize, word: u64, below: bool) -> Option<usize> {
-        if !S::PLAIN || self.room > ROOM {
+        if !S::PLAIN || self.room > ROOM || cfg!(shuttle) {
             return None;
         }
         let entries = self.entries_of(parent);

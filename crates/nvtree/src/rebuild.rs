@@ -6,8 +6,6 @@
 //! quarters, which leaves as many splits as it takes. Where that does not hold it is brought to its end at once
 //! ([`Paths::hurried`](crate::index::Paths)).
 
-use std::sync::Arc;
-
 use chain::bound::bound;
 use chain::prelude::*;
 use pmem::{Medium, Result};
@@ -111,7 +109,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Goes on with the running rebuild.
     pub(crate) fn rebuild_some(&self, writer: &mut Writer) {
         if writer.rebuild.is_some() {
-            let step = 1 + self.inner.load().parents() / OPERATIONS;
+            let step = 1 + self.inner().parents() / OPERATIONS;
             // A bound that cannot be read is told to whoever asks for it; the old inner nodes stay.
             let _ = self.rebuild_on(writer, step);
         }
@@ -119,7 +117,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
 
     /// Takes over some parents; true when that was the last of the rebuild.
     fn rebuild_on(&self, writer: &mut Writer, parents: usize) -> Result<bool> {
-        let old = self.inner.load();
+        let old = self.inner();
         let Some(mut rebuild) = writer.rebuild.take() else { return Ok(true) };
         if !self.take_over(&mut rebuild, &old, parents)? {
             writer.rebuild = Some(rebuild);
@@ -127,7 +125,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         }
         rebuild.inner.finish();
         // Both lead to the same leaves: nobody has to look again.
-        self.inner.store(Arc::new(rebuild.inner));
+        self.set_inner(rebuild.inner);
+        writer.turnover.rebuilds += 1;
         Ok(true)
     }
 
@@ -137,7 +136,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// `Corrupt` if the bound of a leaf cannot be read.
     pub(crate) fn make_room_above(&self, writer: &mut Writer, key: &S::Key) -> Result<Place> {
         loop {
-            let inner = self.inner.load();
+            let inner = self.inner();
             let place = self.place_in(&inner, key, false);
             if writer.rebuild.is_none() && inner.wants_rebuild(place.0) {
                 writer.rebuild = Some(self.begin_rebuild(&inner));
@@ -159,7 +158,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         change: Change,
         new: &S::Key,
     ) {
-        let inner = self.inner.load();
+        let inner = self.inner();
         if let Some(rebuild) = writer.rebuild.take_if(|rebuild| place.0 < rebuild.next) {
             let there = self.place_in(&rebuild.inner, min, false);
             let is_there = rebuild.inner.leaf(there) == inner.leaf(place);
@@ -180,7 +179,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     pub fn rebuild(&self) -> Result<()> {
         let mut writer = self.enter(0)?;
         if writer.rebuild.is_none() {
-            writer.rebuild = Some(self.begin_rebuild(&self.inner.load()));
+            writer.rebuild = Some(self.begin_rebuild(&self.inner()));
         }
         while !self.rebuild_on(&mut writer, usize::MAX)? {}
         self.leave(writer, WriteOptions::default())

@@ -4,8 +4,6 @@
 //! replaced is in the list, or its successors are. Of an index that was not closed the entries are read too, for the number of keys, and
 //! the list says who owns the blocks that the last operation named.
 
-use std::sync::Arc;
-
 use chain::bound::bound;
 use chain::recover::is_leaf_block;
 use pmem::sync::Ordering;
@@ -40,7 +38,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         inner.finish();
         self.begin_change();
         self.keys.store(keys, Ordering::Release);
-        self.inner.store(Arc::new(inner));
+        self.set_inner(inner);
         self.end_change();
         Ok(())
     }

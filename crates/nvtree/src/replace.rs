@@ -41,7 +41,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let place = self.make_room_above(writer, key)?;
-        let leaf = Leaf(self.inner.load().leaf(place));
+        let leaf = Leaf(self.inner().leaf(place));
         let mut live = leaf.sorted::<M, S>(medium, shape)?;
         if live.len() * 2 > shape.capacity() {
             let right = live.split_off(live.len() / 2);
@@ -56,7 +56,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Replaces a leaf and its right neighbour by one, if that is half full at most; false if they stay.
     fn merge_right(&self, writer: &mut Writer, place: Place, live: &Run<S>) -> Result<bool> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let inner = self.inner.load();
+        let inner = self.inner();
         let Some(right) = inner.behind(place).filter(|right| inner.entries_of(right.0) > 1) else {
             return Ok(false);
         };
@@ -90,7 +90,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         if !is_time {
             return Ok(());
         }
-        let inner = self.inner.load();
+        let inner = self.inner();
         let place = self.place_in(&inner, key, false);
         // It may have gone with another write of the same wave.
         if inner.leaf(place) != leaf.0 {
@@ -119,7 +119,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Puts up to two new leaves with these entries in the place of one, and of its right neighbour `gone`.
     fn switch(&self, writer: &mut Writer, place: Place, gone: Option<Place>, parts: &[Run<S>]) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
-        let inner = self.inner.load();
+        let inner = self.inner();
         let old = Leaf(inner.leaf(place));
         let right = gone.map(|gone| Leaf(inner.leaf(gone)));
         let before = inner.before(place).map(|before| inner.leaf(before));
@@ -172,6 +172,12 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         match news.first() {
             None => self.show(writer, at, Change::Gone, S::borrow(&low)),
             Some((new, _)) => self.show(writer, at, Change::Replaced(new.0), S::borrow(&low)),
+        }
+        let turnover = &mut writer.turnover;
+        match (gone, news.len()) {
+            (Some(_), _) | (None, 0) => turnover.merges += 1,
+            (None, 1) => turnover.copies += 1,
+            (None, _) => turnover.splits += 1,
         }
         if let Some(((new, _), bound)) = news.get(1).zip(bound_of_new.as_ref()) {
             self.show(writer, at, Change::Behind(new.0), S::borrow(bound));
@@ -245,6 +251,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
         self.show(writer, (place, S::borrow(&low)), Change::Behind(new.0), S::borrow(&bound_of_new));
+        writer.turnover.appends += 1;
         self.stripes.unlock(&mut writer.held);
         self.keys.fetch_add(1, Ordering::AcqRel);
         self.rebuild_some(writer);

@@ -33,14 +33,14 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
 
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
-        let inner = self.inner.load();
+        let inner = self.inner();
         let leaf = inner.leaf(self.place_in(&inner, key, below));
         self.region.medium().prefetch(leaf, self.leaf_bytes());
         leaf
     }
 
     fn last_leaf(&self) -> u64 {
-        let inner = self.inner.load();
+        let inner = self.inner();
         inner.leaf(inner.last())
     }
 

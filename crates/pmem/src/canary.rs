@@ -9,6 +9,10 @@ pub enum Canary {
     FirstLook,
     /// A reader's second look tells of nothing.
     SecondLook,
+    /// A reader of a list of leaves does not wait until what leads to them is whole.
+    Settled,
+    /// And does not ask at its second look whether that has changed.
+    Changes,
     /// Readers do not ask whether a batch runs.
     Batches,
     /// Readers do not ask whether what they read is durable yet.

@@ -18,6 +18,15 @@ pub use side::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 pub use side::{Condvar, Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;
 
+/// Lets the other threads run, of the system, of the model or of the schedule. For who waits for what another does in a moment, unless
+/// that other has lost its processor.
+#[cfg(all(test, loom))]
+pub use loom::thread::yield_now;
+#[cfg(shuttle)]
+pub use shuttle::thread::yield_now;
+#[cfg(not(any(all(test, loom), shuttle)))]
+pub use std::thread::yield_now;
+
 /// Locks of parts that no model has, with what loom's cannot do.
 pub(crate) mod unmodelled {
     #[cfg(shuttle)]
@@ -29,19 +38,13 @@ pub(crate) mod unmodelled {
 /// Waits a little. Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
 #[cfg(not(any(all(test, loom), shuttle)))]
 pub(crate) fn pause(spins: u32) {
-    if spins % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    if spins % 64 == 63 { yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Lets the other threads of the model run.
-#[cfg(all(test, loom))]
+/// Lets the other threads of the model, or of the schedule, run.
+#[cfg(any(all(test, loom), shuttle))]
 pub(crate) fn pause(_spins: u32) {
-    loom::thread::yield_now();
-}
-
-/// Lets the other threads of the schedule run.
-#[cfg(shuttle)]
-pub(crate) fn pause(_spins: u32) {
-    shuttle::thread::yield_now();
+    yield_now();
 }
 
 /// Stands before a step on something shared that does not come through this door: a schedule may switch here.

@@ -69,7 +69,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let bits = bucket.bits(medium, &self.shape);
             let entries = slots(&bits).map(|slot| bucket.entry::<M, S::Tail>(medium, &self.shape, slot));
             walk.check_entries::<M, S>(&self.region, next, entries, (&low, high.as_ref()));
-            let view = self.view.load();
+            let view = self.view();
             let led = self.locate(&view, S::borrow(&low), false).bucket;
             let read = self.locate_to_read(&view, S::borrow(&low)).bucket;
             if led != bucket || read != bucket {
@@ -81,7 +81,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if let Some((_, max)) = last.filter(|(_, max)| *max != 0) {
             walk.problem(format!("there is no bucket from {max:#x} on"));
         }
-        let view = self.view.load();
+        let view = self.view();
         let aliases = (0..view.directory.len()).filter(|i| Self::is_alias(view.directory.marked(*i))).count();
         let found = (view.directory.len() - aliases + view.braids.count()) as u64;
         if walk.is_sound() && found != walk.report.nodes {

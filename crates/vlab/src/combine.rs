@@ -197,7 +197,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.rewire_some(writer);
         self.give_some(writer);
         if writer.rebuild.is_none() {
-            let view = self.view.load();
+            let view = self.view();
             let (held, entries) = (view.braids.count(), view.directory.len());
             let full = self.braid_limit(&view) * self.braids_max / 2;
             let is_full = held > 0 && held >= full.min((entries / SHARE).max(FEW));
@@ -209,7 +209,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         if self.faithful {
             // Over groups, if the running one has room: else the braids have to hold more.
-            let lines = 2 * self.view.load().buckets() as u64;
+            let lines = 2 * self.view().buckets() as u64;
             if matches!(self.has_lines(lines), Ok(true)) {
                 self.merge_lists(writer);
                 while !self.go_on(writer).1 {}
@@ -225,16 +225,16 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Takes some steps; how many there were, and true when that was the last of the combine.
     fn go_on(&self, writer: &mut Writer<S>) -> (usize, bool) {
-        let view = self.view.load_full();
+        let view = Arc::clone(&self.view());
         let Some(rebuild) = &mut writer.rebuild else { return (0, true) };
         let (steps, is_whole) = rebuild.go_on(&view, self.combine_step);
         if let Some(rebuild) = writer.rebuild.take_if(|_| is_whole) {
             writer.aliases = rebuild.aliases;
-            writer.work.combines += 1;
+            writer.turnover.rebuilds += 1;
             writer.retired.take(&view);
             // Both views lead to the same buckets: nobody has to look again.
             let way = self.new_way(&mut writer.wiring, &view.way);
-            self.view.store(View { directory: rebuild.directory.into(), way, braids: rebuild.late }.into());
+            self.set_view(View { directory: rebuild.directory.into(), way, braids: rebuild.late });
         }
         (steps, writer.rebuild.is_none())
     }
@@ -252,7 +252,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// The paper's combine: the second list becomes part of the first.
     fn merge_lists(&self, writer: &mut Writer<S>) {
         let medium = self.region.medium();
-        let order = self.view.load().in_order();
+        let order = self.view().in_order();
         self.stripes.lock_all(&mut writer.held);
         if let Some(pending) = &self.pending {
             order.iter().for_each(|at| pending.note_node(*at));
@@ -321,7 +321,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// What combines have cost operations.
     pub fn work(&self) -> Work {
         let writer = self.writer_side();
-        Work { parts_left: writer.retired.parts(), ..writer.work }
+        Work { combines: writer.turnover.rebuilds, parts_left: writer.retired.parts(), ..writer.work }
     }
 
     /// Combines at once, whatever the braids hold; a running combine is brought to its end. A window, if there shall be one, is whole
@@ -330,9 +330,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// # Errors
     /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Groups::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
-        let buckets = self.view.load().buckets() as u64;
+        let buckets = self.view().buckets() as u64;
         let mut writer = self.enter_for(|| Ok(if self.faithful { 2 * buckets } else { 0 }))?;
-        let view = self.view.load();
+        let view = self.view();
         writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
         if self.faithful {
             self.merge_lists(&mut writer);

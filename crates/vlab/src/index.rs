@@ -20,11 +20,11 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use chain::Core;
 use chain::batch::Writes;
 use chain::recover::recover_blocks;
-use pmem::sync::Ordering;
+use pmem::sync::{Ordering, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 use tree::Schema;
 use tree::region::{create_region, open_region};
@@ -116,7 +116,7 @@ pub struct Vlab<M: Medium, S: Schema> {
     pub(crate) guide: Guide,
     pub(crate) addressing: Addressing,
     pub(crate) mappings_max: Option<u64>,
-    pub(crate) view: ArcSwap<View<S>>,
+    shown: ArcSwap<View<S>>,
     pub(crate) meta: Meta,
 }
 
@@ -188,7 +188,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             guide: options.guide,
             addressing: options.addressing,
             mappings_max: options.mappings_max,
-            view: ArcSwap::from_pointee(view),
+            shown: ArcSwap::from_pointee(view),
             meta: Meta(root),
             core: Core::new(region, found, options.durability, options.stripes, own)?,
         };
@@ -230,7 +230,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// What leads to the buckets.
     pub fn paths(&self) -> Paths {
-        let view = self.view.load();
+        let view = self.view();
         Paths {
             directory: view.directory.len(),
             braids: view.braids.braids(),
@@ -244,9 +244,22 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
+    /// The view of this moment.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> Guard<Arc<View<S>>> {
+        step();
+        self.shown.load()
+    }
+
+    /// Readers take this view from now on.
+    pub(crate) fn set_view(&self, view: View<S>) {
+        step();
+        self.shown.store(Arc::new(view));
+    }
+
     /// Publishes a view in which a split or merge is seen (V2). The stripes of its buckets are odd.
     pub(crate) fn show(&self, view: View<S>) {
-        self.view.store(Arc::new(view));
+        self.set_view(view);
         self.changes.fetch_add(2, Ordering::AcqRel);
     }
 }

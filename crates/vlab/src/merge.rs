@@ -35,7 +35,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let min = medium.word(bucket.0 + MIN);
         if min != 0 {
             let key = bound::<M, S>(medium, min)?;
-            let left = self.locate(&self.view.load(), S::borrow(&key), true).bucket;
+            let left = self.locate(&self.view(), S::borrow(&key), true).bucket;
             if left != bucket && fits(self.check_bucket(left)?) {
                 return self.merge(writer, left, bucket);
             }
@@ -89,6 +89,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         medium.fence(Fence::Commit);
         writer.allocator.finish(region, &mut writer.log);
         self.show_gone(writer, S::borrow(&key), upper.as_ref(), (left, right));
+        writer.turnover.merges += 1;
         self.stripes.unlock(&mut writer.held);
         Ok(())
     }
@@ -101,7 +102,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         upper: Option<&S::KeyBuf>,
         (left, right): (Bucket, Bucket),
     ) {
-        let view = self.view.load();
+        let view = self.view();
         let upper = upper.map(|key| S::borrow(key));
         let mut braids = view.braids.clone();
         braids.remove(key, right.0);

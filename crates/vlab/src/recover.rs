@@ -4,8 +4,6 @@
 //! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named. Under `faithful`
 //! there are two lists, and a combine that was cut short is brought to its end first.
 
-use std::sync::Arc;
-
 use chain::bound::bound;
 use chain::recover::is_leaf_block;
 use pmem::region::unchecked;
@@ -56,7 +54,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             keys += Bucket(*at).count(medium, &self.shape) as u64;
         }
         self.keys.store(keys, Ordering::Release);
-        self.view.store(Arc::new(view_of::<S>(&main, &second)));
+        self.set_view(view_of::<S>(&main, &second));
         self.changes.fetch_add(2, Ordering::AcqRel);
         Ok(())
     }

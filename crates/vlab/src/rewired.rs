@@ -207,7 +207,7 @@ impl Lows for Window {
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// How buckets are addressed now, and why no other way.
     pub fn addressed(&self) -> Addressed {
-        match &self.view.load().way {
+        match &self.view().way {
             Way::Directory(why) => Addressed::Directory(why.clone()),
             Way::Window(window) => Addressed::Window { mappings: window.mappings(), bytes: window.memory() },
         }
@@ -240,14 +240,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Readers take another way to the same buckets: nobody has to look again.
     fn show_way(&self, way: Way) {
-        let view = self.view.load();
+        let view = self.view();
         let (directory, braids) = (Arc::clone(&view.directory), view.braids.clone());
-        self.view.store(Arc::new(View { directory, way, braids }));
+        self.set_view(View { directory, way, braids });
     }
 
     /// Makes the window of a directory that was just loaded.
     pub(crate) fn begin_window(&self, writer: &mut Writer<S>) {
-        let way = self.new_way(&mut writer.wiring, &self.view.load().way);
+        let way = self.new_way(&mut writer.wiring, &self.view().way);
         self.show_way(way);
         self.rewire_all(writer);
     }
@@ -275,7 +275,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         let Some(making) = &mut wiring.making else { return false };
         let most = self.mappings_max.unwrap_or(u64::MAX);
-        match making.go_on(self.region.medium(), &self.view.load().directory, places, most) {
+        match making.go_on(self.region.medium(), &self.view().directory, places, most) {
             Ok(false) => return true,
             Ok(true) => {
                 let window = wiring.making.take().and_then(|making| making.window);

@@ -100,7 +100,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Comparisons that finding the bucket of a key takes a look-up now.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
-        self.locate_to_read(&self.view.load(), key).comparisons
+        self.locate_to_read(&self.view(), key).comparisons
     }
 
     /// True if an entry of the directory leads to a bucket of another key.
@@ -129,13 +129,13 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     #[inline]
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
-        let led = self.locate(&self.view.load(), key, below);
+        let led = self.locate(&self.view(), key, below);
         self.ask_for(self.region.medium(), led.bucket);
         led.bucket.0
     }
 
     fn last_leaf(&self) -> u64 {
-        self.last_bucket(&self.view.load()).0
+        self.last_bucket(&self.view()).0
     }
 
     #[inline]
@@ -164,7 +164,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
         first_look: impl FnOnce(u64) -> V,
     ) -> (V, Option<Entry<S::Tail>>, bool) {
         // Held while the window is read.
-        let view = self.view.load();
+        let view = self.view();
         let led = self.locate_to_read(&view, key);
         let seen = first_look(led.bucket.0);
         let probe = S::probe(key);
@@ -179,7 +179,7 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     #[inline]
     fn prefetch_for(&self, key: &S::Key) {
-        self.locate_to_read(&self.view.load(), key);
+        self.locate_to_read(&self.view(), key);
     }
 
     fn entries_of(&self, leaf: u64, page: &mut Pages<S>) -> bool {

@@ -71,7 +71,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let mut new = [0; BIT_WORDS];
         stay.iter().for_each(|(slot, _)| new[slot / 64] |= 1 << (slot % 64));
         let bounds = (&stay[half - 1].1, &go[0].1);
-        self.link_right(writer, bucket, bounds, go.iter().map(|(_, entry)| *entry), (old, new))
+        self.link_right(writer, bucket, bounds, go.iter().map(|(_, entry)| *entry), (old, new))?;
+        writer.turnover.splits += 1;
+        Ok(())
     }
 
     /// A key above all keys of a full last bucket begins a new one, and the old one stays full; false if it is none.
@@ -96,6 +98,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let entry = self.make(writer, key, value)?;
         self.note_key(key);
         self.link_right(writer, bucket, (greatest, &entry), [entry].into_iter(), (bits, bits))?;
+        writer.turnover.appends += 1;
         self.keys.fetch_add(1, pmem::sync::Ordering::AcqRel);
         self.combine_some(writer);
         Ok(true)
@@ -153,7 +156,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if !self.faithful {
             return bucket.0 + NXT;
         }
-        let view = self.view.load();
+        let view = self.view();
         view.braids.find(key, true).0.map_or(self.meta.second_at(), |item| item.at + NXT)
     }
 
@@ -167,7 +170,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 
     /// Others find a new bucket, which is in the list.
     fn show_new(&self, writer: &mut Writer<S>, key: S::KeyBuf, upper: Option<&S::KeyBuf>, right: Bucket) {
-        let view = self.view.load();
+        let view = self.view();
         let most = self.braid_limit(&view);
         let (low, high) = (S::borrow(&key), upper.map(|key| S::borrow(key)));
         let mut braids = view.braids.clone();
