@@ -1,4 +1,4 @@
-//! What the threads of a schedule do to a tree, and how it is written down.
+//! What the threads of a schedule do to an index, and how it is written down.
 //!
 //! There are few keys, so that operations meet; a node holds a few of them, so that it splits and is joined. Three keys are
 //! written by batches alone, all with one value or none of them: whoever reads them at once must find that.
@@ -6,11 +6,10 @@
 use std::ops::Bound;
 
 use crash::{Found, History};
-use pmem::{Error, Medium};
-use tree::discipline::Discipline;
-use tree::insert::Decision;
-use tree::layout::Layouts;
-use tree::{Schema, Tree, Write, WriteOptions};
+use pmem::Error;
+use tree::{Write, WriteOptions};
+
+use super::subject::{Numbered, Sample, Scan, Session, Subject};
 
 /// Keys are the numbers up to this one.
 pub const KEYS: u64 = 16;
@@ -19,54 +18,10 @@ pub const TOGETHER: [u64; 3] = [3, 8, 13];
 /// Values from here on were stored by writes that promised nothing when they returned.
 pub const UNSYNCED: u64 = 1 << 20;
 
-/// Keys or values from small numbers.
-pub trait Numbered: Clone {
-    /// Key number `n`; ascending with `n`.
-    fn key(n: u64) -> Self;
-    /// Value number `n`.
-    fn value(n: u64) -> Self;
-    /// The number of a key or a value; `None` if it was made of several.
-    fn number(&self) -> Option<u64>;
-}
-
-impl Numbered for u64 {
-    fn key(n: u64) -> u64 {
-        n
-    }
-    fn value(n: u64) -> u64 {
-        n
-    }
-    fn number(&self) -> Option<u64> {
-        Some(*self)
-    }
-}
-
-impl Numbered for Vec<u8> {
-    fn key(n: u64) -> Vec<u8> {
-        let mut key = b"a long beginning".to_vec();
-        key.extend(n.to_be_bytes());
-        key
-    }
-    /// The number again and again, so that a torn value is seen, of different lengths, so that blocks are used again.
-    fn value(n: u64) -> Vec<u8> {
-        n.to_be_bytes().repeat(1 + n as usize % 4)
-    }
-    fn number(&self) -> Option<u64> {
-        let words: Vec<[u8; 8]> = self.as_chunks().0.to_vec();
-        let last = *words.last()?;
-        let is_key = self.len() == 24 && self.starts_with(b"a long");
-        (is_key || words.iter().all(|word| *word == last)).then(|| u64::from_be_bytes(last))
-    }
-}
-
-/// Schemas whose keys and values come from numbers.
-pub trait Sample: Schema<KeyBuf: Numbered, ValueBuf: Numbered> {}
-impl<S: Schema<KeyBuf: Numbered, ValueBuf: Numbered>> Sample for S {}
-
-/// A thread that uses a tree.
-pub struct Worker<'a, M: Medium, S: Schema, L, D: Discipline> {
-    /// The tree.
-    pub tree: &'a Tree<M, S, L, D>,
+/// A thread that uses an index.
+pub struct Worker<'a, T> {
+    /// The index.
+    pub index: &'a T,
     /// Where it is written down.
     pub history: &'a History,
     /// What decides.
@@ -90,7 +45,7 @@ fn text(error: &Error) -> String {
     format!("{FAILED}: {error}")
 }
 
-impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
+impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
     /// Half of the time one of three keys that meet often.
     fn any_key(&mut self) -> u64 {
         loop {
@@ -113,32 +68,31 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
     /// # Errors
     /// It failed; it may have been done all the same.
     pub fn write(&mut self) -> Outcome {
-        let (tree, history) = (self.tree, self.history);
+        let (index, history) = (self.index, self.history);
         let n = self.any_key();
         let (value, how) = self.any_value();
         let bytes = S::ValueBuf::value(value);
         match self.random.u8(..10) {
             0..4 => {
                 let called = history.now();
-                let done = tree.put_as(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), how);
+                let done = index.put(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), how);
                 history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
                 done.map(drop)
             }
             4..6 => {
                 let called = history.now();
-                let done = tree.delete(S::borrow(&key::<S>(n)));
+                let done = index.delete(S::borrow(&key::<S>(n)));
                 history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
                 done.map(drop)
             }
             6 => {
                 let (mut found, called) = (Found::Untold, history.now());
-                let decide = |old: Option<&S::Value>| {
+                let look = |old: Option<&S::Value>| {
                     let old =
                         old.map(|old| S::value_of(S::value_bytes(old).as_ref()).and_then(|v| v.number()));
                     found = Found::Value(old.map(|old| old.unwrap_or(u64::MAX)));
-                    Decision::Put(S::borrow_value(&bytes))
                 };
-                let done = tree.update(S::borrow(&key::<S>(n)), decide, how);
+                let done = index.update(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), look, how);
                 history.note(n, called, done.as_ref().ok().map(|()| found), Some(Some(value)));
                 done
             }
@@ -153,7 +107,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
     fn session(&mut self, n: u64, value: u64) -> Result<(), Error> {
         let history = self.history;
         let (key, bytes) = (key::<S>(n), S::ValueBuf::value(value));
-        let mut session = self.tree.session()?;
+        let mut session = self.index.session()?;
         let called = history.now();
         let done = session.put(S::borrow(&key), S::borrow_value(&bytes));
         history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
@@ -188,7 +142,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
             })
             .collect();
         let called = history.now();
-        let done = self.tree.write_many(&writes, WriteOptions::default());
+        let done = self.index.write_many(&writes, WriteOptions::default());
         for (i, n) in numbers.into_iter().enumerate() {
             let found = done.as_ref().ok().map(|was| Found::There(was[i]));
             history.note(n, called, found, Some(values[i]));
@@ -198,7 +152,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
 
     /// The keys of batches and one other, which has to be what it was seen to be a moment ago.
     fn batch(&mut self, value: u64, how: WriteOptions) -> Result<(), Error> {
-        let (tree, history) = (self.tree, self.history);
+        let (index, history) = (self.index, self.history);
         let n = self.any_key();
         let together = (self.random.u8(..4) > 0).then_some(value);
         // Who removes waits: no value says that he did not.
@@ -210,14 +164,14 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
         if self.random.bool() {
             let mut bytes = S::ValueBuf::default();
             let called = history.now();
-            let was = tree.get(S::borrow(&key::<S>(n)), Some(&mut bytes))?;
+            let was = index.get(S::borrow(&key::<S>(n)), &mut bytes)?;
             old = Some(was.then(|| bytes.number().unwrap_or(u64::MAX)));
             history.note(n, called, old.map(Found::Value), None);
             expected.push((key::<S>(n), was.then_some(bytes)));
             writes.push((key::<S>(n), Some(S::ValueBuf::value(value))));
         }
         let called = history.now();
-        let done = tree.batch(writes, &expected, how);
+        let done = index.batch(writes, &expected, how);
         if matches!(done, Ok(false)) {
             return Ok(());
         }
@@ -246,7 +200,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
         let n = if self.random.u8(..4) == 0 { self.random.choice(TOGETHER).unwrap() } else { self.any_key() };
         let mut bytes = S::ValueBuf::default();
         let called = self.history.now();
-        let was = self.tree.get(S::borrow(&key::<S>(n)), Some(&mut bytes)).map_err(|error| text(&error))?;
+        let was = self.index.get(S::borrow(&key::<S>(n)), &mut bytes).map_err(|error| text(&error))?;
         self.note(n, called, was.then_some(&bytes)).map(drop)
     }
 
@@ -256,7 +210,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
         let keys: Vec<_> = numbers.iter().map(|n| key::<S>(*n)).collect();
         let keys: Vec<_> = keys.iter().map(S::borrow).collect();
         let called = self.history.now();
-        let values = self.tree.get_many(&keys).map_err(|error| text(&error))?;
+        let values = self.index.get_many(&keys).map_err(|error| text(&error))?;
         let mut seen = Vec::new();
         for (n, value) in numbers.into_iter().zip(&values) {
             seen.push((n, self.note(n, called, value.as_ref())?));
@@ -266,7 +220,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Worker<'_, M, S, L, D> {
 
     fn scan(&mut self, descending: bool) -> Outcome {
         let called = self.history.now();
-        let mut cursor = self.tree.cursor();
+        let mut cursor = self.index.cursor();
         if descending || self.random.bool() {
             cursor.seek(Bound::Unbounded, descending);
         }

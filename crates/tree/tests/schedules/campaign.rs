@@ -1,0 +1,357 @@
+//! Executions of an index, many of them: how one is made, judged and counted, and how canaries are looked for. Which indexes there
+//! are is said by who uses this.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crash::{Fault, History, Machine, Operation, Which};
+use pmem::canary::{Canary, sing};
+use pmem::journal::{Journal, Options as Sizes};
+use pmem::{Durable, Medium};
+use shuttle::rand::RngCore;
+use shuttle::scheduler::{PctScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, Runner};
+use tree::{Schema, WriteOptions};
+
+use super::disk::Cuts;
+use super::medium::{Points, Scheduled, recorded};
+use super::scheduler::{Bursts, Until};
+use super::subject::{Kind, Numbered, Subject, Turnover};
+use super::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
+
+/// Operations of a thread.
+const STEPS: usize = 5;
+/// Executions in which a canary has to be noticed.
+const CANARY_EXECUTIONS: u64 = 2000;
+/// Power cuts of an execution.
+const CUTS: usize = 3;
+
+/// What schedules came to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Lives of an index.
+    pub executions: u64,
+    /// Operations that were judged.
+    pub operations: u64,
+    /// Of these, those that another of their key overlaps.
+    pub overlapping: u64,
+    /// Images of power cuts.
+    pub cuts: u64,
+    /// Executions in which a call to the disk failed.
+    pub failures: u64,
+    /// Halves of a journal that were taken home beside the others.
+    pub homes: u64,
+    /// What happened to nodes while there were several threads.
+    pub turnover: Turnover,
+}
+
+impl Tally {
+    /// Adds what others came to.
+    pub fn add(&mut self, other: Tally) {
+        self.executions += other.executions;
+        self.operations += other.operations;
+        self.overlapping += other.overlapping;
+        self.cuts += other.cuts;
+        self.failures += other.failures;
+        self.homes += other.homes;
+        for (what, times) in other.turnover {
+            *self.turnover.entry(what).or_default() += times;
+        }
+    }
+}
+
+/// What executions came to, or what is wrong with one.
+pub type Verdict = Result<Tally, String>;
+/// One execution.
+pub type Execution = fn(How) -> Verdict;
+
+/// How an execution is judged.
+#[derive(Clone, Copy)]
+pub struct How {
+    /// What everybody was told, too, and not only what is there after a crash.
+    pub live: bool,
+    /// Fences and syncs do what they say.
+    pub honest: bool,
+}
+
+/// Everything is judged.
+pub const WHOLE: How = How { live: true, honest: true };
+/// Only what crashes leave.
+pub const CRASHES: How = How { live: false, honest: true };
+/// What crashes leave when fences do nothing.
+pub const LIES: How = How { live: false, honest: false };
+
+/// Makes executions until the scheduler has no more, or one goes wrong.
+pub fn run(scheduler: impl Scheduler + 'static, how: How, execution: Execution) -> Verdict {
+    let found = Arc::new(AtomicBool::new(false));
+    let verdict = Arc::new(Mutex::new(Ok(Tally::default())));
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.silence_warnings = true;
+    // The seed repeats it.
+    config.failure_persistence = FailurePersistence::None;
+    let runner = Runner::new(Until { scheduler, found: found.clone() }, config);
+    let shared = verdict.clone();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        runner.run(move || match execution(how) {
+            Ok(tally) => {
+                if let Ok(total) = &mut *shared.lock().unwrap() {
+                    total.add(tally);
+                }
+            }
+            Err(why) => {
+                *shared.lock().unwrap() = Err(why);
+                found.store(true, Ordering::Relaxed);
+            }
+        })
+    }));
+    match outcome {
+        Ok(executions) => {
+            verdict.lock().unwrap().clone().map_err(|why| format!("execution {executions}: {why}"))
+        }
+        Err(_) => Err("a thread panicked".to_owned()),
+    }
+}
+
+fn number_from(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),
+        Err(_) => default,
+    }
+}
+
+/// So many executions in bursts and a quarter of that by priorities.
+pub fn campaign(name: &str, executions: u64, execution: Execution) -> Tally {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let mut total = Tally::default();
+    let by_priorities = PctScheduler::new_from_seed(seed, 3, (executions / 4 * rounds) as usize);
+    for verdict in
+        [run(Bursts::new(seed, executions * rounds), WHOLE, execution), run(by_priorities, WHOLE, execution)]
+    {
+        total.add(verdict.unwrap_or_else(|why| panic!("{name}, seed {seed}: {why}")));
+    }
+    println!("{name}: {total:?}");
+    assert!(total.overlapping * 4 > total.operations, "{name}: too few operations overlap: {total:?}");
+    total
+}
+
+/// What a key holds in the beginning.
+fn start(n: u64) -> Option<u64> {
+    (n.is_multiple_of(2) && !TOGETHER.contains(&n)).then_some(1000 + n)
+}
+
+fn fill<T: Subject>(index: &T) -> Result<(), pmem::Error> {
+    for n in 1..=KEYS {
+        if let Some(value) = start(n) {
+            let (key, value) = (Numbered::key(n), Numbered::value(value));
+            index.put(T::Schema::borrow(&key), T::Schema::borrow_value(&value), WriteOptions::default())?;
+        }
+    }
+    Ok(())
+}
+
+/// Two threads that write and two that read. Who writes may be `told` that a call failed, or that the index was closed: sometimes a
+/// fifth thread does that.
+fn beside<K: Kind, M: Medium>(
+    index: &Arc<K::Over<M>>,
+    history: &Arc<History>,
+    random: &mut fastrand::Rng,
+    hurries: bool,
+    told: bool,
+) -> Result<(), String> {
+    // Many changes beside few reads, now and then: blocks are used again while one scan is on its way.
+    let writes = if random.u8(..4) == 0 { 4 * STEPS } else { STEPS };
+    let threads = (0..4).map(|thread| {
+        let (index, history, random) = (index.clone(), history.clone(), random.fork());
+        shuttle::thread::spawn(move || {
+            let next = (thread + 2) * 1000;
+            let mut worker = Worker { index: &*index, history: &history, random, next, hurries };
+            if thread >= 2 {
+                let outcome = (0..STEPS).try_for_each(|_| worker.read());
+                // In a pool's frames what is durable cannot be told from what was taken back: readers are told, too.
+                let refused = |why: &String| told && K::POOLED && why.starts_with(FAILED);
+                return if outcome.as_ref().is_err_and(refused) { Ok(()) } else { outcome };
+            }
+            let outcome = (0..writes).try_for_each(|_| worker.write());
+            if told { Ok(()) } else { outcome }
+        })
+    });
+    let mut threads: Vec<_> = threads.collect();
+    if told && random.u8(..6) == 0 {
+        let index = index.clone();
+        // Whoever comes too late is told; nobody waits for good.
+        threads.push(shuttle::thread::spawn(move || {
+            (0..50).for_each(|_| shuttle::thread::yield_now());
+            let _ = index.close();
+            Ok(())
+        }));
+    }
+    // All of them end before the first that went wrong is looked at.
+    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+}
+
+/// All that an index holds, and that it holds together.
+fn contents<T: Subject>(index: &T) -> Result<Vec<Option<u64>>, String> {
+    // Where writes did not wait, the check would see what may yet be taken back.
+    let _ = index.commit();
+    let report = index.check();
+    if let Some(problem) = report.problems.first() {
+        return Err(format!("the index is damaged: {problem}"));
+    }
+    let mut bytes = Default::default();
+    let mut values = Vec::new();
+    for n in 1..=KEYS {
+        let key = Numbered::key(n);
+        let was = index.get(T::Schema::borrow(&key), &mut bytes).map_err(|error| error.to_string())?;
+        values.push(if was { Some(bytes.number().ok_or("a torn value")?) } else { None });
+    }
+    let present = values.iter().flatten().count() as u64;
+    if report.keys != present {
+        return Err(format!("{} keys, of which gets find {present}: {values:?}", report.keys));
+    }
+    whole("a look at all", |n| values[n as usize - 1])?;
+    Ok(values)
+}
+
+/// What happened to the nodes of an index since then.
+fn turnover_since<T: Subject>(index: &T, before: &Turnover) -> Turnover {
+    index.turnover().into_iter().map(|(what, times)| (what, times - before[what])).collect()
+}
+
+/// Judges what was found when nobody wrote any more, or after a crash.
+fn judge(history: &History, values: &[Option<u64>]) -> Verdict {
+    for (n, value) in (1..).zip(values) {
+        history.found_after(n, *value);
+    }
+    let weight = history.judge(start)?;
+    Ok(Tally { operations: weight.operations, overlapping: weight.overlapping, ..Tally::default() })
+}
+
+/// One execution of an index whose fences make writes durable.
+pub fn execute<K: Kind>(lines: u64, how: How) -> Verdict {
+    let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
+    let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
+    let capacity = if lines > 16 { 2 << 20 } else { 256 << 10 };
+    let (medium, tape) = recorded(capacity, &history);
+    let medium = Scheduled { medium, points: points.clone() };
+    let index = K::create(medium, lines).map_err(|error| error.to_string())?;
+    fill(&index).map_err(|error| error.to_string())?;
+    let (index, from) = (Arc::new(index), history.now());
+    let before = index.turnover();
+    if !how.honest {
+        tape.lie();
+    }
+    points.switch(true);
+    let outcome = beside::<K, _>(&index, &history, &mut random, false, false);
+    points.switch(false);
+    if how.live {
+        outcome?;
+    }
+    let turnover = turnover_since(&*index, &before);
+    let values = contents(&*index)?;
+    let mut tally = Tally { executions: 1, turnover, ..Tally::default() };
+    if how.live {
+        tally.add(judge(&history.until(history.now(), |_| true), &values)?);
+    }
+    for (moment, image) in tape.crashes(from, CUTS, &mut random) {
+        tally.cuts += 1;
+        let after = || {
+            let index = K::open(image).map_err(|error| error.to_string())?;
+            judge(&history.until(moment, |_| true), &contents(&index)?)
+        };
+        after().map_err(|why| format!("after a crash at {moment}: {why}"))?;
+    }
+    Ok(tally)
+}
+
+/// What returned is durable, unless it was a write that did not wait for it.
+fn promises(operation: &Operation) -> bool {
+    !matches!(operation.writes, Some(Some(value)) if value >= UNSYNCED)
+}
+
+/// Sizes of a journal that goes home once in a while.
+const SIZES: Sizes = Sizes { capacity_bytes: 64 << 10, max_bytes: 1 << 20 };
+
+/// One execution of an index over a journal. In one of four a call to the disk fails.
+pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
+    let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
+    let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
+    let machine = Machine::new(random.u64(..));
+    let cuts = Cuts::new(&machine, &points, &history, random.u64(..));
+    let [data, journal] = [Which::Data, Which::Journal].map(|which| cuts.file(which));
+    let journal = Journal::create_on(data, journal, [1, 2], &SIZES).map_err(|error| error.to_string())?;
+    let journal = Arc::new(journal);
+    let medium = Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
+    let index = K::create(medium, lines).map_err(|error| error.to_string())?;
+    // Once or several times, so that a half of the journal is nearly full when the others begin, or has just been left.
+    for _ in 0..random.u64(1..8) {
+        fill(&index).map_err(|error| error.to_string())?;
+    }
+    let index = Arc::new(index);
+    let before = index.turnover();
+    points.switch(true);
+    cuts.allow(CUTS);
+    machine.lie_about_syncs_of((!how.honest).then_some(Which::Journal));
+    if random.u8(..4) == 0 {
+        machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
+    }
+    // Beside the others, or else whoever finds no room does it.
+    let keeper = random.bool().then(|| {
+        shuttle::thread::spawn(move || {
+            let mut homes = 0;
+            for _ in 0..20 {
+                homes += u64::from(matches!(journal.checkpoint(), Ok(Some(_))));
+                shuttle::thread::yield_now();
+            }
+            homes
+        })
+    });
+    let outcome = beside::<K, _>(&index, &history, &mut random, true, true);
+    let homes = keeper.map_or(0, |keeper| keeper.join().unwrap());
+    points.switch(false);
+    if how.live {
+        outcome?;
+    }
+    let turnover = turnover_since(&*index, &before);
+    let values = contents(&*index);
+    let has_failed = machine.faults() > 0;
+    let failures = u64::from(has_failed);
+    let mut tally = Tally { executions: 1, failures, homes, turnover, ..Tally::default() };
+    if how.live && !(has_failed && K::POOLED) {
+        // What did not wait and was taken back never happened.
+        let live = history.until(history.now(), |operation| !has_failed || promises(operation));
+        tally.add(judge(&live, &values?)?);
+    }
+    drop(index);
+    let mut ends = cuts.take();
+    ends.push((history.now(), machine.after_restart()));
+    for (moment, machine) in ends {
+        tally.cuts += 1;
+        let after = || {
+            let [data, journal] = [Which::Data, Which::Journal].map(|which| machine.storage(which));
+            let (journal, _) =
+                Journal::open_on(data, journal, SIZES.max_bytes).map_err(|error| error.to_string())?;
+            let medium = Durable::from(Arc::new(journal));
+            let index = K::open(medium).map_err(|error| error.to_string())?;
+            judge(&history.until(moment, promises), &contents(&index)?)
+        };
+        after().map_err(|why| format!("after a crash at {moment}: {why}"))?;
+    }
+    Ok(tally)
+}
+
+/// Leaves out one part after the other, or what fences do, and sees that each is noticed: by what everybody was told, or, where it says
+/// so, by what a crash left.
+pub fn notice(name: &str, execution: Execution, canaries: &[(Option<Canary>, How, &str)]) {
+    for &(canary, how, says) in canaries {
+        let name = format!("{name} without {}", canary.map_or("fences".into(), |c| format!("{c:?}")));
+        sing(canary);
+        let outcome = run(Bursts::new(0, CANARY_EXECUTIONS), how, execution);
+        sing(None);
+        let why = outcome.expect_err(&name);
+        println!("{name}: {why}\n");
+        assert!(why.contains(says), "{name}: {why}");
+    }
+}
