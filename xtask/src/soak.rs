@@ -46,7 +46,7 @@ fn campaigns(seed: u64) -> Vec<Step> {
     let mut steps = vec![
         Step::new("cargo test --package bristlecone-tree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 200,000 schedules of trees in durable memory, two million of the Bw-tree.
+        // Some 200,000 schedules of trees in durable memory, 360,000 of lists of leaves, two million of the Bw-tree.
         crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
         Step::new("cargo test --package bristlecone-bwtree --test model")
             .with("BRISTLECONE_SEED", seed.to_string()),

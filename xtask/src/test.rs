@@ -36,13 +36,13 @@ pub fn models(preemptions: u32) -> Step {
     Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())
 }
 
-/// Random schedules of whole operations on trees. Built apart, as the models are; hardly optimised, because they are run for
+/// Random schedules of whole operations on trees and on lists of leaves. Built apart, as the models are; hardly optimised, because they are run for
 /// less time than it takes to build them.
 pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(
-        "cargo test --package bristlecone-tree --package bristlecone-bwtree --test schedules --target-dir {} \
-         -- --nocapture",
+        "cargo test --package bristlecone-tree --package bristlecone-bwtree --package bristlecone-vlab \
+         --package bristlecone-nvtree --test schedules --target-dir {} -- --nocapture",
         folder.display()
     );
     Step::new(&line)

@@ -12,6 +12,7 @@ pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {
     /// Words of a value in its entry.
     const PAYLOAD_WORDS: usize = 1;
     /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
+    #[allow(dead_code)]
     fn key(n: u32) -> Self::KeyBuf;
     /// Value number `n`.
     #[allow(dead_code)]

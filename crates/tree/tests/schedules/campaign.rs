@@ -23,9 +23,7 @@ use super::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
 /// Operations of a thread.
 const STEPS: usize = 5;
 /// Executions in which a canary has to be noticed.
-const CANARY_EXECUTIONS: u64 = 2000;
-/// Power cuts of an execution.
-const CUTS: usize = 3;
+const CANARY_EXECUTIONS: u64 = 10_000;
 
 /// What schedules came to.
 #[derive(Clone, Debug, Default)]
@@ -73,17 +71,19 @@ pub struct How {
     pub live: bool,
     /// Fences and syncs do what they say.
     pub honest: bool,
+    /// Power cuts of an execution.
+    pub cuts: usize,
 }
 
 /// Everything is judged.
-pub const WHOLE: How = How { live: true, honest: true };
+pub const WHOLE: How = How { live: true, honest: true, cuts: 3 };
 /// Only what crashes leave.
-pub const CRASHES: How = How { live: false, honest: true };
+pub const CRASHES: How = How { live: false, honest: true, cuts: 12 };
 /// What crashes leave when fences do nothing.
-pub const LIES: How = How { live: false, honest: false };
+pub const LIES: How = How { live: false, honest: false, cuts: 3 };
 
 /// Makes executions until the scheduler has no more, or one goes wrong.
-pub fn run(scheduler: impl Scheduler + 'static, how: How, execution: Execution) -> Verdict {
+fn run(scheduler: impl Scheduler + 'static, how: How, execution: Execution) -> Verdict {
     let found = Arc::new(AtomicBool::new(false));
     let verdict = Arc::new(Mutex::new(Ok(Tally::default())));
     let mut config = Config::new();
@@ -255,7 +255,7 @@ pub fn execute<K: Kind>(lines: u64, how: How) -> Verdict {
     if how.live {
         tally.add(judge(&history.until(history.now(), |_| true), &values)?);
     }
-    for (moment, image) in tape.crashes(from, CUTS, &mut random) {
+    for (moment, image) in tape.crashes(from, how.cuts, &mut random) {
         tally.cuts += 1;
         let after = || {
             let index = K::open(image).map_err(|error| error.to_string())?;
@@ -292,7 +292,7 @@ pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
     let index = Arc::new(index);
     let before = index.turnover();
     points.switch(true);
-    cuts.allow(CUTS);
+    cuts.allow(how.cuts);
     machine.lie_about_syncs_of((!how.honest).then_some(Which::Journal));
     if random.u8(..4) == 0 {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);

@@ -138,14 +138,27 @@ impl Tape {
     }
 
     /// What crashes at `cuts` moments from `from` on would leave, each with its moment: of what was not durable nothing,
-    /// everything or something.
+    /// everything or something. Half of the moments come right behind the return of a read, for what somebody was told too early is
+    /// durable a few steps later.
     pub fn crashes(&self, from: u64, cuts: usize, random: &mut fastrand::Rng) -> Vec<(u64, Observed)> {
         let events = std::mem::take(&mut *self.events.lock().unwrap());
         let first = events.partition_point(|(moment, ..)| *moment < from);
         if first == events.len() {
             return Vec::new();
         }
-        let mut chosen: Vec<usize> = (0..cuts).map(|_| random.usize(first..events.len())).collect();
+        let reads = self.history.operations().into_iter().filter(|operation| operation.writes.is_none());
+        let behind = reads.filter_map(|read| read.returned).filter(|returned| *returned >= from);
+        let mut behind: Vec<usize> =
+            behind.map(|returned| events.partition_point(|(moment, ..)| *moment < returned)).collect();
+        behind.sort_unstable();
+        behind.dedup();
+        behind.retain(|i| *i < events.len());
+        let any = |random: &mut fastrand::Rng| random.usize(first..events.len());
+        let choose = |i| match random.choice(&behind).filter(|_| i % 2 == 0) {
+            Some(behind) => *behind,
+            None => any(random),
+        };
+        let mut chosen: Vec<usize> = (0..cuts).map(choose).collect();
         chosen.sort_unstable();
         let capacity = self.memory.capacity();
         let ground = Memory::new(capacity, capacity);

@@ -1,0 +1,52 @@
+//! Schedules of whole operations: see the shared module. Directories are combined with braids meanwhile, and once all is done by the
+//! paper's ways.
+#![cfg(shuttle)]
+
+mod common;
+#[path = "../../chain/tests/shared/schedules.rs"]
+mod shared;
+
+use pmem::canary::Canary;
+use shared::{
+    CRASHES, Engine, FAITHFUL, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice,
+};
+
+const ENGINES: &[Engine] = &[WORDS, KEYED, FAITHFUL, WORDS_JOURNALED, KEYED_JOURNALED];
+
+#[test]
+fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
+    live(ENGINES, 1600, &["appends"]);
+}
+
+/// `Settled` is left out of these: nobody has to wait until what leads to the buckets is whole, for views are replaced and not changed, and
+/// an entry of a directory is one word.
+#[test]
+fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
+    for (name, execution, _) in [WORDS, KEYED, FAITHFUL] {
+        notice(
+            name,
+            execution,
+            &[
+                (Some(Canary::SecondLook), WHOLE, ""),
+                (Some(Canary::Changes), WHOLE, ""),
+                (Some(Canary::Batches), WHOLE, ""),
+                (Some(Canary::FirstLook), CRASHES, "after a crash"),
+                (None, LIES, "after a crash"),
+            ],
+        );
+    }
+    for (name, execution, _) in [WORDS_JOURNALED, KEYED_JOURNALED] {
+        notice(
+            name,
+            execution,
+            &[
+                (Some(Canary::SecondLook), WHOLE, ""),
+                (Some(Canary::Changes), WHOLE, ""),
+                // That a batch runs they need not ask here: what it changed is not durable, and durable at once.
+                (Some(Canary::FirstLook), WHOLE, ""),
+                (Some(Canary::Notes), CRASHES, "after a crash"),
+                (None, LIES, "after a crash"),
+            ],
+        );
+    }
+}
