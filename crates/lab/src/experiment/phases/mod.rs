@@ -292,8 +292,8 @@ fn run(
     {
         let mut samples: BTreeMap<&str, Samples> = BTreeMap::new();
         for round in 0..rounds {
-            let mut ours = None;
-            for tree in &trees {
+            // Each begins a round once: what the one before leaves behind in the system's memory makes a file slower or faster.
+            for tree in in_turn(&trees, round) {
                 progress(Step {
                     done,
                     total,
@@ -302,9 +302,7 @@ fn run(
                 done += 1;
                 let of = samples.entry(*tree).or_default();
                 let taken = measure(tree, stream, entry_bytes, Durability::Power, plan.what, options)?;
-                let ours = *ours.get_or_insert(taken.ns);
                 of.ns.push(taken.ns);
-                of.over.push(taken.ns / ours);
                 of.anatomy = taken.anatomy;
                 if plan.what.bare {
                     of.bare_ns.push(
@@ -313,16 +311,18 @@ fn run(
                 }
             }
         }
+        let ours = samples.get(OURS).map(|ours| ours.ns.clone()).unwrap_or_default();
         let counted = plan.counted.iter().find(|counted| counted.name == stream.name);
         for tree in &trees {
             let of = samples.remove(tree).unwrap_or_default();
+            let over = of.ns.iter().zip(&ours).map(|(ns, ours)| ns / ours).collect();
             let timed = |samples| plan.what.times.then(|| median(samples));
             rows.push(Row {
                 tree,
                 workload: stream.name,
                 entry_bytes,
                 ns: timed(of.ns),
-                over: timed(of.over),
+                over: timed(over),
                 bare_ns: plan.what.bare.then(|| median(of.bare_ns)),
                 costs: counted.map(|counted| count(tree, counted, entry_bytes)).transpose()?,
                 anatomy: of.anatomy,
@@ -347,10 +347,14 @@ fn run(
     }))
 }
 
+/// All of them, beginning with another one in each round.
+fn in_turn<'t>(trees: &'t [&'static str], round: usize) -> impl Iterator<Item = &'t &'static str> {
+    trees.iter().cycle().skip(round % trees.len()).take(trees.len())
+}
+
 #[derive(Default)]
 struct Samples {
     ns: Vec<f64>,
-    over: Vec<f64>,
     bare_ns: Vec<f64>,
     anatomy: Option<Anatomy>,
 }
