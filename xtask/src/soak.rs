@@ -3,6 +3,8 @@
 //! A campaign once begun is finished, so a soak may take longer than it was given. Every campaign prints the line that
 //! repeats it.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
@@ -76,20 +78,37 @@ fn campaigns(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too. It needs a toolchain that has it: where there is
-/// none, nothing is done.
+/// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too, and under the thread sanitizer. They need a toolchain
+/// that has them, the second its library's sources as well: where they are missing that is said, and nothing is done.
 fn sanitized() -> Outcome {
     if !Step::new("cargo +nightly --version").succeeds() {
-        println!("== no nightly toolchain: the Bw-tree is not run under the address sanitizer");
+        println!(
+            "== no nightly toolchain: the Bw-tree is not run under the sanitizers (rustup toolchain install nightly)"
+        );
         return Ok(());
     }
-    let folder = target().join("asan");
-    let line = format!(
-        "cargo test --package bristlecone-bwtree --test threads --target x86_64-unknown-linux-gnu \
-         --target-dir {}",
-        folder.display()
-    );
-    Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", "-Zsanitizer=address").run()
+    let threads = |sanitizer: &str, more: &str| {
+        let line = format!(
+            "cargo test {more} --package bristlecone-bwtree --test threads --target x86_64-unknown-linux-gnu \
+             --target-dir {}",
+            target().join(sanitizer).display()
+        );
+        let flags = format!("-Zsanitizer={sanitizer}");
+        Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", flags).run()
+    };
+    threads("address", "")?;
+    let roots = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    let root =
+        roots.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    if !Path::new(&root).join("lib/rustlib/src/rust/library").is_dir() {
+        println!(
+            "== no sources of the library: the Bw-tree is not run under the thread sanitizer (rustup component add --toolchain \
+             nightly rust-src)"
+        );
+        return Ok(());
+    }
+    // What the library does between threads has to be seen, too.
+    threads("thread", "-Zbuild-std")
 }
 
 /// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
