@@ -8,7 +8,7 @@ mod shared;
 
 use pmem::canary::Canary;
 use shared::{
-    CRASHES, Engine, FAITHFUL, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice,
+    CRASHES, Engine, FAITHFUL, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice_in,
 };
 
 const ENGINES: &[Engine] = &[WORDS, KEYED, FAITHFUL, WORDS_JOURNALED, KEYED_JOURNALED];
@@ -22,31 +22,21 @@ fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
 /// an entry of a directory is one word.
 #[test]
 fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
-    for (name, execution, _) in [WORDS, KEYED, FAITHFUL] {
-        notice(
-            name,
-            execution,
-            &[
-                (Some(Canary::SecondLook), WHOLE, ""),
-                (Some(Canary::Changes), WHOLE, ""),
-                (Some(Canary::Batches), WHOLE, ""),
-                (Some(Canary::FirstLook), CRASHES, "after a crash"),
-                (None, LIES, "after a crash"),
-            ],
-        );
-    }
-    for (name, execution, _) in [WORDS_JOURNALED, KEYED_JOURNALED] {
-        notice(
-            name,
-            execution,
-            &[
-                (Some(Canary::SecondLook), WHOLE, ""),
-                (Some(Canary::Changes), WHOLE, ""),
-                // That a batch runs they need not ask here: what it changed is not durable, and durable at once.
-                (Some(Canary::FirstLook), WHOLE, ""),
-                (Some(Canary::Notes), CRASHES, "after a crash"),
-                (None, LIES, "after a crash"),
-            ],
-        );
-    }
+    notice_in(
+        ENGINES,
+        &[
+            (Some(Canary::SecondLook), WHOLE, ""),
+            (Some(Canary::Changes), WHOLE, ""),
+            (None, LIES, "after a crash"),
+        ],
+    );
+    notice_in(
+        &[WORDS, KEYED, FAITHFUL],
+        &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
+    );
+    // That a batch runs they need not ask over a journal: what it changed is not durable, and durable at once.
+    notice_in(
+        &[WORDS_JOURNALED, KEYED_JOURNALED],
+        &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],
+    );
 }

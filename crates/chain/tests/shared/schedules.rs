@@ -15,15 +15,17 @@ mod subject;
 #[path = "../../../tree/tests/schedules/work.rs"]
 mod work;
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
 use crate::common::{Index, Options, Sample as Numbers, options};
-pub use campaign::{CRASHES, LIES, WHOLE, notice};
-use campaign::{Execution, Tally, campaign, execute, execute_journaled};
+pub use campaign::{CRASHES, LIES, WHOLE};
+use campaign::{Execution, How, Tally, campaign, execute, execute_journaled, notice};
 use chain::prelude::*;
 use chain::{Cursor, Turnover as Turned};
+use pmem::canary::Canary;
 use pmem::{Medium, Result};
 use subject::{Kind, Sample, Scan, Subject, Turnover};
 use tree::check::Report;
@@ -39,17 +41,12 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
     fn delete(&self, key: &S::Key) -> Result<bool> {
         Writes::delete(self, key)
     }
-    fn update(
+    fn update<W: Borrow<S::Value>>(
         &self,
         key: &S::Key,
-        value: &S::Value,
-        mut found: impl FnMut(Option<&S::Value>),
+        decide: impl FnMut(Option<&S::Value>) -> Decision<W>,
         how: WriteOptions,
     ) -> Result<()> {
-        let decide = |old: Option<&S::Value>| {
-            found(old);
-            Decision::Put(value)
-        };
         Writes::update(self, key, decide, how)
     }
     fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>], how: WriteOptions) -> Result<Vec<bool>> {
@@ -152,6 +149,11 @@ pub const WORDS_JOURNALED: Engine =
 /// Byte strings over a journal.
 pub const KEYED_JOURNALED: Engine =
     ("byte strings over a journal", |how| execute_journaled::<Of<Keyed, false>>(LINES, how), ALL);
+
+/// Each of these is noticed in each of these engines.
+pub fn notice_in(engines: &[Engine], canaries: &[(Option<Canary>, How, &str)]) {
+    engines.iter().for_each(|(name, execution, _)| notice(name, *execution, canaries));
+}
 
 /// So many executions of each engine, and a quarter of that by priorities. In all of them these things have to happen, too.
 pub fn live(engines: &[Engine], executions: u64, rarer: &[&str]) {

@@ -20,6 +20,7 @@ mod scheduler;
 mod subject;
 mod work;
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
@@ -50,17 +51,12 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
     fn delete(&self, key: &S::Key) -> Result<bool> {
         Tree::delete(self, key)
     }
-    fn update(
+    fn update<W: Borrow<S::Value>>(
         &self,
         key: &S::Key,
-        value: &S::Value,
-        mut found: impl FnMut(Option<&S::Value>),
+        decide: impl FnMut(Option<&S::Value>) -> Decision<W>,
         how: WriteOptions,
     ) -> Result<()> {
-        let decide = |old: Option<&S::Value>| {
-            found(old);
-            Decision::Put(value)
-        };
         Tree::update(self, key, decide, how)
     }
     fn write_many(&self, writes: &[Write<'_, S::Key, S::Value>], how: WriteOptions) -> Result<Vec<bool>> {

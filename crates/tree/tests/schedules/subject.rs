@@ -1,11 +1,13 @@
 //! What schedules ask of an index, so that those of all rooms are run and judged by the same means: keys and values from small numbers,
 //! every call that takes part in a protocol between threads, and how one is made and opened over any medium.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use pmem::{Medium, Result};
 use tree::check::Report;
+use tree::insert::Decision;
 use tree::{Pair, Schema, Write, WriteOptions};
 
 /// Keys or values from small numbers.
@@ -70,12 +72,11 @@ pub trait Subject: Send + Sync + Sized + 'static {
     fn put(&self, key: &KeyOf<Self>, value: &ValueOf<Self>, how: WriteOptions) -> Result<bool>;
     /// Removes a key; false if it was absent.
     fn delete(&self, key: &KeyOf<Self>) -> Result<bool>;
-    /// Stores a value in one step with a look at what it replaces, of which `found` is told; the last time counts.
-    fn update(
+    /// Does what `decide` says, in one step with its look at what is there; the last time that it was asked counts.
+    fn update<W: Borrow<ValueOf<Self>>>(
         &self,
         key: &KeyOf<Self>,
-        value: &ValueOf<Self>,
-        found: impl FnMut(Option<&ValueOf<Self>>),
+        decide: impl FnMut(Option<&ValueOf<Self>>) -> Decision<W>,
         how: WriteOptions,
     ) -> Result<()>;
     /// Writes, each by itself.

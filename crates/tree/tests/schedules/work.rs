@@ -7,6 +7,7 @@ use std::ops::Bound;
 
 use crash::{Found, History};
 use pmem::Error;
+use tree::insert::Decision;
 use tree::{Write, WriteOptions};
 
 use super::subject::{Numbered, Sample, Scan, Session, Subject};
@@ -87,12 +88,13 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
             }
             6 => {
                 let (mut found, called) = (Found::Untold, history.now());
-                let look = |old: Option<&S::Value>| {
+                let decide = |old: Option<&S::Value>| {
                     let old =
                         old.map(|old| S::value_of(S::value_bytes(old).as_ref()).and_then(|v| v.number()));
                     found = Found::Value(old.map(|old| old.unwrap_or(u64::MAX)));
+                    Decision::Put(S::borrow_value(&bytes))
                 };
-                let done = index.update(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), look, how);
+                let done = index.update(S::borrow(&key::<S>(n)), decide, how);
                 history.note(n, called, done.as_ref().ok().map(|()| found), Some(Some(value)));
                 done
             }
