@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use chain::prelude::*;
-use nvtree::NvTree;
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
 use tree::insert::Decision;
 use tree::{Schema, Write, WriteOptions};
-use vlab::Vlab;
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
 use crate::error::Result;
@@ -36,7 +34,8 @@ pub(crate) trait Listed: Chain<Medium = Durable> + 'static {
     ) -> pmem::Result<(Self, Found)>;
 }
 
-impl<S: Schema> Listed for Vlab<Durable, S> {
+#[cfg(feature = "vlab")]
+impl<S: Schema> Listed for vlab::Vlab<Durable, S> {
     fn create(memory: Durable, form: &Form<'_>, payload_words: usize) -> pmem::Result<Self> {
         let options = vlab::Options::new(form.node_lines, form.durability);
         Self::create(memory, &vlab::Options { payload_words, ..options })
@@ -53,7 +52,8 @@ impl<S: Schema> Listed for Vlab<Durable, S> {
     }
 }
 
-impl<S: Schema> Listed for NvTree<Durable, S> {
+#[cfg(feature = "paper-engines")]
+impl<S: Schema> Listed for nvtree::NvTree<Durable, S> {
     fn create(memory: Durable, form: &Form<'_>, payload_words: usize) -> pmem::Result<Self> {
         let options = nvtree::Options::new(form.node_lines, form.durability);
         Self::create(memory, &nvtree::Options { payload_words, ..options })

@@ -3,6 +3,7 @@
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
+#[cfg(feature = "bwtree")]
 impl From<bwtree::Error> for Error {
     fn from(error: bwtree::Error) -> Self {
         Self::Option(error.to_string())
@@ -35,6 +36,17 @@ pub enum Error {
         name: String,
         /// What there is.
         known: String,
+    },
+    /// An engine that was left out of this program.
+    #[error(
+        "this program was built without the engine {name}: build it with the feature `{feature}` \
+         (cargo build --release --features {feature})"
+    )]
+    NotCompiled {
+        /// The engine.
+        name: String,
+        /// The feature of crate `bristlecone` that has it.
+        feature: &'static str,
     },
     /// Keys in an order were asked for, of an engine that has none.
     #[error(

@@ -14,10 +14,16 @@
 //! * [`snapshot`]: a store as it was at one version, for engines that keep versions.
 //! * [`error`]: what can go wrong, and what to do.
 
+// Some parts serve some engines only. A build with all engines is checked for what nothing uses.
+#![cfg_attr(not(feature = "all-engines"), allow(dead_code, unused_imports))]
+
 pub mod backup;
 pub mod batch;
+#[cfg(feature = "bwtree")]
 mod bw_engine;
+#[cfg(feature = "cdds")]
 mod cdds_index;
+#[cfg(any(feature = "vlab", feature = "paper-engines"))]
 mod chain_index;
 pub mod compact;
 pub mod engine;

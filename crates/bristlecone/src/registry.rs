@@ -4,9 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cdds::hash::Hashed;
-use cdds::{Inlined, Ordered, Unsorted};
-use nvtree::NvTree;
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
@@ -14,12 +11,8 @@ use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Keyed, Prefixed, Schema, Tree, Words};
-use vlab::Vlab;
+use tree::{Schema, Tree, Words};
 
-use crate::bw_engine;
-use crate::cdds_index::CddsIndex;
-use crate::chain_index::ChainIndex;
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
 use crate::house::{self, Home};
@@ -32,7 +25,7 @@ use crate::store::Options;
 /// Engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
 /// Engine of a new store whose values have one length: of those that have such values, the one with the fewest words to write.
-pub const DEFAULT_FIXED: &str = "wb-4k";
+pub const DEFAULT_FIXED: &str = "vlab";
 
 type Opener<K> = fn(&'static About, Home, &Options) -> Result<Arc<dyn Engine<K>>>;
 /// Reads what a leaf holds.
@@ -56,8 +49,10 @@ pub struct Entry {
     pub(crate) leaf_of_fixed: Leaf<(u64, Vec<u8>)>,
 }
 
+#[cfg(feature = "wbtree")]
 struct Engines;
 
+#[cfg(feature = "wbtree")]
 impl Visitor for Engines {
     type Out = Entry;
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
@@ -79,76 +74,115 @@ impl Visitor for Engines {
     }
 }
 
-/// Engines of rooms of their own.
-const OTHERS: &[Entry] = &[
-    Entry {
+/// Lists the engines that are no trees of [`tree::roster`]: the feature that compiles one, its name, its entry.
+macro_rules! others {
+    ($($feature:literal $name:literal => $entry:expr;)*) => {
+        /// Those that were compiled.
+        const OTHERS: &[Entry] = &[$(#[cfg(feature = $feature)] $entry),*];
+        /// All of them by name, each with its feature.
+        const OTHER_FEATURES: &[(&str, &str)] = &[$(($name, $feature)),*];
+    };
+}
+
+others! {
+    "cdds" "cdds" => Entry {
         about: &cdds::ABOUT,
-        capabilities: <CddsIndex<Ordered<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, CddsIndex<Ordered<Inlined>>>,
-        words: house::open::<U64, CddsIndex<Ordered<Words>>>,
+        capabilities: <crate::cdds_index::CddsIndex<cdds::Ordered<Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::Ordered<cdds::Inlined>>>,
+        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::Ordered<Words>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<Inlined>>,
-        leaf_of_words: salvage::leaf_of_versions::<Ordered<Words>>,
+        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Ordered<cdds::Inlined>>,
+        leaf_of_words: salvage::leaf_of_versions::<cdds::Ordered<Words>>,
         leaf_of_fixed: |_, _| Vec::new(),
-    },
-    Entry {
+    };
+    "paper-engines" "cdds-unsorted" => Entry {
         about: &cdds::ABOUT_UNSORTED,
-        capabilities: <CddsIndex<Ordered<Words, Unsorted>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, CddsIndex<Ordered<Inlined, Unsorted>>>,
-        words: house::open::<U64, CddsIndex<Ordered<Words, Unsorted>>>,
+        capabilities: <crate::cdds_index::CddsIndex<cdds::Ordered<Words, cdds::Unsorted>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::Ordered<cdds::Inlined, cdds::Unsorted>>>,
+        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::Ordered<Words, cdds::Unsorted>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<Ordered<Inlined, Unsorted>>,
-        leaf_of_words: salvage::leaf_of_versions::<Ordered<Words, Unsorted>>,
+        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Ordered<cdds::Inlined, cdds::Unsorted>>,
+        leaf_of_words: salvage::leaf_of_versions::<cdds::Ordered<Words, cdds::Unsorted>>,
         leaf_of_fixed: |_, _| Vec::new(),
-    },
-    Entry {
+    };
+    "paper-engines" "cdds-hash" => Entry {
         about: &cdds::hash::ABOUT,
-        capabilities: <CddsIndex<Hashed<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, CddsIndex<Hashed<Keyed>>>,
-        words: house::open::<U64, CddsIndex<Hashed<Words>>>,
+        capabilities: <crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::hash::Hashed<tree::Keyed>>>,
+        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<Hashed<Keyed>>,
-        leaf_of_words: salvage::leaf_of_versions::<Hashed<Words>>,
+        leaf_of_bytes: salvage::leaf_of_versions::<cdds::hash::Hashed<tree::Keyed>>,
+        leaf_of_words: salvage::leaf_of_versions::<cdds::hash::Hashed<Words>>,
         leaf_of_fixed: |_, _| Vec::new(),
-    },
-    Entry {
+    };
+    "vlab" "vlab" => Entry {
         about: &vlab::ABOUT,
-        capabilities: <ChainIndex<Vlab<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, ChainIndex<Vlab<Durable, Prefixed>>>,
-        words: house::open::<U64, ChainIndex<Vlab<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, ChainIndex<Vlab<Durable, tree::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_buckets::<Prefixed>,
+        capabilities: <crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<vlab::Vlab<Durable, tree::Prefixed>>>,
+        words: house::open::<U64, crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>>>,
+        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<vlab::Vlab<Durable, tree::Fixed>>>),
+        leaf_of_bytes: salvage::leaf_of_buckets::<tree::Prefixed>,
         leaf_of_words: salvage::leaf_of_buckets::<Words>,
         leaf_of_fixed: salvage::leaf_of_buckets::<tree::Fixed>,
-    },
-    Entry {
+    };
+    "paper-engines" "nvtree" => Entry {
         about: &nvtree::ABOUT,
-        capabilities: <ChainIndex<NvTree<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, ChainIndex<NvTree<Durable, Prefixed>>>,
-        words: house::open::<U64, ChainIndex<NvTree<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, ChainIndex<NvTree<Durable, tree::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_logs::<Prefixed>,
+        capabilities: <crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>> as Index<U64>>::CAPABILITIES,
+        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, tree::Prefixed>>>,
+        words: house::open::<U64, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>>>,
+        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, tree::Fixed>>>),
+        leaf_of_bytes: salvage::leaf_of_logs::<tree::Prefixed>,
         leaf_of_words: salvage::leaf_of_logs::<Words>,
         leaf_of_fixed: salvage::leaf_of_logs::<tree::Fixed>,
-    },
-    Entry {
-        about: &bw_engine::ABOUT,
-        capabilities: bw_engine::CAPABILITIES,
-        bytes: bw_engine::open::<Bytes, bwtree::Bytes>,
-        words: bw_engine::open::<U64, bwtree::Words>,
+    };
+    "bwtree" "bwtree" => Entry {
+        about: &crate::bw_engine::ABOUT,
+        capabilities: crate::bw_engine::CAPABILITIES,
+        bytes: crate::bw_engine::open::<Bytes, bwtree::Bytes>,
+        words: crate::bw_engine::open::<U64, bwtree::Words>,
         fixed: None,
         leaf_of_bytes: |_, _| Vec::new(),
         leaf_of_words: |_, _| Vec::new(),
         leaf_of_fixed: |_, _| Vec::new(),
-    },
-];
-
-/// All engines, the default first.
-pub fn engines() -> impl Iterator<Item = &'static About> {
-    TREES.iter().chain(OTHERS.iter().map(|entry| entry.about))
+    };
 }
 
-/// Names of all engines, the default first.
+#[cfg(not(any(feature = "wbtree", feature = "cdds", feature = "vlab")))]
+compile_error!("a store needs a durable engine: enable the feature wbtree, cdds, vlab or paper-engines");
+
+/// The trees that were compiled.
+const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
+    TREES
+} else if cfg!(feature = "wbtree") {
+    TREES.split_at(roster::PRODUCTION).0
+} else {
+    &[]
+};
+
+/// The tree of this name, if it was compiled.
+fn tree_entry(name: &str) -> Option<Entry> {
+    #[cfg(feature = "paper-engines")]
+    return roster::visit(name, Engines);
+    #[cfg(all(feature = "wbtree", not(feature = "paper-engines")))]
+    return roster::visit_production(name, Engines);
+    #[cfg(not(feature = "wbtree"))]
+    return Option::<Entry>::None.filter(|entry| entry.about.name == name);
+}
+
+/// The feature of this crate that compiles the engine of this name, whether it is on or not; `None` if there is no such engine.
+pub fn feature_of(name: &str) -> Option<&'static str> {
+    if let Some(number) = TREES.iter().position(|about| about.name == name) {
+        return Some(if number < roster::PRODUCTION { "wbtree" } else { "paper-engines" });
+    }
+    OTHER_FEATURES.iter().find(|(other, _)| *other == name).map(|(_, feature)| *feature)
+}
+
+/// All engines that were compiled, the default first.
+pub fn engines() -> impl Iterator<Item = &'static About> {
+    COMPILED_TREES.iter().chain(OTHERS.iter().map(|entry| entry.about))
+}
+
+/// Names of all engines that were compiled, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     engines().map(|about| about.name)
 }
@@ -318,12 +352,12 @@ fn opened<K: Kind>(
 /// The engine of this name.
 ///
 /// # Errors
-/// `UnknownEngine`, with the names there are.
+/// `NotCompiled` if it was left out, with the feature that has it; `UnknownEngine`, with the names there are.
 pub fn find(name: &str) -> Result<Entry> {
     let other = || OTHERS.iter().find(|entry| entry.about.name == name).copied();
-    roster::visit(name, Engines).or_else(other).ok_or_else(|| Error::UnknownEngine {
-        name: name.into(),
-        known: names().collect::<Vec<_>>().join(", "),
+    tree_entry(name).or_else(other).ok_or_else(|| match feature_of(name) {
+        Some(feature) => Error::NotCompiled { name: name.into(), feature },
+        None => Error::UnknownEngine { name: name.into(), known: names().collect::<Vec<_>>().join(", ") },
     })
 }
 

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use cdds::Structure;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
@@ -136,6 +135,7 @@ pub(crate) struct Met<P> {
 }
 
 /// What a leaf of this tree holds: every entry that it names.
+#[cfg(feature = "wbtree")]
 pub(crate) fn leaf<S: Schema, L: Layouts>(
     region: &Region<Native>,
     node: Node,
@@ -156,7 +156,11 @@ pub(crate) fn leaf<S: Schema, L: Layouts>(
 }
 
 /// What a leaf of a CDDS B-Tree or a node of a CDDS hash table holds: every entry that is whole, of whatever version.
-pub(crate) fn leaf_of_versions<X: Structure>(region: &Region<Native>, node: Node) -> Vec<Met<PairOf<X>>> {
+#[cfg(feature = "cdds")]
+pub(crate) fn leaf_of_versions<X: cdds::Structure>(
+    region: &Region<Native>,
+    node: Node,
+) -> Vec<Met<PairOf<X>>> {
     let met = |entry: cdds::node::Entry| {
         let pair = pair::<X::Schema>(region, &X::of_schema(&entry));
         let hash = pair.as_ref().map_or(0, |(key, _)| X::Schema::hash(X::Schema::borrow(key)));
@@ -166,6 +170,7 @@ pub(crate) fn leaf_of_versions<X: Structure>(region: &Region<Native>, node: Node
 }
 
 /// What a bucket of a VLAB index holds: every entry that its bitmap names.
+#[cfg(feature = "vlab")]
 pub(crate) fn leaf_of_buckets<S: Schema>(
     region: &Region<Native>,
     node: Node,
@@ -175,6 +180,7 @@ pub(crate) fn leaf_of_buckets<S: Schema>(
 }
 
 /// What a leaf of an NV-Tree holds: of each key the newest entry, if that is positive.
+#[cfg(feature = "paper-engines")]
 pub(crate) fn leaf_of_logs<S: Schema>(
     region: &Region<Native>,
     node: Node,
@@ -183,8 +189,11 @@ pub(crate) fn leaf_of_logs<S: Schema>(
     nvtree::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
 }
 
-type PairOf<X> =
-    (<<X as Structure>::Schema as Schema>::KeyBuf, <<X as Structure>::Schema as Schema>::ValueBuf);
+#[cfg(feature = "cdds")]
+type PairOf<X> = (
+    <<X as cdds::Structure>::Schema as Schema>::KeyBuf,
+    <<X as cdds::Structure>::Schema as Schema>::ValueBuf,
+);
 
 fn pair<S: Schema>(
     region: &Region<Native>,

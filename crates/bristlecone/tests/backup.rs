@@ -1,7 +1,5 @@
 //! Backups, taken while others write: what is in them, what they are found as, and what is left when they come to nothing.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +7,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{existing, pairs};
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
 use bristlecone::{
     Durability, Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, backup,
 };
-use common::{existing, pairs};
 use tempfile::TempDir;
 
 /// A directory in memory, where there is one, and one on a disk.
 fn scratch(memory: bool) -> TempDir {
-    if memory { common::scratch() } else { tempfile::tempdir().unwrap() }
+    if memory { crate::common::scratch() } else { tempfile::tempdir().unwrap() }
 }
 
 /// What can be below an index.
@@ -30,7 +28,7 @@ enum Under {
 }
 
 fn options(engine: &str, under: Under) -> Options {
-    common::options(engine, under == Under::Journal)
+    crate::common::options(engine, under == Under::Journal)
 }
 
 /// Makes a store with some history, backs it up while it is open, and looks at both.

@@ -1,14 +1,12 @@
 //! The shared battery: every engine of the registry, for both kinds of keys, through the public API alone. A new engine is
 //! picked up by its line in the registry.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::scratch;
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write};
-use common::scratch;
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {

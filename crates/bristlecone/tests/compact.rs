@@ -1,15 +1,13 @@
 //! Compaction: the same pairs in a smaller file, and the store or the new one at every moment.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
+use crate::common::{existing, options, pairs, scratch};
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact};
-use common::{existing, options, pairs, scratch};
 
 const NEW: &str = "store.bristlecone.new";
 

@@ -6,15 +6,11 @@
 //!
 //! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
 
-mod common;
-#[path = "common/history.rs"]
-mod history;
-
+use crate::common::history::{Numbered, Use, beside, judge, values};
+use crate::common::{number_from, options, scratch};
 use bristlecone::StoreOf;
 use bristlecone::{Bytes, U64};
-use common::{number_from, options, scratch};
 use crash::History;
-use history::{Numbered, Use, beside, judge, values};
 
 /// Engines with a layout or a discipline that those before them have not, mapped.
 const MAPPED: [&str; 11] = [

@@ -1,9 +1,7 @@
 //! What the Bw-tree as an engine has that others have not, and has not. What it shares with them is in the battery.
 
-mod common;
-
+use crate::common::{options, scratch};
 use bristlecone::{Change, Error, Options, Store, StoreU64};
-use common::{options, scratch};
 
 #[test]
 fn an_engine_without_batches_refuses_them_and_says_who_has_them() {

@@ -4,17 +4,14 @@
 //!
 //! `BRISTLECONE_ROUNDS` sets how many lives each engine has in the campaign of cuts (1), `BRISTLECONE_SEED` moves the seeds.
 
-mod common;
-#[path = "common/history.rs"]
-mod history;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::history;
+use crate::common::number_from;
 use bristlecone::journal::{Journal, Options as Sizes};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
-use common::number_from;
 use crash::{Fault, History, Machine, Operation, Survivors, Which};
 
 const MAX_BYTES: u64 = 64 << 20;

@@ -1,16 +1,14 @@
 //! Stores opened for reading alone: what they show, what they refuse, and that nothing of the files changes.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{existing, options, pairs, scratch};
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry;
 use bristlecone::{Change, Error, Options, Store, StoreU64, Write, WriteOptions, backup};
-use common::{existing, options, pairs, scratch};
 
 fn read_only() -> Options {
     Options { read_only: true, ..Options::default() }

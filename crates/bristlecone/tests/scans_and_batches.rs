@@ -1,12 +1,10 @@
 //! A scan that has begun sees nothing of a batch that ends while it stands still, wherever in a leaf it stands and whatever the batch
 //! takes away round it: in either direction, down through leaves that the batch has emptied of what the scan had still to give.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{options, scratch};
 use bristlecone::Store;
-use common::{options, scratch};
 
 const KEYS: u32 = 240;
 
@@ -73,7 +71,7 @@ fn a_scan_that_stands_still_sees_nothing_of_a_batch_that_takes_away_what_is_next
                 let seen: Vec<_> = std::iter::once(first).chain(scan.map(Result::unwrap)).collect();
                 let said = format!("{engine}, journaled {journaled}, {goes} go behind {start}, {descending}");
                 assert!(seen.iter().map(|(key, value)| (key, value)).eq(expected), "{said}: {seen:?}");
-                assert!(common::pairs(&store).into_iter().eq(after.clone()), "{said}");
+                assert!(crate::common::pairs(&store).into_iter().eq(after.clone()), "{said}");
                 change(&store, &after, &before);
                 scans += 1;
             }

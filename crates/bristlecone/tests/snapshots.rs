@@ -2,13 +2,11 @@
 //!
 //! `BRISTLECONE_CHANGES` sets how many changes a snapshot is held against (60,000).
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{number_from, scratch};
 use bristlecone::{Durability, Error, Kind, Options, Retain, Scan, Store, StoreU64, WriteOptions, registry};
-use common::{number_from, scratch};
 
 /// Every engine with a past, over memory and over a journal.
 fn engines() -> impl Iterator<Item = (&'static str, bool)> {

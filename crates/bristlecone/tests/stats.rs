@@ -1,11 +1,9 @@
 //! What a store tells of itself: what its bytes are used for, what its journal did, how long operations took.
 
-mod common;
-
+use crate::common::{existing, options, scratch};
 use bristlecone::journal::{Journal, ORIGIN, Options as Sizes};
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Options, Percentiles, Space, Store, StoreU64, TIMED_EVERY, WriteOptions};
-use common::{existing, options, scratch};
 use crash::{Fault, Machine, Which};
 
 const KEYS: u32 = 3000;

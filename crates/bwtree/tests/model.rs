@@ -2,14 +2,12 @@
 //!
 //! `BRISTLECONE_SEED` moves the seeds of the long runs; short ones are proptest's, which shortens what it finds.
 
-mod common;
-
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::common::{Numbered, key_of, number_from, value_of};
 use bwtree::{Bytes, Change, Error, KEY_BYTES_MAX, Options, Tree, Words};
-use common::{Numbered, key_of, number_from, value_of};
 use proptest::prelude::*;
 
 type Model = BTreeMap<u64, u64>;

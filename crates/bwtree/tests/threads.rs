@@ -5,15 +5,13 @@
 //!
 //! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
 
-mod common;
-
 use std::borrow::Borrow;
 use std::ops::Bound;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Numbered, key_of, number_from, value_of};
 use bwtree::{Bytes, Change, Options, Tree, Words};
-use common::{Numbered, key_of, number_from, value_of};
 use crash::{Found, History};
 
 /// Histories of each kind.

@@ -16,14 +16,12 @@
 //!
 //! Slot 0 is in a node's first line, behind it two are in each (figure 4.1 with our header).
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::{Sample, memory, options};
 use cdds::Inlined;
 use cdds::{Options, Order, Sorted, Tree, Unsorted};
-use common::{Sample, memory, options};
 use pmem::observed::{Category, Counts, Part};
 use pmem::{Counter, Fence, Geometry, Observed};
 use tree::Words;

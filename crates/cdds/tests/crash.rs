@@ -1,11 +1,9 @@
 //! Every state that a crash can leave of a small tree is opened and judged.
 
-mod common;
-
+use crate::common::Sample;
+use crate::common::subject::{Bytes, Work, lives, mixed};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Sorted, Unsorted};
-use common::Sample;
-use common::subject::{Bytes, Work, lives, mixed};
 use crash::{Options, Report, explore_all};
 use tree::Words;
 

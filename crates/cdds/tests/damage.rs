@@ -2,18 +2,16 @@
 //! or left as they were. Whatever is done with such a tree is answered, with an error or not: no panic, no end that does not come.
 //! Of what is checked (tags, order, ranges, records) no damage goes unreported.
 
-mod common;
-
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::{Sample, open, options, write_many};
 use cdds::Inlined;
 use cdds::node::{Header, Node};
 use cdds::{Order, Recovery, Sorted, Tree, Unsorted};
-use common::{Sample, open, options, write_many};
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
 use tree::Words;

@@ -4,18 +4,15 @@
 //! order or not at all, a batch in waves whole or not at all. Readers who go on after a failed call find the durable version, in
 //! nodes and buckets that were taken back under them.
 
-#[allow(dead_code)]
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{PairOf, Sample, Tested, options};
 use cdds::hash::Hashed;
 use cdds::structure::WriteOf;
 use cdds::{Mark, Ordered, Recovery, Unsorted, Versioned};
-use common::{PairOf, Sample, Tested, options};
 use crash::{Fault, Machine, Survivors, Which};
 use pmem::journal::{Journal, Options as Sizes};
 use pmem::{Durable, Error};

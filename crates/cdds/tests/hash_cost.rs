@@ -8,15 +8,11 @@
 //!
 //! `faithful` has two fences for each flush that an operation calls, and none of its own [thesis §4.1].
 
-#[allow(dead_code)]
-mod common;
-mod hash_common;
-
 use std::sync::Arc;
 
+use crate::common::{Sample, memory};
+use crate::hash_common::pairs;
 use cdds::hash::{Options, Table};
-use common::{Sample, memory};
-use hash_common::pairs;
 use pmem::observed::Counts;
 use pmem::{Counter, Geometry, Observed};
 use tree::{Keyed, Words};
@@ -24,8 +20,8 @@ use tree::{Keyed, Words};
 fn counted<S: Sample>(lines: u64, faithful: bool) -> (Table<Observed, S>, Arc<Counter>) {
     let (medium, counter) = memory(64 << 20);
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
-    let common = cdds::Options { faithful, geometry, ..common::options(lines) };
-    let options = Options { segment_slots: 256, ..common::hash_options(common) };
+    let common = cdds::Options { faithful, geometry, ..crate::common::options(lines) };
+    let options = Options { segment_slots: 256, ..crate::common::hash_options(common) };
     (Table::create(medium, &options).unwrap(), counter)
 }
 

@@ -2,17 +2,11 @@
 //!
 //! Beyond the table's own check: a walk and look-ups agree, and a second recovery stores nothing.
 
-#[allow(dead_code)]
-mod common;
-mod hash_common;
-#[path = "hash_common/subject.rs"]
-mod subject;
-
+use crate::common::Sample;
+use crate::common::subject::{Bytes, Op, Sizes};
+use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use cdds::Recovery;
-use common::Sample;
-use common::subject::{Bytes, Op, Sizes};
 use crash::{Options, Report, explore_all};
-use subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
 
 /// Fewest states of the mixed runs.

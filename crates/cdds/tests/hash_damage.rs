@@ -1,17 +1,13 @@
 //! What is wrong with a region is an error, and nothing panics or runs for ever: words of it that hold anything, and a medium that
 //! cannot grow.
 
-#[allow(dead_code)]
-mod common;
-mod hash_common;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{Sample, memory, write_many};
+use crate::hash_common::{Map, open, options, pairs};
 use cdds::Recovery;
 use cdds::hash::Table;
-use common::{Sample, memory, write_many};
-use hash_common::{Map, open, options, pairs};
 use pmem::{Counter, Error, Memory, Observed};
 use tree::{Keyed, Words};
 

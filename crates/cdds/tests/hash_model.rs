@@ -1,14 +1,10 @@
 //! Long random runs of the hash table against a map, with old versions kept beside it: every snapshot is compared with the map as
 //! it was. And a table that everything was deleted from, which gives its space back.
 
-#[allow(dead_code)]
-mod common;
-mod hash_common;
-
+use crate::common::{Sample, memory, write_many};
+use crate::hash_common::{Map, open, options, pairs};
 use cdds::Recovery;
 use cdds::hash::{Snapshot, Table};
-use common::{Sample, memory, write_many};
-use hash_common::{Map, open, options, pairs};
 use pmem::{Error, Observed};
 use tree::insert::Decision;
 use tree::{Keyed, Words, WriteOptions};
@@ -192,8 +188,8 @@ fn space_comes_back_when_everything_is_deleted() {
 fn deletes_alone_make_a_large_table_small() {
     let (medium, _) = memory(128 << 20);
     let geometry = pmem::Geometry { chunk_bytes: 64 << 10, ..pmem::Geometry::tiny() };
-    let common = cdds::Options { geometry, ..common::options(4) };
-    let options = cdds::hash::Options { segment_slots: 256, ..common::hash_options(common) };
+    let common = cdds::Options { geometry, ..crate::common::options(4) };
+    let options = cdds::hash::Options { segment_slots: 256, ..crate::common::hash_options(common) };
     let table = Table::<Observed, Words>::create(medium, &options).unwrap();
     const KEYS: u64 = 800_000;
     for key in 0..KEYS {

@@ -1,18 +1,16 @@
 //! The reverse proof: each flush, fence and publish of the hash table left out or torn in turn, some image must break.
 
 #[allow(dead_code)]
-mod common;
-mod hash_common;
 #[path = "hash_common/subject.rs"]
 #[allow(dead_code)]
 mod subject;
 
+use crate::common::Sample;
+use crate::common::subject::{Bytes, Op, Sizes};
+use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use cdds::Recovery;
-use common::Sample;
-use common::subject::{Bytes, Op, Sizes};
 use crash::{Argued, Kind, Mutant, Options, Stage, Trial, run_mutants};
 use pmem::Fence;
-use subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use tree::{Keyed, Words};
 
 /// Mutants that no image can break.

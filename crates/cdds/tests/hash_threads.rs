@@ -1,16 +1,12 @@
 //! Readers beside a writer who moves what they look for: the table grows and shrinks under them, nodes and records are given back
 //! and used again. What a reader finds is of one version, whole.
 
-#[allow(dead_code)]
-mod common;
-mod hash_common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::{Sample, hash_options, memory, options, write_many};
+use crate::hash_common::Map;
 use cdds::Options;
 use cdds::hash::Table;
-use common::{Sample, hash_options, memory, options, write_many};
-use hash_common::Map;
 use pmem::{Error, Observed};
 use tree::{Keyed, Words};
 

@@ -1,19 +1,17 @@
 //! Named and retained versions: what they show stays as it was, through crashes, collection and restarts, until they are forgotten or
 //! rolled back.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::common::{Sample, Tested, memory, options};
 use cdds::hash::Hashed;
 use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Unsorted, Versioned};
-use common::{Sample, Tested, memory, options};
 use crash::{Contents, Options, Subject, Workload, explore_all};
 use pmem::{Error, Observed};
 use tree::{Keyed, Words, WriteOptions};
 
-type Pairs<X> = common::Pairs<<X as Structure>::Schema>;
+type Pairs<X> = crate::common::Pairs<<X as Structure>::Schema>;
 
 fn newest<X: Tested>(tree: &Versioned<Observed, X>) -> Pairs<X> {
     X::newest(tree)

@@ -1,13 +1,11 @@
 //! Long random runs against a map, with old versions kept beside it: every snapshot is compared with the map as it was.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::common::{Sample, memory, open, options, pairs, write_many};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Snapshot, Sorted, Tree, Unsorted};
-use common::{Sample, memory, open, options, pairs, write_many};
 use pmem::{Error, Observed};
 use tree::Words;
 

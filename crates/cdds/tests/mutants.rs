@@ -3,12 +3,10 @@
 //!
 //! A mutant is tried on the workloads in which it changes something, in their order, until one breaks.
 
-mod common;
-
+use crate::common::Sample;
+use crate::common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Sorted, Unsorted};
-use common::Sample;
-use common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
 use crash::{Argued, Kind, Mutant, Options, Stage, Trial, Workload, run_mutants};
 use pmem::{Fence, Geometry};
 use tree::Words;

@@ -4,17 +4,15 @@
 //! there is room; after a reopen everything is as acknowledged, and verification finds nothing. (What a crash right behind a
 //! failure leaves is explored in `mutants`.)
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{Sample, options, pairs};
 use cdds::Inlined;
 use cdds::{Mark, Order, Recovery, Sorted, Tree, Unsorted};
-use common::{Sample, options, pairs};
 use crash::failing::{Failing, Faults, Plan, every_nth};
 use pmem::{Error, Found, Memory, Result};
 use tree::{Words, Write};

@@ -2,12 +2,10 @@
 //! lines and one in memory that does not, do the same things and give the same answers, and what they store is the same to the
 //! last word.
 
-mod common;
-
 use std::ops::Bound;
 
+use crate::common::{Sample, memory, options, pairs, write_many};
 use cdds::{Inlined, Mark, Order, Sorted, Tree, Unsorted};
-use common::{Sample, memory, options, pairs, write_many};
 use pmem::simd::Vectors;
 use pmem::{Durability, Medium, Native, WORD};
 use tree::Words;

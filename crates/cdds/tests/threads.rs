@@ -4,16 +4,14 @@
 //! And a reader on its way from the root down did not look at a child before it looked at the root for the second time: when the root
 //! and then that child had been given back, it read whatever was in the child's place.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::beside::{Kinds, Numbered, Reader, Record, Writer};
+use crate::common::options;
 use cdds::Inlined;
 use cdds::{Options, Order, Sorted, Tree, Unsorted};
-use common::beside::{Kinds, Numbered, Reader, Record, Writer};
-use common::options;
 use crash::History;
 use pmem::{Durability, Native};
 use tree::Words;

@@ -7,12 +7,10 @@
 //! parent had been replaced, nobody looked for those there, and their blocks were given back under it. And slots whose clearing was
 //! put off were met a second time by the same step of the collector, which gave back what they named once more.
 
-mod common;
-
+use crate::common::beside::{Kinds, Numbered, Record, Writer};
+use crate::common::{memory, options};
 use cdds::Inlined;
 use cdds::{Mark, Options, Order, Sorted, Tree, Unsorted};
-use common::beside::{Kinds, Numbered, Record, Writer};
-use common::{memory, options};
 use crash::History;
 use tree::Words;
 

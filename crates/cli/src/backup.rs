@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::common::{Output, progress_bar};
+use terminal::{Output, progress_bar};
+
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\

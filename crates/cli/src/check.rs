@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::common::{Output, Reading, progress_bar};
-use crate::failure::{DAMAGED, Result};
+use terminal::{DAMAGED, Output, progress_bar};
+
+use crate::common::Reading;
+use crate::failure::Result;
 
 const EXAMPLES: &str = "\
 Reads the whole store: structure, order, checksums, ownership of every block.

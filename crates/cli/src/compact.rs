@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::common::{Output, progress_bar};
+use terminal::{Output, progress_bar};
+
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\

@@ -1,14 +1,9 @@
 //! What ends a command early, and how it is told.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
-/// Exit code of wrong usage, as the parser of the arguments gives it.
-const USAGE: u8 = 2;
-/// Exit code of a key that was not found.
-pub const NOT_FOUND: u8 = 3;
-/// Exit code of damage that a check found.
-pub const DAMAGED: u8 = 4;
+use terminal::USAGE;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -22,15 +17,12 @@ pub enum Failure {
     /// The server stopped otherwise than on request.
     #[error(transparent)]
     Server(#[from] server::Error),
-    /// An experiment ended early.
-    #[error(transparent)]
-    Lab(#[from] ::lab::Error),
     /// The system refused something.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
     /// The output cannot be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[source] io::Error),
+    #[error(transparent)]
+    Output(#[from] terminal::WriteError),
     /// A line of an input file cannot be loaded.
     #[error("{input}, line {line}: {why}; {loaded} keys before it were loaded and stay")]
     Line {
@@ -63,12 +55,11 @@ impl Failure {
     /// Tells the failure on the error output and gives the exit code. A reader that has gone is no failure.
     pub fn report(&self) -> ExitCode {
         if let Failure::Output(error) = self
-            && error.kind() == io::ErrorKind::BrokenPipe
+            && error.is_closed_pipe()
         {
             return ExitCode::SUCCESS;
         }
-        // If the error output is closed too, the exit code has to do.
-        let _ = writeln!(io::stderr(), "bristlecone: {self}");
+        terminal::report("bristlecone", self);
         if let Failure::Usage(_) = self { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     }
 }

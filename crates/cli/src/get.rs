@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use serde_json::Map;
 
-use crate::common::{Output, Reading, bytes};
-use crate::failure::{NOT_FOUND, Result};
+use terminal::{NOT_FOUND, Output};
+
+use crate::common::{Reading, bytes};
+use crate::failure::Result;
 use crate::text;
 
 const EXAMPLES: &str = "\

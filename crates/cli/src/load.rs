@@ -11,10 +11,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bristlecone::{Change, Store, WriteOptions};
-use indicatif::ProgressBar;
 use serde_json::json;
+use terminal::ProgressBar;
 
-use crate::common::{Common, Output, progress_bar};
+use terminal::{Output, progress_bar};
+
+use crate::common::Common;
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
 

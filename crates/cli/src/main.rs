@@ -5,15 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod backup;
-mod bench;
 mod check;
 mod common;
 mod compact;
-mod costs;
+mod elsewhere;
 mod failure;
 mod get;
 mod input;
-mod lab;
 mod load;
 mod put;
 mod scan;
@@ -61,10 +59,12 @@ enum Command {
     Versions(versions::Arguments),
     /// Print sizes and counts of a store.
     Stats(stats::Arguments),
-    /// Measure operations beside the memory itself.
-    Bench(bench::Arguments),
-    /// Prove what the trees promise by enumerating crashes.
-    Lab(Box<lab::Arguments>),
+    /// Benchmarks are commands of bristlecone-lab.
+    #[command(hide = true)]
+    Bench(elsewhere::Arguments),
+    /// Experiments are commands of bristlecone-lab.
+    #[command(hide = true)]
+    Lab(elsewhere::Arguments),
     /// Verify a store completely.
     Check(check::Arguments),
     /// Write a store anew, so that its file shrinks.
@@ -83,8 +83,8 @@ fn main() -> ExitCode {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Versions(arguments) => versions::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Lab(arguments) => lab::run(&arguments),
+        Command::Bench(arguments) => elsewhere::run("bench ", &arguments),
+        Command::Lab(arguments) => elsewhere::run("", &arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Compact(arguments) => compact::run(&arguments),
         Command::Backup(arguments) => backup::run(&arguments),

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use bristlecone::engine::VALUE_BYTES_MAX;
 use serde_json::json;
 
-use crate::common::{Common, Output, bytes};
-use crate::failure::{NOT_FOUND, Result, io};
+use terminal::{NOT_FOUND, Output};
+
+use crate::common::{Common, bytes};
+use crate::failure::{Result, io};
 
 const EXAMPLES: &str = "\
 Examples:

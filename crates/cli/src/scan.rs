@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use serde_json::Map;
 
-use crate::common::{Output, Reading, bytes};
+use terminal::Output;
+
+use crate::common::{Reading, bytes};
 use crate::failure::Result;
 use crate::text;
 

@@ -9,8 +9,10 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::common::{Common, Output};
-use crate::failure::{Failure, Result, io};
+use terminal::Output;
+
+use crate::common::Common;
+use crate::failure::{Result, io};
 use crate::stats;
 
 const EXAMPLES: &str = "\
@@ -133,11 +135,11 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Prints. Whoever started the server need not read what it says.
-fn say(what: impl FnOnce(&mut Output) -> Result<()>) -> Result<()> {
+fn say(what: impl FnOnce(&mut Output) -> terminal::Result<()>) -> Result<()> {
     let mut output = Output::new();
     match what(&mut output).and_then(|()| output.end()) {
-        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.is_closed_pipe() => Ok(()),
+        result => Ok(result?),
     }
 }
 

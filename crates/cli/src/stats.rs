@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use bristlecone::{JournalActivity, JournalStats, LatencyStats, Percentiles, Space, Stats};
 
-use crate::common::{Output, Reading};
+use terminal::Output;
+
+use crate::common::Reading;
 use crate::failure::Result;
 
 const HELP: &str = "\

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use bristlecone::{NamedVersion, Store};
 
-use crate::common::{Common, Output};
+use terminal::Output;
+
+use crate::common::Common;
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
@@ -71,5 +73,5 @@ fn print(store: &Store, json: bool) -> Result<()> {
         }
         output.line(&format!("{:>12}  {:>12} keys  (newest)", versions.newest, store.len().keys))?;
     }
-    output.end()
+    Ok(output.end()?)
 }

@@ -1,14 +1,12 @@
 //! Backups, compaction and reading beside other processes: servers under load, killed servers, small disks.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
+use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 use redis::Commands as _;
 
 /// Runs a command whose directories are arguments.

@@ -1,13 +1,11 @@
 //! What one process stored, another finds: after a clean end, after `kill -9`, after a load that broke off.
 
-mod common;
-
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
+use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 use redis::Commands as _;
 
 /// Loads a file of this content.

@@ -2,13 +2,11 @@
 //!
 //! A client that is not installed fails its test: a test that silently does nothing would be worse than none.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use common::Serve;
+use crate::common::Serve;
 
 const INSTALL: &str = "install with `cargo xtask test`";
 

@@ -1,37 +1,38 @@
 //! The program as scripts see it: exit codes, messages, `serve` from start to end. Nothing here needs a store to outlive
 //! its process.
 
-mod common;
-
 use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
+use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 use redis::Commands as _;
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
-    for command in [
-        "",
-        "serve",
-        "load",
-        "get",
-        "put",
-        "del",
-        "scan",
-        "stats",
-        "check",
-        "lab crash",
-        "lab costs",
-        "lab run",
-        "lab registry",
-    ] {
+    for command in ["", "serve", "load", "get", "put", "del", "scan", "stats", "check"] {
         let output = program().args(command.split_whitespace()).arg("--help").output().unwrap();
         assert!(succeed(&output).contains("Example"), "{command}");
     }
     let version = succeed(&program().arg("--version").output().unwrap());
     assert_eq!(version.trim(), concat!("bristlecone ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn bench_and_lab_say_which_program_has_them() {
+    for (arguments, line) in [
+        ("bench", "bristlecone-lab -- bench --help"),
+        ("bench trees --keys 10", "bristlecone-lab -- bench trees --keys 10"),
+        ("lab crash --tree wbtree", "bristlecone-lab -- crash --tree wbtree"),
+        ("lab --help", "bristlecone-lab -- --help"),
+    ] {
+        let output = program().args(arguments.split_whitespace()).output().unwrap();
+        assert_eq!(code(&output), 2, "{arguments}: {output:?}");
+        let said = stderr(&output);
+        assert!(said.ends_with(&format!("cargo run --release -p {line}\n")), "{arguments}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments}: {said}");
+        assert!(stdout(&output).is_empty());
+    }
 }
 
 #[test]
@@ -55,58 +56,6 @@ fn wrong_usage_has_code_2() {
         let output = run(dir.path(), arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {output:?}");
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty());
-    }
-}
-
-#[test]
-fn wrong_usage_of_the_cost_lab_has_code_2_and_says_what_is_wrong() {
-    for (arguments, says) in [
-        ("lab costs --trees frob", "there are wbtree,"),
-        ("lab costs --trees btree", "no durable tree `btree`"),
-        ("lab costs --node-lines 17", "--node-lines"),
-        ("lab costs --entry-bytes 24", "--entry-bytes"),
-        ("lab costs --fill 1.5", "give 0.3 to 0.9"),
-        ("lab costs --keys 1", "--keys"),
-        ("lab costs --scale 0.1", "--by-category"),
-        ("lab costs --by-category --scale 0", "--scale"),
-        ("lab costs --by-category --check", "--check"),
-    ] {
-        let output = program().args(arguments.split_whitespace()).output().unwrap();
-        assert_eq!(code(&output), 2, "{arguments}: {output:?}");
-        assert!(stderr(&output).contains(says), "{arguments}: {output:?}");
-    }
-}
-
-#[test]
-fn costs_are_checked_and_printed_for_people_and_programs() {
-    let costs = |more: &str| {
-        let arguments =
-            format!("lab costs --trees wbtree-slot,wbtree --node-lines 4 --keys 1000 --check {more}");
-        succeed(&program().args(arguments.split_whitespace()).output().unwrap())
-    };
-    let text = costs("");
-    assert!(text.contains("wbtree, 4 lines") && text.contains("\ngood: "), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&costs("--json")).unwrap();
-    let rows = json["rows"].as_array().unwrap();
-    assert_eq!(json["failures"], 0);
-    let insert =
-        rows.iter().find(|row| row["engine"] == "wbtree-slot" && row["operation"] == "insert").unwrap();
-    assert_eq!(insert["words"]["measured"]["max"], 3);
-    assert_eq!(insert["words"]["paper"], 3.0);
-    assert_eq!(insert["source"], "wB+ table 3");
-}
-
-#[test]
-fn wrong_usage_of_the_crash_lab_has_code_2_and_says_what_is_wrong() {
-    for (arguments, says) in [
-        ("lab crash", "--tree"),
-        ("lab crash --tree bwtree", "there are wbtree, wbtree-keyptr"),
-        ("lab crash --tree wbtree --threads 0", "--threads"),
-        ("lab crash --tree wbtree --node-lines 17", "--node-lines"),
-    ] {
-        let output = program().args(arguments.split_whitespace()).output().unwrap();
-        assert_eq!(code(&output), 2, "{arguments}: {output:?}");
-        assert!(stderr(&output).contains(says), "{arguments}: {output:?}");
     }
 }
 

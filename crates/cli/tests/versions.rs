@@ -1,11 +1,9 @@
 //! The past of a store from the command line: names, reading at them, the way back, also when that is killed.
 
-mod common;
-
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{code, program, run, stderr, succeed};
+use crate::common::{code, program, run, stderr, succeed};
 
 /// Makes a store of engine cdds with these pairs.
 fn store(dir: &std::path::Path, pairs: u32) {

@@ -1,12 +1,10 @@
 //! What is not explored is counted, and everything is a function of the seed.
 
-mod toys;
-
 use std::time::Duration;
 
+use crate::toys::{Flaw, List, ListConfig, Pair, Push, Set};
 use crash::{Contents, Options, Report, Subject, Workload, explore, interrupted, random, sequences};
 use pmem::{Fence, LINE, Medium, Observed};
-use toys::{Flaw, List, ListConfig, Pair, Push, Set};
 
 fn torn(words: u64) -> Workload<List> {
     // Entries that are not flushed: each stays open for ever. The flaw does not matter here, only the number of images.
@@ -142,7 +140,7 @@ fn what_is_recalled_is_what_would_have_been_found() {
     ];
     let (mut recalled, mut violations) = (0, 0);
     for flaw in flaws {
-        for ops in sequences(&toys::ALPHABET, 2) {
+        for ops in sequences(&crate::toys::ALPHABET, 2) {
             let workload = Workload::<Pair>::new(flaw, ops);
             let all = Options { violations_max: usize::MAX, ..Options::default() };
             let with = explore(&workload, &all);

@@ -1,16 +1,14 @@
 //! The lazy search against a plain enumerator of the full cross product, which shares nothing with it but the contents
 //! of single lines (and those are checked by hand elsewhere).
 
-mod toys;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::toys::{ALPHABET, Flaw, Pair, Set};
 use crash::model::{put, words};
 use crash::tape::Tape;
 use crash::{Contents, Model, Options, Subject, Workload, explore, sequences};
 use pmem::{Memory, Observed, Observer};
-use toys::{ALPHABET, Flaw, Pair, Set};
 
 struct Nobody;
 

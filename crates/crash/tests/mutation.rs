@@ -1,13 +1,11 @@
 //! The reverse proof on a toy: every flush, fence and order that is left out is caught, or argued.
 
-mod toys;
-
+use crate::toys::{Flaw, Pair, Set};
 use crash::{
     Argued, Kind, Options, Spot, Stage, Trial, Workload, canary, explore, explore_mutant, interrupted,
     random, run_mutants,
 };
 use pmem::Fence;
-use toys::{Flaw, Pair, Set};
 
 const SOURCE: &str = include_str!("toys/mod.rs");
 

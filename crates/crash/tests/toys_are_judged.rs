@@ -1,9 +1,7 @@
 //! A right toy has no violation; every flaw is caught, by the image or the rule that is there to catch it.
 
-mod toys;
-
+use crate::toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 use crash::{Options, Report, Violation, Workload, explore, explore_all, interrupted, random, sequences};
-use toys::{ALPHABET, Flaw, List, ListConfig, Pair, Push, Set};
 
 fn pairs(flaw: Flaw, ops: &[Set]) -> Report {
     explore(&Workload::<Pair>::new(flaw, ops.to_vec()), &Options::default())

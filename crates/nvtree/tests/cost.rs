@@ -7,12 +7,10 @@
 //!   behind the new leaves and one behind the link. Besides, the allocator's intents and bits of three blocks, a word and a line each
 //!   where they do not share one, without fences of their own.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Sample, memory};
 use chain::prelude::*;
-use common::{Sample, memory};
 use nvtree::{NvTree, Options};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};

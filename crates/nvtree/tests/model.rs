@@ -1,12 +1,10 @@
 //! Long random runs against an ordered map.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::common::{Sample, memory, open, options, pairs};
 use chain::prelude::*;
-use common::{Sample, memory, open, options, pairs};
 use nvtree::{NvTree, Options};
 use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};

@@ -1,7 +1,5 @@
 //! Schedules of whole operations: see the shared module. Full leaves are replaced meanwhile, and inner nodes built anew.
-#![cfg(shuttle)]
 
-mod common;
 #[path = "../../chain/tests/shared/schedules.rs"]
 mod shared;
 

@@ -1,10 +1,8 @@
 //! Each family of commands through a real client, in both versions of the protocol.
 
-mod common;
-
 use std::collections::{BTreeMap, HashMap};
 
-use common::TestServer;
+use crate::common::TestServer;
 use redis::{Commands, Connection, RedisResult, Value, cmd, pipe};
 
 /// The whole text of an error reply.

@@ -1,12 +1,10 @@
 //! Connections as such: what is refused and how, limits, slow readers, the end.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::TestServer;
+use crate::common::TestServer;
 use redis::{Commands, cmd};
 use server::Config;
 

@@ -81,9 +81,43 @@ pub trait Visitor {
 }
 
 macro_rules! roster {
-    ($($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $discipline:ty; $about:literal)*) => {
-        /// All trees, the default first.
-        pub const TREES: &[About] = &[$(About {
+    (
+        production { $($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $discipline:ty; $about:literal)* }
+        paper { $($paper_name:literal $paper_lines:tt $paper_bytes:ty, $paper_leaf:ty, $paper_inner:ty, $paper_discipline:ty; $paper_about:literal)* }
+    ) => {
+        /// All trees, the default first, those for production before those of papers.
+        pub const TREES: &[About] = &[
+            $(roster!(@about $name $lines $leaf, $inner, $discipline; $about),)*
+            $(roster!(@about $paper_name $paper_lines $paper_leaf, $paper_inner, $paper_discipline; $paper_about),)*
+        ];
+
+        /// Number of trees at the head of [`TREES`] that are for production. A program that wants no others calls
+        /// [`visit_production`], and none of the others is compiled into it.
+        pub const PRODUCTION: usize = [$($name),*].len();
+
+        /// Shows a visitor the tree of this name; `None` if there is none.
+        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
+            let about = TREES.iter().find(|about| about.name == name)?;
+            match about.name {
+                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
+                $($paper_name => {
+                    Some(visitor.visit::<$paper_bytes, ($paper_leaf, $paper_inner), $paper_discipline>(about))
+                })*
+                _ => None,
+            }
+        }
+
+        /// As [`visit`], of the trees for production alone.
+        pub fn visit_production<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
+            let about = TREES[..PRODUCTION].iter().find(|about| about.name == name)?;
+            match about.name {
+                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
+                _ => None,
+            }
+        }
+    };
+    (@about $name:literal $lines:tt $leaf:ty, $inner:ty, $discipline:ty; $about:literal) => {
+        About {
             name: $name,
             about: $about,
             leaf: <$leaf as Layout>::NAME,
@@ -97,15 +131,6 @@ macro_rules! roster {
                 <$inner as Layout>::SOURCE,
                 <$discipline as Discipline>::SOURCE,
             ],
-        }),*];
-
-        /// Shows a visitor the tree of this name; `None` if there is none.
-        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
-            let about = TREES.iter().find(|about| about.name == name)?;
-            match about.name {
-                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
-                _ => None,
-            }
         }
     };
     (@lines [$default:literal in $least:literal..=$most:literal]) => { ($least, $most) };
@@ -113,44 +138,48 @@ macro_rules! roster {
 }
 
 roster! {
-    "wbtree" [16 in 2..=16] Prefixed, Slotted, Slotted, WriteAtomic;
-        "wB+-Tree: slot+bitmap nodes, write-atomic; byte strings with an inline 8-byte prefix"
-    "wbtree-keyptr" [16 in 2..=16] Keyed, Slotted, Slotted, WriteAtomic;
-        "wB+-Tree as in the paper's section 4.6: byte strings by 8-byte key pointer"
-    "wbtree-bmp" [16 in 2..=16] Prefixed, Bitmap, Slotted, WriteAtomic;
-        "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees, a look at every entry of a leaf"
-    "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
-        "wB+-Tree with slot-only nodes of at most 7 entries"
-    "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
-        "wB+-Tree with two fences a change: valid bit and slot array share a line, whose order stands for the third"
-    "btree-log" [8 in 2..=16] Keyed, Sorted, Sorted, UndoRedo;
-        "B+-Tree, every word that changes in an undo-redo log"
-    "unsorted-log" [8 in 2..=16] Keyed, Counted, Sorted, UndoRedo;
-        "B+-Tree with unsorted leaves and an undo-redo log"
-    "ubmp-log" [8 in 2..=16] Keyed, Bitmap, Sorted, UndoRedo;
-        "B+-Tree with unsorted leaves under a bitmap and an undo-redo log"
-    "btree-shadow" [8 in 2..=16] Keyed, Sorted, Sorted, Shadow;
-        "B+-Tree, every change in a copy of its leaf"
-    "unsorted-shadow" [8 in 2..=16] Keyed, Counted, Sorted, Shadow;
-        "B+-Tree with unsorted leaves, every change in a copy of its leaf"
-    "ubmp-shadow" [8 in 2..=16] Keyed, Bitmap, Sorted, Shadow;
-        "B+-Tree with unsorted leaves under a bitmap, every change in a copy of its leaf"
-    "trad-4k" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
-        "VLAB's index B: B+-Tree of 4 KiB nodes with a redo log"
-    "trad-4k-shadow" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
-        "VLAB's index A: B+-Tree of 4 KiB nodes, every change in a copy of its leaf"
-    "cnt-4k" [64 in 3..=64] Keyed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
-        "VLAB's index C: 4 KiB nodes, unsorted leaves with a counter, redo log"
-    "bmp-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
-        "VLAB's index D: 4 KiB nodes, unsorted leaves under a bitmap, redo log"
-    "wb-4k" [64 in 3..=64] Keyed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
-        "VLAB's index E: wB+-Tree of 4 KiB nodes"
-    "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
-        "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
-    "buffer-pool" [16 in 2..=16] Prefixed, Sorted, Sorted, WriteAhead;
-        "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log: what a disk's tree does"
-    "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
-        "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
+    production {
+        "wbtree" [16 in 2..=16] Prefixed, Slotted, Slotted, WriteAtomic;
+            "wB+-Tree: slot+bitmap nodes, write-atomic; byte strings with an inline 8-byte prefix"
+        "wbtree-keyptr" [16 in 2..=16] Keyed, Slotted, Slotted, WriteAtomic;
+            "wB+-Tree as in the paper's section 4.6: byte strings by 8-byte key pointer"
+    }
+    paper {
+        "wbtree-bmp" [16 in 2..=16] Prefixed, Bitmap, Slotted, WriteAtomic;
+            "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees, a look at every entry of a leaf"
+        "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
+            "wB+-Tree with slot-only nodes of at most 7 entries"
+        "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
+            "wB+-Tree with two fences a change: valid bit and slot array share a line, whose order stands for the third"
+        "btree-log" [8 in 2..=16] Keyed, Sorted, Sorted, UndoRedo;
+            "B+-Tree, every word that changes in an undo-redo log"
+        "unsorted-log" [8 in 2..=16] Keyed, Counted, Sorted, UndoRedo;
+            "B+-Tree with unsorted leaves and an undo-redo log"
+        "ubmp-log" [8 in 2..=16] Keyed, Bitmap, Sorted, UndoRedo;
+            "B+-Tree with unsorted leaves under a bitmap and an undo-redo log"
+        "btree-shadow" [8 in 2..=16] Keyed, Sorted, Sorted, Shadow;
+            "B+-Tree, every change in a copy of its leaf"
+        "unsorted-shadow" [8 in 2..=16] Keyed, Counted, Sorted, Shadow;
+            "B+-Tree with unsorted leaves, every change in a copy of its leaf"
+        "ubmp-shadow" [8 in 2..=16] Keyed, Bitmap, Sorted, Shadow;
+            "B+-Tree with unsorted leaves under a bitmap, every change in a copy of its leaf"
+        "trad-4k" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Redo;
+            "VLAB's index B: B+-Tree of 4 KiB nodes with a redo log"
+        "trad-4k-shadow" [64 in 3..=64] Keyed, Sorted<FourGroups>, Sorted<FourGroups>, Shadow;
+            "VLAB's index A: B+-Tree of 4 KiB nodes, every change in a copy of its leaf"
+        "cnt-4k" [64 in 3..=64] Keyed, Counted<FourGroups>, Sorted<FourGroups>, Redo;
+            "VLAB's index C: 4 KiB nodes, unsorted leaves with a counter, redo log"
+        "bmp-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Sorted<FourGroups>, Redo;
+            "VLAB's index D: 4 KiB nodes, unsorted leaves under a bitmap, redo log"
+        "wb-4k" [64 in 3..=64] Keyed, Slotted<FourGroups>, Slotted<FourGroups>, Stepwise;
+            "VLAB's index E: wB+-Tree of 4 KiB nodes"
+        "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
+            "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
+        "buffer-pool" [16 in 2..=16] Prefixed, Sorted, Sorted, WriteAhead;
+            "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log: what a disk's tree does"
+        "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
+            "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
+    }
 }
 
 /// Records that a tree's log needs so that no change of it is too large for the log.

@@ -1,9 +1,7 @@
 //! What a combine may cost one operation, in steps and parts: however many buckets there are, and however keys are spread.
 
-mod common;
-
+use crate::common::{Sample, memory};
 use chain::prelude::*;
-use common::{Sample, memory};
 use pmem::{Durability, Observed};
 use tree::{Keyed, Words};
 use vlab::{Options, Vlab, Work};

@@ -9,12 +9,10 @@
 //!   fence behind each of the five under `faithful`, else behind the new bucket and at the end. Besides, the allocator's intent
 //!   and bit, a word and a line each, without fences of their own.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Sample, memory};
 use chain::prelude::*;
-use common::{Sample, memory};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
 use tree::{Fixed, Keyed, Words, Write, WriteOptions};

@@ -1,12 +1,10 @@
 //! Long random runs against an ordered map.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::common::{Home, Mapped, Sample, memory, open_in, options, pairs, rewired};
 use chain::prelude::*;
-use common::{Home, Mapped, Sample, memory, open_in, options, pairs, rewired};
 use pmem::Durability;
 use tree::{Fixed, Keyed, Prefixed, Words};
 use vlab::{Addressed, Guide, Options, Vlab};

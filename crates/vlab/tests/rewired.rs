@@ -1,14 +1,12 @@
 //! Windows: when there is one and why not, that it shows what the directory leads to through every change, and that nothing durable
 //! knows of it.
 
-mod common;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use crate::common::{Home, Mapped, Sample, memory, open_in, options, rewired};
 use chain::prelude::*;
-use common::{Home, Mapped, Sample, memory, open_in, options, rewired};
 use pmem::window::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};
 use tree::{Fixed, Keyed, Words, WriteOptions};

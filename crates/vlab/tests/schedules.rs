@@ -1,8 +1,6 @@
 //! Schedules of whole operations: see the shared module. Directories are combined with braids meanwhile, and once all is done by the
 //! paper's ways.
-#![cfg(shuttle)]
 
-mod common;
 #[path = "../../chain/tests/shared/schedules.rs"]
 mod shared;
 

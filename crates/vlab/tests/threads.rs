@@ -1,10 +1,9 @@
 //! See the shared module; and the same through windows, which come and go meanwhile.
 
-mod common;
 #[path = "../../chain/tests/shared/threads.rs"]
 mod shared;
 
-use common::{Home, Mapped, Options, rewired};
+use crate::common::{Home, Mapped, Options, rewired};
 use tree::{Fixed, Words};
 
 #[test]

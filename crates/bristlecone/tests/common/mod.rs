@@ -1,6 +1,8 @@
 //! What the tests of whole stores have in common.
 #![allow(dead_code)] // not every test uses all of it
 
+pub mod history;
+
 use std::path::Path;
 
 use bristlecone::{Durability, Error, Kind, Options, StoreOf};

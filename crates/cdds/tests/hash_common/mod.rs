@@ -1,5 +1,7 @@
 //! What the tests of the hash table share: small tables in plain memory.
 
+pub mod subject;
+
 use std::collections::BTreeMap;
 
 use cdds::Recovery;
@@ -7,7 +9,7 @@ use cdds::hash::{Hashed, Options, Pairs, Table};
 use pmem::{Medium, Observed};
 use tree::Schema;
 
-use super::common::{self, Sample, Tested};
+use crate::common::{self, Sample, Tested};
 
 #[allow(dead_code)]
 pub type Map<S> = BTreeMap<<S as Schema>::KeyBuf, <S as Schema>::ValueBuf>;

@@ -6,10 +6,10 @@ use cdds::Recovery;
 use cdds::hash::Hashed;
 use crash::{Step, Workload, interrupted, random};
 
-use super::common::Sample;
-use super::common::subject::{Bytes, CddsSubject, Op, Sizes};
+use crate::common::Sample;
+use crate::common::subject::{Bytes, CddsSubject, Op, Sizes};
 
-pub use super::common::subject::sizes;
+pub use crate::common::subject::sizes;
 
 /// A workload.
 pub type Work<S> = Workload<CddsSubject<Hashed<S>>>;

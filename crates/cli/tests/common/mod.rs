@@ -3,12 +3,16 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
+mod output;
+
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+pub use output::{code, stderr, stdout, succeed};
 
 pub fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bristlecone"))
@@ -33,24 +37,6 @@ pub fn run_with_input(dir: &Path, arguments: &[&str], input: &[u8]) -> Output {
     // A command that does not read its input is judged by its output.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
-}
-
-pub fn code(output: &Output) -> i32 {
-    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
-}
-
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// The output of a command that must succeed.
-pub fn succeed(output: &Output) -> String {
-    assert_eq!(code(output), 0, "{output:?}");
-    stdout(output)
 }
 
 /// A running `serve`, killed when dropped.

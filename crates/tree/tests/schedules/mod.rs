@@ -11,7 +11,6 @@
 //!
 //! Only under `cfg(shuttle)`: `cargo xtask test` runs it. `BRISTLECONE_ROUNDS` sets how many times as many schedules there are
 //! (1), `BRISTLECONE_SEED` moves the seeds.
-#![cfg(shuttle)]
 
 mod campaign;
 mod disk;

@@ -1,8 +1,6 @@
-//! `lab run` and `lab heat` on simulated memory, as scripts see them. What is simulated is the same on every machine.
+//! `run` and `heat` on simulated memory, as scripts see them. What is simulated is the same on every machine.
 
-mod common;
-
-use common::{code, program, stderr, succeed};
+use crate::common::{code, program, stderr, succeed};
 use serde_json::Value;
 
 fn json(arguments: &str) -> Vec<Value> {
@@ -19,7 +17,7 @@ fn number(of: &Value, field: &str) -> f64 {
 fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
     let run = || {
         json(
-            "lab run wb-fig4 wb-fig11 wb-fig12 --keys 40000 --operations 2000 --scale 0.05 --node-lines 8,2,8 --set l3-bytes=524288",
+            "run wb-fig4 wb-fig11 wb-fig12 --keys 40000 --operations 2000 --scale 0.05 --node-lines 8,2,8 --set l3-bytes=524288",
         )
     };
     let reports = run();
@@ -54,7 +52,7 @@ fn figures_are_simulated_one_after_another_and_give_the_same_cycles_twice() {
 #[test]
 fn every_figure_of_the_memory_is_an_option() {
     let cycles = |more: &str| {
-        let reports = json(&format!("lab run wb-fig12 --keys 4000 --operations 100 {more}"));
+        let reports = json(&format!("run wb-fig12 --keys 4000 --operations 100 {more}"));
         let rows = reports[0]["rows"].as_array().unwrap();
         rows.iter().find(|row| row["tree"] == "wbtree").map(|row| number(row, "cycles")).unwrap()
     };
@@ -62,7 +60,7 @@ fn every_figure_of_the_memory_is_an_option() {
     assert!(cycles("--set write-word-cycles=4500") > 2.0 * pcm);
     assert!(cycles("--memory sttram") < pcm && cycles("--memory nvdimm") < pcm);
     for wrong in ["--memory flash", "--set read-cycles", "--set ranks=0", "--set speed=1"] {
-        let output = program().args(["lab", "run", "wb-fig12"]).args(wrong.split(' ')).output().unwrap();
+        let output = program().args(["run", "wb-fig12"]).args(wrong.split(' ')).output().unwrap();
         assert_eq!(code(&output), 2, "{wrong}");
         assert!(!stderr(&output).is_empty());
     }
@@ -72,7 +70,7 @@ fn every_figure_of_the_memory_is_an_option() {
 fn heat_shows_where_and_when_a_tree_writes() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("heat.svg").display().to_string();
-    let reports = json(&format!("lab heat --tree wbtree --keys 1000 --svg {svg}"));
+    let reports = json(&format!("heat --tree wbtree --keys 1000 --svg {svg}"));
     let nodes = reports[0]["nodes"].as_array().unwrap();
     // 1,000 keys in leaves of at most 30 entries, and their inner nodes.
     assert!((34..120).contains(&nodes.len()), "{} nodes", nodes.len());
@@ -87,7 +85,7 @@ fn heat_shows_where_and_when_a_tree_writes() {
     assert!(number(&reports[0], "years") < number(&reports[0], "years_alike"));
     // A thousand inserts a second, and so two: twice the years.
     let [slow, fast] = [1000, 2000].map(|rate| {
-        let reports = json(&format!("lab heat --tree wbtree --keys 1000 --rate {rate}"));
+        let reports = json(&format!("heat --tree wbtree --keys 1000 --rate {rate}"));
         number(&reports[0], "years")
     });
     assert!((slow / fast - 2.0).abs() < 1e-9 && slow > number(&reports[0], "years"), "{slow} {fast}");
@@ -97,7 +95,7 @@ fn heat_shows_where_and_when_a_tree_writes() {
         "{} bytes",
         drawn.len()
     );
-    let again = program().args(["lab", "heat", "--tree", "wbtree", "--svg", &svg]).output().unwrap();
+    let again = program().args(["heat", "--tree", "wbtree", "--svg", &svg]).output().unwrap();
     assert_eq!(code(&again), 1);
     assert!(stderr(&again).contains("cannot write"), "{again:?}");
     assert_eq!(std::fs::read_to_string(&svg).unwrap(), drawn);
@@ -107,7 +105,7 @@ fn heat_shows_where_and_when_a_tree_writes() {
 fn trees_stand_side_by_side() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("heat.svg").display().to_string();
-    let command = "lab heat --tree cdds,btree,btree-log --node-lines 16,8,8 --keys 1000";
+    let command = "heat --tree cdds,btree,btree-log --node-lines 16,8,8 --keys 1000";
     let reports = json(&format!("{command} --svg {svg}"));
     assert_eq!(reports.len(), 4);
     let rows = reports[3]["rows"].as_array().unwrap();
@@ -125,8 +123,7 @@ fn trees_stand_side_by_side() {
     assert!(drawn.contains("cdds, 1000 keys") && drawn.contains("btree-log, 1000 keys"));
     let people = succeed(&program().args(command.split(' ')).output().unwrap());
     assert!(people.contains("side by side") && people.contains("6.5: versions write less than a log"));
-    let wrong =
-        program().args(["lab", "heat", "--tree", "cdds,btree", "--node-lines", "4,8,16"]).output().unwrap();
+    let wrong = program().args(["heat", "--tree", "cdds,btree", "--node-lines", "4,8,16"]).output().unwrap();
     assert_eq!(code(&wrong), 2);
     assert!(stderr(&wrong).contains("3 sizes for 2 trees"), "{wrong:?}");
 }
@@ -134,15 +131,15 @@ fn trees_stand_side_by_side() {
 #[test]
 fn levelling_spreads_what_wears_out() {
     let of = |more: &str| {
-        let report = &json(&format!("lab heat --tree wbtree --keys 300 {more}"))[0];
+        let report = &json(&format!("heat --tree wbtree --keys 300 {more}"))[0];
         (number(report, "moves"), number(&report["hottest"][0], "writes"))
     };
     let (as_it_is, levelled) = (of(""), of("--start-gap 1"));
     assert_eq!(as_it_is.0, 0.0);
     assert!(levelled.0 > 300.0, "{levelled:?}");
     // A volatile tree has nothing that must leave the caches.
-    let report = &json("lab heat --tree btree --keys 300")[0];
+    let report = &json("heat --tree btree --keys 300")[0];
     assert!(number(&report["parts"]["leaf"], "stores") > 300.0);
-    let people = succeed(&program().args(["lab", "heat", "--tree", "btree-log"]).output().unwrap());
+    let people = succeed(&program().args(["heat", "--tree", "btree-log"]).output().unwrap());
     assert!(people.contains("hottest lines") && people.contains("log"), "{people}");
 }

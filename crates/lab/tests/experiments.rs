@@ -1,11 +1,9 @@
-//! `lab run`, `lab registry`, `bench trees --engines` and `bench store` as scripts see them. No time is judged here.
-
-mod common;
+//! `run`, `registry`, `bench trees --engines` and `bench store` as scripts see them. No time is judged here.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{code, program, stderr, stdout, succeed};
+use crate::common::{code, program, stderr, stdout, succeed};
 use serde_json::Value;
 
 /// A small run on a disk or wherever temporary files are.
@@ -26,19 +24,19 @@ fn names(of: &Value, field: &str) -> BTreeSet<String> {
 
 #[test]
 fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_are() {
-    let listed = succeed(&program().args(["lab", "run"]).output().unwrap());
+    let listed = succeed(&program().args(["run"]).output().unwrap());
     assert!(listed.contains("wb-fig13") && listed.contains("wb-fig14"), "{listed}");
     for wrong in [
-        "lab run wb-fig99",
-        "lab run wb-fig13 --scale 0",
-        "lab run wb-fig13 --node-lines 17",
+        "run wb-fig99",
+        "run wb-fig13 --scale 0",
+        "run wb-fig13 --node-lines 17",
         "bench trees --engines wbtree,nosuch",
     ] {
         let output = program().args(wrong.split_whitespace()).output().unwrap();
         assert_eq!(code(&output), 2, "{wrong}: {output:?}");
         assert!(stdout(&output).is_empty() && !stderr(&output).is_empty());
     }
-    let output = program().args(["lab", "run", "wb-fig99"]).output().unwrap();
+    let output = program().args(["run", "wb-fig99"]).output().unwrap();
     assert!(
         stderr(&output).contains("there are cdds-fig3, vlab-fig15,")
             && stderr(&output).contains("wb-fig12, wb-fig13, wb-fig14"),
@@ -49,7 +47,7 @@ fn without_a_name_the_experiments_are_listed_and_a_wrong_name_says_which_there_a
 #[test]
 fn figure_13_has_ten_trees_or_nine_every_batch_with_counts_and_seven_claims() {
     let backing = tempfile::tempdir().unwrap();
-    let report = small("lab run wb-fig13 --node-lines 2,4", backing.path());
+    let report = small("run wb-fig13 --node-lines 2,4", backing.path());
     let rows = report["rows"].as_array().unwrap();
     // Five batches, two sets of instructions.
     assert_eq!(rows.len(), (9 + 10) * 5 * 2);
@@ -68,7 +66,7 @@ fn figure_13_has_ten_trees_or_nine_every_batch_with_counts_and_seven_claims() {
 #[test]
 fn figure_14_has_the_papers_string_trees_and_inline_prefixes() {
     let backing = tempfile::tempdir().unwrap();
-    let report = small("lab run wb-fig14 --node-lines 2,8", backing.path());
+    let report = small("run wb-fig14 --node-lines 2,8", backing.path());
     assert_eq!(report["rows"].as_array().unwrap().len(), (7 + 9) * 5 * 2);
     let trees = names(&report["rows"], "tree");
     assert!(trees.contains("wbtree") && trees.contains("wbtree-bmp-keyptr"), "{trees:?}");
@@ -80,12 +78,12 @@ fn figure_14_has_the_papers_string_trees_and_inline_prefixes() {
 
 #[test]
 fn the_registry_lists_every_engine_with_lines_of_code() {
-    let output = program().args(["lab", "registry", "--json"]).output().unwrap();
+    let output = program().args(["registry", "--json"]).output().unwrap();
     let report: Value = serde_json::from_str(&succeed(&output)).unwrap();
     let engines = report["engines"].as_array().unwrap();
     assert!(engines.iter().all(|engine| engine["lines_all"].as_u64().unwrap() > 0));
     assert_eq!(engines.len(), bristlecone::registry::engines().count());
-    let people = succeed(&program().args(["lab", "registry"]).output().unwrap());
+    let people = succeed(&program().args(["registry"]).output().unwrap());
     assert!(people.contains("the paper's nine trees: "), "{people}");
 }
 
@@ -182,7 +180,7 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
     let backing = tempfile::tempdir().unwrap();
     let trees = ["vlab", "trad-4k", "bmp-4k", "cnt-4k", "wb-4k", "nvtree"].map(str::to_owned);
     let measured = |name: &str, more: &str| {
-        let report = small(&format!("lab run {name} --operations 1500 {more}"), backing.path());
+        let report = small(&format!("run {name} --operations 1500 {more}"), backing.path());
         assert_eq!(names(&report["rows"], "tree"), trees.clone().into(), "{name}");
         let claims = report["claims"].as_array().unwrap();
         assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"].is_boolean()), "{name}");
@@ -220,7 +218,7 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
         assert_eq!(measured(name, &given)["operations"], 1000);
     }
     std::fs::write(&trace, "1 two\n").unwrap();
-    let output = program().args(["lab", "run", "vlab-fig19", "--trace"]).arg(&trace).output().unwrap();
+    let output = program().args(["run", "vlab-fig19", "--trace"]).arg(&trace).output().unwrap();
     assert!(stderr(&output).contains("line 1: `two` is no item's number"), "{output:?}");
     assert_eq!(code(&output), 1);
 }
@@ -229,17 +227,14 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
 fn vlab_is_asked_for_every_set_of_keys_that_there_is() {
     let backing = tempfile::tempdir().unwrap();
     let made = ["uniform", "zipfian", "sequential", "clustered", "skewed"].map(str::to_owned);
-    let report = small("lab run vlab-keys --operations 1000", backing.path());
+    let report = small("run vlab-keys --operations 1000", backing.path());
     assert_eq!(names(&report["rows"], "set"), made.clone().into());
     assert_eq!(report["left_out"].as_array().unwrap().len(), 2, "{report}");
     let (words, trace) = (backing.path().join("words"), backing.path().join("trace"));
     std::fs::write(&words, "aardvark\nabacus\nabacuses\n").unwrap();
     std::fs::write(&trace, "1 2 3\n2 3\n").unwrap();
-    let given = format!(
-        "lab run vlab-keys --operations 1000 --words {} --trace {}",
-        words.display(),
-        trace.display()
-    );
+    let given =
+        format!("run vlab-keys --operations 1000 --words {} --trace {}", words.display(), trace.display());
     let report = small(&given, backing.path());
     let rows = report["rows"].as_array().unwrap();
     let keys = |set: &str| rows.iter().find(|row| row["set"] == set).unwrap()["keys"].as_u64();
@@ -250,7 +245,7 @@ fn vlab_is_asked_for_every_set_of_keys_that_there_is() {
         claims.len() == rows.len() && claims.iter().all(|claim| claim["holds"].is_boolean()),
         "{claims:?}"
     );
-    let output = program().args(["lab", "run", "vlab-keys", "--words"]).arg(backing.path()).output().unwrap();
+    let output = program().args(["run", "vlab-keys", "--words"]).arg(backing.path()).output().unwrap();
     assert!(stderr(&output).contains("cannot read the words"), "{output:?}");
 }
 

@@ -9,10 +9,7 @@
 //!
 //! Only under `cfg(shuttle)`: `cargo xtask test` runs it. `BRISTLECONE_ROUNDS` sets how many times as many schedules there are
 //! (1), `BRISTLECONE_SEED` moves the seeds.
-#![cfg(shuttle)]
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../../../tree/tests/schedules/scheduler.rs"]
 mod scheduler;
 
@@ -22,9 +19,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Numbered, key_of, number_from, value_of};
 use bwtree::canary::{Canary, sing};
 use bwtree::{Bytes, Change, Options, Stats, Tree, Words};
-use common::{Numbered, key_of, number_from, value_of};
 use crash::{Found, History};
 use scheduler::{Bursts, Until};
 use shuttle::rand::RngCore;

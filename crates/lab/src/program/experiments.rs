@@ -1,26 +1,21 @@
-//! `lab`: experiments that prove or judge, beside `bench` that measures.
+//! The commands that prove or judge; `bench` measures.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::crash_tree::{self, Engine};
-use ::lab::experiment::{self, Experiment};
-use ::lab::registry;
-use ::lab::{flush, heat};
+use crash_tree::{self, Engine};
+use lab::experiment::{self, Experiment};
+use lab::registry;
+use lab::{flush, heat};
 
-use crate::common::{progress_bar, show, with_spinner};
+use terminal::{progress_bar, show};
+
 use crate::costs::{self, Costs};
-use crate::failure::Result;
+use crate::failure::{Failure, Result, with_spinner};
 
-/// Arguments of `lab`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
+/// The commands.
 #[derive(clap::Subcommand)]
-enum What {
+pub enum Command {
     /// Enumerate what a crash can leave behind, recover every image, and judge it; then leave out every flush and fence in
     /// turn and demand that something breaks.
     #[command(after_help = "\
@@ -28,7 +23,7 @@ Crash points are explored up to a number of images, beyond it sampled; the repor
 Exit code 4 on a violation, a mutant that is neither killed nor argued, a canary that lives, or fewer states than the floor.
 
 Example:
-  bristlecone lab crash --tree wbtree --json")]
+  bristlecone-lab crash --tree wbtree --json")]
     Crash(Crash),
     /// Count the words, flushes and fences of inserts, splits and deletes, and hold each operation against its price and
     /// against the papers' formulas.
@@ -37,9 +32,9 @@ With --check, exit code 4 if a single operation stores other words, passes other
 protocol says, or stands to a paper's formula otherwise than it should.
 
 Examples:
-  bristlecone lab costs --trees wbtree,btree-log --node-lines 8
-  bristlecone lab costs --check
-  bristlecone lab costs --by-category --scale 0.001")]
+  bristlecone-lab costs --trees wbtree,btree-log --node-lines 8
+  bristlecone-lab costs --check
+  bristlecone-lab costs --by-category --scale 0.001")]
     Costs(Costs),
     /// Measure or simulate a figure of a paper again, and judge what the paper says of it.
     #[command(after_help = "\
@@ -47,30 +42,31 @@ Without a name the experiments are listed. A claim that does not hold is a resul
 Simulated experiments take --memory and --set, and no --rounds or --backing: the same seed gives the same cycles anywhere.
 
 Examples:
-  bristlecone lab run
-  bristlecone lab run wb-fig13 --keys 1000000
-  bristlecone lab run wb-fig4 wb-fig11 wb-fig12 --scale 0.05
-  bristlecone lab run wb-fig11 --memory sttram --set ranks=8")]
+  bristlecone-lab run
+  bristlecone-lab run wb-fig13 --keys 1000000
+  bristlecone-lab run wb-fig4 wb-fig11 wb-fig12 --scale 0.05
+  bristlecone-lab run wb-fig11 --memory sttram --set ranks=8")]
     Run(Run),
     /// Insert keys into a tree on simulated memory, and show where and when it writes, what wears out, and after how long.
     #[command(after_help = "\
 Stores are words that the index stores; writes are lines that the device writes, behind the caches.
 
 Examples:
-  bristlecone lab heat --tree wbtree --keys 1000
-  bristlecone lab heat --tree cdds,btree --node-lines 16,8 --keys 100000 --svg heat.svg
-  bristlecone lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
+  bristlecone-lab heat --tree wbtree --keys 1000
+  bristlecone-lab heat --tree cdds,btree --node-lines 16,8 --keys 100000 --svg heat.svg
+  bristlecone-lab heat --tree wbtree --start-gap 100 --set endurance=1e6")]
     Heat(Heat),
     /// Lines written back a second, by the size of what is flushed.
-    #[command(after_help = "Example:\n  bristlecone lab flush --rounds 5")]
+    #[command(after_help = "Example:\n  bristlecone-lab flush --rounds 5")]
     Flush(Flush),
     /// List every engine, its parts, and the lines of code that it takes.
-    #[command(after_help = "Example:\n  bristlecone lab registry --json")]
+    #[command(after_help = "Example:\n  bristlecone-lab registry --json")]
     Registry(Registry),
 }
 
 #[derive(clap::Args)]
-struct Run {
+/// Arguments of `run`.
+pub struct Run {
     /// Names of the experiments.
     #[arg(value_parser = experiment::find)]
     names: Vec<&'static Experiment>,
@@ -119,27 +115,28 @@ struct Run {
 #[derive(clap::Args)]
 struct Memory {
     /// Simulated memory: pcm (the paper's Table 4), sttram or nvdimm.
-    #[arg(long, default_value = "pcm", value_parser = |name: &str| ::pcm::Config::preset(name))]
-    memory: ::pcm::Config,
+    #[arg(long, default_value = "pcm", value_parser = |name: &str| pcm::Config::preset(name))]
+    memory: pcm::Config,
     /// Change a figure of it, as read-cycles=300; several are separated by commas. A name that there is not lists them.
     #[arg(long, value_name = "FIGURE=NUMBER", value_delimiter = ',')]
     set: Vec<String>,
 }
 
 impl Memory {
-    fn config(&self) -> Result<::pcm::Config> {
+    fn config(&self) -> Result<pcm::Config> {
         let mut config = self.memory;
         let set = config.set_all(self.set.iter().map(String::as_str));
-        set.map_err(|why| crate::failure::Failure::Usage(format!("--set: {why}")))?;
+        set.map_err(|why| Failure::Usage(format!("--set: {why}")))?;
         Ok(config)
     }
 }
 
 #[derive(clap::Args)]
-struct Heat {
+/// Arguments of `heat`.
+pub struct Heat {
     /// Which tree of 64-bit keys; of several, separated by commas, a table and a picture stand side by side.
-    #[arg(long, required = true, value_delimiter = ',', value_parser = ::lab::engine)]
-    tree: Vec<::lab::Engine>,
+    #[arg(long, required = true, value_delimiter = ',', value_parser = lab::engine)]
+    tree: Vec<lab::Engine>,
     /// Keys to insert.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
     keys: u64,
@@ -169,7 +166,8 @@ struct Heat {
 }
 
 #[derive(clap::Args)]
-struct Flush {
+/// Arguments of `flush`.
+pub struct Flush {
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
@@ -182,7 +180,8 @@ struct Flush {
 }
 
 #[derive(clap::Args)]
-struct Registry {
+/// Arguments of `registry`.
+pub struct Registry {
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -195,7 +194,8 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 }
 
 #[derive(clap::Args)]
-struct Crash {
+/// Arguments of `crash`.
+pub struct Crash {
     /// Which durable tree of the engines that `serve --help` lists.
     #[arg(long)]
     tree: Engine,
@@ -217,19 +217,19 @@ struct Crash {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.what {
-        What::Crash(crash) => run_crash(crash),
-        What::Costs(costs) => costs::run(costs),
-        What::Run(run) => run_experiment(run),
-        What::Heat(heat) => run_heat(heat),
-        What::Flush(flush) => {
+pub fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Crash(crash) => run_crash(crash),
+        Command::Costs(costs) => costs::run(costs),
+        Command::Run(run) => run_experiment(run),
+        Command::Heat(heat) => run_heat(heat),
+        Command::Flush(flush) => {
             let options = flush::Options { rounds: flush.rounds as usize, backing: flush.backing.clone() };
             show(with_spinner(|progress| flush::run(&options, progress))?, flush.json)?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Registry(listed) => {
-            show(registry::report()?, listed.json)?;
+        Command::Registry(listed) => {
+            show(registry::report().map_err(lab::Error::from)?, listed.json)?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -278,7 +278,7 @@ fn run_experiment(run: &Run) -> Result<ExitCode> {
 }
 
 fn run_heat(of: &Heat) -> Result<ExitCode> {
-    let usage = |why: String| Err(crate::failure::Failure::Usage(why));
+    let usage = |why: String| Err(Failure::Usage(why));
     let lines: Vec<u64> = match of.node_lines[..] {
         [all] => vec![all; of.tree.len()],
         _ => of.node_lines.clone(),
@@ -303,7 +303,7 @@ fn run_heat(of: &Heat) -> Result<ExitCode> {
             memory: of.memory.config()?,
             levelling: of
                 .start_gap
-                .map_or(::pcm::Levelling::None, |writes| ::pcm::Levelling::StartGap { writes }),
+                .map_or(pcm::Levelling::None, |writes| pcm::Levelling::StartGap { writes }),
             rate: of.rate.map(|rate| rate as f64),
             seed: of.seed,
         };
@@ -342,7 +342,7 @@ fn check_picture(path: &Path) -> Result<()> {
             std::io::Error::new(std::io::ErrorKind::NotFound, "its folder is not there: make it first")
         }
     };
-    Err(crate::failure::Failure::Io(format!("cannot write {}", path.display()), source))
+    Err(Failure::Io(format!("cannot write {}", path.display()), source))
 }
 
 /// Writes a picture into a new file.
@@ -351,7 +351,7 @@ fn save_picture(path: &Path, svg: std::result::Result<String, String>) -> Result
         let mut file = std::fs::File::create_new(path)?;
         std::io::Write::write_all(&mut file, svg.as_bytes())
     });
-    written.map_err(|source| crate::failure::Failure::Io(format!("cannot write {}", path.display()), source))
+    written.map_err(|source| Failure::Io(format!("cannot write {}", path.display()), source))
 }
 
 fn run_crash(crash: &Crash) -> Result<ExitCode> {
@@ -360,7 +360,7 @@ fn run_crash(crash: &Crash) -> Result<ExitCode> {
         let (least, most) = about.lines;
         let name = about.name;
         let why = format!("--node-lines {lines}: nodes of {name} have {least} to {most} lines");
-        return Err(crate::failure::Failure::Usage(why));
+        return Err(Failure::Usage(why));
     }
     let mut options = crash_tree::Options {
         ops: crash.ops,
@@ -380,5 +380,5 @@ fn run_crash(crash: &Crash) -> Result<ExitCode> {
     });
     bar.finish_and_clear();
     show(&report, crash.json)?;
-    Ok(if report.is_good() { ExitCode::SUCCESS } else { crate::failure::DAMAGED.into() })
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { terminal::DAMAGED.into() })
 }

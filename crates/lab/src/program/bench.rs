@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::lab::scratch::Instructions;
-use ::lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
+use lab::scratch::Instructions;
+use lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
 use peers::Promise;
 
-use crate::common::{show, with_spinner};
-use crate::failure::Result;
+use terminal::show;
+
+use crate::failure::{Result, with_spinner};
 
 /// Arguments of `bench`.
 #[derive(clap::Args)]
@@ -20,10 +21,10 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum What {
     /// Search, insert, update, delete and scan: our trees beside std's BTreeMap and the memory's floor.
-    #[command(after_help = "Example:\n  bristlecone bench trees --keys 10000000 --json")]
+    #[command(after_help = "Example:\n  bristlecone-lab bench trees --keys 10000000 --json")]
     Trees(Trees),
     /// Time to open a store that was not closed, at growing numbers of keys: the default engine, and `cdds` in both ways.
-    #[command(after_help = "Example:\n  bristlecone bench reopen --keys 1000000,10000000")]
+    #[command(after_help = "Example:\n  bristlecone-lab bench reopen --keys 1000000,10000000")]
     Reopen(Reopen),
     /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb, fjall and Berkeley DB in the same run with the same durability, and
     /// the syncs of each write, counted.
@@ -35,8 +36,8 @@ Durability process: an acknowledged write survives kill -9. Durability power: it
 Every answer is checked, and at the end every store is opened again and compared.
 
 Examples:
-  cargo run --release --features peers -- bench store
-  bristlecone bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
+  cargo run --release -p bristlecone-lab --features peers -- bench store
+  bristlecone-lab bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
     /// The CDDS B-Tree beside Berkeley DB, and beside a tree without versions, as its thesis measures them (section 5.3).
     #[command(after_help = "\
@@ -44,8 +45,8 @@ Berkeley DB is in builds with `--features peers`; it is the system's (Debian: li
 A claim that does not hold is a result, not an error.
 
 Examples:
-  cargo run --release --features peers -- bench cdds
-  bristlecone bench cdds --pairs 100000 --keys 1000000 --json")]
+  cargo run --release -p bristlecone-lab --features peers -- bench cdds
+  bristlecone-lab bench cdds --pairs 100000 --keys 1000000 --json")]
     Cdds(Cdds),
     /// The Bw-tree beside Berkeley DB, a skip list and other ordered maps in memory, on its paper's workloads (section VI) and on uniform
     /// keys.
@@ -54,9 +55,9 @@ The others are in builds with `--features peers`; Berkeley DB is the system's (D
 Every answer is checked. A claim that does not hold is a result, not an error.
 
 Examples:
-  cargo run --release --features peers -- bench bwtree
-  bristlecone bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json
-  bristlecone bench bwtree --scale 0.01 --caches 1000000")]
+  cargo run --release -p bristlecone-lab --features peers -- bench bwtree
+  bristlecone-lab bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json
+  bristlecone-lab bench bwtree --scale 0.01 --caches 1000000")]
     Bwtree(Bwtree),
     /// What `bench bwtree --caches` runs below Valgrind.
     #[command(hide = true)]
@@ -66,8 +67,8 @@ Examples:
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
 
 Examples:
-  bristlecone bench readers
-  bristlecone bench readers --keys 1000000 --readers 1,2,4,8 --engine wbtree-line --json")]
+  bristlecone-lab bench readers
+  bristlecone-lab bench readers --keys 1000000 --readers 1,2,4,8 --engine wbtree-line --json")]
     Readers(Readers),
 }
 

@@ -1,14 +1,15 @@
-//! `lab costs`: what an operation writes, flushes and fences, beside the papers' formulas.
+//! `costs`: what an operation writes, flushes and fences, beside the papers' formulas.
 
 use std::process::ExitCode;
 
-use ::lab::Error;
-use ::lab::costs::{self, categories};
+use lab::Error;
+use lab::costs::{self, categories};
 
-use crate::common::{show, with_spinner};
-use crate::failure::{self, Failure, Result};
+use terminal::show;
 
-/// Arguments of `lab costs`.
+use crate::failure::{Failure, Result, with_spinner};
+
+/// Arguments of `costs`.
 #[derive(clap::Args)]
 pub struct Costs {
     /// Which durable trees, separated by commas [default: all].
@@ -61,7 +62,7 @@ pub fn run(arguments: &Costs) -> Result<ExitCode> {
     let report = with_spinner(|progress| costs::run(&options, progress)).map_err(usage)?;
     let good = report.is_good() || !arguments.check;
     show(report, arguments.json)?;
-    Ok(if good { ExitCode::SUCCESS } else { failure::DAMAGED.into() })
+    Ok(if good { ExitCode::SUCCESS } else { terminal::DAMAGED.into() })
 }
 
 /// A tree that there is not is wrong usage.

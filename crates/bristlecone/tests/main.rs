@@ -1,0 +1,14 @@
+//! Stores of every engine through the public API: contents, crashes, power cuts, damage, backups. One program, so that the engines are compiled once for all of these tests.
+
+mod backup;
+mod battery;
+mod common;
+mod compact;
+mod damage;
+mod histories;
+mod latch_free;
+mod power;
+mod read_only;
+mod scans_and_batches;
+mod snapshots;
+mod stats;

@@ -1,0 +1,21 @@
+//! CDDS B-Tree and hash table: contents, costs, crashes, mutants, damage, threads, versions. One program, so that the engines are compiled once for all of these tests.
+
+mod common;
+mod cost;
+mod crash;
+mod damage;
+mod groups;
+mod hash_common;
+mod hash_cost;
+mod hash_crash;
+mod hash_damage;
+mod hash_model;
+mod hash_mutants;
+mod hash_threads;
+mod kept;
+mod model;
+mod mutants;
+mod nth_failure;
+mod sight;
+mod threads;
+mod turns;

@@ -1,0 +1,11 @@
+//! The program `bristlecone` as scripts and clients see it. One program, so that the engines are compiled once for all of these tests.
+
+mod beside;
+mod common;
+mod durable;
+mod kill;
+mod operator;
+mod real_clients;
+mod tour;
+mod usage;
+mod versions;

@@ -1,0 +1,51 @@
+//! The `bristlecone-lab` program: benchmarks, crash exploration, cost model, simulated memory, the papers' experiments.
+//!
+//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 4 a check found something wrong.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod costs;
+mod experiments;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Benchmarks and experiments on Bristlecone's engines.
+#[derive(Parser)]
+#[command(
+    name = "bristlecone-lab",
+    version,
+    after_help = "\
+Exit codes: 0 all right; 1 an error; 2 wrong usage; 4 a check found something wrong.
+
+Examples:
+  bristlecone-lab bench trees --keys 1000000       the default engine beside std's BTreeMap and the memory itself
+  bristlecone-lab crash --tree wbtree              enumerate what a crash can leave behind, and judge every image
+  bristlecone-lab costs --check                    count words, flushes and fences, and compare with the papers
+  bristlecone-lab run                              list the papers' experiments"
+)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Measure operations beside the memory's baseline and beside other stores.
+    Bench(bench::Arguments),
+    #[command(flatten)]
+    Experiments(Box<experiments::Command>),
+}
+
+fn main() -> ExitCode {
+    let result = match Program::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Experiments(command) => experiments::run(&command),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,7 @@
+//! The program `bristlecone-lab`, and the cost model. One program, so that the engines are compiled once for all of these tests.
+
+mod common;
+mod costs;
+mod experiments;
+mod simulated;
+mod usage;

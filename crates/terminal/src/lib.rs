@@ -1,0 +1,109 @@
+//! What the programs `bristlecone` and `bristlecone-lab` share at the terminal: standard output, JSON, progress bars, exit codes.
+#![forbid(unsafe_code)]
+
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+pub use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
+
+/// Exit code of wrong usage. The argument parser uses the same one.
+pub const USAGE: u8 = 2;
+/// Exit code of a key that was not found.
+pub const NOT_FOUND: u8 = 3;
+/// Exit code of damage that a check found.
+pub const DAMAGED: u8 = 4;
+
+/// Standard output refused bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output: {0}")]
+pub struct WriteError(#[source] io::Error);
+
+impl WriteError {
+    /// True if the reader of the output closed its end, as `head` does. A program ends quietly then.
+    pub fn is_closed_pipe(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Result of a write to standard output.
+pub type Result<T> = std::result::Result<T, WriteError>;
+
+/// Standard output, buffered. [`Output::end`] reports whether all of it was written.
+#[derive(Debug)]
+pub struct Output(BufWriter<io::StdoutLock<'static>>);
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Output {
+    /// Locks standard output.
+    pub fn new() -> Self {
+        Self(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// `WriteError` as the system gives it.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).map_err(WriteError)
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn line(&mut self, text: &str) -> Result<()> {
+        self.write(text.as_bytes())?;
+        self.write(b"\n")
+    }
+
+    /// Writes a value as one line of JSON.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
+        let line = serde_json::to_string(value).map_err(|error| WriteError(error.into()))?;
+        self.line(&line)
+    }
+
+    /// Flushes the buffer.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn end(mut self) -> Result<()> {
+        self.0.flush().map_err(WriteError)
+    }
+}
+
+/// Prints a report as text, or as one line of JSON.
+///
+/// # Errors
+/// As [`Output::write`].
+pub fn show(report: impl serde::Serialize + std::fmt::Display, json: bool) -> Result<()> {
+    let mut output = Output::new();
+    if json {
+        output.json(&report)?;
+    } else {
+        output.line(&report.to_string())?;
+    }
+    output.end()
+}
+
+/// A progress bar on standard error, if that is a terminal. `total` is 0 as long as it is not known.
+pub fn progress_bar(total: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Prints why a program failed and flushes nothing else. If standard error is closed too, the exit code must do.
+pub fn report(program: &str, failure: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{program}: {failure}");
+}

@@ -1,0 +1,13 @@
+//! B+-Trees: contents, costs, failures, readers, schedules. One program, so that the engines are compiled once for all of these tests.
+//! Under `cfg(shuttle)` there are the schedules alone.
+
+#[cfg(not(shuttle))]
+mod cost;
+#[cfg(not(shuttle))]
+mod model;
+#[cfg(not(shuttle))]
+mod nth_failure;
+#[cfg(not(shuttle))]
+mod readers;
+#[cfg(shuttle)]
+mod schedules;

@@ -1,0 +1,24 @@
+//! VLAB: contents, costs, damage, failures, threads, rewired pages, schedules. One program, so that the engines are compiled once for all of these tests.
+//! Under `cfg(shuttle)` there are the schedules alone.
+
+#[cfg(not(shuttle))]
+mod bound;
+mod common;
+#[cfg(not(shuttle))]
+mod cost;
+#[cfg(not(shuttle))]
+mod damage;
+#[cfg(not(shuttle))]
+mod journal;
+#[cfg(not(shuttle))]
+mod model;
+#[cfg(not(shuttle))]
+mod nth_failure;
+#[cfg(not(shuttle))]
+mod rewired;
+#[cfg(shuttle)]
+mod schedules;
+#[cfg(not(shuttle))]
+mod threads;
+#[cfg(not(shuttle))]
+mod waves;
