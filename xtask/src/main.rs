@@ -1,13 +1,16 @@
-//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`.
+//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `build-times`.
 //!
 //! * [`mod@test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
-//! * [`soak`]: the longer campaigns, one after another with ever new seeds, until the time is up.
+//! * [`soak`]: the longer campaigns, round-robin with ever new seeds, until the time is up; [`record`]: their results.
+//! * [`build_times`]: how long builds take from an empty target directory.
 //! * [`tidy`]: the rules of the house that no compiler knows.
 //! * [`needs`]: programs that the tests need and that cargo does not bring.
 //! * [`run`]: running a command, and telling how to repeat it if it fails.
 #![forbid(unsafe_code)]
 
+mod build_times;
 mod needs;
+mod record;
 mod run;
 mod soak;
 mod test;
@@ -17,7 +20,9 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test                        every check and the short tests
-cargo xtask soak [--minutes N] [--seed S]   longer campaigns with new seeds (60 minutes, seed of the clock)
+cargo xtask soak [--minutes N] [--seed S] [--only NAME]
+                                        longer campaigns in turn, for 60 minutes, from where the last soak ended
+cargo xtask build-times                 how long builds take from an empty target directory
 cargo xtask tidy                        the rules of the house alone";
 
 /// Why a chore ended early, in words.
@@ -28,6 +33,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
+        ["build-times"] => build_times::run(),
         ["tidy"] => tidy::run(&run::root()),
         ["soak", options @ ..] => soak::Options::parse(options).and_then(|options| soak::run(&options)),
         _ => Err(format!("usage:\n{USAGE}")),

@@ -1,8 +1,10 @@
-//! Running a command from the repository's root, with a line that says what runs and, if it fails, what repeats it.
+//! Runs commands from the repository's root. Each prints the line that repeats it, and how long it took.
 
+use std::cell::RefCell;
+use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
@@ -18,7 +20,65 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
 }
 
+/// The commit that is checked out; `None` outside a repository.
+pub fn commit() -> Option<String> {
+    let head = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output().ok()?;
+    head.status.success().then(|| String::from_utf8_lossy(&head.stdout).trim().to_owned())
+}
+
+/// Wall time and processor time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// By the clock.
+    pub wall: Duration,
+    /// Of all processors, of the command and what it started and waited for.
+    pub processor: Duration,
+}
+
+/// Processor time of all children that this process has waited for. The kernel counts it in hundredths of a second
+/// (`cutime` and `cstime` of proc(5)).
+fn children() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is the program's name and may hold blanks.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis((ticks(13) + ticks(14)) * 10)
+}
+
+/// Runs something, and gives the times that it and its children took.
+pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Times) {
+    let (start, before) = (Instant::now(), children());
+    let outcome = run();
+    (outcome, Times { wall: start.elapsed(), processor: children().saturating_sub(before) })
+}
+
+/// The times of a chore's steps, printed at its end.
+#[derive(Debug, Default)]
+pub struct Clock(RefCell<Vec<(String, Times)>>);
+
+impl Clock {
+    /// Runs a step and notes its times under a name.
+    pub fn step(&self, name: &str, run: impl FnOnce() -> Outcome) -> Outcome {
+        let (outcome, times) = timed(run);
+        self.0.borrow_mut().push((name.to_owned(), times));
+        outcome
+    }
+
+    /// Prints a line for each step, and their sum.
+    pub fn print(&self) {
+        println!("\n{:<34} {:>8} {:>12}", "step", "wall s", "processor s");
+        let mut sum = Times::default();
+        for (name, times) in self.0.borrow().iter() {
+            println!("{name:<34} {:>8.1} {:>12.1}", times.wall.as_secs_f64(), times.processor.as_secs_f64());
+            sum.wall += times.wall;
+            sum.processor += times.processor;
+        }
+        println!("{:<34} {:>8.1} {:>12.1}", "all", sum.wall.as_secs_f64(), sum.processor.as_secs_f64());
+    }
+}
+
 /// A command: variables, program, arguments.
+#[derive(Clone)]
 pub struct Step {
     variables: Vec<(&'static str, String)>,
     program: String,
@@ -54,27 +114,70 @@ impl Step {
         variables.chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs it, its output being ours.
-    pub fn run(&self) -> Outcome {
-        let line = self.line();
-        println!("\n== {line}");
-        let start = Instant::now();
+    /// The command, to be run in the repository's root.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(root());
         for (name, value) in &self.variables {
             command.env(name, value);
         }
-        let status = command.status().map_err(|error| format!("cannot run {}: {error}", self.program))?;
+        command
+    }
+
+    /// Runs it, its output being ours.
+    pub fn run(&self) -> Outcome {
+        self.run_until(None).map(drop)
+    }
+
+    /// Runs it until its end (then true), or ends it at a deadline (then false).
+    pub fn run_until(&self, deadline: Option<Instant>) -> Result<bool, String> {
+        let line = self.line();
+        println!("\n== {line}");
+        let start = Instant::now();
+        let mut child =
+            self.command().spawn().map_err(|error| format!("cannot run {}: {error}", self.program))?;
+        let Some(status) = wait(&mut child, deadline)? else {
+            println!("== ended after {:.1} s: its time is up", start.elapsed().as_secs_f64());
+            return Ok(false);
+        };
         if !status.success() {
             return Err(format!("failed ({status}). To repeat it:\n  {line}"));
         }
         println!("== done in {:.1} s", start.elapsed().as_secs_f64());
-        Ok(())
+        Ok(true)
     }
 
     /// True if it runs and succeeds; its output is thrown away.
     pub fn succeeds(&self) -> bool {
         Command::new(&self.program).args(&self.arguments).output().is_ok_and(|output| output.status.success())
+    }
+
+    /// What it prints.
+    pub fn output(&self) -> Result<String, String> {
+        let output =
+            self.command().output().map_err(|error| format!("cannot run {}: {error}", self.program))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("failed ({}). To repeat it:\n  {}\n{said}", output.status, self.line()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Waits for a child; kills it at the deadline and gives `None` then.
+fn wait(child: &mut Child, deadline: Option<Instant>) -> Result<Option<ExitStatus>, String> {
+    let fail = |error: std::io::Error| format!("cannot wait for a command: {error}");
+    let Some(deadline) = deadline else { return child.wait().map(Some).map_err(fail) };
+    loop {
+        if let Some(status) = child.try_wait().map_err(fail)? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill().map_err(fail)?;
+            child.wait().map_err(fail)?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -93,5 +196,19 @@ mod tests {
         assert!(Step::new("true").run().is_ok());
         assert!(Step::new("false").run().unwrap_err().ends_with("\n  false"));
         assert!(Step::new("no-such-program-anywhere").run().is_err());
+    }
+
+    #[test]
+    fn a_step_is_ended_at_its_deadline() {
+        assert_eq!(Step::new("sleep 60").run_until(Some(Instant::now())), Ok(false));
+        assert_eq!(Step::new("true").run_until(Some(Instant::now() + Duration::from_secs(60))), Ok(true));
+    }
+
+    #[test]
+    fn processor_time_of_a_command_is_counted() {
+        let (output, times) =
+            timed(|| Step::new("sh -c").and("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done").output());
+        output.unwrap();
+        assert_ne!(times.processor, Duration::ZERO);
     }
 }

@@ -1,20 +1,30 @@
-//! `cargo xtask soak`: the longer campaigns, one after another, each with a seed of its own, until the time is up.
+//! `cargo xtask soak`: the longer campaigns, round-robin, each for a slice of the time, crash exploration first.
 //!
-//! A campaign once begun is finished, so a soak may take longer than it was given. Every campaign prints the line that
-//! repeats it.
+//! A campaign repeats its command with ever new seeds until its slice ends. A command that is still running then is ended, unless it is
+//! the campaign's first: a campaign that never ends a run would prove nothing. The next seed of each campaign, and which campaign's turn
+//! it is, are kept in the target directory (`soak.json`), so that a later soak goes on where this one ended. Results
+//! go to [`record`]. Engines are those of the registry: an engine without a campaign of its own is an error.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::run::{Step, target};
+use crate::record::{self, Record};
+use crate::run::{Step, commit, target};
 
 /// How long, and from which seed on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
     minutes: u64,
-    seed: u64,
+    /// `None`: where the last soak ended.
+    seed: Option<u64>,
+    /// Only campaigns with this in their names.
+    only: Option<String>,
 }
 
 impl Options {
@@ -23,131 +33,293 @@ impl Options {
     /// # Errors
     /// Words that are no option of `soak`.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut options = Self { minutes: 60, seed: clock };
+        let mut options = Self { minutes: 60, seed: None, only: None };
         for pair in words.chunks(2) {
-            let [name, value] = pair else { return Err(format!("{} wants a number", pair[0])) };
-            let number = value.parse().map_err(|error| format!("{name} {value}: {error}"))?;
+            let [name, value] = pair else { return Err(format!("{} wants a value", pair[0])) };
+            let number = || value.parse().map_err(|error| format!("{name} {value}: {error}"));
             match *name {
-                "--minutes" => options.minutes = number,
-                "--seed" => options.seed = number,
-                other => return Err(format!("unknown option {other}: soak has --minutes and --seed")),
+                "--minutes" => options.minutes = number()?,
+                "--seed" => options.seed = Some(number()?),
+                "--only" => options.only = Some((*value).to_owned()),
+                other => {
+                    return Err(format!("unknown option {other}: soak has --minutes, --seed and --only"));
+                }
             }
         }
         Ok(options)
     }
 }
 
-/// The campaigns of one seed.
-fn campaigns(seed: u64) -> Vec<Step> {
-    let lab = |tree| {
-        // The random runs alone depend on the number: at every crash point a few images.
-        let line = format!("cargo run --release -- lab crash --tree {tree} --ops 100000 --seed {seed}");
-        Step::new(&line)
+/// A campaign: its name, and its command for a seed.
+struct Campaign {
+    name: String,
+    step: Box<dyn Fn(u64) -> Step>,
+    /// It prints one JSON object, which goes on record.
+    json: bool,
+}
+
+impl Campaign {
+    /// A test program's part, repeated with seeds.
+    fn tests(name: &str, line: &'static str, rounds: u32) -> Self {
+        let step = move |seed: u64| {
+            Step::new(line)
+                .with("BRISTLECONE_ROUNDS", rounds.to_string())
+                .with("BRISTLECONE_SEED", seed.to_string())
+        };
+        Self { name: name.into(), step: Box::new(step), json: false }
+    }
+
+    /// A command that no seed changes.
+    fn fixed(name: &str, step: Step) -> Self {
+        Self { name: name.into(), step: Box::new(move |_| step.clone()), json: false }
+    }
+}
+
+/// The crash campaign of an engine: exploration, mutants, canary, minimum counts.
+fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String> {
+    let name = format!("crash {engine}");
+    if explored.iter().any(|known| known == engine) {
+        let lab = target().join("release/bristlecone-lab").display().to_string();
+        let engine = engine.to_owned();
+        let step = move |seed: u64| {
+            Step::new(&lab)
+                .and("crash")
+                .and("--json")
+                .and("--tree")
+                .and(&engine)
+                .and("--seed")
+                .and(&seed.to_string())
+        };
+        return Ok(Campaign { name, step: Box::new(step), json: true });
+    }
+    // Engines whose subjects are tests of their own crates.
+    match engine {
+        "cdds" | "cdds-unsorted" => Ok(Campaign::tests(
+            &name,
+            "cargo test --release --package bristlecone-cdds --test main -- crash:: mutants::",
+            1,
+        )),
+        "cdds-hash" => Ok(Campaign::tests(
+            &name,
+            "cargo test --release --package bristlecone-cdds --test main -- hash_crash:: hash_mutants::",
+            1,
+        )),
+        _ => {
+            Err(format!("the engine {engine} has no crash campaign: bristlecone-lab crash does not know it"))
+        }
+    }
+}
+
+/// All campaigns, crash exploration first.
+fn campaigns() -> Result<Vec<Campaign>, String> {
+    Step::new("cargo build --release --package bristlecone-lab").run()?;
+    let lab = target().join("release/bristlecone-lab").display().to_string();
+    let registry: Value = serde_json::from_str(&Step::new(&lab).and("registry").and("--json").output()?)
+        .map_err(|error| format!("registry --json: {error}"))?;
+    let rows = registry["engines"].as_array().ok_or("registry --json: no engines")?;
+    let names = |durable: bool| -> Vec<String> {
+        let chosen = rows.iter().filter(|row| row["durable"] == durable);
+        chosen.filter_map(|row| row["name"].as_str()).map(str::to_owned).collect()
     };
-    let mut steps = vec![
-        Step::new("cargo test --package bristlecone-tree --test model")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 200,000 schedules of trees in durable memory, 360,000 of lists of leaves, two million of the Bw-tree.
-        crate::test::schedules().with("BRISTLECONE_ROUNDS", "20").with("BRISTLECONE_SEED", seed.to_string()),
-        Step::new("cargo test --package bristlecone-bwtree --test model")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 12,000 histories.
-        Step::new("cargo test --package bristlecone-bwtree --test threads")
-            .with("BRISTLECONE_ROUNDS", "50")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 2,400 orders of 4,000 turns.
-        Step::new("cargo test --package bristlecone-cdds --test turns")
-            .with("BRISTLECONE_ROUNDS", "25")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        // Some 22,000 histories.
-        Step::new("cargo test --package bristlecone --test histories")
-            .with("BRISTLECONE_ROUNDS", "50")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        // No seed changes it; the long form of a test of `test`.
-        Step::new("cargo test --package bristlecone --test snapshots").with("BRISTLECONE_CHANGES", "1000000"),
-        // Some 50,000 cuts.
-        Step::new("cargo test --package bristlecone --test power")
-            .with("BRISTLECONE_ROUNDS", "82")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-        Step::new("cargo test --package bristlecone-cli --test kill")
-            .with("BRISTLECONE_ROUNDS", "50")
-            .with("BRISTLECONE_SEED", seed.to_string()),
-    ];
-    steps.extend(TREES.map(lab));
-    steps
+    let explored: Vec<String> =
+        Step::new(&lab).and("crash").and("--list").output()?.lines().map(str::to_owned).collect();
+    let mut all =
+        names(true).iter().map(|name| crash_campaign(name, &explored)).collect::<Result<Vec<_>, _>>()?;
+    all.extend([
+        Campaign::tests(
+            "trees against a model",
+            "cargo test --package bristlecone-tree --test main -- model::",
+            1,
+        ),
+        Campaign {
+            name: "schedules".into(),
+            step: Box::new(|seed| {
+                crate::test::schedules()
+                    .with("BRISTLECONE_ROUNDS", "20")
+                    .with("BRISTLECONE_SEED", seed.to_string())
+            }),
+            json: false,
+        },
+        Campaign::tests(
+            "bwtree against a model",
+            "cargo test --package bristlecone-bwtree --test main -- model::",
+            1,
+        ),
+        Campaign::tests(
+            "bwtree threads",
+            "cargo test --package bristlecone-bwtree --test main -- threads::",
+            50,
+        ),
+        Campaign::tests("cdds turns", "cargo test --package bristlecone-cdds --test main -- turns::", 25),
+        Campaign::tests("histories", "cargo test --package bristlecone --test main -- histories::", 50),
+        Campaign::fixed(
+            "snapshots",
+            Step::new("cargo test --package bristlecone --test main -- snapshots::")
+                .with("BRISTLECONE_CHANGES", "1000000"),
+        ),
+        Campaign::tests("power cuts", "cargo test --package bristlecone --test main -- power::", 82),
+        Campaign::tests("kills", "cargo test --package bristlecone-cli --test main -- kill::", 50),
+        Campaign::fixed("models", crate::test::models(3).with("LOOM_MAX_DURATION", "300")),
+    ]);
+    all.extend(sanitized());
+    Ok(all)
 }
 
 /// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too, and under the thread sanitizer. They need a toolchain
-/// that has them, the second its library's sources as well: where they are missing that is said, and nothing is done.
-fn sanitized() -> Outcome {
+/// that has them, the second the library's sources as well: where they are missing that is said, and nothing is done.
+fn sanitized() -> Vec<Campaign> {
     if !Step::new("cargo +nightly --version").succeeds() {
-        println!(
-            "== no nightly toolchain: the Bw-tree is not run under the sanitizers (rustup toolchain install nightly)"
-        );
-        return Ok(());
+        println!("== no nightly toolchain: no sanitizers (rustup toolchain install nightly)");
+        return Vec::new();
     }
     let threads = |sanitizer: &str, more: &str| {
         let line = format!(
-            "cargo test {more} --package bristlecone-bwtree --test threads --target x86_64-unknown-linux-gnu \
-             --target-dir {}",
+            "cargo test {more} --package bristlecone-bwtree --test main --target x86_64-unknown-linux-gnu \
+             --target-dir {} threads::",
             target().join(sanitizer).display()
         );
         let flags = format!("-Zsanitizer={sanitizer}");
-        Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", flags).run()
+        let step = Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly").with("RUSTFLAGS", flags);
+        Campaign::fixed(&format!("{sanitizer} sanitizer"), step)
     };
-    threads("address", "")?;
+    let mut all = vec![threads("address", "")];
     let roots = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let root =
         roots.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    if !Path::new(&root).join("lib/rustlib/src/rust/library").is_dir() {
+    if Path::new(&root).join("lib/rustlib/src/rust/library").is_dir() {
+        // What the library does between threads has to be seen, too.
+        all.push(threads("thread", "-Zbuild-std"));
+    } else {
         println!(
-            "== no sources of the library: the Bw-tree is not run under the thread sanitizer (rustup component add --toolchain \
-             nightly rust-src)"
+            "== no sources of the library: no thread sanitizer (rustup component add --toolchain nightly rust-src)"
         );
-        return Ok(());
     }
-    // What the library does between threads has to be seen, too.
-    threads("thread", "-Zbuild-std")
+    all
 }
 
-/// Trees that have a layout or a discipline that those before them have not. The first two have all kinds of keys.
-const TREES: [&str; 11] = [
-    "wbtree",
-    "wbtree-keyptr",
-    "wbtree-bmp",
-    "wbtree-slot",
-    "wbtree-line",
-    "btree-log",
-    "unsorted-log",
-    "ubmp-shadow",
-    "cnt-4k",
-    "wb-4k",
-    "buffer-pool",
-];
+/// Where the last soak ended: the next seed of each campaign, and the campaign whose turn it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    next: Option<String>,
+    seeds: BTreeMap<String, u64>,
+}
 
-/// Runs campaigns until the time is up.
+impl Cursor {
+    fn path() -> PathBuf {
+        target().join("soak.json")
+    }
+
+    fn read() -> Self {
+        fs::read_to_string(Self::path()).ok().and_then(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let all: Value = serde_json::from_str(text).ok()?;
+        let seeds =
+            all["seeds"].as_object()?.iter().filter_map(|(name, seed)| Some((name.clone(), seed.as_u64()?)));
+        Some(Self { next: all["next"].as_str().map(str::to_owned), seeds: seeds.collect() })
+    }
+
+    fn text(&self) -> String {
+        json!({ "next": self.next, "seeds": self.seeds }).to_string()
+    }
+
+    fn write(&self) -> Outcome {
+        fs::write(Self::path(), self.text())
+            .map_err(|error| format!("cannot write {}: {error}", Self::path().display()))
+    }
+}
+
+/// Runs campaigns in turn until the time is up; each gets at least one run.
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
-    Step::new("cargo build --release").run()?;
-    // No seed changes these: once, and deeper than `test` goes. With three preemptions some have too many orders for any patience:
-    // the some forty of them get at most a third of the time, and those that are cut short say so.
-    let seconds = (options.minutes / 2).max(10);
-    crate::test::models(3).with("LOOM_MAX_DURATION", seconds.to_string()).run()?;
-    sanitized()?;
-    let mut done = 0;
-    for seed in options.seed.. {
-        println!("\n== soak: seed {seed}");
-        for campaign in campaigns(seed) {
-            campaign.run()?;
-            done += 1;
+    let mut all = campaigns()?;
+    if let Some(only) = &options.only {
+        all.retain(|campaign| campaign.name.contains(only.as_str()));
+        if all.is_empty() {
+            return Err(format!("no campaign has {only:?} in its name"));
+        }
+    }
+    let mut cursor = Cursor::read();
+    let first = all.iter().position(|campaign| Some(&campaign.name) == cursor.next.as_ref()).unwrap_or(0);
+    all.rotate_left(first);
+    let slice = Duration::from_secs(options.minutes * 60) / all.len() as u32;
+    let commit = commit().unwrap_or_else(|| "unknown".to_owned());
+    let mut record = Record::read()?;
+    let mut failures = Vec::new();
+    'time: loop {
+        for number in 0..all.len() {
+            let campaign = &all[number];
+            cursor.next = Some(all[(number + 1) % all.len()].name.clone());
+            let seed = options.seed.or_else(|| cursor.seeds.get(&campaign.name).copied()).unwrap_or(1);
+            let (result, next_seed) = run_slice(campaign, seed, slice, &commit);
+            if !result.passed {
+                failures.push(campaign.name.clone());
+            }
+            cursor.seeds.insert(campaign.name.clone(), next_seed);
+            cursor.write()?;
+            record.note(&campaign.name, result)?;
             if Instant::now() >= end {
-                println!("\n== soak: {done} campaigns passed, seeds {} to {seed}", options.seed);
-                return Ok(());
+                break 'time;
             }
         }
     }
-    Ok(())
+    println!("\n== soak: {}", record::age());
+    if failures.is_empty() { Ok(()) } else { Err(format!("campaigns failed: {}", failures.join(", "))) }
+}
+
+/// Runs a campaign for its slice. Gives what came of it, and the seed to go on with.
+fn run_slice(campaign: &Campaign, mut seed: u64, slice: Duration, commit: &str) -> (record::Result, u64) {
+    println!("\n== soak: {} from seed {seed}", campaign.name);
+    let start = Instant::now();
+    let end = start + slice;
+    let (mut passed, mut figures, mut last) = (true, Value::Null, seed);
+    let mut is_first = true;
+    while passed && (is_first || Instant::now() < end) {
+        let step = (campaign.step)(seed);
+        let outcome = if campaign.json {
+            printed(&step).map(|printed| {
+                figures = printed;
+                true
+            })
+        } else {
+            step.run_until((!is_first).then_some(end))
+        };
+        match outcome {
+            Ok(false) => break,
+            Ok(true) => {}
+            Err(why) => {
+                eprintln!("{why}");
+                passed = false;
+            }
+        }
+        last = seed;
+        seed += 1;
+        is_first = false;
+    }
+    let seconds = start.elapsed().as_secs();
+    (record::Result { commit: commit.to_owned(), seed: last, seconds, passed, figures }, seed)
+}
+
+/// Runs a command that prints one JSON object; keeps its numbers, lists as their lengths.
+fn printed(step: &Step) -> Result<Value, String> {
+    println!("\n== {}", step.line());
+    let output = step
+        .command()
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", step.line()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(format!("failed ({}). To repeat it:\n  {}\n{text}", output.status, step.line()));
+    }
+    let all: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", step.line()))?;
+    let figure = |value: &Value| match value {
+        Value::Array(list) => json!(list.len()),
+        other => other.clone(),
+    };
+    let kept = all.as_object().into_iter().flatten().filter(|(_, value)| !value.is_object());
+    Ok(Value::Object(kept.map(|(name, value)| (name.clone(), figure(value))).collect()))
 }
 
 #[cfg(test)]
@@ -156,10 +328,39 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_refused() {
-        assert_eq!(Options::parse(&["--minutes", "3", "--seed", "9"]), Ok(Options { minutes: 3, seed: 9 }));
+        let some = Options { minutes: 3, seed: Some(9), only: Some("crash".into()) };
+        assert_eq!(Options::parse(&["--minutes", "3", "--seed", "9", "--only", "crash"]), Ok(some));
         assert_eq!(Options::parse(&[]).unwrap().minutes, 60);
         for wrong in [&["--seed"] as &[&str], &["--hours", "1"], &["--minutes", "x"]] {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_cursor_is_read_as_it_was_written() {
+        let seeds = [("a".to_owned(), 7), ("b".to_owned(), 1)].into();
+        let cursor = Cursor { next: Some("b".into()), seeds };
+        assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
+        assert_eq!(Cursor::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_campaign_goes_on_with_new_seeds_and_stops_at_a_failure() {
+        let campaign = |line: &'static str| Campaign {
+            name: "c".into(),
+            step: Box::new(move |_| Step::new(line)),
+            json: false,
+        };
+        let (result, seed) = run_slice(&campaign("true"), 5, Duration::ZERO, "abc");
+        assert!(result.passed && (result.seed, seed) == (5, 6), "one run at least");
+        let (result, seed) = run_slice(&campaign("false"), 5, Duration::from_secs(60), "abc");
+        assert!(!result.passed && (result.seed, seed) == (5, 6));
+    }
+
+    #[test]
+    fn an_engine_without_a_campaign_is_an_error() {
+        assert!(crash_campaign("wbtree", &["wbtree".to_owned()]).is_ok());
+        assert!(crash_campaign("cdds-hash", &[]).is_ok());
+        assert!(crash_campaign("new", &["wbtree".to_owned()]).is_err_and(|why| why.contains("new")));
     }
 }

@@ -1,27 +1,49 @@
 //! `cargo xtask test`: the steps, cheapest first.
 
-use crate::run::{Step, root, target};
-use crate::{Outcome, needs, tidy};
+use crate::run::{Clock, Step, commit, root, target};
+use crate::{Outcome, needs, record, tidy};
 
-/// Runs every check and the short tests; stops at the first failure.
+/// Runs every check and the short tests; stops at the first failure. At the end it prints how long each step took, and how old
+/// the last full soak is.
 pub fn run() -> Outcome {
-    println!("== what the tests need");
-    needs::provide()?;
-    Step::new("cargo fmt --all --check").run()?;
-    println!("\n== cargo xtask tidy");
-    tidy::run(&root()).map_err(|why| format!("{why}\nTo repeat it:\n  cargo xtask tidy"))?;
-    let steps = [
-        Step::new("cargo clippy --workspace --all-targets -- -D warnings"),
-        Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
-        Step::new("cargo test --workspace").with("BRISTLECONE_PY", target().join("py").display().to_string()),
-        // The maps that `bench bwtree` measures are crates, and in no other build. (Those of other stores want libraries of the system.)
-        Step::new("cargo test --package bristlecone-peers --features maps --test maps"),
-        models(2),
-        schedules(),
-    ];
-    steps.iter().try_for_each(Step::run)?;
+    let clock = Clock::default();
+    let outcome = steps(&clock);
+    clock.print();
+    println!("\n{}", record::age());
+    outcome?;
     println!("\n== all checks passed");
     Ok(())
+}
+
+fn steps(clock: &Clock) -> Outcome {
+    println!("== what the tests need");
+    clock.step("needs", needs::provide)?;
+    clock.step("format", || Step::new("cargo fmt --all --check").run())?;
+    println!("\n== cargo xtask tidy");
+    let tidy = || tidy::run(&root()).map_err(|why| format!("{why}\nTo repeat it:\n  cargo xtask tidy"));
+    clock.step("tidy", tidy)?;
+    let steps = [
+        ("clippy", Step::new("cargo clippy --workspace --all-targets -- -D warnings")),
+        ("documentation", Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings")),
+        ("build the tests", Step::new("cargo test --workspace --no-run")),
+        ("tests", tests()),
+        // The maps that `bench bwtree` measures are crates, and in no other build. (Those of other stores want libraries of the system.)
+        (
+            "competitors' maps",
+            Step::new("cargo test --package bristlecone-peers --features maps --test maps"),
+        ),
+        ("models (loom)", models(2)),
+        ("schedules (shuttle)", schedules()),
+    ];
+    steps.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))
+}
+
+/// All tests. Besides the default engine's mutants those of one other engine are run, chosen by the commit: all take turns.
+fn tests() -> Step {
+    let turn = commit().and_then(|hash| u64::from_str_radix(hash.get(..8)?, 16).ok()).unwrap_or(0);
+    Step::new("cargo test --workspace")
+        .with("BRISTLECONE_PY", target().join("py").display().to_string())
+        .with("BRISTLECONE_TURN", turn.to_string())
 }
 
 /// The models of the protocols between threads, explored with at most so many preemptions. They are built apart, because
@@ -42,7 +64,7 @@ pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(
         "cargo test --package bristlecone-tree --package bristlecone-bwtree --package bristlecone-vlab \
-         --package bristlecone-nvtree --test schedules --target-dir {} -- --nocapture",
+         --package bristlecone-nvtree --test main --target-dir {} schedules:: -- --nocapture",
         folder.display()
     );
     Step::new(&line)

@@ -13,7 +13,7 @@ use bristlecone::{Bytes, U64};
 use crash::History;
 
 /// Engines with a layout or a discipline that those before them have not, mapped.
-const MAPPED: [&str; 11] = [
+const MAPPED: [&str; 14] = [
     "wbtree",
     "wbtree-bmp",
     "wbtree-slot",
@@ -22,12 +22,15 @@ const MAPPED: [&str; 11] = [
     "wb-4k",
     "buffer-pool",
     "btree",
+    "cdds",
     "cdds-unsorted",
     "cdds-hash",
+    "vlab",
+    "nvtree",
     "bwtree",
 ];
 /// Over a journal.
-const JOURNALED: [&str; 4] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-hash"];
+const JOURNALED: [&str; 6] = ["wbtree", "unsorted-shadow", "buffer-pool", "cdds-hash", "vlab", "nvtree"];
 /// Operations of a thread.
 const STEPS: u64 = 90;
 /// Histories of an engine and a kind.

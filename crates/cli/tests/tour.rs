@@ -111,7 +111,11 @@ fn the_readmes_engines_are_the_registrys() {
     let (_, behind) = README.split_once("<!-- engines -->\n").expect("the table");
     let table: Vec<&str> = behind.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
     let expected: Vec<String> = bristlecone::registry::engines()
-        .map(|e| format!("| `{}` | {} | {} |", e.name, e.about, if e.durable { "yes" } else { "no" }))
+        .map(|e| {
+            let feature = bristlecone::registry::feature_of(e.name).expect("every engine has a feature");
+            let durable = if e.durable { "yes" } else { "no" };
+            format!("| `{}` | {} | {durable} | `{feature}` |", e.name, e.about)
+        })
         .collect();
     assert_eq!(table, expected);
 }

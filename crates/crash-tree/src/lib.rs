@@ -1,4 +1,4 @@
-//! `lab crash --tree`: the durable trees, and the indexes over a list, under the crash explorer.
+//! `bristlecone-lab crash --tree`: the durable trees, and the indexes over a list, under the crash explorer.
 //!
 //! * [`subject`]: a tree as the explorer's subject.
 //! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.

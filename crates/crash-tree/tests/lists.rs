@@ -1,4 +1,4 @@
-//! VLAB and NV-Tree under the crash explorer: all of what `bristlecone lab crash` does, as tests.
+//! VLAB and NV-Tree under the crash explorer: all of what `bristlecone-lab crash` does, as tests.
 
 use crash::Stage;
 use crash_tree::{Engine, Options, explore, suite};

@@ -7,3 +7,4 @@ mod regressions;
 mod report;
 mod threads;
 mod trees;
+mod turn;

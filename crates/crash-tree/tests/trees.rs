@@ -1,5 +1,5 @@
 //! The durable trees (for the indexes over a list see `lists.rs`) under the crash explorer, the short tier: the smallest nodes, where every operation splits or joins soon.
-//! `bristlecone lab crash` goes on: all node sizes, the mutation run, the canary.
+//! `bristlecone-lab crash` goes on: all node sizes, the mutation run, the canary.
 
 use crash_tree::{Engine, Options, lists, suite};
 

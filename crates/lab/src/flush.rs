@@ -1,4 +1,4 @@
-//! `lab flush`: lines written back a second, by the size of what is flushed [CDDS thesis §5.2, figure 5.1].
+//! `bristlecone-lab flush`: lines written back a second, by the size of what is flushed [CDDS thesis §5.2, figure 5.1].
 //!
 //! A region of 64 MiB is taken as objects of one size. Every line of an object is stored to and then flushed, between two fences;
 //! then comes the next object. The region is gone through until enough lines were flushed.

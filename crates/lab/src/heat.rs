@@ -1,4 +1,4 @@
-//! `lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (section 6.1 and 6.2), and writes of
+//! `bristlecone-lab heat`: where and when a tree writes: stores by node, as CDDS's thesis counts them (section 6.1 and 6.2), and writes of
 //! lines by a simulated device below its caches.
 //!
 //! Keys are inserted one by one into an empty tree on simulated memory. Stores are what the index does; writes are what is left

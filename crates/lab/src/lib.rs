@@ -1,14 +1,14 @@
 //! Benchmarks and experiments: evidence beside claims.
 //!
-//! * [`costs`]: `lab costs`: words, flushes and fences of an operation beside the papers' formulas.
+//! * [`costs`]: `bristlecone-lab costs`: words, flushes and fences of an operation beside the papers' formulas.
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
-//! * [`flush`]: `lab flush`: how many lines a second can be written back, by the size of what is flushed.
+//! * [`flush`]: `bristlecone-lab flush`: how many lines a second can be written back, by the size of what is flushed.
 //! * [`contender`]: the ordered maps that are compared, behind one batch interface (`rooms`: those with rooms of their own); [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
-//! * [`experiment`]: `lab run`: the papers' figures measured again, each with the paper's claims judged.
+//! * [`experiment`]: `bristlecone-lab run`: the papers' figures measured again, each with the paper's claims judged.
 //! * [`latch_free`]: `bench bwtree`: the Bw-tree beside other maps in memory.
 //! * [`readers`]: `bench readers`: look-ups by several readers, alone and beside a writer.
-//! * [`registry`]: `lab registry`: every engine, its parts, and the lines of code that it takes.
+//! * [`registry`]: `bristlecone-lab registry`: every engine, its parts, and the lines of code that it takes.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.
 //! * [`verdict`]: a paper's sentence beside what was measured.
@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// A store that this build does not have.
     #[error(
-        "{name} is not in this build: `cargo run --release --features peers -- bench store` has it (RocksDB and Berkeley DB are the \
+        "{name} is not in this build: `cargo run --release -p bristlecone-lab --features peers -- bench store` has it (RocksDB and Berkeley DB are the \
          system's: apt-get install librocksdb-dev libdb5.3-dev)"
     )]
     NotBuilt {

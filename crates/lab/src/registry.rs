@@ -1,4 +1,4 @@
-//! `lab registry`: every engine, its parts, and the lines of code that it takes.
+//! `bristlecone-lab registry`: every engine, its parts, and the lines of code that it takes.
 //!
 //! Lines are counted in the sources that this build was made from: those that are not blank, not a comment, and not tests
 //! (which end a file). An engine's own lines are those of sources that no other engine of the roster uses; most have none,

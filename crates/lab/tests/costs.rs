@@ -1,4 +1,4 @@
-//! `lab costs` on small trees: every operation of every engine costs its price, and a price that is wrong is found out.
+//! `bristlecone-lab costs` on small trees: every operation of every engine costs its price, and a price that is wrong is found out.
 
 use lab::costs::engines::Engine;
 use lab::costs::report::{Others, Report};

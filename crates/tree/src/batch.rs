@@ -35,7 +35,7 @@ use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
 use crate::many::{WAVE, Write, WriteOf};
 use crate::schema::Schema;
-use crate::search::{Search, dispatch};
+use crate::search::Scalar;
 use crate::shape::{Edit, Link, Node};
 use crate::tree::{BROKEN, FAILED, Tree, Writer};
 
@@ -104,7 +104,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 self.settle(pending, ticket)?;
                 continue;
             }
-            let (before, extent) = dispatch!(self, V => self.survey::<V>(&writes))?;
+            let (before, extent) = self.survey(&writes)?;
             if self.has_room_for(&extent)? {
                 break (writer, before, extent);
             }
@@ -161,9 +161,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// What the keys of a batch, in ascending order, are now, and what room it needs. The writer's lock is held.
-    #[inline(always)]
-    fn survey<V: Search>(&self, writes: &[Pair<S>]) -> Result<(Vec<Pair<S>>, Extent)> {
-        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
+    fn survey(&self, writes: &[Pair<S>]) -> Result<(Vec<Pair<S>>, Extent)> {
+        let (medium, shape) = (self.region.medium(), &self.leaf);
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let mut extent = Extent { writes: writes.len() as u64, ..Extent::default() };
         let mut before = Vec::with_capacity(writes.len());
@@ -181,7 +180,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let splits = if held + comes > capacity || gets_empty == 1 { comes } else { 0 };
             extent.turns += gets_empty + splits.min(1 + 3 * (held + comes) / capacity);
         };
-        self.each_arrived::<V>(
+        self.each_arrived::<Scalar>(
             writes.len(),
             |i| S::borrow(&writes[i].0),
             #[inline(always)]
@@ -189,7 +188,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 let (key, value) = &writes[i];
                 let borrowed = S::borrow(key);
                 let found = arrived.and_then(|(leaf, _)| {
-                    self.leaf_value::<V>(shape, leaf, borrowed).map(|value| (value, leaf))
+                    self.leaf_value::<Scalar>(shape, leaf, borrowed).map(|value| (value, leaf))
                 });
                 let (old, leaf) = match found {
                     Some(found) => found,
@@ -290,7 +289,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let writes = sound.then(|| decode::<S>(&bytes)).flatten();
         let writes = writes.ok_or(Error::Corrupt { what: "record of a batch", at })?;
         let mut writer = self.lock_writer()?;
-        let (_, extent) = dispatch!(self, V => self.survey::<V>(&writes))?;
+        let (_, extent) = self.survey(&writes)?;
         // Without room for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
         match self.prepare_batch(&mut writer, &writes, &extent, 0) {
             Err(Error::NoSpace { .. } | Error::Full { .. }) => {}

@@ -106,7 +106,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Lets the processor bring in what reads of these keys will touch, as far as their leaves.
     pub fn prefetch(&self, keys: &[&S::Key]) {
         for keys in keys.chunks(LANES) {
-            dispatch!(self, V => _ = self.descend_together::<V>(keys.len(), |i| keys[i]));
+            self.descend_together::<Scalar>(keys.len(), |i| keys[i]);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::before::View;
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
 use crate::schema::Schema;
-use crate::search::{Search, Target, dispatch};
+use crate::search::{Search, Target, dispatch_any};
 use crate::shape::{Entry, Link, Node};
 use crate::tree::Tree;
 
@@ -265,7 +265,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             self.state = State::Seek;
             return Ok(());
         }
-        if !dispatch!(self.tree, V => self.read_page::<V>(next, version, 0, usize::MAX))? {
+        if !self.read_page(next, version, 0, usize::MAX)? {
             self.state = State::Seek;
         }
         Ok(())
@@ -273,7 +273,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
 
     /// Descends to `from` and reads its leaf.
     fn load(&mut self) -> Result<()> {
-        dispatch!(self.tree, V => self.load_with::<V>())
+        dispatch_any!(self.tree, V => self.load_with::<V>())
     }
 
     #[inline(always)]
@@ -299,23 +299,16 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
                     }
                 }
             };
-            if self.read_page::<V>(seen.leaf, seen.version, skip, take)? {
+            if self.read_page(seen.leaf, seen.version, skip, take)? {
                 return Ok(());
             }
         }
     }
 
     /// Copies the entries of a leaf with ranks `skip..take`; false if the leaf changed meanwhile.
-    #[inline(always)]
-    fn read_page<V: Search>(
-        &mut self,
-        leaf: Node,
-        version: Version,
-        skip: usize,
-        take: usize,
-    ) -> Result<bool> {
+    fn read_page(&mut self, leaf: Node, version: Version, skip: usize, take: usize) -> Result<bool> {
         let tree = self.tree;
-        let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
+        let (medium, shape) = (tree.region.medium(), &tree.leaf);
         // Asked before anything is read.
         let pending =
             tree.pending.as_ref().filter(|_| self.durable).map(|pending| (pending, pending.has_failed()));

@@ -111,52 +111,79 @@ impl<const LINES: usize> Search for Vector<LINES> {
     }
 }
 
-/// Runs an operation with the search that suits processor, medium and size of nodes: `dispatch!(tree, V => body)`.
-///
-/// The body is compiled again for each that the tree's types (`M`, `S` and `D` where it stands) may come to, the vector ones with the processor's features, so that all of it is inlined.
-macro_rules! dispatch {
-    ($tree:expr, $search:ident => $body:expr) => {{
-        macro_rules! vector {
-            ($lines:literal) => {{
-                type $search = crate::search::Vector<$lines>;
-                #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
-                fn run<R>(body: impl FnOnce() -> R) -> R {
-                    body()
-                }
-                // SAFETY: `wide` says so only where `simd::available` found these features.
-                unsafe {
-                    run(
-                        #[inline(always)]
-                        || $body,
-                    )
-                }
-            }};
+/// Runs a body compiled with the processor's vector features: all of it is inlined there.
+macro_rules! with_vectors {
+    ($lines:literal, $search:ident => $body:expr) => {{
+        type $search = crate::search::Vector<$lines>;
+        #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
+        fn run<R>(body: impl FnOnce() -> R) -> R {
+            body()
         }
-        match $tree.wide {
-            #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Sixteen if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED } => {
-                vector!(16)
-            }
-            #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Eight if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED } => vector!(8),
-            #[cfg(target_arch = "x86_64")]
-            crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => vector!(0),
-            _ => {
-                type $search = crate::search::Scalar;
-                // Once, not wherever the operation is called from.
-                #[inline(never)]
-                fn run<R>(body: impl FnOnce() -> R) -> R {
-                    body()
-                }
-                run(
-                    #[inline(always)]
-                    || $body,
-                )
-            }
+        // SAFETY: `wide` says so only where `simd::available` found these features.
+        unsafe {
+            run(
+                #[inline(always)]
+                || $body,
+            )
         }
     }};
 }
+pub(crate) use with_vectors;
+
+/// Runs a body with one comparison after another. It is compiled once, not wherever the operation is called from.
+macro_rules! without_vectors {
+    ($search:ident => $body:expr) => {{
+        type $search = crate::search::Scalar;
+        #[inline(never)]
+        fn run<R>(body: impl FnOnce() -> R) -> R {
+            body()
+        }
+        run(
+            #[inline(always)]
+            || $body,
+        )
+    }};
+}
+pub(crate) use without_vectors;
+
+/// Runs an operation with the search that suits processor, medium and size of nodes: `dispatch!(tree, V => body)`.
+///
+/// The body is compiled once for each search that the tree's types (`M`, `S`, `L` and `D` where it stands) may come to: without
+/// vectors; with vectors for any size of node, if keys are words; with vectors for nodes of 16 lines, if the engine is
+/// [specialised](crate::layout::Layouts::SPECIALISED). So it is for short operations that are called often. Others search as
+/// [`dispatch_any`] does, or without vectors.
+macro_rules! dispatch {
+    ($tree:expr, $search:ident => $body:expr) => {
+        match $tree.wide {
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Sixteen
+                if const { M::SHOWS_LINES && S::PLAIN && D::SPECIALISED && L::SPECIALISED } =>
+            {
+                crate::search::with_vectors!(16, $search => $body)
+            }
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => {
+                crate::search::with_vectors!(0, $search => $body)
+            }
+            _ => crate::search::without_vectors!($search => $body),
+        }
+    };
+}
 pub(crate) use dispatch;
+
+/// As [`dispatch`], with vectors of one form for all sizes of nodes.
+macro_rules! dispatch_any {
+    ($tree:expr, $search:ident => $body:expr) => {
+        match $tree.wide {
+            #[cfg(target_arch = "x86_64")]
+            crate::tree::Wide::Sixteen | crate::tree::Wide::Any if const { M::SHOWS_LINES && S::PLAIN } => {
+                crate::search::with_vectors!(0, $search => $body)
+            }
+            _ => crate::search::without_vectors!($search => $body),
+        }
+    };
+}
+pub(crate) use dispatch_any;
 
 /// A leaf and the look that the reader took at it.
 #[derive(Clone, Copy, Debug)]

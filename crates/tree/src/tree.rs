@@ -65,8 +65,6 @@ pub(crate) enum Wide {
     No,
     /// Vectors, in nodes of any size.
     Any,
-    /// Vectors, in nodes of eight lines.
-    Eight,
     /// Vectors, in nodes of sixteen lines.
     Sixteen,
 }
@@ -200,8 +198,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let wide = match lines {
             _ if !vector || lines > LINES_MAX as u64 => Wide::No,
             _ if !S::Tail::EMPTY => Wide::No,
-            8 if D::SPECIALISED => Wide::Eight,
-            16 if D::SPECIALISED => Wide::Sixteen,
+            16 if D::SPECIALISED && L::SPECIALISED => Wide::Sixteen,
             _ => Wide::Any,
         };
         let allocator = Allocator::new(&region);

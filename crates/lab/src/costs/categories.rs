@@ -1,4 +1,4 @@
-//! `lab costs --by-category`: bytes written for entries, for changes of structure and for consistency, by VLAB's indexes A to G
+//! `bristlecone-lab costs --by-category`: bytes written for entries, for changes of structure and for consistency, by VLAB's indexes A to G
 //! [VLAB §3.3, figure 6a].
 //!
 //! The workload has the paper's 30 million inserts and 20 million deletes times a scale: of random keys into an empty tree,

@@ -1,4 +1,4 @@
-//! `lab costs`: words, flushes and fences of an operation, measured, beside the papers' formulas.
+//! `bristlecone-lab costs`: words, flushes and fences of an operation, measured, beside the papers' formulas.
 //!
 //! * [`engines`]: the durable trees and lists, and what a paper says of each.
 //! * [`formulas`]: the papers' formulas, and our own prices: exact for each operation.

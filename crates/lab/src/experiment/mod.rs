@@ -1,4 +1,4 @@
-//! `lab run`: the papers' figures measured again, and what the papers say of them judged.
+//! `bristlecone-lab run`: the papers' figures measured again, and what the papers say of them judged.
 //!
 //! * [`figure`]: searches, inserts and deletes on bulk-loaded trees, as times beside the volatile tree of the same round.
 //! * [`counts`]: words, flushes, fences and lines read by the same operations: what explains the times.

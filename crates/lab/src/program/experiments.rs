@@ -196,9 +196,12 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 #[derive(clap::Args)]
 /// Arguments of `crash`.
 pub struct Crash {
-    /// Which durable tree of the engines that `serve --help` lists.
+    /// Which durable engine.
+    #[arg(long, required_unless_present = "list")]
+    tree: Option<Engine>,
+    /// Print the names of the engines that can be explored, a line each, and explore nothing.
     #[arg(long)]
-    tree: Engine,
+    list: bool,
     /// Operations of each random run. Nothing else depends on it. Beyond 1,000 few images are tried at each crash point.
     #[arg(long, default_value_t = crash_tree::Options::OPS)]
     ops: usize,
@@ -355,7 +358,15 @@ fn save_picture(path: &Path, svg: std::result::Result<String, String>) -> Result
 }
 
 fn run_crash(crash: &Crash) -> Result<ExitCode> {
-    let about = crash.tree.about();
+    let Some(tree) = crash.tree.filter(|_| !crash.list) else {
+        let mut output = terminal::Output::new();
+        for engine in Engine::all() {
+            output.line(engine.name())?;
+        }
+        output.end()?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let about = tree.about();
     if let Some(lines) = crash.node_lines.filter(|lines| !about.allows(*lines)) {
         let (least, most) = about.lines;
         let name = about.name;
@@ -366,7 +377,7 @@ fn run_crash(crash: &Crash) -> Result<ExitCode> {
         ops: crash.ops,
         seed: crash.seed,
         node_lines: crash.node_lines,
-        ..crash_tree::Options::new(crash.tree)
+        ..crash_tree::Options::new(tree)
     };
     if let Some(threads) = crash.threads {
         options.threads = threads.into();

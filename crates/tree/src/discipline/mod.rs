@@ -34,11 +34,12 @@ use crate::shape::Edit;
 pub trait Discipline: Send + Sync + 'static {
     /// Name for people.
     const NAME: &'static str;
-    /// Its source, whose lines `lab registry` counts.
+    /// Its source, whose lines `bristlecone-lab registry` counts.
     const SOURCE: &'static str;
     /// Contents survive a crash.
     const DURABLE: bool = true;
-    /// Operations are compiled for the usual sizes of nodes, too: worth its time where no log outweighs the search.
+    /// Short operations are compiled for nodes of 16 lines, too, if the layouts are specialised: see
+    /// [`Layouts::SPECIALISED`](crate::layout::Layouts::SPECIALISED).
     const SPECIALISED: bool = false;
     /// Which records its log has.
     const LOG: Format = Format::Redo;

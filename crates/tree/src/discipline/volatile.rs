@@ -13,7 +13,6 @@ impl Discipline for Volatile {
     const SOURCE: &'static str = include_str!("volatile.rs");
     type Memory<M: Medium> = M;
     const DURABLE: bool = false;
-    const SPECIALISED: bool = true;
     const SHARES_FENCES: bool = true;
 
     #[inline(always)]

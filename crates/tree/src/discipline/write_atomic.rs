@@ -49,7 +49,7 @@ impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_O
     };
     const SOURCE: &'static str = include_str!("write_atomic.rs");
     type Memory<M: Medium> = M;
-    const SPECIALISED: bool = !STEPWISE;
+    const SPECIALISED: bool = !STEPWISE && !LINE_ORDER;
     const SHARES_FENCES: bool = true;
     const STEPWISE_SPLITS: bool = STEPWISE;
 

@@ -44,6 +44,9 @@ pub trait Layouts: Send + Sync + 'static {
     type Words: OrderWords;
     /// Nodes with several groups of entries: the pages of the VLAB paper, which values of one length are made for.
     const PAGES: bool = <Self::Words as OrderWords>::LEN > 8;
+    /// Short operations are compiled for nodes of 16 lines, too: the default engine is worth the time of compiling it. Baselines and
+    /// engines that no user would pick for their speed are compiled for any size alone.
+    const SPECIALISED: bool = Self::Leaf::SPECIALISED && Self::Inner::SPECIALISED;
     /// How leaves keep entries.
     type Leaf: Layout<Words = Self::Words>;
     /// How inner nodes keep separators.
@@ -61,7 +64,10 @@ pub trait Layout: Send + Sync + 'static {
     /// Name for people.
     const NAME: &'static str;
 
-    /// Its source, whose lines `lab registry` counts.
+    /// See [`Layouts::SPECIALISED`].
+    const SPECIALISED: bool = false;
+
+    /// Its source, whose lines `bristlecone-lab registry` counts.
     const SOURCE: &'static str;
 
     /// Its shapes up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.

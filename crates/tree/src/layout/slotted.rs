@@ -147,6 +147,7 @@ impl<W: OrderWords> Slotted<W> {
 
 impl<W: OrderWords> Layout for Slotted<W> {
     const NAME: &'static str = "slot+bitmap";
+    const SPECIALISED: bool = true;
     const SOURCE: &'static str = include_str!("slotted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = W;

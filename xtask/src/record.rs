@@ -1,0 +1,132 @@
+//! The result file of soaks, `docs/records/soak.json`: of each campaign the last result that it ended with.
+//!
+//! One JSON object: `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970), `seconds`, `passed`, and
+//! `figures`, which is what the campaign printed as JSON, or null.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::run::root;
+
+fn path() -> PathBuf {
+    root().join("docs/records/soak.json")
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// What a campaign came to.
+pub struct Result {
+    /// The commit that was run.
+    pub commit: String,
+    /// Seed of the last run.
+    pub seed: u64,
+    /// Seconds that all runs of this slice took.
+    pub seconds: u64,
+    /// True if every run passed.
+    pub passed: bool,
+    /// What the last run printed as JSON.
+    pub figures: Value,
+}
+
+/// All results, by campaign.
+#[derive(Default)]
+pub struct Record(BTreeMap<String, Value>);
+
+impl Record {
+    /// Reads the file; a missing one is an empty record.
+    ///
+    /// # Errors
+    /// A file that is no record: it says which.
+    pub fn read() -> std::result::Result<Self, String> {
+        let text = match fs::read_to_string(path()) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(format!("cannot read {}: {error}", path().display())),
+        };
+        Self::parse(&text).map_err(|why| format!("{}: {why}: delete it to start anew", path().display()))
+    }
+
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let all: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let campaigns = all.get("campaigns").and_then(Value::as_object).ok_or("it has no campaigns")?;
+        Ok(Self(campaigns.iter().map(|(name, result)| (name.clone(), result.clone())).collect()))
+    }
+
+    /// Notes a result and writes the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn note(&mut self, campaign: &str, result: Result) -> std::result::Result<(), String> {
+        let Result { commit, seed, seconds, passed, figures } = result;
+        let noted = json!({
+            "commit": commit, "seed": seed, "ended": now(), "seconds": seconds, "passed": passed, "figures": figures,
+        });
+        self.0.insert(campaign.to_owned(), noted);
+        let text = serde_json::to_string_pretty(&json!({ "campaigns": self.0 }))
+            .map_err(|error| error.to_string())?;
+        let path = path();
+        let fail = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+        fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(fail)?;
+        fs::write(&path, text + "\n").map_err(fail)
+    }
+
+    /// A sentence on the oldest result.
+    fn age(&self, now: u64) -> String {
+        let ended = |result: &Value| result.get("ended").and_then(Value::as_u64).unwrap_or(0);
+        let Some((name, oldest)) = self.0.iter().min_by_key(|(_, result)| ended(result)) else {
+            return "no soak is on record: run cargo xtask soak".to_owned();
+        };
+        let failed: Vec<&str> = self
+            .0
+            .iter()
+            .filter(|(_, result)| result["passed"] != true)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let commit = oldest.get("commit").and_then(Value::as_str).unwrap_or("unknown");
+        let days = now.saturating_sub(ended(oldest)) / 86_400;
+        let verdict = if failed.is_empty() {
+            "all passed".to_owned()
+        } else {
+            format!("FAILED: {}", failed.join(", "))
+        };
+        format!(
+            "last soak: {} campaigns on record, {verdict}; the oldest result is {name}'s, {days} days old, of commit {}",
+            self.0.len(),
+            commit.get(..12).unwrap_or(commit)
+        )
+    }
+}
+
+/// What `test` says of the last soak.
+pub fn age() -> String {
+    Record::read().map_or_else(|why| why, |record| record.age(now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_result_and_each_failure_are_told() {
+        let text = r#"{"campaigns": {
+            "a": {"commit": "0123456789abcdef", "ended": 86400, "passed": true},
+            "b": {"commit": "fedcba9876543210", "ended": 172800, "passed": false}}}"#;
+        let age = Record::parse(text).unwrap().age(4 * 86_400);
+        assert!(age.contains("2 campaigns") && age.contains("FAILED: b"), "{age}");
+        assert!(age.ends_with("a's, 3 days old, of commit 0123456789ab"), "{age}");
+        assert!(Record::default().age(1).contains("no soak"));
+        assert!(Record::parse("{}").is_err() && Record::parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn the_committed_record_can_be_read() {
+        Record::read().unwrap();
+    }
+}
