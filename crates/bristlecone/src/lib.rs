@@ -47,6 +47,7 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
+pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;

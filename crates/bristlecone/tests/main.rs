@@ -5,6 +5,7 @@ mod battery;
 mod common;
 mod compact;
 mod damage;
+mod golden;
 mod histories;
 mod latch_free;
 mod power;

@@ -35,6 +35,8 @@ pub mod file;
 pub mod journal;
 pub mod log;
 pub mod medium;
+#[cfg(all(test, loom))]
+mod model;
 pub mod native;
 pub mod observed;
 pub mod pending;

@@ -98,22 +98,20 @@ struct Lead {
     before: u32,
     /// How long its commit took.
     took: Duration,
-    /// Commits that gather nobody: somebody was waited for in vain.
-    #[cfg(not(any(all(test, loom), shuttle)))]
+    /// Commits that gather nobody, because the last gathering ended before all had come.
     skips: u32,
 }
 
+/// Time does not pass in models and schedules: there every commit takes long enough to gather for, and a gathering's time may be up at any
+/// moment.
+const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
 /// The part of a commit's time that a leader gathers for at most.
-#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_PART: u32 = 4;
 /// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
-#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MIN: Duration = Duration::from_micros(80);
 /// Commits that gather nobody after one that did so in vain: who released them may be readers, or be gone.
-#[cfg(not(any(all(test, loom), shuttle)))]
-const GATHER_SKIPS: u32 = 3;
+const GATHER_SKIPS: u32 = if MODELLED { 1 } else { 3 };
 /// A commit that took very long is not what the next one will take.
-#[cfg(not(any(all(test, loom), shuttle)))]
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 impl Default for Pending {
@@ -235,7 +233,7 @@ impl Pending {
                 break Err(Error::Failed);
             }
             if !lead.led {
-                lead.led = true;
+                lead.led = !sings(Canary::Lead);
                 drop(self.gather(lead));
                 let mut lead_ends = LeadEnds { pending: self, since: Instant::now(), durable: None };
                 lead_ends.durable = Some(commit()?);
@@ -248,30 +246,36 @@ impl Pending {
     }
 
     /// Leader: waits a little, until as many wait as did when the last one was done.
-    #[cfg(not(any(all(test, loom), shuttle)))]
-    fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
+    fn gather<'a>(&'a self, mut lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
         if lead.took < GATHER_MIN || lead.waiting >= lead.before {
             return lead;
         }
-        let mut lead = lead;
         if lead.skips > 0 {
             lead.skips -= 1;
             return lead;
         }
         let limit = (lead.took / GATHER_PART).min(GATHER_MAX);
-        let too_few = |lead: &mut Lead| lead.waiting < lead.before;
-        let waited = self.gathered.wait_timeout_while(lead, limit, too_few);
-        let (mut lead, end) = waited.unwrap_or_else(PoisonError::into_inner);
-        if end.timed_out() {
+        let mut lead = self.wait_for_others(lead, limit);
+        if lead.waiting < lead.before {
             lead.skips = GATHER_SKIPS;
         }
         lead
     }
 
-    /// In models and schedules no time passes.
+    /// Leader: lets go of the lock until as many wait as the last leader had, or the time is up.
+    #[cfg(not(any(all(test, loom), shuttle)))]
+    fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, limit: Duration) -> MutexGuard<'a, Lead> {
+        let too_few = |lead: &mut Lead| lead.waiting < lead.before;
+        let waited = self.gathered.wait_timeout_while(lead, limit, too_few);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The same where no time passes: others may take any number of steps meanwhile.
     #[cfg(any(all(test, loom), shuttle))]
-    fn gather<'a>(&'a self, lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
-        lead
+    fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, _limit: Duration) -> MutexGuard<'a, Lead> {
+        drop(lead);
+        crate::sync::yield_now();
+        guard(&self.lead)
     }
 }
 
@@ -288,7 +292,7 @@ impl Drop for LeadEnds<'_> {
         lead.led = false;
         lead.before = lead.waiting;
         lead.waiting -= 1;
-        lead.took = self.since.elapsed();
+        lead.took = if MODELLED { GATHER_MIN } else { self.since.elapsed() };
         match self.durable {
             Some(newest) => self.pending.durable.store(newest, Ordering::Release),
             None => self.pending.failed.store(true, Ordering::Release),
@@ -479,11 +483,18 @@ mod model {
         }
     }
 
+    /// Fewest executions of a model.
+    const EXECUTIONS_MIN: u64 = 50;
+
     fn explore(fails_at: u64, beside: fn(&Shared)) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = model.preemption_bound.or(Some(2));
-        model.check(move || {
+        explore_behind(0, fails_at, beside);
+    }
+
+    /// As behind a commit that so many waited for: a leader gathers if there were more than now.
+    fn explore_behind(before: u32, fails_at: u64, beside: fn(&Shared)) {
+        let executions = crate::model::explored(move || {
             let shared = Arc::new(Shared::new(fails_at));
+            *guard(&shared.pending.lead) = Lead { before, took: GATHER_MIN, ..Lead::default() };
             let other = Arc::clone(&shared);
             let thread = thread::spawn(move || beside(&other));
             shared.write();
@@ -492,6 +503,35 @@ mod model {
                 assert_eq!(shared.word.load(Ordering::Relaxed), shared.disk.load(Ordering::Relaxed));
             }
         });
+        assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
+    }
+
+    #[test]
+    fn a_leader_that_gathers_for_two_is_joined_or_goes_on_alone() {
+        explore_behind(2, u64::MAX, |shared| assert!(shared.write().is_some()));
+    }
+
+    #[test]
+    fn a_leader_that_gathers_in_vain_skips_the_next_gathering() {
+        explore_behind(3, u64::MAX, |shared| {
+            assert!(shared.write().is_some());
+            assert!(shared.write().is_some());
+        });
+    }
+
+    #[test]
+    fn a_reader_beside_a_leader_that_gathers_returns_what_is_durable() {
+        explore_behind(2, 2, |shared| {
+            shared.read();
+            shared.read();
+        });
+    }
+
+    /// Each part of the protocol, left out, is noticed by a model here.
+    #[test]
+    fn canaries_are_noticed() {
+        crate::model::is_noticed(Canary::Notes, what_a_reader_returns_is_durable);
+        crate::model::is_noticed(Canary::Lead, a_leader_that_gathers_for_two_is_joined_or_goes_on_alone);
     }
 
     #[test]

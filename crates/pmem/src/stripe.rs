@@ -62,6 +62,41 @@ pub struct Tries<'a> {
     failed: u32,
 }
 
+/// What a descent does at a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<T> {
+    /// It has arrived.
+    Target(T),
+    /// It goes on to this child.
+    Child(u64),
+    /// What it read makes no sense: a race, or damage.
+    Nonsense,
+}
+
+/// Where a descent ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Descent<T> {
+    /// At its target, with the first look at it.
+    Target {
+        /// The node.
+        node: u64,
+        /// The first look.
+        version: Version,
+        /// What `step` said of it.
+        target: T,
+    },
+    /// At a node that makes no sense and did not change: damage.
+    Nonsense {
+        /// The node.
+        node: u64,
+    },
+    /// On a path with more levels than there may be: damage, or a race that the last look did not see.
+    TooDeep {
+        /// The last node.
+        node: u64,
+    },
+}
+
 /// An even version that a reader saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -97,7 +132,8 @@ impl Stripes {
     #[inline(always)]
     pub fn read(&self, node: u64) -> Version {
         let index = self.index(node);
-        let version = self.stripe(index).load(Ordering::Acquire);
+        let order = if sings(Canary::FirstLookOrder) { Ordering::Relaxed } else { Ordering::Acquire };
+        let version = self.stripe(index).load(order);
         let even = if version & 1 == 0 || sings(Canary::FirstLook) {
             version
         } else {
@@ -121,9 +157,42 @@ impl Stripes {
     /// Second look at the same node: true if nothing changed since the first.
     #[inline(always)]
     pub fn check(&self, version: Version) -> bool {
-        fence(Ordering::Acquire);
+        if !sings(Canary::SecondLookFence) {
+            fence(Ordering::Acquire);
+        }
         let now = self.stripe(version.index).load(Ordering::Relaxed);
         now == version.even || sings(Canary::SecondLook)
+    }
+
+    /// One try of a descent from the root, as a reader: the child's first look comes before the parent's second, so each node was
+    /// in its place when the reader arrived. `root` reads the root's address. `step` says for a node whether it is the target, and
+    /// else which child is next. `None`: something changed meanwhile, try again.
+    #[inline(always)]
+    pub fn descend<T>(
+        &self,
+        root: impl Fn() -> u64,
+        levels_max: usize,
+        mut step: impl FnMut(u64) -> Step<T>,
+    ) -> Option<Descent<T>> {
+        let mut node = root();
+        let mut version = self.read(node);
+        if root() != node {
+            return None;
+        }
+        for _ in 0..levels_max {
+            match step(node) {
+                Step::Target(target) => return Some(Descent::Target { node, version, target }),
+                Step::Nonsense => return self.check(version).then_some(Descent::Nonsense { node }),
+                Step::Child(child) => {
+                    let child_version = self.read(child);
+                    if !self.check(version) {
+                        return None;
+                    }
+                    (node, version) = (child, child_version);
+                }
+            }
+        }
+        Some(Descent::TooDeep { node })
     }
 
     #[inline(always)]
@@ -142,7 +211,9 @@ impl Stripes {
     /// look, what earlier writers did to the stripes.
     #[inline(always)]
     pub fn take_over(&self) {
-        fence(Ordering::Release);
+        if !sings(Canary::TakeOver) {
+            fence(Ordering::Release);
+        }
     }
 
     /// Writer: lets readers go first that failed too often. Call without holding a stripe.
@@ -187,7 +258,9 @@ impl Stripes {
         }
         let stripe = self.stripe(index);
         stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
+        if !sings(Canary::LockFence) {
+            fence(Ordering::Release);
+        }
         held.0.push(index);
     }
 
@@ -203,7 +276,8 @@ impl Stripes {
     pub fn unlock(&self, held: &mut Held) {
         for index in held.0.drain(..) {
             let stripe = self.stripe(index);
-            stripe.store(stripe.load(Ordering::Relaxed) + 1, Ordering::Release);
+            let order = if sings(Canary::Unlock) { Ordering::Relaxed } else { Ordering::Release };
+            stripe.store(stripe.load(Ordering::Relaxed) + 1, order);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
-use pmem::stripe::Version;
+use pmem::stripe::{Descent, Step, Version};
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
@@ -273,37 +273,31 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         mut low: Option<&mut Option<S::KeyBuf>>,
     ) -> Result<Seen> {
         let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
-        'restart: loop {
-            let mut node = self.root();
-            let mut version = self.stripes.read(node.0);
-            if self.root() != node {
-                continue;
-            }
+        loop {
             if let Some(low) = low.as_deref_mut() {
                 *low = None;
             }
-            for _ in 0..LEVELS_MAX {
-                let Some(link) = Link::read(medium, node) else {
-                    if self.stripes.check(version) {
-                        return Err(Error::Corrupt { what: "node", at: node.0 });
-                    }
-                    continue 'restart;
-                };
+            let step = |at| {
+                let node = Node(at);
+                let Some(link) = Link::read(medium, node) else { return Step::Nonsense };
                 if link.level == 0 {
-                    return Ok(Seen { leaf: node, version });
+                    return Step::Target(());
                 }
                 let (_, child, index) = self.child::<V>(node, link.node, target);
                 V::prefetch(medium, shape, child);
                 if let (Some(low), Some(index)) = (low.as_deref_mut(), index) {
                     S::read_key(medium, shape.key(medium, node, index), low.get_or_insert_default());
                 }
-                let child_version = self.stripes.read(child.0);
-                if !self.stripes.check(version) {
-                    continue 'restart;
+                Step::Child(child.0)
+            };
+            return match self.stripes.descend(|| self.root().0, LEVELS_MAX, step) {
+                Some(Descent::Target { node, version, .. }) => Ok(Seen { leaf: Node(node), version }),
+                Some(Descent::Nonsense { node }) => Err(Error::Corrupt { what: "node", at: node }),
+                Some(Descent::TooDeep { node }) => {
+                    Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node })
                 }
-                (node, version) = (child, child_version);
-            }
-            return Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 });
+                None => continue,
+            };
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::*;
+use crate::canary::Canary;
 use crate::sync::Mutex;
 
 /// A node of two words that change together, and the number of the last round that is durable.
@@ -48,11 +49,18 @@ impl Shared {
     }
 }
 
+/// Runs a model to its end; an exploration that ends at once tests nothing.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let executions = crate::model::explored(model);
+    assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
+}
+
+/// Fewest executions of a model: each has two threads that share a few words.
+const EXECUTIONS_MIN: u64 = 15;
+
 /// A writer beside a reader.
 fn explore(reader: fn(&Shared)) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = model.preemption_bound.or(Some(2));
-    model.check(move || {
+    check(move || {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
         let shared = Arc::new(Shared { stripes: Stripes::new(2), words, durable: AtomicU64::new(0) });
         let beside = Arc::clone(&shared);
@@ -141,40 +149,37 @@ impl Tree {
         self.stripes.unlock(&mut held);
     }
 
-    /// One try of a get, as `Tree::find_leaf` and `Tree::look_with` of trees; nothing if a look failed.
+    /// The block at an address, whatever leads there: reading is total.
+    fn block(&self, address: u64) -> usize {
+        self.stripes.index(address) % BLOCKS
+    }
+
+    /// One try of a get, by the descent that trees have; nothing if a look failed.
     fn get(&self, key: u64) -> Option<u64> {
-        let mut block = self.root.load(Ordering::Acquire) as usize;
-        let mut version = self.stripes.read(self.address(block));
-        if self.root.load(Ordering::Acquire) as usize != block {
-            return None;
-        }
-        for _ in 0..2 {
+        let root = || self.address(self.root.load(Ordering::Acquire) as usize);
+        let descent = self.stripes.descend(root, 2, |at| {
+            let block = self.block(at);
             if self.word(block, 0) == LEAF {
-                let found =
-                    [1, 2].map(|word| self.word(block, word)).into_iter().find(|entry| entry >> 8 == key);
-                return self.stripes.check(version).then_some(found.unwrap_or(0));
+                let entries = [1, 2].map(|word| self.word(block, word));
+                return Step::Target(entries.into_iter().find(|entry| entry >> 8 == key));
             }
             let (leftmost, separator) = (self.word(block, 1), self.word(block, 2));
             let child = if separator != 0 && key >= separator >> 8 { separator & 0xFF } else { leftmost };
-            // Reading is total: whatever this leads to.
-            let child = child as usize % BLOCKS;
-            let child_version = self.stripes.read(self.address(child));
-            if !self.stripes.check(version) {
-                return None;
+            Step::Child(self.address(child as usize % BLOCKS))
+        })?;
+        match descent {
+            Descent::Target { version, target, .. } => {
+                self.stripes.check(version).then_some(target.unwrap_or(0))
             }
-            (block, version) = (child, child_version);
+            other => panic!("{other:?}: a path that is too deep stood the second look"),
         }
-        assert!(!self.stripes.check(version), "a path that is too deep stood the second look");
-        None
     }
 }
 
 /// A writer beside a reader who looks for key 1 or key 2, which are there all the time.
 fn explore_tree(root: usize, contents: [[u64; 3]; BLOCKS], write: fn(&Tree)) {
     for (key, wanted) in [(1, ONE), (2, TWO)] {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = model.preemption_bound.or(Some(2));
-        model.check(move || {
+        check(move || {
             let tree = Tree::new(root, contents);
             let beside = Arc::clone(&tree);
             let reader = thread::spawn(move || {
@@ -248,9 +253,7 @@ fn a_reader_finds_keys_below_a_root_that_gives_way_and_is_used_again() {
 /// do, beside a writer who takes the second leaf out and uses its block again, as a leaf far to the left.
 #[test]
 fn a_scan_follows_no_link_to_a_block_that_is_used_again() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = model.preemption_bound.or(Some(2));
-    model.check(|| {
+    check(|| {
         let tree = Tree::new(1, [UNUSED, [LEAF, ONE, 2], [LEAF, TWO, 0], UNUSED]);
         let beside = Arc::clone(&tree);
         // What the scan finds behind the first leaf; nothing if a look failed.
@@ -326,9 +329,7 @@ impl Records {
 
 #[test]
 fn a_reader_sees_no_record_of_a_block_that_another_writer_uses_again() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = model.preemption_bound.or(Some(2));
-    model.check(|| {
+    check(|| {
         let records = [[0, checksum(0)], [0, 0]].map(|words| words.map(AtomicU64::new));
         let (stripes, leaf, writer) = (Stripes::new(2), AtomicU64::new(0), Mutex::new(0));
         let shared = Arc::new(Records { stripes, leaf, records, writer });
@@ -340,4 +341,21 @@ fn a_reader_sees_no_record_of_a_block_that_another_writer_uses_again() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         shared.read();
     });
+}
+
+/// Each part of the protocol, left out, is noticed by a model above.
+#[test]
+fn canaries_are_noticed() {
+    let canaries: [(Canary, fn()); 7] = [
+        (Canary::FirstLook, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::SecondLook, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::Unlock, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::LockFence, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::FirstLookOrder, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::SecondLookFence, a_reader_returns_whole_durable_rounds_in_order),
+        (Canary::TakeOver, a_reader_sees_no_record_of_a_block_that_another_writer_uses_again),
+    ];
+    for (canary, model) in canaries {
+        crate::model::is_noticed(canary, model);
+    }
 }

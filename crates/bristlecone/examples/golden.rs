@@ -1,0 +1,78 @@
+//! Writes the golden stores of this version of the format: `cargo run -p bristlecone --features all-engines --example golden -- DIR`.
+//!
+//! They are committed in `tests/golden` once for each version of the format. The test `golden` opens those of all versions.
+
+#[path = "../tests/golden/contents.rs"]
+mod contents;
+
+use std::error::Error;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::registry::Open;
+use bristlecone::{Bytes, Durability, Fixed, Options, StoreOf, U64};
+use contents::{ALL, Golden, Kind, VALUE_BYTES, changes, fixed, key, value};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let target = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: golden DIR")?);
+    fs::create_dir_all(&target)?;
+    for golden in ALL {
+        match golden.kind {
+            Kind::Bytes => write::<Bytes>(golden, &target, |store, n, put| match put {
+                Some(put) => store.put(&key(n), &value(put)).map(drop),
+                None => store.delete(&key(n)).map(drop),
+            })?,
+            Kind::Words => write::<U64>(golden, &target, |store, n, put| match put {
+                Some(put) => store.put(&n, &put).map(drop),
+                None => store.delete(&n).map(drop),
+            })?,
+            Kind::Fixed => write::<Fixed>(golden, &target, |store, n, put| match put {
+                Some(put) => store.put(&n, &fixed(put)).map(drop),
+                None => store.delete(&n).map(drop),
+            })?,
+        }
+    }
+    Ok(())
+}
+
+fn write<K: Open>(
+    golden: Golden,
+    target: &Path,
+    change: impl Fn(&StoreOf<K>, u64, Option<u64>) -> bristlecone::Result<()>,
+) -> Outcome
+where
+    K::Value: ToOwned,
+{
+    let name = golden.name(bristlecone::FORMAT_VERSION);
+    let dir = target.join(&name);
+    let options = Options {
+        engine: Some(golden.engine.into()),
+        durability: (!golden.journaled).then_some(Durability::Process),
+        journal_bytes: golden.journaled.then_some(4 << 20),
+        value_bytes: (golden.kind == Kind::Fixed).then_some(VALUE_BYTES),
+        max_bytes: 1 << 30,
+        ..Options::default()
+    };
+    let store = StoreOf::<K>::open(&dir, options)?;
+    for (key, put) in changes() {
+        change(&store, key, put)?;
+    }
+    if golden.closed {
+        store.close()?;
+    }
+    // The files of a store that is open are what a crash of the process leaves.
+    for file in [FILE_NAME, JOURNAL_NAME] {
+        let Ok(content) = fs::read(dir.join(file)) else { continue };
+        let packed = fs::File::create_new(target.join(format!("{name}.{file}.gz")))?;
+        let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::best());
+        packed.write_all(&content)?;
+        packed.finish()?;
+    }
+    drop(store);
+    fs::remove_dir_all(&dir)?;
+    Ok(())
+}

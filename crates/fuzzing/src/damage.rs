@@ -1,0 +1,187 @@
+//! Stores whose files are damaged as the input says.
+//!
+//! Input: a byte that chooses the store, then damages. A damage begins with a byte: bit 0 chooses the file (region or journal), bits 1 and 2 the kind.
+//! Three bytes are the place, in units of the kind; then come the damage's own bytes.
+//!
+//! | kind | unit | does |
+//! |---|---|---|
+//! | 0, 1 | 8 bytes | overwrites a word with the next eight bytes |
+//! | 2 | 512 bytes | overwrites a sector with zeros |
+//! | 3 | 512 bytes | cuts the file off |
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::{Durability, Options, Store};
+use tempfile::TempDir;
+
+const KEYS: u64 = 400;
+/// A damaged store may ask for more.
+const BYTES_MAX: u64 = 64 << 20;
+const SECTOR: usize = 512;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key {n:06}").into_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    vec![n as u8; 1 + n as usize % 90]
+}
+
+/// The files of a store: region, and journal if it has one.
+struct Files {
+    region: Vec<u8>,
+    journal: Option<Vec<u8>>,
+}
+
+/// Engines and media. Each key is written once, so that a record that lay somewhere is never an older one of the same key.
+const STORES: [(&str, bool); 6] =
+    [("wbtree", false), ("wbtree", true), ("cdds", false), ("cdds", true), ("vlab", false), ("vlab", true)];
+
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a directory for the store")
+}
+
+/// The stores as a crash of their process leaves them, made once.
+fn stores() -> &'static [Files] {
+    static STORES_MADE: OnceLock<Vec<Files>> = OnceLock::new();
+    STORES_MADE.get_or_init(|| STORES.iter().map(|(engine, journaled)| made(engine, *journaled)).collect())
+}
+
+fn made(engine: &str, journaled: bool) -> Files {
+    let dir = scratch();
+    let options = Options {
+        engine: Some(engine.into()),
+        durability: (!journaled).then_some(Durability::Process),
+        journal_bytes: journaled.then_some(4 << 20),
+        max_bytes: BYTES_MAX,
+        ..Options::default()
+    };
+    let store = Store::open(dir.path(), options).expect("a new store");
+    for n in (0..KEYS).map(|n| n * 7919 % KEYS) {
+        store.put(&key(n), &value(n)).expect("a put");
+    }
+    for n in (0..KEYS).step_by(5) {
+        store.delete(&key(n)).expect("a delete");
+    }
+    let region = fs::read(dir.path().join(FILE_NAME)).expect("the region");
+    Files { region, journal: fs::read(dir.path().join(JOURNAL_NAME)).ok() }
+}
+
+/// Reads numbers from the input; zeros behind its end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        let count = N.min(self.0.len());
+        bytes[..count].copy_from_slice(&self.0[..count]);
+        self.0 = &self.0[count..];
+        bytes
+    }
+}
+
+fn hurt(file: &mut Vec<u8>, kind: u8, input: &mut Input<'_>) {
+    let [low, middle, high] = input.take();
+    let place = u32::from_le_bytes([low, middle, high, 0]) as usize;
+    let at = |unit: usize| place % (file.len() / unit).max(1) * unit;
+    match kind {
+        0 | 1 => {
+            let (at, word) = (at(8), input.take::<8>());
+            if let Some(bytes) = file.get_mut(at..at + 8) {
+                bytes.copy_from_slice(&word);
+            }
+        }
+        2 => {
+            let at = at(SECTOR);
+            if let Some(bytes) = file.get_mut(at..at + SECTOR) {
+                bytes.fill(0);
+            }
+        }
+        _ => file.truncate(at(SECTOR)),
+    }
+}
+
+/// Makes the damaged store that the input says, of those that `wanted` has. Damage in a file that there is not goes to the other.
+fn damaged(input: &[u8], wanted: impl Fn(&Files) -> bool, journal_only: bool) -> TempDir {
+    let mut input = Input(input);
+    let candidates: Vec<&Files> = stores().iter().filter(|files| wanted(files)).collect();
+    let files = candidates[usize::from(input.take::<1>()[0]) % candidates.len()];
+    let (mut region, mut journal) = (files.region.clone(), files.journal.clone());
+    while !input.0.is_empty() {
+        let [what] = input.take();
+        let file = match &mut journal {
+            Some(journal) if journal_only || what & 1 != 0 => journal,
+            _ => &mut region,
+        };
+        hurt(file, what >> 1 & 3, &mut input);
+    }
+    let dir = scratch();
+    fs::write(dir.path().join(FILE_NAME), region).expect("the region");
+    if let Some(journal) = journal {
+        fs::write(dir.path().join(JOURNAL_NAME), journal).expect("the journal");
+    }
+    dir
+}
+
+/// Uses a store in every way. What it says of a key that was stored is right, or it says that it cannot tell.
+fn used(dir: &Path) {
+    let options = Options { create: false, max_bytes: BYTES_MAX, ..Options::default() };
+    let Ok(store) = Store::open(dir, options) else { return };
+    for n in 0..KEYS {
+        if let Ok(Some(found)) = store.get(&key(n)) {
+            assert_eq!(found, value(n), "key {n}");
+        }
+    }
+    // A scan ends, with an error or not: there are no more pairs than fit into the file.
+    let scanned = store.scan(..).take_while(Result::is_ok).count() as u64;
+    assert!(scanned <= BYTES_MAX / 16, "{scanned} pairs");
+    let _ = store.check();
+    for n in (0..KEYS).step_by(7) {
+        let _ = store.put(&key(KEYS + n), &value(n));
+        let _ = store.delete(&key(n));
+    }
+    let _ = store.close();
+}
+
+/// Damages region and journal, opens the store, and uses it.
+///
+/// # Panics
+/// If a value is wrong.
+pub fn region(input: &[u8]) {
+    used(damaged(input, |files| files.journal.is_none(), false).path());
+}
+
+/// Damages the journal, opens the store, which replays it, and uses it.
+///
+/// # Panics
+/// If a value is wrong.
+pub fn journal(input: &[u8]) {
+    used(damaged(input, |files| files.journal.is_some(), true).path());
+}
+
+/// Damages region and journal, and salvages the store: what the new one has is right.
+///
+/// # Panics
+/// If it is not, or if the new store is not sound.
+pub fn salvage(input: &[u8]) {
+    let (dir, new) = (damaged(input, |_| true, false), scratch());
+    let new = new.path().join("new");
+    if bristlecone::salvage(dir.path(), &new, &|_| {}).is_err() {
+        return;
+    }
+    let store = Store::open(&new, Options { create: false, ..Options::default() });
+    // Damage may have made it a store of another kind: the new one is of that kind then.
+    let Ok(store) = store else { return };
+    let report = store.check().expect("a check of a new store");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    for n in 0..KEYS {
+        if let Some(found) = store.get(&key(n)).expect("a get of a new store") {
+            assert_eq!(found, value(n), "key {n}");
+        }
+    }
+}
