@@ -484,7 +484,7 @@ mod model {
     }
 
     /// Fewest executions of a model.
-    const EXECUTIONS_MIN: u64 = 50;
+    const EXECUTIONS_MIN: u64 = 90;
 
     fn explore(fails_at: u64, beside: fn(&Shared)) {
         explore_behind(0, fails_at, beside);

@@ -56,7 +56,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Fewest executions of a model: each has two threads that share a few words.
-const EXECUTIONS_MIN: u64 = 15;
+const EXECUTIONS_MIN: u64 = 100;
 
 /// A writer beside a reader.
 fn explore(reader: fn(&Shared)) {
