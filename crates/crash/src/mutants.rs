@@ -227,14 +227,15 @@ pub fn run_mutants<'a>(
     argued: &[Argued],
     stage: impl Fn(&'static str) -> Stage<'a>,
 ) -> MutationReport {
-    run_some_mutants(trials, argued, &Share::All, stage)
+    run_some_mutants(trials, argued, &Share::All, &[], stage)
 }
 
-/// As [`run_mutants`] with a share of the mutants. An argument is stale only if all mutants that it is for were tried.
+/// As [`run_mutants`] with a share of the mutants, and `always` those of some spots, such as the canary's. An argument is stale only if all mutants that it is for were tried.
 pub fn run_some_mutants<'a>(
     trials: &[Trial],
     argued: &[Argued],
     share: &Share,
+    always: &[Spot],
     stage: impl Fn(&'static str) -> Stage<'a>,
 ) -> MutationReport {
     let name = |trial: &Trial| trial.name.clone();
@@ -245,7 +246,10 @@ pub fn run_some_mutants<'a>(
         return report;
     }
     let all = mutants(&report.base);
-    let mutants = share.of(&all);
+    let mut mutants = share.of(&all);
+    mutants.extend(all.iter().filter(|mutant| always.iter().any(|spot| spot.matches(mutant))));
+    mutants.sort_unstable();
+    mutants.dedup();
     report.left_out = all.len() - mutants.len();
     let is_left_out = |mutant: &&Mutant| mutants.binary_search(mutant).is_err();
     let mut needed: Vec<bool> = argued

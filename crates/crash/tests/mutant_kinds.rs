@@ -122,7 +122,7 @@ fn every_kind_of_mutant_is_found_and_killed() {
 
 #[test]
 fn a_share_of_the_mutants_depends_on_its_seed_alone_and_says_how_many_it_left_out() {
-    let run = |share: &Share| run_some_mutants(&trials(), &[], share, |_| Stage::quiet());
+    let run = |share: &Share| run_some_mutants(&trials(), &[], share, &[], |_| Stage::quiet());
     let (one, again) = (run(&Share::OneIn(3, 4)), run(&Share::OneIn(3, 4)));
     let killed =
         |report: &crash::MutationReport| report.killed.iter().map(|(mutant, _)| *mutant).collect::<Vec<_>>();
@@ -131,6 +131,13 @@ fn a_share_of_the_mutants_depends_on_its_seed_alone_and_says_how_many_it_left_ou
     assert_eq!(one.killed.len() + one.left_out, one.found());
     let named = run(&Share::Named("DropSync".to_owned()));
     assert_eq!((named.killed.len(), named.found()), (1, one.found()));
+    let source = include_str!("mutant_kinds.rs");
+    let fence = Kind::DropFence(Fence::Commit);
+    let canary = crash::Spot::new(fence, "tests/mutant_kinds.rs", source, "medium.fence(Fence::Commit);");
+    let share = Share::Named("DropSync".to_owned());
+    let both = run_some_mutants(&trials(), &[], &share, &[canary], |_| Stage::quiet());
+    assert_eq!(killed(&both).len(), 2);
+    assert!(killed(&both).iter().any(|mutant| canary.matches(mutant)));
 }
 
 #[test]
