@@ -7,21 +7,28 @@ use crate::common::Sample;
 use crate::common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Sorted, Unsorted};
-use crash::{Argued, Kind, Mutant, Options, Stage, Trial, Workload, run_mutants};
-use pmem::{Fence, Geometry};
+use crash::{Argued, Kind, Options, Share, Stage, Trial, Workload, run_some_mutants};
+use pmem::Geometry;
 use tree::Words;
 
 const META: &str = include_str!("../src/meta.rs");
-const REGION: &str = include_str!("../../pmem/src/region.rs");
 const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");
 
 const COUNT: &str = "medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));";
 const LAST: &str = "medium.publish(at + WORD, hi);";
 
-/// What no image can break, and why.
+/// What no image can break, and why. These are more than three, because one line has several mutants: two lines of the meta block, of
+/// which a publish is swapped, early or split, and two of the allocator. So there are four reasons, and each names its invariant.
 const ARGUED: &[Argued] = &[
     Argued::new(
         Kind::SwapPublish,
+        "cdds/src/meta.rs",
+        META,
+        COUNT,
+        "a count is read only if it is of the current version, which is published behind the fence",
+    ),
+    Argued::new(
+        Kind::EarlyPublish,
         "cdds/src/meta.rs",
         META,
         COUNT,
@@ -43,18 +50,12 @@ const ARGUED: &[Argued] = &[
          committed, and never will be, that it is dead (V1)",
     ),
     Argued::new(
-        Kind::DropFlush,
-        "pmem/src/region.rs",
-        REGION,
-        "self.medium.flush(LENGTH_AT, WORD);",
-        "the note is for telling a file that was cut off; an open that finds an older one writes it again",
-    ),
-    Argued::new(
-        Kind::DropFence(Fence::Allocate),
-        "pmem/src/region.rs",
-        REGION,
-        "self.medium.fence(Fence::Allocate);",
-        "the same: whoever takes a chunk of the new room does not ask the note",
+        Kind::EarlyPublish,
+        "pmem/src/alloc.rs",
+        ALLOC,
+        "medium.publish(at, class.word());",
+        "A3: a free chunk's bitmap is durably zero, so a chunk that is opened too early is an open one without blocks, which \
+         recovery takes back",
     ),
     Argued::new(
         Kind::SwapPublish,
@@ -65,14 +66,13 @@ const ARGUED: &[Argued] = &[
     ),
 ];
 
-/// What images of other workloads break, whatever the tree: the lab's suite has them.
-const ELSEWHERE: &[Argued] = &[Argued::new(
-    Kind::DropFence(Fence::Allocate),
-    "pmem/src/alloc.rs",
-    ALLOC,
-    "region.medium().fence(Fence::Allocate);",
-    "`refused`: a large value that is refused when some of its pieces have bits, and then another record in its place",
-)];
+/// Chunks of the smallest region in which a large value gets 64 pieces and no more.
+const CHUNKS: u64 = 12;
+
+/// Of a line only what was durable and all that was stored: all images of a whole region's creation.
+fn by_lines() -> Options {
+    Options { line_cap: 2, ..deep(1) }
+}
 
 /// Most mutants break at once.
 fn low(seed: u64) -> Options {
@@ -134,6 +134,23 @@ fn refused() -> Vec<Op> {
     ops
 }
 
+/// A large value that is refused when some of its pieces have their bits; then a record that takes the block in which they were
+/// listed.
+fn refused_pieces<O: Order>() -> Work<Inlined, O> {
+    let small = Sizes { capacity: Geometry::tiny().heap_at() + CHUNKS * 4096, ..sizes(2, Recovery::Lazy) };
+    whole(
+        small,
+        vec![Op::Put(1, 3)],
+        vec![Op::Kill, Op::TooLarge(2, bytes(66 * 488 + 300)), Op::Put(3, bytes(900))],
+    )
+}
+
+/// Values in pieces, which are replaced and deleted.
+fn pieces() -> Vec<Op> {
+    let large = |key| Op::Put(key, bytes(1375) + key);
+    vec![large(1), large(2), Op::Put(1, 5), Op::Delete(2), Op::CollectAll, large(3), Op::Kill]
+}
+
 fn of_words<O: Order>(name: &str, options: Options, work: Work<Words, O>) -> Trial {
     Trial::of(name, options, work)
 }
@@ -174,6 +191,9 @@ fn trials<O: Order>(seed: u64) -> Vec<Trial> {
             deep(seed),
             whole(of_large, long_bitmap, vec![Op::Put(70, 0), Op::Put(71, 0), Op::Kill]),
         ),
+        of_bytes::<O>("pieces", low(seed), whole(sizes(2, lazy), vec![], pieces())),
+        of_bytes::<O>("pieces refused", low(seed), refused_pieces()),
+        of_words::<O>("creation", by_lines(), whole(sizes(2, lazy), vec![], vec![])),
         of_bytes::<O>(
             "closed chunks",
             deep(seed),
@@ -197,26 +217,27 @@ fn trials<O: Order>(seed: u64) -> Vec<Trial> {
     trials
 }
 
+/// One mutant in so many is tried when nothing else is said.
+const ONE_IN: usize = 4;
+
+/// `floor`: mutants that there are, tried or not.
 fn assert_nothing_can_be_left_out<O: Order>(argued: &[Argued], floor: usize) {
-    let report = run_mutants(&trials::<O>(21), argued, |_| Stage::quiet());
-    println!("{}: {report}", O::ENGINE);
+    let share = Share::of_environment(ONE_IN);
+    let report = run_some_mutants(&trials::<O>(21), argued, &share, &[], |_| Stage::quiet());
+    println!("{}, {share}: {} mutants; {report}", O::ENGINE, report.found());
     for (trial, killed) in &report.kills {
         println!("  killed by {trial}: {}", killed.len());
     }
-    assert!(!report.base.is_violated(), "{report}");
-    let elsewhere = |mutant: &&Mutant| !ELSEWHERE.iter().any(|argued| argued.spot.matches(mutant));
-    let survived: Vec<String> = report.survived.iter().filter(elsewhere).map(Mutant::to_string).collect();
-    assert!(survived.is_empty(), "survived:\n{}", survived.join("\n"));
-    assert!(report.stale.is_empty(), "no survivor needs these arguments: {:#?}", report.stale);
-    assert!(report.killed.len() >= floor, "{} mutants were killed, {floor} before", report.killed.len());
+    assert!(report.is_good(), "{report}");
+    assert!(report.found() >= floor, "{} mutants, {floor} before", report.found());
 }
 
 #[test]
 fn nothing_can_be_left_out() {
-    assert_nothing_can_be_left_out::<Sorted>(ARGUED, 44);
+    assert_nothing_can_be_left_out::<Sorted>(ARGUED, 97);
 }
 
 #[test]
 fn nothing_can_be_left_out_of_nodes_without_order() {
-    assert_nothing_can_be_left_out::<Unsorted>(ARGUED, 42);
+    assert_nothing_can_be_left_out::<Unsorted>(ARGUED, 94);
 }

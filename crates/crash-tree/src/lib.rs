@@ -108,6 +108,8 @@ pub struct Options {
     pub node_lines: Option<u64>,
     /// Most threads. What is found does not depend on it.
     pub threads: usize,
+    /// Which mutants are tried.
+    pub share: crash::Share,
 }
 
 impl Options {
@@ -117,7 +119,7 @@ impl Options {
     /// A default run.
     pub fn new(engine: Engine) -> Self {
         let threads = crash::workers::processors();
-        Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads }
+        Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads, share: crash::Share::All }
     }
 
     /// The states that the run may not fall below; of a part of the runs nothing is known.

@@ -2,17 +2,16 @@
 //!
 //! Keys and values are made from small numbers, so that operations print shortly and the same workload drives every
 //! schema. What `verify` asks, beyond the tree's own check: scans both ways, gets of present and absent keys and the count
-//! agree; both superblock copies say the same (region R1); no chunk in use lies beyond the noted length of the region.
+//! agree; the region below is whole ([`crash::region`]).
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
-use crash::{Contents, Subject};
+use crash::{Contents, Subject, region};
 use pmem::log::Format;
-use pmem::region::{LENGTH_AT, unchecked};
-use pmem::{Durability, Error, Geometry, Medium, Observed, WORD};
+use pmem::{Durability, Error, Geometry, Observed};
 use tree::discipline::Discipline;
 use tree::insert::Decision;
 use tree::layout::{Layout, Layouts};
@@ -210,25 +209,6 @@ impl<S: Sample, L: Layouts, D: Discipline> TreeSubject<S, L, D> {
         }
         Ok(pairs)
     }
-
-    /// Both superblock copies hold the same words.
-    fn verify_copies(&self) -> Result<(), String> {
-        let medium = &self.medium;
-        if (0..32).any(|word| medium.word(word * WORD) != medium.word(1024 + word * WORD)) {
-            return Err("the superblock copies differ: the next change of one may leave none".to_owned());
-        }
-        Ok(())
-    }
-}
-
-/// The noted length covers every chunk in use, also before recovery: else a file cut down to it passes for whole.
-fn verify_length(medium: &Observed, geometry: Geometry) -> Result<(), String> {
-    let noted = unchecked(medium.word(LENGTH_AT)).unwrap_or(0) * WORD;
-    let chunks = (geometry.heap_at()..medium.len()).step_by(geometry.chunk_bytes as usize);
-    match chunks.into_iter().find(|at| at + geometry.chunk_bytes > noted && medium.word(*at) != 0) {
-        Some(at) => Err(format!("chunk {at:#x} is in use beyond the noted length {noted:#x}")),
-        None => Ok(()),
-    }
 }
 
 pub(crate) fn text_of(error: Error) -> String {
@@ -273,7 +253,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     }
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
-        if let Err(problem) = verify_length(&medium, sizes.geometry) {
+        if let Err(problem) = region::verify_image(&medium, sizes.geometry) {
             panic!("{problem}");
         }
         match Self::open(&medium) {
@@ -368,8 +348,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     fn verify(&self) -> Result<Contents, String> {
         let tree = self.tree();
         while tree.count_some(3).map_err(text_of)? {}
-        self.verify_copies()?;
-        verify_length(&self.medium, tree.region().geometry())?;
+        region::verify_open(&self.medium)?;
         let problems = tree.check().problems;
         if let Some(first) = problems.first() {
             return Err(format!("{first} ({} problems)", problems.len()));

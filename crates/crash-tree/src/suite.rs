@@ -34,6 +34,9 @@ pub(crate) enum Depth {
     ListsDeep,
     /// For mutants that only a few steps show, where several lines at once have to go wrong: high caps.
     Deep,
+    /// A region's creation and close, for which several lines have to be whole at once: of a line only what was durable, and all
+    /// that was stored.
+    Lines,
 }
 
 impl Depth {
@@ -53,6 +56,7 @@ impl Depth {
                 samples: 8,
                 ..Self::Whole.bounds(seed)
             },
+            Self::Lines => crash::Options { cap: 4096, line_cap: 2, samples: 8, ..Self::Whole.bounds(seed) },
             Self::Deep => crash::Options { cap: 16_384, line_cap: 1024, nested_cap: 4, samples: 8, ..base },
         }
     }
@@ -101,7 +105,7 @@ impl Run {
     /// Bounds of an exploration with one: low, for most break at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
         let bounds = self.depth.bounds(seed);
-        if [Depth::Deep, Depth::ListsDeep].contains(&self.depth) {
+        if [Depth::Deep, Depth::ListsDeep, Depth::Lines].contains(&self.depth) {
             return bounds;
         }
         crash::Options { cap: 32, nested_cap: 4, samples: 8, ..bounds }
@@ -219,7 +223,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
 /// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
 pub(crate) const OPS_LONG: usize = 1000;
 
-/// Leaves out every flush and fence in turn. A mutant is tried on the runs in which it changes something, in their order,
+/// Changes every flush, fence, sync and publish in turn, as far as they are of the share. A mutant is tried on the runs in which it changes something, in their order,
 /// until one breaks.
 pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> MutationReport {
     let trial = |run: Run| {
@@ -227,7 +231,8 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
         Trial::new(run.name(), move |mutant| run.explore(&bounds, mutant))
     };
     let trials: Vec<Trial> = mutation_runs(options.engine, options.seed).into_iter().map(trial).collect();
-    crash::run_mutants(&trials, &argued::argued(options.engine.about()), stage)
+    let about = options.engine.about();
+    crash::run_some_mutants(&trials, &argued::argued(about), &options.share, &[argued::canary(about)], stage)
 }
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
@@ -248,6 +253,8 @@ impl Visitor for ForMutants {
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
         let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
+        let creation = Work::<B, L, D>::new(Maker::<B, L, D>::new(about.lines.0).sizes, []);
+        runs.push(Run::new("creation".to_owned(), Depth::Lines, vec![creation]));
         if has_words(self.engine) {
             add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
         }

@@ -14,6 +14,7 @@
 //! * `search`: all images of one crash point, and of the crash points inside recovery.
 //! * [`mod@explore`]: a whole workload: create, steps, close.
 //! * [`mutate`], [`mod@mutants`]: the reverse proof: without any one flush or fence some image must break.
+//! * [`region`]: what the oracle of every subject asks of the superblock and of the noted length.
 //! * [`report`]: what was explored and what was found. [`workers`]: explorations side by side, the report in a fixed order.
 //! * [`history`]: for threads beside each other: can what they were told, and what is there after a crash, be explained?
 //! * [`failing`]: for what meets a full disk: durable memory whose N-th growth or sync fails.
@@ -86,6 +87,7 @@ pub mod model;
 pub mod mutants;
 pub mod mutate;
 mod recall;
+pub mod region;
 pub mod report;
 mod search;
 pub mod stage;
@@ -98,8 +100,10 @@ pub use history::{Found, History, Operation};
 pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;
-pub use mutants::{Argued, MutationReport, Spot, Trial, canary, mutants, run_mutants};
-pub use mutate::{Kind, Mutant};
+pub use mutants::{
+    Argued, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
+};
+pub use mutate::{Kind, Mutant, Which as WhichLine};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};
 pub use workers::Stage;

@@ -128,10 +128,13 @@ fn union(bases: &[Words], pending: &[Pending], cap: usize, seed: u64) -> Choices
     all
 }
 
-/// Keeps the first content, and of the others so many that there are at most `cap`.
+/// Keeps the first content, the last, and of the others so many that there are at most `cap`: what is wrong where a line is
+/// missing is often seen only when all others are whole.
 fn sample(contents: &mut Vec<Words>, cap: usize, seed: u64) {
     if contents.len() > cap {
-        fastrand::Rng::with_seed(seed).shuffle(&mut contents[1..]);
+        let last = contents.len() - 1;
+        contents.swap(1, last);
+        fastrand::Rng::with_seed(seed).shuffle(&mut contents[2..]);
         contents.truncate(cap.max(1));
     }
 }

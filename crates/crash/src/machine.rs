@@ -5,11 +5,12 @@
 //! a file that became longer may be shorter again. A sync that fails keeps some of the sectors and calls the others clean:
 //! no later sync writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pmem::journal::storage::Storage;
+use pmem::observed::Site;
 use pmem::{Error, Result};
 
 const SECTOR: usize = 512;
@@ -77,6 +78,10 @@ struct State {
     off: bool,
     /// Syncs of this file only pretend: they keep its length and nothing else.
     lies: Option<Which>,
+    /// Syncs called from here are left out.
+    left_out: Option<Site>,
+    /// Where syncs were called from.
+    sync_sites: BTreeSet<Site>,
     /// Syncs take a while, so that threads meet.
     slow: bool,
     rng: fastrand::Rng,
@@ -107,6 +112,8 @@ impl Machine {
             fatal: 0,
             off: false,
             lies: None,
+            left_out: None,
+            sync_sites: BTreeSet::new(),
             slow: false,
             rng: fastrand::Rng::with_seed(seed),
         })))
@@ -129,6 +136,16 @@ impl Machine {
     /// Syncs of this file do nothing from now on, but for its length.
     pub fn lie_about_syncs_of(&self, which: Option<Which>) {
         self.state().lies = which;
+    }
+
+    /// Syncs that the journal calls at this place of its source do nothing from now on, after a restart and a power cut too.
+    pub fn leave_out_syncs_at(&self, site: Option<Site>) {
+        self.state().left_out = site;
+    }
+
+    /// The places from which syncs were called.
+    pub fn sync_sites(&self) -> BTreeSet<Site> {
+        self.state().sync_sites.clone()
     }
 
     /// Syncs take a while, so that threads meet.
@@ -202,7 +219,7 @@ impl Machine {
         });
         let [data, journal] = state.files.each_ref().map(|file| file.survive(survivors, &mut rng));
         let machine = Self::with_files(data, journal);
-        machine.state().lies = state.lies;
+        (machine.state().lies, machine.state().left_out) = (state.lies, state.left_out);
         machine
     }
 
@@ -311,6 +328,18 @@ impl Storage for Handle {
             Some(Fault::NoSpace) => Err(self.error("cannot write", ENOSPC)),
             Some(Fault::Nothing | Fault::Short) | None => Ok(taken),
         }
+    }
+
+    fn sync_for(&self, site: Site) -> Result<()> {
+        let mut state = self.machine.state();
+        state.sync_sites.insert(site);
+        if state.left_out != Some(site) {
+            drop(state);
+            return self.sync();
+        }
+        // The power can go here all the same: the changes have the same numbers as without the mutant.
+        self.call(&mut state, true)?;
+        if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
     }
 
     fn sync(&self) -> Result<()> {

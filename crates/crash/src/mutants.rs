@@ -94,11 +94,76 @@ pub struct MutationReport {
     pub stale: Vec<Argued>,
     /// Each trial, and the mutants that it killed and no trial before it did.
     pub kills: Vec<(String, Vec<Mutant>)>,
+    /// Mutants that were not tried, being outside the share.
+    pub left_out: usize,
     /// Images explored for all mutants.
     pub images: u64,
 }
 
+/// Which of the mutants are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of them.
+    All,
+    /// One in so many, chosen by this seed.
+    OneIn(usize, u64),
+    /// Those whose name contains this text.
+    Named(String),
+}
+
+impl Share {
+    /// One in `one_in` by the seed in `BRISTLECONE_SEED` (1 without it); all with `BRISTLECONE_MUTANTS=all`; with any other text
+    /// there, the mutants whose name contains it.
+    ///
+    /// # Panics
+    /// The seed is no number.
+    pub fn of_environment(one_in: usize) -> Self {
+        match std::env::var("BRISTLECONE_MUTANTS") {
+            Ok(all) if all == "all" => Self::All,
+            Ok(name) => Self::Named(name),
+            Err(_) => {
+                let seed = std::env::var("BRISTLECONE_SEED").map(|seed| seed.parse().expect("a number"));
+                Self::OneIn(one_in, seed.unwrap_or(1))
+            }
+        }
+    }
+
+    /// A share of `mutants`, in their order.
+    fn of(&self, mutants: &[Mutant]) -> Vec<Mutant> {
+        match self {
+            Self::All => mutants.to_vec(),
+            Self::OneIn(one_in, seed) => {
+                let mut rng = fastrand::Rng::with_seed(*seed);
+                mutants.iter().filter(|_| rng.usize(..*one_in) == 0).copied().collect()
+            }
+            Self::Named(name) => {
+                mutants.iter().filter(|mutant| mutant.to_string().contains(name)).copied().collect()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => write!(f, "all mutants"),
+            Self::OneIn(one_in, seed) => {
+                write!(
+                    f,
+                    "one mutant in {one_in} by BRISTLECONE_SEED={seed}; BRISTLECONE_MUTANTS=all tries all"
+                )
+            }
+            Self::Named(name) => write!(f, "the mutants that BRISTLECONE_MUTANTS='{name}' names"),
+        }
+    }
+}
+
 impl MutationReport {
+    /// All mutants that there are, tried or not.
+    pub fn found(&self) -> usize {
+        self.base.mutants.len()
+    }
+
     /// True if the base run is clean, no mutant survived without an argument, and every argument is needed.
     pub fn is_good(&self) -> bool {
         !self.base.is_violated() && self.survived.is_empty() && self.stale.is_empty()
@@ -110,8 +175,8 @@ impl fmt::Display for MutationReport {
         let counts = (self.killed.len(), self.argued.len(), self.survived.len());
         write!(
             f,
-            "{} mutants killed, {} argued, {} survived; {} images",
-            counts.0, counts.1, counts.2, self.images
+            "{} mutants killed, {} argued, {} survived, {} not tried; {} images",
+            counts.0, counts.1, counts.2, self.left_out, self.images
         )?;
         self.base
             .violations
@@ -162,6 +227,17 @@ pub fn run_mutants<'a>(
     argued: &[Argued],
     stage: impl Fn(&'static str) -> Stage<'a>,
 ) -> MutationReport {
+    run_some_mutants(trials, argued, &Share::All, &[], stage)
+}
+
+/// As [`run_mutants`] with a share of the mutants, and `always` those of some spots, such as the canary's. An argument is stale only if all mutants that it is for were tried.
+pub fn run_some_mutants<'a>(
+    trials: &[Trial],
+    argued: &[Argued],
+    share: &Share,
+    always: &[Spot],
+    stage: impl Fn(&'static str) -> Stage<'a>,
+) -> MutationReport {
     let name = |trial: &Trial| trial.name.clone();
     let bases = stage("runs without a mutant").map(trials, name, |trial| (trial.explore)(None));
     let mut report = MutationReport::default();
@@ -169,7 +245,17 @@ pub fn run_mutants<'a>(
     if report.base.is_violated() {
         return report;
     }
-    let mutants = mutants(&report.base);
+    let all = mutants(&report.base);
+    let mut mutants = share.of(&all);
+    mutants.extend(all.iter().filter(|mutant| always.iter().any(|spot| spot.matches(mutant))));
+    mutants.sort_unstable();
+    mutants.dedup();
+    report.left_out = all.len() - mutants.len();
+    let is_left_out = |mutant: &&Mutant| mutants.binary_search(mutant).is_err();
+    let mut needed: Vec<bool> = argued
+        .iter()
+        .map(|argued| all.iter().filter(is_left_out).any(|mutant| argued.spot.matches(mutant)))
+        .collect();
     let tried = stage("mutants").map(&mutants, Mutant::to_string, |mutant| {
         let mut images = 0;
         let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
@@ -181,7 +267,6 @@ pub fn run_mutants<'a>(
         (killer, images)
     });
     report.kills = trials.iter().map(|trial| (trial.name.clone(), Vec::new())).collect();
-    let mut needed = vec![false; argued.len()];
     for (mutant, (killer, images)) in mutants.into_iter().zip(tried) {
         report.images += images;
         match (killer, argued.iter().position(|argued| argued.spot.matches(&mutant))) {

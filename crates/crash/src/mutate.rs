@@ -3,23 +3,41 @@
 //! The subject itself runs unchanged; only the durability model sees the mutated events. A mutant names a verb's call
 //! site and changes every event of that site.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use pmem::observed::Site;
-use pmem::{Event, Fence, Store};
+use pmem::{Event, Fence, LINE, Store};
 
 use crate::tape::Recorded;
+
+/// Lines of one flush that have mutants of their own, besides its last line.
+const LINES_MAX: usize = 8;
+
+/// Which line of a flush of several lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Which {
+    /// The line of this number; the first one is 0.
+    Nth(u8),
+    /// The last line of a flush of so many lines that its number is too high.
+    Last,
+}
 
 /// What a mutant does to the events of its site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Every flush at the site is left out.
     DropFlush,
+    /// Every flush of several lines at the site leaves out one of them.
+    DropLine(Which),
     /// Every fence at the site is left out.
     DropFence(Fence),
+    /// Every sync at the site is left out.
+    DropSync,
     /// A publish at the site that is the first one after a fence is recorded before that fence.
     SwapPublish,
+    /// A publish at the site that follows another one after a fence is recorded before that fence.
+    EarlyPublish,
     /// A publish at the site is recorded as two: the low 32 bits, then the whole word.
     SplitPublish,
 }
@@ -46,25 +64,54 @@ impl Mutant {
             Kind::DropFlush => {
                 drop_where(events, |event| matches!(event, Event::Flush { site, .. } if *site == self.site))
             }
+            Kind::DropLine(which) => self.drop_lines(events, which),
             Kind::DropFence(_) => {
                 drop_where(events, |event| matches!(event, Event::Fence { site, .. } if *site == self.site))
             }
-            Kind::SwapPublish => self.swap(events),
+            Kind::DropSync => drop_where(events, |event| match event {
+                Event::Flush { site, .. } | Event::Fence { site, .. } => *site == self.site,
+                Event::Store { .. } => false,
+            }),
+            Kind::SwapPublish => self.advance(events, true),
+            Kind::EarlyPublish => self.advance(events, false),
             Kind::SplitPublish => self.split(events),
         }
     }
 
-    fn swap(&self, events: Vec<Recorded>) -> Vec<Recorded> {
+    fn drop_lines(&self, mut events: Vec<Recorded>, which: Which) -> Vec<Recorded> {
+        let mut dropped = Vec::new();
+        let is_meant = |flush: &Flush| flush.site == self.site && !flush.is_sync && flush.lines.len() > 1;
+        for flush in flushes(&events).filter(is_meant) {
+            let line = match which {
+                Which::Nth(number) => flush.lines.get(usize::from(number)),
+                Which::Last => flush.lines.last(),
+            };
+            dropped.extend(line);
+        }
+        let mut index = 0;
+        events.retain(|_| {
+            index += 1;
+            dropped.binary_search(&(index - 1)).is_err()
+        });
+        events
+    }
+
+    /// Records the publishes at the site in front of the fence before them: those that are the first after it, or the others.
+    fn advance(&self, events: Vec<Recorded>, first: bool) -> Vec<Recorded> {
         let mut mutated = Vec::with_capacity(events.len());
-        let mut fence = None;
+        let mut epoch = Epoch::default();
         for recorded in events {
             match recorded.event {
-                Event::Fence { .. } => fence = Some(mutated.len()),
+                Event::Fence { .. } => epoch = Epoch { fence: Some(mutated.len()), published: false },
                 Event::Store { kind: Store::Publish, site, .. } => {
-                    if let Some(index) = fence.take()
-                        && site == self.site
+                    let is_meant = site == self.site && epoch.published != first;
+                    epoch.published = true;
+                    if let Some(fence) = epoch.fence
+                        && is_meant
+                        && (first || can_pass(&recorded, &mutated[fence..]))
                     {
-                        mutated.insert(index, recorded);
+                        mutated.insert(fence, recorded);
+                        epoch.fence = Some(fence + 1);
                         continue;
                     }
                 }
@@ -100,31 +147,143 @@ fn half(old: u64, value: u64) -> u64 {
     (old & !0xffff_ffff) | (value & 0xffff_ffff)
 }
 
-/// The medium's own file. `Observed::sync` flushes and fences in the file system's stead: no subject can leave that out.
-const MEDIUM_FILE: &str = "observed.rs";
+/// The events since a fence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    /// Where the fence is.
+    fence: Option<usize>,
+    /// There was a publish since.
+    published: bool,
+}
 
-/// Adds to `found` every mutant that would change something in `events`.
-pub fn discover(events: &[Recorded], found: &mut BTreeSet<Mutant>) {
-    let mut fence_before = false;
-    let is_subject = |site: Site| !site.file().ends_with(MEDIUM_FILE);
-    for recorded in events {
-        match recorded.event {
-            Event::Flush { site, .. } | Event::Fence { site, .. } if !is_subject(site) => {}
-            Event::Flush { site, .. } => _ = found.insert(Mutant { kind: Kind::DropFlush, site }),
-            Event::Fence { why, site } => {
-                found.insert(Mutant { kind: Kind::DropFence(why), site });
-                fence_before = true;
-            }
-            Event::Store { value, kind: Store::Publish, site, .. } => {
-                if std::mem::take(&mut fence_before) {
-                    found.insert(Mutant { kind: Kind::SwapPublish, site });
+/// No event of these stores to the same word: else that word's last value would change, which is no early store.
+fn can_pass(publish: &Recorded, passed: &[Recorded]) -> bool {
+    let word = |recorded: &Recorded| match recorded.event {
+        Event::Store { at, .. } => Some(at),
+        _ => None,
+    };
+    passed.iter().all(|recorded| word(recorded) != word(publish))
+}
+
+/// One call of a flush.
+struct Flush {
+    site: Site,
+    /// The events that flush its lines, by ascending line.
+    lines: Vec<usize>,
+    /// It belongs to a sync.
+    is_sync: bool,
+}
+
+/// The calls of flushes among `events`: lines one behind the other at one site. A buffer pool's write-backs, stores at the site
+/// of the flush, may stand between them.
+fn flushes(events: &[Recorded]) -> impl Iterator<Item = Flush> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let (first, site, mut end) = (next..events.len()).find_map(|index| match events[index].event {
+            Event::Flush { line, site } => Some((index, site, line + LINE)),
+            _ => None,
+        })?;
+        let mut flush = Flush { site, lines: vec![first], is_sync: false };
+        next = first + 1;
+        while let Some(recorded) = events.get(next) {
+            match recorded.event {
+                Event::Flush { line, site } if site == flush.site && line == end => {
+                    flush.lines.push(next);
+                    end += LINE;
                 }
-                let half = half(recorded.old, value);
-                if half != recorded.old && half != value {
-                    found.insert(Mutant { kind: Kind::SplitPublish, site });
+                Event::Store { site, .. } if site == flush.site => {}
+                Event::Fence { why: Fence::Superblock, site } if site == flush.site => {
+                    flush.is_sync = true;
+                    break;
+                }
+                _ => break,
+            }
+            next += 1;
+        }
+        Some(flush)
+    })
+}
+
+/// Finds the mutants of a run. It remembers which lines were changed and not flushed since: to leave out the flush of any other
+/// line of several changes nothing.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    changed: HashSet<u64>,
+}
+
+impl Discovery {
+    /// Adds to `found` every mutant that would change something in `events`, which follow those of the call before.
+    pub fn discover(&mut self, events: &[Recorded], found: &mut BTreeSet<Mutant>) {
+        let mut epoch = Epoch::default();
+        let mut calls = flushes(events).peekable();
+        let mut syncs = HashSet::new();
+        for (index, recorded) in events.iter().enumerate() {
+            match recorded.event {
+                Event::Flush { line, site } => {
+                    let Some(call) = calls.next_if(|call| call.lines[0] == index) else {
+                        self.changed.remove(&line);
+                        continue;
+                    };
+                    if call.is_sync {
+                        syncs.insert(site);
+                        found.insert(Mutant { kind: Kind::DropSync, site });
+                    } else {
+                        found.insert(Mutant { kind: Kind::DropFlush, site });
+                        self.lines(events, &call, found);
+                    }
+                    self.changed.remove(&line);
+                }
+                Event::Fence { why, site } => {
+                    if !syncs.contains(&site) {
+                        found.insert(Mutant { kind: Kind::DropFence(why), site });
+                    }
+                    epoch = Epoch { fence: Some(index), published: false };
+                }
+                Event::Store { at, value, kind, site } => {
+                    if value != recorded.old {
+                        self.changed.insert(at & !(LINE - 1));
+                    }
+                    if kind == Store::Copy {
+                        continue;
+                    }
+                    let first = !std::mem::replace(&mut epoch.published, true);
+                    if let Some(fence) = epoch.fence {
+                        if first {
+                            found.insert(Mutant { kind: Kind::SwapPublish, site });
+                        } else if value != recorded.old && can_pass(recorded, &events[fence..index]) {
+                            found.insert(Mutant { kind: Kind::EarlyPublish, site });
+                        }
+                    }
+                    let half = half(recorded.old, value);
+                    if half != recorded.old && half != value {
+                        found.insert(Mutant { kind: Kind::SplitPublish, site });
+                    }
                 }
             }
-            Event::Store { .. } => {}
+        }
+    }
+
+    /// The mutants that leave out single lines of a flush. (A sync has none: its range is the file system's business.)
+    fn lines(&self, events: &[Recorded], call: &Flush, found: &mut BTreeSet<Mutant>) {
+        let last = call.lines.len() - 1;
+        for (number, index) in call.lines.iter().enumerate().filter(|_| last > 0) {
+            let Event::Flush { line, .. } = events[*index].event else { continue };
+            // A pool writes the line back just before its flush.
+            let first = call.lines[number.saturating_sub(1)];
+            let mut stores = events[first..*index].iter();
+            let written = |recorded: &Recorded| {
+                matches!(recorded.event, Event::Store { at, value, .. }
+                    if at & !(LINE - 1) == line && value != recorded.old)
+            };
+            if !self.changed.contains(&line) && !stores.any(written) {
+                continue;
+            }
+            let which = match u8::try_from(number) {
+                Ok(number) if usize::from(number) < LINES_MAX => Which::Nth(number),
+                _ if number == last => Which::Last,
+                _ => continue,
+            };
+            found.insert(Mutant { kind: Kind::DropLine(which), site: call.site });
         }
     }
 }

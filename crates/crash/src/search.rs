@@ -18,7 +18,7 @@ use crate::erased::{AnyOp, Config};
 use crate::explore::Options;
 use crate::judge::{Expect, Judged, judge, quietly};
 use crate::model::{Model, Undo, put, rewind, words};
-use crate::mutate::{Mutant, discover};
+use crate::mutate::{Discovery, Mutant};
 use crate::report::{Crash, Phase, Report, Violation, Worst};
 use crate::stage::{Beyond, Open, Stage, Taken};
 use crate::tape::Recorded;
@@ -241,7 +241,7 @@ impl Search<'_> {
     }
 
     fn inside_recovery(&mut self, point: &Point<'_>, taken: &[Taken], judged: Judged, shared: Option<usize>) {
-        discover(&judged.recovery, &mut self.report.mutants);
+        Discovery::default().discover(&judged.recovery, &mut self.report.mutants);
         let events = self.seen_by_model(judged.recovery);
         if !events.iter().any(Recorded::is_store) {
             return;

@@ -65,7 +65,7 @@ pub trait Subject: Sized + 'static {
         false
     }
 
-    /// Closes cleanly.
+    /// Closes cleanly. When it returns, every store is durable.
     ///
     /// # Errors
     /// Any error is a violation.

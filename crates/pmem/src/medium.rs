@@ -119,6 +119,7 @@ pub trait Medium: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Io` if the system call fails.
+    #[track_caller]
     fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
     /// The running group, where stores become durable by groups ([`crate::journal`]) and not by fences; else `None`.

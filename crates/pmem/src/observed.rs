@@ -198,8 +198,10 @@ impl Medium for Observed {
         Ok(())
     }
 
+    #[track_caller]
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
-        // What the file system does: every line written back, then waited for.
+        // What the file system does: every line written back, then waited for. All of it happens at the caller's site, so
+        // that the mutation run can leave out the call.
         self.flush(at, bytes);
         self.fence(Fence::Superblock);
         Ok(())

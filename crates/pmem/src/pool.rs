@@ -214,8 +214,9 @@ impl<M: Medium> Pool<M> {
         &frame[(at % self.page_bytes / LINE) as usize]
     }
 
-    /// Writes the words of a line that differ from those below; false if the line is not in the pool. (No caller's location: to
-    /// the crash explorer this is one place, whoever flushes.)
+    /// Writes the words of a line that differ from those below; false if the line is not in the pool. The stores carry the
+    /// location of the flush or sync that asks for them, so that the mutation run breaks them call site by call site.
+    #[track_caller]
     fn write_back(&self, line: u64) -> bool {
         let Some(frame) = self.resident(line) else { return false };
         let _turn = self.homeward.lock().unwrap_or_else(PoisonError::into_inner); // P5
@@ -302,7 +303,9 @@ impl<M: Medium> Medium for Pool<M> {
             for entry in &table.entries {
                 let page = entry.page.load(Ordering::Acquire) * self.page_bytes;
                 if page != 0 && page < end && page + self.page_bytes > at {
-                    lines_of(page, self.page_bytes).for_each(|line| _ = self.write_back(line));
+                    for line in lines_of(page, self.page_bytes) {
+                        self.write_back(line);
+                    }
                 }
             }
         }

@@ -1,13 +1,13 @@
 //! Trees and tables as the crash explorer sees them, and the workloads that trees are driven by.
 //!
-//! Contents are judged after recovery both ways, lazily and by a scan. Beyond their own check: scans both ways and look-ups
-//! agree, and a second recovery stores nothing.
+//! Contents are judged after recovery both ways, lazily and by a scan. Beyond their own check: scans both ways and lookups
+//! agree, the region below is whole ([`crash::region`]), and a second recovery stores nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use cdds::{Mark, Order, Ordered, Recovery, Versioned};
-use crash::{Contents, Step, Subject, Workload, interrupted, random};
+use crash::{Contents, Step, Subject, Workload, interrupted, random, region};
 use pmem::{Error, Geometry, Observed};
 use tree::insert::Decision;
 use tree::{Schema, WriteOptions};
@@ -35,6 +35,8 @@ pub enum Op {
     Clear,
     /// As a batch, with a value behind it that the region has no room for: nothing of it happens.
     Refused(Vec<(u32, Option<u32>)>),
+    /// A put of this value, which the region has no room for.
+    TooLarge(u32, u32),
     /// Collects in so many nodes.
     Collect(usize),
     CollectAll,
@@ -168,6 +170,9 @@ where
     }
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        if let Err(problem) = region::verify_image(&medium, sizes.geometry) {
+            panic!("{problem}");
+        }
         match Self::open(&medium, *sizes) {
             Ok(tree) => Ok(Self { medium, sizes: *sizes, tree: Some(tree), marks: Vec::new() }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
@@ -223,6 +228,14 @@ where
                     Ok(()) => return Err("there was room for a value that there is no room for".to_owned()),
                 }
             }
+            Op::TooLarge(key, value) => {
+                let (key, value) = (X::Schema::key(*key), X::Schema::value(*value));
+                match self.tree().put(X::Schema::borrow(&key), X::Schema::borrow_value(&value)) {
+                    Err(Error::Full { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                    Ok(_) => return Err("there was room for what was to be refused".to_owned()),
+                }
+            }
             Op::Collect(nodes) => self.tree().collect_some(*nodes).map(drop),
             Op::CollectAll => self.tree().collect_all(),
             Op::Reopen => {
@@ -247,6 +260,7 @@ where
 
     fn verify(&self) -> Result<Contents, String> {
         let tree = self.tree();
+        region::verify_open(&self.medium)?;
         let problems = tree.check().problems;
         if let Some(first) = problems.first() {
             return Err(format!("{first} ({} problems)", problems.len()));

@@ -4,7 +4,6 @@ use crash::{Argued, Kind, Spot};
 use pmem::Fence;
 
 const CORE: &str = include_str!("../../../chain/src/core.rs");
-const REGION: &str = include_str!("../../../pmem/src/region.rs");
 const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
 
 /// The arguments, the same for all: what is theirs alone can be broken.
@@ -19,25 +18,18 @@ pub fn argued() -> Vec<Argued> {
              it names a block: an insert's own, or the one with which the first chunk of records is opened",
         ),
         Argued::new(
-            Kind::DropFlush,
-            "pmem/src/region.rs",
-            REGION,
-            "self.medium.flush(LENGTH_AT, WORD);",
-            "the note is for telling a file that was cut off; an open that finds an older one writes it again",
-        ),
-        Argued::new(
-            Kind::DropFence(Fence::Allocate),
-            "pmem/src/region.rs",
-            REGION,
-            "self.medium.fence(Fence::Allocate);",
-            "the same: whoever takes a chunk of the new room does not ask the note",
-        ),
-        Argued::new(
             Kind::SwapPublish,
             "pmem/src/alloc.rs",
             ALLOC,
             "medium.publish(at, 0);",
-            "the chunk was free before the operation began: that it is may be durable at any time",
+            "A3: the chunk was free before the operation began: that it is may be durable at any time",
+        ),
+        Argued::new(
+            Kind::EarlyPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.publish(at, 0);",
+            "the same: behind other publishes too",
         ),
     ]
 }

@@ -1,12 +1,13 @@
 //! An index over a list as a [`Subject`] of the crash explorer.
 //!
-//! Beyond the index's own check: scans both ways and look-ups agree, and a second recovery stores nothing.
+//! Beyond the index's own check: scans both ways and lookups agree, the region below is whole ([`crash::region`]), and a second
+//! recovery stores nothing.
 
 use std::ops::Bound;
 use std::path::Path;
 
 use chain::prelude::*;
-use crash::{Contents, Subject};
+use crash::{Contents, Subject, region};
 use pmem::{Durability, Error, Geometry, Observed};
 use tree::{Write, WriteOptions};
 
@@ -196,6 +197,9 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
     }
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
+        if let Err(problem) = region::verify_image(&medium, sizes.geometry) {
+            panic!("{problem}");
+        }
         match K::open::<S>(medium.clone(), sizes) {
             Ok(index) => Ok(Self { medium, sizes: *sizes, index: Some(index) }),
             Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
@@ -258,6 +262,7 @@ impl<K: Family, S: Sample> Subject for Indexed<K, S> {
 
     fn verify(&self) -> Result<Contents, String> {
         let index = self.index();
+        region::verify_open(&self.medium)?;
         let problems = index.check().problems;
         if let Some(first) = problems.first() {
             return Err(format!("{first} ({} problems)", problems.len()));

@@ -72,6 +72,7 @@ fn for_mutants<K: Family>(seed: u64) -> Vec<Run> {
         runs.push(of::<K, Words>(&name, Depth::ListsDeep, first(*faithful)));
     }
     runs.push(of::<K, Keyed>("byte strings, first operations", Depth::ListsDeep, first(false)));
+    runs.push(of::<K, Words>("creation", Depth::Lines, Work::<K, Words>::new(sizes(2, false), [])));
     runs.push(of::<K, Words>("words, waves", Depth::Lists, waves(false)));
     runs.push(of::<K, Keyed>("byte strings, waves", Depth::Lists, waves(false)));
     runs.push(of::<K, Words>("words, lives", Depth::Lists, lives(sizes(2, false), 12)));

@@ -10,12 +10,14 @@
 use std::fmt::Debug;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 use crate::file::{allocate, io};
+use crate::observed::Site;
 use crate::sync::unmodelled::Mutex;
 
 /// One file. Offsets and lengths are in bytes.
@@ -37,6 +39,15 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// # Errors
     /// `Io` if the system call fails. What was written before is then in doubt for good.
     fn sync(&self) -> Result<()>;
+
+    /// As [`Storage::sync`], for the call at `site` in the journal's source: a simulated file can leave out this one call.
+    ///
+    /// # Errors
+    /// As [`Storage::sync`].
+    fn sync_for(&self, site: Site) -> Result<()> {
+        let _ = site;
+        self.sync()
+    }
 
     /// Gives `[from, to)`, from the file's end on, allocated blocks of zeros; the file is `to` bytes long then.
     ///
@@ -199,11 +210,12 @@ impl Files {
     }
 
     /// Makes all that was written to a file durable.
+    #[track_caller]
     pub fn sync(&self, disk: &Disk) -> Result<()> {
         let _turn = disk.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked at inside the turn: whoever failed before has left word by now.
         self.check()?;
-        disk.storage.sync().map_err(|error| self.poison(error))?;
+        disk.storage.sync_for(Location::caller()).map_err(|error| self.poison(error))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The journal medium under power cuts, failing calls and damage.
 //!
-//! They run on [`crash::Machine`]. `life`: random programs and what may be found after a crash. `power`, `faults`, `damage`: one way to go wrong each. `restart`: a process that ends before the power does.
-//! `beside`: two of them with a second thread. `files`: real
-//! files, with a checkpoint thread and readers. `memory`: what is given up. `copy`: copies and views of a pair.
+//! They run on [`crash::Machine`]. `life`: random programs and what may be found after a crash. `power`, `faults`, `damage`: one
+//! way to go wrong each. `restart`: a process that ends before the power does. `syncs`: each sync left out. `beside`: two of them
+//! with a second thread. `files`: real files, with a checkpoint thread and readers. `memory`: what is given up. `copy`: copies and
+//! views of a pair.
 
 mod beside;
 mod copy;
@@ -14,3 +15,4 @@ mod life;
 mod memory;
 mod power;
 mod restart;
+mod syncs;
