@@ -1,0 +1,10 @@
+//! Faults of machines, for tests: what a power cut leaves of files, and system calls that fail.
+//!
+//! * [`images`]: the states that a power cut can leave of the two files of a [`crash::Machine`].
+//!
+//! Nothing here is part of the product.
+#![forbid(unsafe_code)]
+
+pub mod images;
+
+pub use images::{Images, mix};
