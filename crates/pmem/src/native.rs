@@ -15,13 +15,15 @@
 //!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
+//! * N5: a sync that failed is never repeated: the kernel reports a page that it could not write once and then calls it clean.
+//!   After it the file neither grows nor is synced, so no length is noted that the disk may not have.
 //! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -114,6 +116,8 @@ pub struct Native {
     private: bool,
     /// Growths to go by before huge pages are asked for again, or [`NEVER`].
     no_huge: AtomicU32,
+    /// A sync failed (N5).
+    failed: AtomicBool,
     /// Offset in the file of the first mapped byte, whole pages.
     origin: u64,
     path: PathBuf,
@@ -346,6 +350,7 @@ impl Native {
             file: None,
             dax: false,
             private: false,
+            failed: AtomicBool::new(false),
             origin: 0,
             path: path.to_owned(),
         })
@@ -438,6 +443,19 @@ impl Native {
         } else if start.elapsed() > PATIENCE * ((end - first) / HUGE_PAGE) as u32 {
             self.no_huge.store(PAUSE, Ordering::Relaxed);
         }
+    }
+
+    /// Refuses after a sync that failed (N5).
+    fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::SeqCst) { Err(Error::Failed) } else { Ok(()) }
+    }
+
+    /// What a sync came to.
+    fn synced(&self, outcome: std::io::Result<()>) -> Result<()> {
+        outcome.map_err(|source| {
+            self.failed.store(true, Ordering::SeqCst);
+            io("cannot sync", &self.path, source)
+        })
     }
 
     #[inline(always)]
@@ -561,6 +579,7 @@ impl Medium for Native {
             return Err(Error::Full { max_bytes: self.max_bytes });
         }
         if let Some(file) = &self.file {
+            self.check()?;
             self.make_huge(file, old, new);
             if let Err(error) = allocate(file, &self.path, self.origin + old, self.origin + new) {
                 // What was asked for is not there: nothing of it stays.
@@ -568,7 +587,7 @@ impl Medium for Native {
                 return Err(error);
             }
             if self.durability != Durability::Process {
-                system::sync_all(file, &self.path).map_err(|source| io("cannot sync", &self.path, source))?;
+                self.synced(system::sync_all(file, &self.path))?;
             }
         }
         self.map_range(old, new, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -580,19 +599,19 @@ impl Medium for Native {
         if self.file.is_none() {
             return Ok(());
         }
+        self.check()?;
         let first = at & !(PAGE - 1);
         let end = (at + bytes).min(self.len());
         // SAFETY: `first` lies inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(first as usize) };
         let kind = Kind::SyncRange { at: self.origin + first, bytes: end - first };
-        let synced = system::call(kind, &self.path, self.file.as_ref(), |_| {
+        self.synced(system::call(kind, &self.path, self.file.as_ref(), |_| {
             // SAFETY: `[first, end)` is mapped (N1); msync changes no content.
             match unsafe { libc::msync(place.cast(), (end - first) as usize, libc::MS_SYNC) } {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             }
-        });
-        synced.map_err(|source| io("cannot sync", &self.path, source))
+        }))
     }
 
     /// Not of a private image, whose stores stay out of the file, nor of a file that may have holes.

@@ -1,4 +1,4 @@
-//! What a mapped file holds after growths.
+//! What a mapped file holds after growths, and what becomes of it after a sync that failed.
 
 use super::*;
 use crate::file::memory_file;
@@ -34,4 +34,38 @@ fn what_is_stored_stays_where_pages_become_huge_ones() {
     grows_over_huge_pages(memory_file().unwrap());
     // Where the file system has none.
     grows_over_huge_pages(tempfile::tempfile().unwrap());
+}
+
+/// Lets every sync of a file fail while it is there.
+struct NoSyncs;
+
+impl crate::system::Watch for NoSyncs {
+    fn before(&self, kind: crate::system::Kind, _: &Path, _: Option<&File>) -> crate::system::Verdict {
+        use crate::system::{Kind, Verdict};
+        let is_sync = matches!(kind, Kind::Sync | Kind::SyncRange { .. });
+        if is_sync { Verdict::Fail(libc::EIO) } else { Verdict::Go }
+    }
+}
+
+/// Once, a growth whose sync had failed could be asked for again: the second sync found nothing to write and succeeded, and the
+/// store noted a length that the disk did not have.
+#[test]
+fn after_a_failed_sync_a_mapped_file_neither_grows_nor_is_synced_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for grows in [true, false] {
+        let path = dir.path().join(format!("store {grows}"));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let native = Native::map(file, &path, 1 << 20, Durability::Power).unwrap();
+        native.grow(PAGE).unwrap();
+        let watching = crate::system::watch(dir.path(), std::sync::Arc::new(NoSyncs));
+        let failed = if grows { native.grow(2 * PAGE) } else { native.sync(0, PAGE) };
+        assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
+        drop(watching);
+        assert_eq!(native.len(), PAGE);
+        assert!(matches!(native.grow(2 * PAGE), Err(Error::Failed)));
+        assert!(matches!(native.sync(0, PAGE), Err(Error::Failed)));
+        // What is mapped can be read and stored to.
+        native.publish(8, 7);
+        assert_eq!(native.word(8), 7);
+    }
 }
