@@ -309,6 +309,9 @@ impl Place {
         let sync_dir = || sync_dir(dir);
         let journal = dir.join(JOURNAL_NAME);
         if self.promise.journaled {
+            // The temporary names first. If the journal's name survived a power cut without the store's file, it would look like
+            // the journal of a store whose file was taken away, and no store could be made here.
+            sync_dir()?;
             rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
             sync_dir()?; // whatever order the file system has for two renames
         } else if journal.exists() {
