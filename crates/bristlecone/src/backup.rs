@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use pmem::copy::{Progress, Target};
 use pmem::file::Backing;
+use pmem::system;
 
 use crate::error::{Error, Result};
 use crate::place::{FILE_NAME, Hold, JOURNAL_NAME, Place, Promise, io};
@@ -74,7 +75,9 @@ pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backu
 
 /// Copies a file that is mapped, or was. Nobody stores to it meanwhile.
 pub(crate) fn copy_mapped(place: &Place, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
-    let bytes = place.file.metadata().map_err(|source| io("cannot inspect", &place.path, source))?.len();
+    let bytes = system::inspect(&place.file, &place.path)
+        .map_err(|source| io("cannot inspect", &place.path, source))?
+        .len();
     Ok(pmem::copy::copy_file(&place.file, &place.path, 0, bytes, to, progress)?)
 }
 
@@ -100,9 +103,12 @@ fn fill(place: &Place, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Re
     let (path, journal_path) = place.new_paths();
     let origin = if place.promise.journaled { pmem::journal::ORIGIN } else { 0 };
     copy(&Target { file: &place.file, path: &path, origin }, progress)?;
-    let bytes = place.file.metadata().map_err(|source| io("cannot inspect", &path, source))?.len() - origin;
+    let bytes =
+        system::inspect(&place.file, &path).map_err(|source| io("cannot inspect", &path, source))?.len()
+            - origin;
     if place.promise.journaled {
-        let file = place.file.try_clone().map_err(|source| io("cannot open", &path, source))?;
+        let file =
+            system::duplicate(&place.file, &path).map_err(|source| io("cannot open", &path, source))?;
         let capacity = form.journal_bytes.unwrap_or(pmem::journal::CAPACITY);
         pmem::journal::pair(file, &path, &journal_path, capacity)?;
     }
@@ -149,7 +155,7 @@ impl Removal<'_> {
     fn remove(&self) {
         let [new, new_journal] = Place::new_names();
         for name in [FILE_NAME, JOURNAL_NAME, new, new_journal] {
-            let _ = std::fs::remove_file(self.dir.join(name));
+            let _ = system::remove_file(&self.dir.join(name));
         }
         self.remove_dir();
     }
@@ -157,7 +163,7 @@ impl Removal<'_> {
     /// Removes the directory if it is empty and was made for this.
     fn remove_dir(&self) {
         if !self.existed {
-            let _ = std::fs::remove_dir(self.dir);
+            let _ = system::remove_dir(self.dir);
         }
     }
 

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::path::Path;
 
 use pmem::copy::Progress;
-use pmem::{Durability, LINE, Native};
+use pmem::{Durability, LINE, Native, system};
 
 use crate::engine::{Bytes, Fixed, U64};
 use crate::error::{Error, Result};
@@ -70,11 +70,11 @@ where
     let (new_path, file) = Place::file_beside(dir)?;
     let written = write(&store, &new_path, &file, progress).and_then(|keys| {
         let bytes = bytes_of(&new_path)?;
-        std::fs::rename(&new_path, &path).map_err(|source| io("cannot rename to", &path, source))?;
+        system::rename(&new_path, &path).map_err(|source| io("cannot rename to", &path, source))?;
         Ok(Compacted { keys, bytes_before, bytes })
     });
     let compacted = written.map_err(|error| {
-        let _ = std::fs::remove_file(&new_path);
+        let _ = system::remove_file(&new_path);
         match error {
             Error::Pmem(pmem::Error::NoSpace { .. }) => Error::NoRoom {
                 what: "the compacted store beside it",
@@ -101,7 +101,7 @@ where
         value_bytes: tree::Fixed::value_bytes(&stats.kind),
         ..Options::default()
     };
-    let again = || file.try_clone().map_err(|source| io("cannot open", path, source));
+    let again = || system::duplicate(file, path).map_err(|source| io("cannot open", path, source));
     let origin = if stats.journal.is_some() { pmem::journal::ORIGIN } else { 0 };
     let memory = Native::map_from(again()?, path, origin, options.max_bytes, Durability::Process)?;
     let new = K::create_unnamed(memory.into(), &options)?;
@@ -133,6 +133,6 @@ where
     if stats.journal.is_some() {
         pmem::journal::adopt(again()?, path, &path.with_file_name(JOURNAL_NAME))?;
     }
-    file.sync_all().map_err(|source| io("cannot sync", path, source))?;
+    system::sync_all(file, path).map_err(|source| io("cannot sync", path, source))?;
     Ok(keys)
 }

@@ -16,6 +16,7 @@ use std::time::Instant;
 use pmem::copy::Target;
 use pmem::file::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::journal::{Journal, Replay};
+use pmem::system;
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
 use crate::backup::Form;
@@ -84,14 +85,14 @@ impl Place {
     pub fn take(dir: &Path, options: &Options) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {
-            match OpenOptions::new().read(true).write(true).open(&path) {
+            match system::open(OpenOptions::new().read(true).write(true), &path) {
                 Ok(file) => {
                     lock(&file, &path)?;
                     if !is_at(&file, &path)? {
                         continue; // another process put another file in its place before the lock came to us
                     }
                     // Beside a store these are what a compaction left that a crash cut short.
-                    Self::new_names().iter().for_each(|name| _ = std::fs::remove_file(dir.join(name)));
+                    Self::new_names().iter().for_each(|name| _ = system::remove_file(&dir.join(name)));
                     return Self::judge(path, file, false, options);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -114,18 +115,11 @@ impl Place {
                     journal.display()
                 )));
             }
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false) // only after the lock is held: another process may be at work on it
-                .open(&new)
-                .map_err(|source| io("cannot make", &new, source))?;
-            lock(&file, &new)?;
+            let file = open_new(&new)?;
             if path.exists() {
                 continue; // another process finished making the store before the lock came to us
             }
-            file.set_len(0).map_err(|source| io("cannot truncate", &new, source))?;
+            system::set_len(&file, &new, 0).map_err(|source| io("cannot truncate", &new, source))?;
             return Self::judge(path, file, true, options);
         }
     }
@@ -165,7 +159,7 @@ impl Place {
     /// As [`Place::memory`].
     pub(crate) fn memory_of_copy(&self) -> Result<(Durable, Option<Replay>)> {
         let (path, journal_path) = self.new_paths();
-        let file = self.file.try_clone().map_err(|source| io("cannot open", &path, source))?;
+        let file = system::duplicate(&self.file, &path).map_err(|source| io("cannot open", &path, source))?;
         let max_bytes = Options::default().max_bytes;
         if !self.promise.journaled {
             let native = Native::map(file, &path, max_bytes, self.promise.durability)?;
@@ -182,10 +176,8 @@ impl Place {
     /// `Pmem` if it cannot be made.
     pub(crate) fn file_beside(dir: &Path) -> Result<(PathBuf, File)> {
         let path = dir.join(NEW_NAME);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|source| io("cannot make", &path, source))?;
-        lock(&file, &path)?;
-        file.set_len(0).map_err(|source| io("cannot truncate", &path, source))?;
+        let file = open_new(&path)?;
+        system::set_len(&file, &path, 0).map_err(|source| io("cannot truncate", &path, source))?;
         Ok((path, file))
     }
 
@@ -194,7 +186,8 @@ impl Place {
     /// # Errors
     /// `Pmem` if the system has no more descriptors.
     pub(crate) fn again(&self) -> Result<Self> {
-        let file = self.file.try_clone().map_err(|source| io("cannot open", &self.path, source))?;
+        let file = system::duplicate(&self.file, &self.path)
+            .map_err(|source| io("cannot open", &self.path, source))?;
         let Self { ref path, fresh, hold, promise, since, .. } = *self;
         Ok(Self { path: path.clone(), file, fresh, hold, promise, since })
     }
@@ -206,7 +199,7 @@ impl Place {
     pub fn look(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {
-            let file = match File::open(&path) {
+            let file = match system::open(OpenOptions::new().read(true), &path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Err(Error::Missing { path: dir.to_owned() });
                 }
@@ -262,7 +255,8 @@ impl Place {
     /// # Errors
     /// `Option` for a journal out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
     pub fn memory(&self, options: &Options) -> Result<(Durable, Option<Replay>)> {
-        let file = self.file.try_clone().map_err(|source| io("cannot open", &self.path, source))?;
+        let file = system::duplicate(&self.file, &self.path)
+            .map_err(|source| io("cannot open", &self.path, source))?;
         if self.hold != Hold::Alone {
             return Ok((self.memory_aside(file)?.into(), None));
         }
@@ -308,18 +302,21 @@ impl Place {
     pub fn finish(&self) -> Result<()> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let new = dir.join(NEW_NAME);
-        self.file.sync_all().map_err(|source| io("cannot sync", &new, source))?;
+        system::sync_all(&self.file, &new).map_err(|source| io("cannot sync", &new, source))?;
         let rename = |from: &Path, to: &Path| {
-            std::fs::rename(from, to).map_err(|source| io("cannot rename to", to, source))
+            system::rename(from, to).map_err(|source| io("cannot rename to", to, source))
         };
         let sync_dir = || sync_dir(dir);
         let journal = dir.join(JOURNAL_NAME);
         if self.promise.journaled {
+            // The temporary names first. If the journal's name survived a power cut without the store's file, it would look like
+            // the journal of a store whose file was taken away, and no store could be made here.
+            sync_dir()?;
             rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
             sync_dir()?; // whatever order the file system has for two renames
         } else if journal.exists() {
             // Of a store that was never finished. Beside this one it would seem to be its own.
-            std::fs::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
+            system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
         }
         rename(&new, &self.path)?;
         sync_dir()?;
@@ -330,14 +327,21 @@ impl Place {
 
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| io("cannot sync directory", dir, source))
+    system::sync_dir(dir).map_err(|source| io("cannot sync directory", dir, source))
+}
+
+/// Opens a file that may be there, or makes it, and locks it. Only then may it be emptied: another process may be at work on it.
+fn open_new(path: &Path) -> Result<File> {
+    let file = system::open(OpenOptions::new().read(true).write(true).create(true).truncate(false), path);
+    let file = file.map_err(|source| io("cannot make", path, source))?;
+    lock(&file, path)?;
+    Ok(file)
 }
 
 /// True if this is the file at `path`, and not one that was there before.
 fn is_at(file: &File, path: &Path) -> Result<bool> {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    let own = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
+    let own = system::inspect(file, path).map_err(|source| io("cannot inspect", path, source))?;
     match std::fs::metadata(path) {
         Ok(there) => Ok(identity(there) == identity(own)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -351,7 +355,7 @@ fn make_dir(dir: &Path) -> Result<()> {
         return Ok(());
     }
     make_dir(parent_of(dir))?;
-    match std::fs::create_dir(dir) {
+    match system::create_dir(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !dir.is_dir() => {
             return Err(io("cannot make directory", dir, error));
         }
@@ -367,12 +371,9 @@ fn parent_of(dir: &Path) -> &Path {
 /// Makes the name of a directory durable. One whose parent may not be read is left to whoever made it.
 fn sync_parent(dir: &Path) -> Result<()> {
     let parent = parent_of(dir);
-    match File::open(parent) {
+    match system::sync_dir(parent) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
-        opened => {
-            let synced = opened.and_then(|parent| parent.sync_all());
-            synced.map_err(|source| io("cannot sync directory", parent, source))
-        }
+        synced => synced.map_err(|source| io("cannot sync directory", parent, source)),
     }
 }
 

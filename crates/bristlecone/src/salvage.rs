@@ -52,7 +52,7 @@ pub struct SalvageReport {
 /// `Option` if `new_dir` already has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     let path = dir.join(FILE_NAME);
-    let file = match File::open(&path) {
+    let file = match pmem::system::open(File::options().read(true), &path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::Missing { path: dir.to_owned() });

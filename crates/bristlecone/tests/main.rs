@@ -5,6 +5,8 @@ mod battery;
 mod common;
 mod compact;
 mod damage;
+mod directories;
+mod failing_calls;
 mod golden;
 mod histories;
 mod latch_free;

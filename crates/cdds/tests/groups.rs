@@ -13,7 +13,8 @@ use crate::common::{PairOf, Sample, Tested, options};
 use cdds::hash::Hashed;
 use cdds::structure::WriteOf;
 use cdds::{Mark, Ordered, Recovery, Unsorted, Versioned};
-use crash::{Fault, Machine, Survivors, Which};
+use crash::{Fault, Machine, Which};
+use faults::{Images, mix};
 use pmem::journal::{Journal, Options as Sizes};
 use pmem::{Durable, Error};
 use tree::{Keyed, Schema, Words, Write, WriteOptions};
@@ -223,7 +224,7 @@ fn write_of<X: Tested>((key, value): &PairOf<X>) -> WriteOf<'_, X> {
 }
 
 /// Cuts the power all over a life; tells how often what was left opened.
-fn cuts<X: Tested>(seed: u64, cuts: u64) -> u64 {
+fn cuts<X: Tested>(seed: u64, cuts: u64, images: &mut Images) -> u64 {
     let live = |cut: Option<u64>| {
         let machine = Machine::new(seed);
         if let Some(cut) = cut {
@@ -239,34 +240,33 @@ fn cuts<X: Tested>(seed: u64, cuts: u64) -> u64 {
     for number in 0..cuts {
         let cut = 1 + (changes - 1) * number / cuts;
         let (machine, life) = live(Some(cut));
-        for survivors in [Survivors::None, Survivors::All, Survivors::Random(3)] {
-            let outcome = life.judge(&machine.after_power_cut(survivors));
-            opened += u64::from(outcome.unwrap_or_else(|why| {
-                panic!(
-                    "{} of {}, seed {seed}, cut {cut} of {changes}, {survivors:?}: {why}",
-                    X::ENGINE,
-                    X::Schema::NAME
-                )
-            }));
-        }
+        let judged = images.each(&machine, mix(seed, cut), |image| {
+            opened += u64::from(life.judge(image)?);
+            Ok(())
+        });
+        judged.unwrap_or_else(|why| {
+            panic!("{} of {}, seed {seed}, cut {cut} of {changes}, {why}", X::ENGINE, X::Schema::NAME)
+        });
     }
     opened
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_a_power_cut() {
+    let mut images = Images::default();
     for seed in 0..4 {
         let opened = [
-            cuts::<Hashed<Words>>(seed, 20),
-            cuts::<Hashed<Keyed>>(seed, 20),
-            cuts::<Ordered<Words>>(seed, 10),
-            cuts::<Ordered<cdds::Inlined>>(seed, 10),
-            cuts::<Ordered<Words, Unsorted>>(seed, 5),
-            cuts::<Ordered<cdds::Inlined, Unsorted>>(seed, 5),
+            cuts::<Hashed<Words>>(seed, 20, &mut images),
+            cuts::<Hashed<Keyed>>(seed, 20, &mut images),
+            cuts::<Ordered<Words>>(seed, 10, &mut images),
+            cuts::<Ordered<cdds::Inlined>>(seed, 10, &mut images),
+            cuts::<Ordered<Words, Unsorted>>(seed, 5, &mut images),
+            cuts::<Ordered<cdds::Inlined, Unsorted>>(seed, 5, &mut images),
         ];
         println!("seed {seed}: {opened:?} opened");
         assert!(opened.iter().sum::<u64>() > 120);
     }
+    images.require("power cuts", 2000);
 }
 
 /// A call fails: the write says so, nothing more is taken, and everybody sees what is durable, also who reads beside it.

@@ -1,6 +1,5 @@
 //! The reverse proof: each flush, fence and publish of the hash table left out or torn in turn, some image must break.
 
-#[allow(dead_code)]
 use crate::common::Sample;
 use crate::common::subject::{Bytes, Op, Sizes};
 use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};

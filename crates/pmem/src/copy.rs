@@ -12,6 +12,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::file::{io as failed, next_data};
+use crate::system::{self, Kind};
 
 /// Where a copy of a region's bytes goes: a file that nobody else uses, from its byte `origin` on.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +54,10 @@ pub fn copy_file(
             let (mut source, mut sink) = (from, target.file);
             let seek = source.seek(SeekFrom::Start(at));
             seek.map_err(|source| failed("cannot read", from_path, source))?;
-            let copied = sink
-                .seek(SeekFrom::Start(target.origin + at - from_at))
-                .and_then(|_| io::copy(&mut source.take(count), &mut sink));
+            let copied = system::call(Kind::Write, target.path, Some(target.file), |part| {
+                sink.seek(SeekFrom::Start(target.origin + at - from_at))?;
+                io::copy(&mut source.take(if part { count / 2 } else { count }), &mut sink)
+            });
             let copied = copied.map_err(|source| target.refused(source, bytes))?;
             if copied != count {
                 let source = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -75,7 +77,8 @@ impl Target<'_> {
     /// # Errors
     /// `NoSpace`, `Io`.
     pub(crate) fn resize(&self, bytes: u64) -> Result<()> {
-        self.file.set_len(self.origin + bytes).map_err(|source| self.refused(source, bytes))
+        system::set_len(self.file, self.path, self.origin + bytes)
+            .map_err(|source| self.refused(source, bytes))
     }
 
     /// Writes bytes of the region.
@@ -83,7 +86,7 @@ impl Target<'_> {
     /// # Errors
     /// `NoSpace`, `Io`.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        let written = std::os::unix::fs::FileExt::write_all_at(self.file, bytes, self.origin + at);
+        let written = system::write_all_at(self.file, self.path, self.origin + at, bytes);
         written.map_err(|source| self.refused(source, bytes.len() as u64))
     }
 

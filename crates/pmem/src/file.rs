@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::native::PAGE;
+use crate::system::{self, Kind};
 
 /// True if the file can be mapped so that flushed lines are durable (MAP_SYNC: persistent memory with DAX).
 pub fn is_dax(file: &File) -> bool {
@@ -43,10 +44,14 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     }
     // SAFETY: all-zero is a valid `statfs`, which is plain data.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is a live `statfs` for the call to fill.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
-        return Err(io("cannot inspect the file system of", path, std::io::Error::last_os_error()));
-    }
+    let inspected = system::call(Kind::Inspect, path, Some(file), |_| {
+        // SAFETY: `stat` is a live `statfs` for the call to fill.
+        match unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    });
+    inspected.map_err(|source| io("cannot inspect the file system of", path, source))?;
     const RAMFS_MAGIC: i64 = 0x8584_58F6;
     let memory = [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&stat.f_type);
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
@@ -71,10 +76,11 @@ pub fn memory_file() -> Result<File> {
 /// # Errors
 /// `Locked` if another process (or another open store of this one) has it.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
-        Err(std::fs::TryLockError::Error(source)) => Err(io("cannot lock", path, source)),
+    match system::call(Kind::Lock, path, Some(file), |_| Ok(file.try_lock()?)) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(Error::Locked { path: path.to_owned() })
+        }
+        outcome => outcome.map_err(|source| io("cannot lock", path, source)),
     }
 }
 
@@ -96,9 +102,11 @@ pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result
         return Ok(None);
     }
     let seek = |at: u64, whence| -> std::io::Result<u64> {
-        // SAFETY: a system call on our own descriptor, whose position nothing uses.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
-        u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
+        system::call(Kind::Inspect, path, Some(file), |_| {
+            // SAFETY: a system call on our own descriptor, whose position nothing uses.
+            let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
+            u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
+        })
     };
     let stretch =
         seek(from, libc::SEEK_DATA).and_then(|data| Ok((data, seek(data, libc::SEEK_HOLE)?.min(len))));
@@ -113,25 +121,31 @@ pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result
 
 /// Gives `[from, to)` of the file real blocks (N1 of [`crate::native`]).
 pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
-    let before = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+    let before = system::inspect(file, path).map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
-        // SAFETY: a system call on our own descriptor.
-        let code = unsafe {
-            libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, (to - from) as libc::off_t)
-        };
-        match code {
-            0 => return Ok(()),
-            libc::EINTR => {}
-            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
+        let allocated = system::call(Kind::Allocate, path, Some(file), |part| {
+            let bytes = if part { ((to - from) / 2).max(1) } else { to - from };
+            // SAFETY: a system call on our own descriptor.
+            let code =
+                unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, bytes as libc::off_t) };
+            if code == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(code)) }
+        });
+        let Err(source) = allocated else { return Ok(()) };
+        match source.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
                 // What was allocated behind the end (ext4 keeps it) would only waste the little space that is left.
-                let _ = file.set_len(before);
+                let _ = system::set_len(file, path, before);
                 return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
             }
-            code => {
-                return Err(io("cannot allocate space in", path, std::io::Error::from_raw_os_error(code)));
-            }
+            _ => return Err(io("cannot allocate space in", path, source)),
         }
     }
+}
+
+/// What `mmap` returned.
+pub(crate) fn mapped(at: *mut libc::c_void) -> std::io::Result<*mut libc::c_void> {
+    if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at) }
 }
 
 /// Bytes that are free on the file's system, if it says.

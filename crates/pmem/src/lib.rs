@@ -17,6 +17,7 @@
 //! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
 //! * [`stripe`]: volatile version stripes: readers look twice instead of locking.
 //! * [`window`]: a mapped file's pages a second time, in an order of their own.
+//! * [`system`]: the system calls on files, and where tests let them fail.
 //! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: what schedules leave out to see that they would
 //!   notice.
 //!
@@ -46,6 +47,7 @@ pub mod region;
 pub mod simd;
 pub mod stripe;
 pub mod sync;
+pub mod system;
 pub mod window;
 
 pub use durable::Durable;

@@ -15,18 +15,21 @@
 //!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
+//! * N5: a sync that failed is never repeated: the kernel reports a page that it could not write once and then calls it clean.
+//!   After it the file neither grows nor is synced, so no length is noted that the disk may not have.
 //! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::file::{allocate, free_bytes, io, is_dax, next_data};
+use crate::file::{allocate, free_bytes, io, is_dax, mapped, next_data};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+use crate::system::{self, Kind};
 use crate::window::Pages;
 
 /// What an acknowledged write survives.
@@ -113,6 +116,8 @@ pub struct Native {
     private: bool,
     /// Growths to go by before huge pages are asked for again, or [`NEVER`].
     no_huge: AtomicU32,
+    /// A sync failed (N5).
+    failed: AtomicBool,
     /// Offset in the file of the first mapped byte, whole pages.
     origin: u64,
     path: PathBuf,
@@ -160,7 +165,7 @@ impl Native {
         durability: Durability,
     ) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
-        let meta = file.metadata().map_err(|source| io("cannot inspect", path, source))?;
+        let meta = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?;
         // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
         let len = meta.len().saturating_sub(origin) & !(PAGE - 1);
         let mut native = Self::reserve(max_bytes.max(len), durability, path)?;
@@ -181,7 +186,7 @@ impl Native {
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
     pub fn map_read_only(file: File, path: &Path) -> Result<Self> {
-        let len = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+        let len = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
         let mut native = Self::reserve(len, Durability::Process, path)?;
         native.max_bytes = 0;
         // Holes stay the zeros of the reserved range: a memory file system would allocate a page for each one read.
@@ -206,13 +211,13 @@ impl Native {
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
     pub fn map_aside(file: File, path: &Path, origin: u64) -> Result<Self> {
-        let end = file.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+        let end = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
         let len = end.saturating_sub(origin) & !(PAGE - 1);
         // Addresses for what recovery may add: a chunk or two, or what a batch of the largest size needs to be finished.
         let mut native = Self::reserve(len + (4 << 30), Durability::Process, path)?;
         (native.private, native.origin) = (true, origin);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
-        native.file = Some(file.try_clone().map_err(|source| io("cannot open", path, source))?);
+        native.file = Some(system::duplicate(&file, path).map_err(|source| io("cannot open", path, source))?);
         let mut from = origin;
         while let Some((data, hole)) = next_data(&file, path, from, origin + len)? {
             let first = (data & !(PAGE - 1)).max(origin) - origin;
@@ -309,20 +314,21 @@ impl Native {
         let reserved = max_bytes.max(1 << 20).next_power_of_two();
         // As much more as it takes to begin on a huge page's boundary.
         let lead = HUGE_PAGE - PAGE;
-        // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                (lead + reserved + GUARD) as usize,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+        let reserve = |_| {
+            // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
+            mapped(unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    (lead + reserved + GUARD) as usize,
+                    libc::PROT_READ,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            })
         };
-        if base == libc::MAP_FAILED {
-            return Err(io("cannot reserve addresses for", path, std::io::Error::last_os_error()));
-        }
+        let base = system::call(Kind::Map, path, None, reserve);
+        let base = base.map_err(|source| io("cannot reserve addresses for", path, source))?;
         let before = base.align_offset(HUGE_PAGE as usize);
         let after = lead as usize - before;
         for (from, bytes) in [(0, before), (before + (reserved + GUARD) as usize, after)] {
@@ -344,6 +350,7 @@ impl Native {
             file: None,
             dax: false,
             private: false,
+            failed: AtomicBool::new(false),
             origin: 0,
             path: path.to_owned(),
         })
@@ -368,13 +375,14 @@ impl Native {
         // SAFETY: `from < to <= reserved`, so the pointer stays inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(from as usize) };
         let bytes = (to - from) as usize;
-        // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
-        let mapped = unsafe {
-            libc::mmap(place.cast(), bytes, protection, flags, fd, (self.origin + from) as libc::off_t)
+        let map = |_| {
+            // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
+            mapped(unsafe {
+                libc::mmap(place.cast(), bytes, protection, flags, fd, (self.origin + from) as libc::off_t)
+            })
         };
-        if mapped == libc::MAP_FAILED {
-            return Err(io("cannot map", &self.path, std::io::Error::last_os_error()));
-        }
+        let outcome = system::call(Kind::Map, &self.path, self.file.as_ref(), map);
+        outcome.map_err(|source| io("cannot map", &self.path, source))?;
         if self.file.is_none() {
             // SAFETY: the range was just mapped; the advice changes no content. A refusal is harmless.
             unsafe { libc::madvise(place.cast(), bytes, libc::MADV_HUGEPAGE) };
@@ -403,7 +411,8 @@ impl Native {
             return;
         }
         let one_each = || -> Result<()> {
-            file.set_len(self.origin + new).map_err(|source| io("cannot extend", &self.path, source))?;
+            system::set_len(file, &self.path, self.origin + new)
+                .map_err(|source| io("cannot extend", &self.path, source))?;
             let mut pages = (from..self.origin + end).step_by(HUGE_PAGE as usize);
             pages.try_for_each(|page| allocate(file, &self.path, page, page + PAGE))
         };
@@ -434,6 +443,19 @@ impl Native {
         } else if start.elapsed() > PATIENCE * ((end - first) / HUGE_PAGE) as u32 {
             self.no_huge.store(PAUSE, Ordering::Relaxed);
         }
+    }
+
+    /// Refuses after a sync that failed (N5).
+    fn check(&self) -> Result<()> {
+        if self.failed.load(Ordering::SeqCst) { Err(Error::Failed) } else { Ok(()) }
+    }
+
+    /// What a sync came to.
+    fn synced(&self, outcome: std::io::Result<()>) -> Result<()> {
+        outcome.map_err(|source| {
+            self.failed.store(true, Ordering::SeqCst);
+            io("cannot sync", &self.path, source)
+        })
     }
 
     #[inline(always)]
@@ -557,14 +579,15 @@ impl Medium for Native {
             return Err(Error::Full { max_bytes: self.max_bytes });
         }
         if let Some(file) = &self.file {
+            self.check()?;
             self.make_huge(file, old, new);
             if let Err(error) = allocate(file, &self.path, self.origin + old, self.origin + new) {
                 // What was asked for is not there: nothing of it stays.
-                let _ = file.set_len(self.origin + old);
+                let _ = system::set_len(file, &self.path, self.origin + old);
                 return Err(error);
             }
             if self.durability != Durability::Process {
-                file.sync_all().map_err(|source| io("cannot sync", &self.path, source))?;
+                self.synced(system::sync_all(file, &self.path))?;
             }
         }
         self.map_range(old, new, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -576,16 +599,19 @@ impl Medium for Native {
         if self.file.is_none() {
             return Ok(());
         }
+        self.check()?;
         let first = at & !(PAGE - 1);
         let end = (at + bytes).min(self.len());
         // SAFETY: `first` lies inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(first as usize) };
-        // SAFETY: `[first, end)` is mapped (N1); msync changes no content.
-        let failed = unsafe { libc::msync(place.cast(), (end - first) as usize, libc::MS_SYNC) } != 0;
-        if failed {
-            return Err(io("cannot sync", &self.path, std::io::Error::last_os_error()));
-        }
-        Ok(())
+        let kind = Kind::SyncRange { at: self.origin + first, bytes: end - first };
+        self.synced(system::call(kind, &self.path, self.file.as_ref(), |_| {
+            // SAFETY: `[first, end)` is mapped (N1); msync changes no content.
+            match unsafe { libc::msync(place.cast(), (end - first) as usize, libc::MS_SYNC) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        }))
     }
 
     /// Not of a private image, whose stores stay out of the file, nor of a file that may have holes.
@@ -652,40 +678,4 @@ fn write_back(_line: &Line, _op: FlushOp) {}
 fn store_fence(_op: FenceOp) {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::file::memory_file;
-
-    /// Grows a file by less than a huge page and by several, storing to every page after each growth.
-    fn grows_over_huge_pages(file: File) {
-        use std::os::unix::fs::FileExt;
-        let kept = file.try_clone().unwrap();
-        let native = Native::map(file, Path::new("file"), 64 << 20, Durability::Process).unwrap();
-        assert!(native.view.base.addr().get().is_multiple_of(HUGE_PAGE as usize));
-        let end = 6 * HUGE_PAGE;
-        let mut len = 0;
-        for grown in [768 << 10, HUGE_PAGE, HUGE_PAGE + PAGE, 4 * HUGE_PAGE - PAGE, end] {
-            native.grow(grown).unwrap();
-            for page in (0..grown).step_by(PAGE as usize) {
-                let expected = if page < len { page + 1 } else { 0 };
-                assert_eq!(native.word(page), expected, "page {page:#x} of {grown:#x}");
-                native.copy(page, page + 1);
-            }
-            len = grown;
-        }
-        drop(native);
-        let mut word = [0; 8];
-        for page in (0..end).step_by(PAGE as usize) {
-            kept.read_exact_at(&mut word, page).unwrap();
-            assert_eq!(u64::from_ne_bytes(word), page + 1, "page {page:#x} of the file");
-        }
-        assert_eq!(kept.metadata().unwrap().len(), end);
-    }
-
-    #[test]
-    fn what_is_stored_stays_where_pages_become_huge_ones() {
-        grows_over_huge_pages(memory_file().unwrap());
-        // Where the file system has none.
-        grows_over_huge_pages(tempfile::tempfile().unwrap());
-    }
-}
+mod tests;

@@ -28,6 +28,7 @@ use crate::journal::recover::{copy_into, read_laps};
 use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{Journal, Live, guard, half_of, random_id};
 use crate::native::{Native, PAGE};
+use crate::system::{self, Kind};
 
 /// How often a pair that another process writes to is read before that is given up.
 const TRIES: u32 = 8;
@@ -122,9 +123,12 @@ fn copy_once(
     target: &Target<'_>,
     progress: Progress<'_>,
 ) -> Result<bool> {
-    let open = |path: &Path| File::open(path).map_err(|source| io("cannot open", path, source));
+    let open = |path: &Path| {
+        system::open(File::options().read(true), path).map_err(|source| io("cannot open", path, source))
+    };
     let data = open(data_path)?;
-    let taken = data.metadata().map_err(|source| io("cannot inspect", data_path, source))?;
+    let taken =
+        system::inspect(&data, data_path).map_err(|source| io("cannot inspect", data_path, source))?;
     let files = Files::new(
         Box::new(FileStorage::new(data, data_path)),
         Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)),
@@ -141,7 +145,7 @@ fn copy_once(
 }
 
 fn open_journal(path: &Path) -> Result<File> {
-    match File::open(path) {
+    match system::open(File::options().read(true), path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(Error::Journal { path: path.to_owned(), why: "is missing" })
         }
@@ -171,13 +175,18 @@ fn copy_data(files: &Files, target: &Target<'_>, progress: Progress<'_>) -> Resu
 
 /// Lays everything that `laps` changed over the copy, which grows with the region.
 fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
-    let have = target.file.metadata().map_err(|source| io("cannot inspect", target.path, source))?.len();
+    let have = system::inspect(target.file, target.path)
+        .map_err(|source| io("cannot inspect", target.path, source))?
+        .len();
     let longest = laps.iter().flat_map(|lap| &lap.groups).map(|(_, group)| group.region_bytes).max();
     if let Some(bytes) = longest.filter(|bytes| target.origin + bytes > have) {
         target.resize(bytes)?;
     }
     let read = |at: u64, bytes: &mut [u8]| {
-        let read = target.file.read_exact_at(bytes, target.origin + at);
+        let file = target.file;
+        let read = system::call(Kind::Read, target.path, Some(file), |_| {
+            file.read_exact_at(bytes, target.origin + at)
+        });
         read.map_err(|source| io("cannot read", target.path, source))
     };
     home::lay_over(&by_address(laps), read, |at, bytes| target.write(at, bytes))
@@ -191,10 +200,12 @@ fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
 /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
 pub fn pair(data: File, path: &Path, journal_path: &Path, capacity_bytes: u64) -> Result<()> {
     let half_bytes = half_of(capacity_bytes)?;
-    let journal = File::options().read(true).write(true).create(true).truncate(false).open(journal_path);
+    let mut how = File::options();
+    how.read(true).write(true).create(true).truncate(false);
+    let journal = system::open(&how, journal_path);
     let journal = journal.map_err(|source| io("cannot make", journal_path, source))?;
     lock(&journal, journal_path)?;
-    journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
+    system::set_len(&journal, journal_path, 0).map_err(|source| io("cannot empty", journal_path, source))?;
     let data = Box::new(FileStorage::new(data, path));
     let files = Files::new(data, Box::new(FileStorage::new(journal, journal_path)));
     Header::new(random_id()?, half_bytes).make(&files)
@@ -222,7 +233,7 @@ pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
 /// # Errors
 /// As [`Journal::open`].
 pub fn view(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
-    let mapped = data.try_clone().map_err(|source| io("cannot open", path, source))?;
+    let mapped = system::duplicate(&data, path).map_err(|source| io("cannot open", path, source))?;
     let files = Files::new(
         Box::new(FileStorage::new(data, path)),
         Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)),

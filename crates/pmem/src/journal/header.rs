@@ -24,7 +24,6 @@
 //! * H3: the data file's page is written last when a pair is made: with it there is a whole journal.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -33,6 +32,7 @@ use crate::journal::group::{SECTOR, put, word};
 use crate::journal::storage::Files;
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 use crate::region;
+use crate::system;
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 2;
@@ -279,7 +279,8 @@ fn is_sealed(bytes: &[u8], magic: u64, words: usize) -> bool {
 /// `Io` if it cannot be read.
 pub fn is_journaled(data: &File, path: &Path, journal_path: &Path) -> Result<bool> {
     let mut first = [0; 8];
-    let count = data.read_at(&mut first, 0).map_err(|source| io("cannot read", path, source))?;
+    let count =
+        system::read_at(data, path, 0, &mut first).map_err(|source| io("cannot read", path, source))?;
     let magic = u64::from_le_bytes(first);
     Ok(count == 8 && magic == DATA_MAGIC || magic != region::MAGIC && journal_path.exists())
 }

@@ -83,7 +83,8 @@ impl Image {
         let memory = match files.data.file() {
             Some(file) => {
                 let path = files.data.path();
-                let file = file.try_clone().map_err(|source| crate::file::io("cannot open", path, source))?;
+                let file = crate::system::duplicate(file, path)
+                    .map_err(|source| crate::file::io("cannot open", path, source))?;
                 Native::map_private(file, path, DATA_AT, max_bytes)?
             }
             None => Native::anonymous(max_bytes, Durability::Process)?,

@@ -73,6 +73,7 @@ use crate::file::{io, lock};
 use crate::medium::{Fence, Group, Line, Medium, WORD};
 use crate::native::{PAGE, View};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use crate::system;
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
 use group::Changed;
 pub use header::is_journaled;
@@ -203,9 +204,11 @@ impl Journal {
         check_maximum(options.max_bytes)?;
         let mut how = File::options();
         how.read(true).write(true).create(true).truncate(false);
-        let journal = how.open(journal_path).map_err(|source| io("cannot make", journal_path, source))?;
+        let journal =
+            system::open(&how, journal_path).map_err(|source| io("cannot make", journal_path, source))?;
         lock(&journal, journal_path)?;
-        journal.set_len(0).map_err(|source| io("cannot empty", journal_path, source))?;
+        system::set_len(&journal, journal_path, 0)
+            .map_err(|source| io("cannot empty", journal_path, source))?;
         let data = Box::new(FileStorage::new(data, path));
         let journal = Box::new(FileStorage::new(journal, journal_path));
         Self::create_on(data, journal, random_id()?, options)
@@ -236,7 +239,7 @@ impl Journal {
     /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
     /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
     pub fn open(data: File, path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
-        let journal = match File::options().read(true).write(true).open(journal_path) {
+        let journal = match system::open(File::options().read(true).write(true), journal_path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(Error::Journal { path: journal_path.to_owned(), why: "is missing" });
             }

@@ -38,6 +38,7 @@ use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Native, PAGE};
+use crate::system;
 
 /// What opening found in the journal and brought home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,12 +120,12 @@ pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
 /// # Errors
 /// `Io` if the data file cannot be inspected or mapped.
 pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
-    let len = data.metadata().map_err(|source| io("cannot inspect", path, source))?.len();
+    let len = system::inspect(&data, path).map_err(|source| io("cannot inspect", path, source))?.len();
     let bytes = len.saturating_sub(DATA_AT) & !(PAGE - 1);
-    let mapped = data.try_clone().map_err(|source| io("cannot open", path, source))?;
+    let mapped = system::duplicate(&data, path).map_err(|source| io("cannot open", path, source))?;
     let image = Native::map_private(mapped, path, DATA_AT, bytes)?;
     image.extend_private(bytes)?;
-    let Ok(journal) = File::open(journal_path) else { return Ok(image) };
+    let Ok(journal) = system::open(File::options().read(true), journal_path) else { return Ok(image) };
     let [data, journal] =
         [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
     let files = Files::new(Box::new(data), Box::new(journal));

@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::file::{allocate, io};
 use crate::observed::Site;
 use crate::sync::unmodelled::Mutex;
+use crate::system;
 
 /// One file. Offsets and lengths are in bytes.
 pub trait Storage: Debug + Send + Sync + 'static {
@@ -104,7 +105,7 @@ impl FileStorage {
     /// # Errors
     /// `Io` if there is none or it cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::options().read(true).write(true).open(path);
+        let file = system::open(File::options().read(true).write(true), path);
         Ok(Self::new(file.map_err(|source| io("cannot open", path, source))?, path))
     }
 
@@ -120,16 +121,16 @@ impl FileStorage {
 
 impl Storage for FileStorage {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
-        self.again("cannot read", |file| file.read_at(bytes, at))
+        self.again("cannot read", |file| system::read_at(file, &self.path, at, bytes))
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> Result<usize> {
-        self.again("cannot write", |file| file.write_at(bytes, at))
+        self.again("cannot write", |file| system::write_at(file, &self.path, at, bytes))
     }
 
     fn sync(&self) -> Result<()> {
         // Not repeated when interrupted (S1).
-        self.file.sync_data().map_err(|source| io("cannot sync", &self.path, source))
+        system::sync_data(&self.file, &self.path).map_err(|source| io("cannot sync", &self.path, source))
     }
 
     fn allocate(&self, from: u64, to: u64) -> Result<()> {
@@ -137,7 +138,7 @@ impl Storage for FileStorage {
     }
 
     fn fill_holes(&self) -> Result<()> {
-        let meta = self.again("cannot inspect", File::metadata)?;
+        let meta = self.again("cannot inspect", |file| system::inspect(file, &self.path))?;
         if meta.blocks() * 512 >= meta.len() {
             return Ok(());
         }
@@ -145,7 +146,7 @@ impl Storage for FileStorage {
     }
 
     fn len(&self) -> Result<u64> {
-        self.again("cannot inspect", |file| Ok(file.metadata()?.len()))
+        self.again("cannot inspect", |file| Ok(system::inspect(file, &self.path)?.len()))
     }
 
     fn file(&self) -> Option<&File> {

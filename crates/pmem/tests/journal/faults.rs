@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use pmem::{Error, Journal, Medium};
 
-use crate::life::{End, Oracle, Step, program};
+use crate::life::{End, Oracle, Step, program, several_sectors};
 use crash::{Fault, Machine, Survivors};
+use faults::{Images, mix};
 
 const FAULTS: [Fault; 5] = [Fault::Eio, Fault::NoSpace, Fault::Short, Fault::ShortThenEio, Fault::Nothing];
-
-const AFTER: [Survivors; 5] =
-    [Survivors::None, Survivors::All, Survivors::Random(5), Survivors::Random(6), Survivors::Random(7)];
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -20,6 +18,7 @@ struct Tally {
     refused: u64,
     not_made: u64,
     recoveries: u64,
+    images: Images,
 }
 
 /// What has to hold once a call failed in a journal that is open.
@@ -88,20 +87,25 @@ fn live_with(seed: u64, call: u64, fault: Fault, steps: &[Step], tally: &mut Tal
     }
     let was_hit = machine.faults() > 0;
     tally.hit += u64::from(was_hit);
-    let machines = AFTER.map(|survivors| machine.after_power_cut(survivors));
-    for (i, machine) in [machine.after_restart()].into_iter().chain(machines).enumerate() {
+    let (case, mut images) = (mix(seed, mix(fault as u64, call)), std::mem::take(&mut tally.images));
+    let mut judge = |image: &Machine| {
         let mut oracle = oracle.clone();
-        match oracle.open(&machine) {
+        match oracle.open(image) {
             Ok(Some((journal, _))) => {
                 tally.recoveries += 1;
-                oracle
-                    .run(&journal, &steps[..20.min(steps.len())])
-                    .map_err(|end| format!("after {i}: {end:?}"))?;
+                let lived = oracle.run(&journal, &steps[..20.min(steps.len())]);
+                lived.map_err(|end| format!("going on: {end:?}"))
             }
-            Ok(None) => tally.not_made += 1,
-            Err(end) => return Err(format!("opened after {i}: {end:?}")),
+            Ok(None) => {
+                tally.not_made += 1;
+                Ok(())
+            }
+            Err(end) => Err(format!("opened: {end:?}")),
         }
-    }
+    };
+    judge(&machine.after_restart()).map_err(|what| format!("after a restart: {what}"))?;
+    images.each(&machine, case, judge)?;
+    tally.images = images;
     Ok(was_hit || machine.calls() >= call)
 }
 
@@ -121,19 +125,21 @@ fn every_call_that_fails_in_every_way_loses_nothing_acknowledged() {
         }
     }
     println!("faults: {tally:?}");
+    tally.images.require("faults", 3000);
     assert!(tally.hit > 1000 && tally.refused > 500 && tally.went_on > 0 && tally.not_made > 0, "{tally:?}");
 }
 
 #[test]
 fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
-    let (mut hit, mut recoveries) = (0, 0);
+    let (mut hit, mut recoveries, mut images) = (0, 0, Images::default());
     for seed in 0..8 {
         let machine = Machine::new(seed);
         let mut oracle = Oracle::new();
-        oracle.live(&machine, &program(seed, 20)).unwrap();
+        oracle.live(&machine, &[program(seed, 20), several_sectors()].concat()).unwrap();
         for fault in FAULTS {
             for call in 1.. {
-                let machine = machine.after_power_cut(Survivors::Random(call));
+                let case = mix(mix(seed, fault as u64), call);
+                let machine = machine.after_power_cut(Survivors::Random(case));
                 machine.fail_at(call, fault);
                 let mut found = oracle.clone();
                 let opened = found.open(&machine);
@@ -146,18 +152,24 @@ fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
                     Err(End::Error(_)) if machine.faults() > 0 => {}
                     other => panic!("seed {seed} call {call} {fault:?}: {other:?}"),
                 }
-                for machine in [
-                    machine.after_restart(),
-                    machine.after_power_cut(Survivors::None),
-                    machine.after_power_cut(Survivors::Random(call)),
-                ] {
-                    let mut oracle = oracle.clone();
-                    oracle.open(&machine).unwrap().expect("a store");
+                let mut judge = |image: &Machine| {
                     recoveries += 1;
-                }
+                    oracle
+                        .clone()
+                        .open(image)
+                        .map_err(|end| format!("{end:?}"))?
+                        .map(drop)
+                        .ok_or("no store".to_owned())
+                };
+                judge(&machine.after_restart())
+                    .and_then(|()| images.each(&machine, case, judge))
+                    .unwrap_or_else(|what| panic!("seed {seed} call {call} {fault:?}: {what}"));
             }
         }
     }
+    // Recovery writes the newest group again as it is, so no image can tear it.
+    println!("faults in recovery: {images:?}");
+    assert!(images.tried > 1000);
     println!("faults in recovery: {hit} hit, {recoveries} recoveries");
     assert!(hit > 200);
 }
@@ -165,7 +177,7 @@ fn every_call_that_fails_during_recovery_leaves_it_to_the_next_one() {
 #[test]
 fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowledged() {
     // The page cache shows a header that the disk never got: what is built on it must be durable on its own.
-    let mut runs = 0;
+    let mut images = Images::default();
     for seed in 0..8 {
         let machine = Machine::new(seed);
         let mut oracle = Oracle::new();
@@ -181,14 +193,17 @@ fn a_restart_after_a_failed_recovery_and_then_a_power_cut_keep_what_was_acknowle
             let mut second = oracle.clone();
             let (journal, _) = second.open(&machine).unwrap().expect("a store");
             second.run(&journal, &program(seed + 50, 3)).unwrap();
-            for survivors in AFTER {
-                second.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
-                runs += 1;
-            }
+            let judge = |image: &Machine| match second.clone().open(image) {
+                Ok(Some(_)) => Ok(()),
+                other => Err(format!("{other:?}")),
+            };
+            images
+                .each(&machine, mix(seed, call), judge)
+                .unwrap_or_else(|what| panic!("seed {seed} call {call}: {what}"));
         }
     }
-    println!("failed recovery, restart, power cut: {runs} runs");
-    assert!(runs > 100);
+    println!("failed recovery, restart, power cut: {images:?}");
+    assert!(images.tried > 100);
 }
 
 #[test]

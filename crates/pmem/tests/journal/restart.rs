@@ -5,9 +5,20 @@ use pmem::{Error, Journal, Medium};
 
 use crate::life::{End, MAX_BYTES, Oracle, Step, program};
 use crash::{Fault, Machine, Survivors, Which};
+use faults::{Images, mix};
 
-const SURVIVORS: [Survivors; 5] =
-    [Survivors::None, Survivors::All, Survivors::Random(1), Survivors::Random(2), Survivors::Random(3)];
+/// Opens every image that a power cut can leave of this machine.
+fn every_image_opens(
+    machine: &Machine,
+    oracle: &Oracle,
+    case: u64,
+    images: &mut Images,
+) -> Result<(), String> {
+    images.each(machine, case, |image| match oracle.clone().open(image) {
+        Ok(_) => Ok(()),
+        Err(end) => Err(format!("{end:?}")),
+    })
+}
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +49,13 @@ fn live(seed: u64, way: Way, steps: &[Step]) -> Option<(Machine, Oracle)> {
 }
 
 /// Opens after the process ended, goes on, and cuts the power at every change of all that. Returns how many cuts.
-fn cut_everywhere(machine: &Machine, oracle: &Oracle, more: &[Step], name: &str) -> u64 {
+fn cut_everywhere(
+    machine: &Machine,
+    oracle: &Oracle,
+    more: &[Step],
+    (name, case): (&str, u64),
+    images: &mut Images,
+) -> u64 {
     for cut in 1.. {
         let machine = machine.after_restart();
         machine.cut_at(cut);
@@ -53,11 +70,8 @@ fn cut_everywhere(machine: &Machine, oracle: &Oracle, more: &[Step], name: &str)
             Err(End::Error(error)) if !machine.is_off() => panic!("{name} cut {cut}: {error}"),
             _ => {}
         }
-        for survivors in SURVIVORS {
-            if let Err(end) = oracle.clone().open(&machine.after_power_cut(survivors)) {
-                panic!("{name} cut {cut} {survivors:?}: {end:?}");
-            }
-        }
+        every_image_opens(&machine, &oracle, mix(case, cut), images)
+            .unwrap_or_else(|what| panic!("{name} cut {cut}: {what}"));
         if !machine.is_off() {
             return cut - 1;
         }
@@ -65,43 +79,46 @@ fn cut_everywhere(machine: &Machine, oracle: &Oracle, more: &[Step], name: &str)
     unreachable!("the run ends")
 }
 
-fn sweep(seed: u64, way: impl Fn(u64) -> Way) -> (u64, u64) {
+fn sweep(seed: u64, way: impl Fn(u64) -> Way, images: &mut Images) -> (u64, u64) {
     let (steps, more) = (program(seed, 12), program(seed + 50, 2));
     let (mut lives, mut cuts) = (0, 0);
     while let Some((machine, oracle)) = live(seed, way(lives + 1), &steps) {
         lives += 1;
-        cuts += cut_everywhere(&machine, &oracle, &more, &format!("seed {seed} {:?}", way(lives)));
+        let name = format!("seed {seed} {:?}", way(lives));
+        cuts += cut_everywhere(&machine, &oracle, &more, (&name, mix(seed, lives)), images);
     }
     (lives, cuts)
 }
 
 #[test]
 fn a_power_cut_anywhere_after_the_restart_of_a_killed_process_leaves_whole_groups() {
-    let (mut lives, mut cuts) = (0, 0);
+    let (mut lives, mut cuts, mut images) = (0, 0, Images::default());
     for seed in 0..6 {
-        let (some, more) = sweep(seed, Way::Killed);
+        let (some, more) = sweep(seed, Way::Killed, &mut images);
         (lives, cuts) = (lives + some, cuts + more);
     }
     println!("killed, restarted, cut: {lives} lives, {cuts} cuts");
+    images.require("killed, restarted, cut", 10_000);
     assert!(lives > 200 && cuts > 2000);
 }
 
 #[test]
 fn a_power_cut_anywhere_after_the_restart_of_a_failed_process_leaves_whole_groups() {
-    let (mut lives, mut cuts) = (0, 0);
+    let (mut lives, mut cuts, mut images) = (0, 0, Images::default());
     for seed in 0..4 {
         for fault in [Fault::Eio, Fault::ShortThenEio] {
-            let (some, more) = sweep(seed, |call| Way::Failed(call, fault));
+            let (some, more) = sweep(seed, |call| Way::Failed(call, fault), &mut images);
             (lives, cuts) = (lives + some, cuts + more);
         }
     }
     println!("failed, restarted, cut: {lives} lives, {cuts} cuts");
+    images.require("failed, restarted, cut", 10_000);
     assert!(lives > 200 && cuts > 2000);
 }
 
 #[test]
 fn groups_over_a_growth_that_was_never_synced_survive() {
-    let mut longer = 0;
+    let (mut longer, mut images) = (0, Images::default());
     let steps = [Step::Grow, Step::Line(0), Step::Commit, Step::CheckpointAll, Step::Grow];
     for change in 1.. {
         let Some((machine, mut oracle)) = live(5, Way::Killed(change), &steps) else { break };
@@ -114,16 +131,15 @@ fn groups_over_a_growth_that_was_never_synced_survive() {
         longer += u64::from(before.grows() && replay.groups == 0 && oracle.length() > before.length());
         // No growth: it would sync the file.
         oracle.run(&journal, &[Step::Line(0), Step::Commit]).unwrap();
-        for survivors in SURVIVORS {
-            oracle.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
-        }
+        every_image_opens(&machine, &oracle, mix(5, change), &mut images).unwrap();
     }
+    println!("{images:?}");
     assert!(longer > 0, "no kill met a growth before its sync");
 }
 
 #[test]
 fn a_pair_whose_page_was_never_synced_is_a_store_once_it_was_opened() {
-    let mut unsynced = 0;
+    let (mut unsynced, mut images) = (0, Images::default());
     let ways: [fn(u64) -> Way; 2] = [Way::Killed, |call| Way::Failed(call, Fault::Eio)];
     for (way, steps) in ways.into_iter().zip([&[][..], &[Step::Grow, Step::Line(0), Step::Commit]]) {
         for at in 1.. {
@@ -132,17 +148,16 @@ fn a_pair_whose_page_was_never_synced_is_a_store_once_it_was_opened() {
             let Some((journal, _)) = oracle.open(&machine).unwrap() else { continue };
             unsynced += 1;
             oracle.run(&journal, steps).unwrap();
-            for survivors in SURVIVORS {
-                oracle.clone().open(&machine.after_power_cut(survivors)).unwrap().expect("a store");
-            }
+            every_image_opens(&machine, &oracle, mix(5, at), &mut images).unwrap();
         }
     }
+    println!("{images:?}");
     assert!(unsynced > 1, "nothing left a page in the cache alone");
 }
 
 #[test]
 fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
-    let mut opened = 0;
+    let (mut opened, mut images) = (0, Images::default());
     for seed in 0..2000 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let Some((mut machine, mut oracle)) = live(seed, Way::Killed(rng.u64(8..40)), &program(seed, 8))
@@ -167,13 +182,11 @@ fn a_power_cut_after_several_processes_that_ended_badly_leaves_whole_groups() {
                 panic!("seed {seed} life {life}: {what}");
             }
         }
-        for survivors in SURVIVORS {
-            if let Err(end) = oracle.clone().open(&machine.after_power_cut(survivors)) {
-                panic!("seed {seed} {survivors:?}: {end:?}");
-            }
-        }
+        every_image_opens(&machine, &oracle, mix(3, seed), &mut images)
+            .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     }
     println!("several processes: {opened} opened what another left");
+    images.require("several processes", 4000);
     assert!(opened > 1000);
 }
 
@@ -222,7 +235,7 @@ fn a_closed_journal_takes_no_more_groups_and_is_opened_without_reading_its_halve
 /// Closing is cut at every change: what was committed is there, and what is written after the next opening too.
 #[test]
 fn a_power_cut_anywhere_in_closing_and_in_opening_again_loses_nothing() {
-    let mut cuts = 0;
+    let (mut cuts, mut images) = (0, Images::default());
     for cut in 1.. {
         let machine = Machine::new(cut);
         let mut oracle = Oracle::new();
@@ -251,15 +264,12 @@ fn a_power_cut_anywhere_in_closing_and_in_opening_again_loses_nothing() {
             break;
         }
         cuts += 1;
-        for survivors in SURVIVORS {
-            let journal = open(&machine.after_power_cut(survivors)).unwrap();
-            let found = journal.word(64);
-            assert!(
-                found == again || found == 9 && closed.is_ok(),
-                "cut {cut} {survivors:?}: {found}, not {again}"
-            );
-        }
+        let judge = |image: &Machine| match open(image).map_err(|error| error.to_string())?.word(64) {
+            found if found == again || found == 9 && closed.is_ok() => Ok(()),
+            found => Err(format!("{found}, not {again}")),
+        };
+        images.each(&machine, mix(13, cut), judge).unwrap_or_else(|what| panic!("cut {cut}: {what}"));
     }
-    println!("{cuts} cuts");
+    println!("{cuts} cuts, {images:?}");
     assert!(cuts > 12);
 }

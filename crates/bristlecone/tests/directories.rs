@@ -1,0 +1,180 @@
+//! The power is cut while a store's directory changes: while a store is made, written, closed, compacted and backed up.
+//!
+//! Stores here have real files; [`faults::Disk`] knows which names, bytes and lengths of them are durable. A store that is
+//! there opens with every acknowledged write, before and after each step of a compaction; a backup is whole or not there.
+//!
+//! `BRISTLECONE_ROUNDS` sets how many lives each test has (1), `BRISTLECONE_SEED` moves the seeds.
+
+use std::path::Path;
+
+use crate::common::{existing, number_from, options, pairs, scratch};
+use bristlecone::{Error, Options, Store, backup, compact};
+use faults::{Disk, DiskImages, Lie, mix};
+
+/// Of calls that write, one in so many is a cut.
+const WRITE_STRIDE: u64 = 11;
+
+fn journaled() -> Options {
+    options(bristlecone::registry::DEFAULT, true)
+}
+
+fn put(store: &Store, number: u64) {
+    store.put(&number.to_be_bytes(), &vec![number as u8; 30 + number as usize * 40]).unwrap();
+}
+
+fn makes(dir: &Path, how: Options, keys: u64) -> Store {
+    let store = Store::open(dir, how).unwrap();
+    (0..keys).for_each(|number| put(&store, number));
+    store
+}
+
+/// Judges every image of every cut.
+fn campaign(
+    disk: &Disk,
+    seed: u64,
+    judge: impl Fn(&Path, u64) -> Result<(), String>,
+) -> Result<DiskImages, String> {
+    let (mut images, scratch) = (DiskImages::default(), scratch());
+    for cut in disk.cuts() {
+        let judged =
+            images.each(&cut, mix(seed, cut.number), scratch.path(), |image| judge(image, cut.mark()));
+        judged.map_err(|why| format!("seed {seed}: {why}"))?;
+    }
+    Ok(images)
+}
+
+/// A store that holds what [`put`] stored under numbers 0, 1, 2 …: at least so many and at most so many.
+fn holds(store: &Store, least: u64, most: u64) -> Result<(), String> {
+    let problems = store.check().map_err(|error| error.to_string())?.problems;
+    let found = pairs(store);
+    let sound = found.iter().zip(0_u64..).all(|((key, value), number)| {
+        *key == number.to_be_bytes() && *value == vec![number as u8; 30 + number as usize * 40]
+    });
+    let count = found.len() as u64;
+    match sound && problems.is_empty() && (least..=most).contains(&count) {
+        true => Ok(()),
+        false => Err(format!("{count} pairs of {least} to {most}, sound: {sound}, {problems:?}")),
+    }
+}
+
+fn opens(dir: &Path, least: u64, most: u64) -> Result<(), String> {
+    let store = Store::open(dir, existing()).map_err(|error| format!("it does not open: {error}"))?;
+    holds(&store, least, most)?;
+    store.close().map_err(|error| format!("it does not close: {error}"))
+}
+
+fn make_and_write(seed: u64, lie: Lie) -> Result<DiskImages, String> {
+    let root = scratch();
+    let dir = root.path().join("store");
+    let (disk, watching) = Disk::below(root.path(), WRITE_STRIDE, lie);
+    let store = makes(&dir, journaled(), 0);
+    for number in 0..8 {
+        disk.mark(1 + number);
+        put(&store, number);
+    }
+    disk.mark(9);
+    store.close().unwrap();
+    drop((store, watching));
+    campaign(&disk, seed, |image, mark| {
+        let dir = image.join("store");
+        // Mark n: the store was made, n - 1 writes were acknowledged, and the next may be there.
+        match Store::open(&dir, existing()) {
+            Err(Error::Missing { .. }) if mark == 0 => {
+                let store = Store::open(&dir, journaled()).map_err(|error| format!("made anew: {error}"))?;
+                put(&store, 0);
+                holds(&store, 1, 1)
+            }
+            Err(error) => Err(format!("it does not open: {error}")),
+            Ok(store) => holds(&store, mark.saturating_sub(1), mark.min(8)),
+        }
+    })
+}
+
+fn compact_one(seed: u64, lie: Lie, under: Options) -> Result<DiskImages, String> {
+    let root = scratch();
+    let dir = root.path().join("store");
+    let is_mapped = under.journal_bytes.is_none();
+    drop(makes(&dir, under, 40));
+    let (disk, watching) = Disk::below(root.path(), WRITE_STRIDE, lie);
+    if is_mapped {
+        disk.is_persistent_memory();
+    }
+    compact(&dir, &|_, _| {}).unwrap();
+    if is_mapped {
+        disk.is_persistent_memory();
+    }
+    // What is acknowledged behind it is lost if the old file gets its name back.
+    let store = Store::open(&dir, existing()).unwrap();
+    put(&store, 40);
+    disk.mark(1);
+    drop((store, watching));
+    campaign(&disk, seed, |image, mark| opens(&image.join("store"), 40 + mark, 41))
+}
+
+fn back_up(seed: u64, lie: Lie) -> Result<DiskImages, String> {
+    let root = scratch();
+    let dir = root.path().join("store");
+    drop(makes(&dir, journaled(), 20));
+    let (disk, watching) = Disk::below(root.path(), WRITE_STRIDE, lie);
+    backup(&dir, &root.path().join("copy"), &|_, _| {}).unwrap();
+    disk.mark(1);
+    drop(watching);
+    campaign(&disk, seed, |image, mark| {
+        opens(&image.join("store"), 20, 20)?;
+        let copy = image.join("copy");
+        match Store::open(&copy, existing()) {
+            Err(Error::Missing { .. }) if mark == 0 => {
+                let made = backup(&image.join("store"), &copy, &|_, _| {});
+                let made = made.map_err(|error| format!("a backup cannot be made again: {error}"))?;
+                if made.keys == 20 { Ok(()) } else { Err(format!("{made:?}")) }
+            }
+            Err(error) => Err(format!("the backup does not open: {error}")),
+            Ok(store) => holds(&store, 20, 20).map_err(|why| format!("the backup: {why}")),
+        }
+    })
+}
+
+/// Runs a campaign for each round and requires a minimum of images.
+fn campaigns(name: &str, tried_min: u64, life: impl Fn(u64) -> Result<DiskImages, String>) {
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    for round in 0..rounds {
+        let images = life(mix(seed, round)).unwrap_or_else(|why| panic!("{why}"));
+        println!("{name}: {images:?}");
+        assert!(images.tried >= tried_min && images.names_mixed > 0 && images.files_torn > 0, "{images:?}");
+    }
+}
+
+/// Once, the journal of a new store could get its name durably before the names beside it: after a power cut it stood alone, and
+/// neither a store nor a backup could be made in that directory.
+#[test]
+fn a_store_is_there_whole_once_it_was_made_whatever_names_survive_and_before_that_another_can_be_made() {
+    campaigns("made", 150, |seed| make_and_write(seed, Lie::None));
+}
+
+#[test]
+fn a_compaction_that_is_cut_anywhere_leaves_every_pair() {
+    campaigns("compacted", 100, |seed| compact_one(seed, Lie::None, journaled()));
+    let mapped = || options(bristlecone::registry::DEFAULT, false);
+    campaigns("compacted, mapped", 30, |seed| compact_one(seed, Lie::None, mapped()));
+}
+
+#[test]
+fn a_backup_that_is_cut_anywhere_is_whole_or_not_there_and_can_be_made_again() {
+    campaigns("backed up", 100, |seed| back_up(seed, Lie::None));
+}
+
+#[test]
+fn syncs_that_do_nothing_are_caught() {
+    let mapped = || options(bristlecone::registry::DEFAULT, false);
+    for lie in [Lie::Files, Lie::Directories] {
+        let caught = [
+            ("made", make_and_write(1, lie)),
+            ("backed up", back_up(1, lie)),
+            ("compacted", compact_one(1, lie, journaled())),
+            ("compacted, mapped", compact_one(1, lie, mapped())),
+        ];
+        for (name, outcome) in caught {
+            println!("{lie:?}, {name}: {}", outcome.expect_err(name));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! System calls that fail: the N-th call on the files below a directory, once or from then on.
+//!
+//! A sweep runs the same program for N = 1, 2, 3 … until it meets no failure any more ([`Failing::was_met`]).
+//!
+//! The error number suits the call (a full disk for writes, no descriptors for opens, no memory for mappings) and is chosen
+//! by the seed, as is what happens before the error: nothing, or a part of the call's work.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pmem::system::{Kind, Verdict, Watch, Watching, watch};
+
+use crate::mix;
+
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
+const ENOLCK: i32 = 37;
+
+/// Which calls fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// This call, the first being 1.
+    Once(u64),
+    /// This call and all that follow.
+    From(u64),
+    /// None: calls are counted.
+    Never,
+}
+
+impl Plan {
+    fn hits(self, call: u64) -> bool {
+        match self {
+            Plan::Once(at) => call == at,
+            Plan::From(at) => call >= at,
+            Plan::Never => false,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    calls: u64,
+    failed: BTreeMap<&'static str, u64>,
+    last: Option<(Kind, i32)>,
+    syncs_failed: u64,
+}
+
+/// A plan under way. See the module's head.
+#[derive(Debug)]
+pub struct Failing {
+    plan: Plan,
+    seed: u64,
+    seen: Mutex<Seen>,
+}
+
+impl Failing {
+    /// Lets calls on the files below `dir` fail until the second value is dropped.
+    pub fn below(dir: &Path, plan: Plan, seed: u64) -> (Arc<Self>, Watching) {
+        let failing = Arc::new(Self { plan, seed, seen: Mutex::default() });
+        let watching = watch(dir, Arc::clone(&failing) as Arc<dyn Watch>);
+        (failing, watching)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if a call failed, or took a part of its work.
+    pub fn was_met(&self) -> bool {
+        self.seen().last.is_some()
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.seen().calls
+    }
+
+    /// Syncs of files that failed.
+    pub fn syncs_failed(&self) -> u64 {
+        self.seen().syncs_failed
+    }
+
+    /// The last call that failed and its error number; 0 for a call that did a part of its work without an error.
+    pub fn last(&self) -> Option<(Kind, i32)> {
+        self.seen().last
+    }
+
+    /// How many calls failed, by their names.
+    pub fn failed(&self) -> BTreeMap<&'static str, u64> {
+        self.seen().failed.clone()
+    }
+}
+
+impl Watch for Failing {
+    fn before(&self, kind: Kind, _path: &Path, _file: Option<&File>) -> Verdict {
+        let mut seen = self.seen();
+        seen.calls += 1;
+        if !self.plan.hits(seen.calls) {
+            return Verdict::Go;
+        }
+        let (name, codes): (_, &[i32]) = match kind {
+            Kind::Open => ("open", &[EMFILE, EIO, ENOMEM]),
+            Kind::Duplicate => ("dup", &[EMFILE]),
+            Kind::Inspect => ("fstat", &[EIO]),
+            Kind::Lock => ("flock", &[ENOLCK]),
+            Kind::Read => ("pread", &[EIO]),
+            Kind::Write => ("pwrite", &[ENOSPC, EIO]),
+            Kind::SetLength => ("ftruncate", &[EIO, ENOSPC]),
+            Kind::Allocate => ("fallocate", &[ENOSPC, EIO]),
+            Kind::Map => ("mmap", &[ENOMEM]),
+            Kind::Sync => ("fsync", &[EIO, ENOSPC]),
+            Kind::SyncRange { .. } => ("msync", &[EIO]),
+            Kind::SyncDirectory => ("fsync of a directory", &[EIO]),
+            Kind::Rename => ("rename", &[EIO, ENOSPC]),
+            Kind::Remove => ("unlink", &[EIO]),
+            Kind::MakeDirectory => ("mkdir", &[ENOSPC, EIO]),
+        };
+        let choice = mix(self.seed, seen.calls);
+        let code = codes[choice as usize % codes.len()];
+        // A mapping, an open file or a lock that is there and was refused would be the kernel's defect.
+        let has_parts = matches!(
+            kind,
+            Kind::Write | Kind::SetLength | Kind::Allocate | Kind::Rename | Kind::Sync | Kind::SyncDirectory
+        );
+        let verdict = match choice >> 32 & 3 {
+            0 if kind == Kind::Write => Verdict::Part,
+            0 | 1 if has_parts => Verdict::PartThenFail(code),
+            _ => Verdict::Fail(code),
+        };
+        seen.syncs_failed += u64::from(matches!(kind, Kind::Sync | Kind::SyncRange { .. }));
+        *seen.failed.entry(name).or_default() += 1;
+        seen.last = Some((kind, if verdict == Verdict::Part { 0 } else { code }));
+        verdict
+    }
+}

@@ -1,0 +1,277 @@
+//! The system calls on files that a store makes: the seam at which tests let them fail and record what they change.
+//!
+//! Every call on a store's files goes through this module, or through [`call`] where its arguments need `unsafe`. Errors are
+//! the system's own; the caller adds what failed and on which file.
+//!
+//! Invariants:
+//! * Y1: without the feature `faults` a function here is the call and nothing else. Only tests enable that feature.
+//! * Y2: a call names the path that its file was opened by. The file may have another name by now, so a [`Watch`] that
+//!   needs to know which file it is takes its inode.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::Result;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+#[cfg(feature = "faults")]
+pub use watch::{Verdict, Watch, Watching, watch};
+
+/// Which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `open`, also one that creates the file.
+    Open,
+    /// `dup`.
+    Duplicate,
+    /// `fstat`, `fstatfs`, `lseek`.
+    Inspect,
+    /// `flock`.
+    Lock,
+    /// `pread`.
+    Read,
+    /// `pwrite`, `copy_file_range`.
+    Write,
+    /// `ftruncate`.
+    SetLength,
+    /// `fallocate`.
+    Allocate,
+    /// `mmap`.
+    Map,
+    /// `fsync`, `fdatasync`.
+    Sync,
+    /// `msync` of this many bytes from an offset in the file on.
+    SyncRange {
+        /// The offset in bytes.
+        at: u64,
+        /// The number of bytes.
+        bytes: u64,
+    },
+    /// `fsync` of a directory.
+    SyncDirectory,
+    /// `rename`.
+    Rename,
+    /// `unlink`, `rmdir`.
+    Remove,
+    /// `mkdir`.
+    MakeDirectory,
+}
+
+/// Makes a call on the file at `path`. `real` makes it; if its argument is true, it does a part of its work, if it has parts.
+///
+/// # Errors
+/// Those of `real`.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn call<T>(
+    _kind: Kind,
+    _path: &Path,
+    _file: Option<&File>,
+    real: impl FnOnce(bool) -> Result<T>,
+) -> Result<T> {
+    real(false)
+}
+
+/// Makes a call on the file at `path`. `real` makes it; if its argument is true, it does a part of its work, if it has parts.
+///
+/// # Errors
+/// Those of `real`, and what a [`Watch`] of a directory above `path` says.
+#[cfg(feature = "faults")]
+pub fn call<T>(
+    kind: Kind,
+    path: &Path,
+    file: Option<&File>,
+    real: impl FnOnce(bool) -> Result<T>,
+) -> Result<T> {
+    let Some(watch) = watch::find(path) else { return real(false) };
+    let failed = |code| Err(std::io::Error::from_raw_os_error(code));
+    match watch.before(kind, path, file) {
+        Verdict::Go => real(false),
+        Verdict::Part => real(true),
+        Verdict::Fail(code) => failed(code),
+        Verdict::PartThenFail(code) => real(true).and_then(|_| failed(code)),
+    }
+}
+
+/// Opens a file.
+///
+/// # Errors
+/// The system's.
+pub fn open(how: &OpenOptions, path: &Path) -> Result<File> {
+    call(Kind::Open, path, None, |_| how.open(path))
+}
+
+/// A second handle of a file.
+///
+/// # Errors
+/// The system's.
+pub fn duplicate(file: &File, path: &Path) -> Result<File> {
+    call(Kind::Duplicate, path, Some(file), |_| file.try_clone())
+}
+
+/// What the system says of an open file.
+///
+/// # Errors
+/// The system's.
+pub fn inspect(file: &File, path: &Path) -> Result<Metadata> {
+    call(Kind::Inspect, path, Some(file), |_| file.metadata())
+}
+
+/// Reads what comes at once from offset `at` on; 0 at the end of the file.
+///
+/// # Errors
+/// The system's.
+pub fn read_at(file: &File, path: &Path, at: u64, bytes: &mut [u8]) -> Result<usize> {
+    call(Kind::Read, path, Some(file), |_| file.read_at(bytes, at))
+}
+
+/// Writes what is taken at once at offset `at`.
+///
+/// # Errors
+/// The system's.
+pub fn write_at(file: &File, path: &Path, at: u64, bytes: &[u8]) -> Result<usize> {
+    call(Kind::Write, path, Some(file), |part| {
+        file.write_at(if part { &bytes[..bytes.len() / 2] } else { bytes }, at)
+    })
+}
+
+/// Writes all of `bytes` at offset `at`, however few are taken at a time.
+///
+/// # Errors
+/// The system's; `WriteZero` if nothing is taken. Some of the bytes may be written then.
+pub fn write_all_at(file: &File, path: &Path, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match write_at(file, path, at, bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(taken) => (at, bytes) = (at + taken as u64, &bytes[taken..]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sets a file's length in bytes.
+///
+/// # Errors
+/// The system's.
+pub fn set_len(file: &File, path: &Path, bytes: u64) -> Result<()> {
+    call(Kind::SetLength, path, Some(file), |_| file.set_len(bytes))
+}
+
+/// Makes a file's bytes, its length and its other metadata durable.
+///
+/// # Errors
+/// The system's. What was written before is then in doubt for good.
+pub fn sync_all(file: &File, path: &Path) -> Result<()> {
+    call(Kind::Sync, path, Some(file), |_| file.sync_all())
+}
+
+/// Makes a file's bytes and its length durable.
+///
+/// # Errors
+/// The system's. What was written before is then in doubt for good.
+pub fn sync_data(file: &File, path: &Path) -> Result<()> {
+    call(Kind::Sync, path, Some(file), |_| file.sync_data())
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// The system's.
+pub fn sync_dir(dir: &Path) -> Result<()> {
+    call(Kind::SyncDirectory, dir, None, |_| File::open(dir)?.sync_all())
+}
+
+/// Gives a file another name.
+///
+/// # Errors
+/// The system's.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    call(Kind::Rename, from, None, |_| std::fs::rename(from, to))
+}
+
+/// Removes a file's name.
+///
+/// # Errors
+/// The system's.
+pub fn remove_file(path: &Path) -> Result<()> {
+    call(Kind::Remove, path, None, |_| std::fs::remove_file(path))
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// The system's.
+pub fn remove_dir(path: &Path) -> Result<()> {
+    call(Kind::Remove, path, None, |_| std::fs::remove_dir(path))
+}
+
+/// Makes a directory.
+///
+/// # Errors
+/// The system's.
+pub fn create_dir(path: &Path) -> Result<()> {
+    call(Kind::MakeDirectory, path, None, |_| std::fs::create_dir(path))
+}
+
+#[cfg(feature = "faults")]
+mod watch {
+    use std::fs::File;
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, PoisonError, RwLock};
+
+    use super::Kind;
+
+    /// What becomes of a call.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verdict {
+        /// It is made.
+        Go,
+        /// A part of it is done, without an error.
+        Part,
+        /// It is not made and fails with this error number.
+        Fail(i32),
+        /// A part of it is done (all of it, if it has no parts), and it fails with this error number.
+        PartThenFail(i32),
+    }
+
+    /// Is told of every call on the files below a directory.
+    pub trait Watch: Send + Sync {
+        /// Before a call; decides what becomes of it. It must not call this module.
+        fn before(&self, kind: Kind, path: &Path, file: Option<&File>) -> Verdict;
+    }
+
+    struct Entry {
+        id: u64,
+        dir: PathBuf,
+        watch: Arc<dyn Watch>,
+    }
+
+    static WATCHES: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+
+    /// Ends a watch when it is dropped.
+    #[must_use]
+    pub struct Watching(u64);
+
+    /// Watches the files below `dir`, by any thread of this process.
+    pub fn watch(dir: &Path, watch: Arc<dyn Watch>) -> Watching {
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry { id, dir: dir.to_owned(), watch };
+        WATCHES.write().unwrap_or_else(PoisonError::into_inner).push(entry);
+        Watching(id)
+    }
+
+    impl Drop for Watching {
+        fn drop(&mut self) {
+            WATCHES.write().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.id != self.0);
+        }
+    }
+
+    pub(super) fn find(path: &Path) -> Option<Arc<dyn Watch>> {
+        let watches = WATCHES.read().unwrap_or_else(PoisonError::into_inner);
+        let found = watches.iter().find(|entry| path.starts_with(&entry.dir));
+        found.map(|entry| Arc::clone(&entry.watch))
+    }
+}
