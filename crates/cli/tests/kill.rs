@@ -1,6 +1,6 @@
 //! `kill -9` under load: sixteen connections write in pipelines, the server is killed without warning, and is started again.
 //!
-//! Each connection has keys of its own, so its history is a list of commands, a beginning of which was acknowledged. A
+//! Here each connection has keys of its own (keys that they share: `shared_keys.rs`), so its history is a list of commands, a beginning of which was acknowledged. A
 //! server runs a connection's commands in their order and each is whole, so after the restart the connection's keys must be
 //! what *some* beginning of the list leaves, at least as long as the acknowledged one: commands whose replies never came
 //! count as maybe. All connections also raise one counter, which must lie between the acknowledged and the sent raises.
@@ -22,17 +22,17 @@ const CONNECTIONS: u64 = 16;
 const KEYS_PER_CONNECTION: u64 = 150;
 const COUNTER: &str = "counter";
 /// Nothing here takes this long unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-fn number_from(variable: &str, default: u64) -> u64 {
+pub fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number in the variable"))
 }
 
 /// A small generator of numbers (splitmix64): the test's choices repeat, the moment of the kill does not.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -40,19 +40,19 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 }
 
 /// A running server; killed and waited for whatever happens.
-struct Server {
+pub struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    fn start(dir: &Path, durability: &str) -> Self {
+    pub fn start(dir: &Path, durability: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_bristlecone"))
             .args(["serve", "--listen", "127.0.0.1:0", "--json", "--durability", durability, "--dir"])
             .arg(dir)
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// `kill -9`, and wait until it is gone.
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().expect("still running until now");
         self.child.wait().expect("it was our child");
     }
@@ -85,10 +85,10 @@ impl Drop for Server {
 }
 
 /// A client of the protocol: commands out, replies in, as many at a time as wanted.
-struct Client(BufReader<TcpStream>);
+pub struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn connect(server: &Server) -> Self {
+    pub fn connect(server: &Server) -> Self {
         let stream = TcpStream::connect(&server.address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -96,12 +96,12 @@ impl Client {
         Self(BufReader::with_capacity(1 << 16, stream))
     }
 
-    fn send(&mut self, commands: &[u8]) -> std::io::Result<()> {
+    pub fn send(&mut self, commands: &[u8]) -> std::io::Result<()> {
         self.0.get_mut().write_all(commands)
     }
 
     /// The next reply's first line without its end; an error once the server is gone.
-    fn line(&mut self) -> std::io::Result<String> {
+    pub fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         match line.strip_suffix("\r\n") {
@@ -111,17 +111,23 @@ impl Client {
     }
 
     /// The reply to a GET.
-    fn bulk(&mut self) -> Option<Vec<u8>> {
+    pub fn bulk(&mut self) -> Option<Vec<u8>> {
         let line = self.line().expect("the server answers");
+        self.bulk_behind(&line).expect("the whole value")
+    }
+
+    /// The rest of a reply to a GET, of which the first line was read; an error once the server is gone.
+    pub fn bulk_behind(&mut self, line: &str) -> std::io::Result<Option<Vec<u8>>> {
         let bytes: i64 = line.strip_prefix('$').and_then(|n| n.parse().ok()).expect("a bulk string");
-        let mut value = vec![0; usize::try_from(bytes).ok()? + 2];
-        self.0.read_exact(&mut value).expect("the whole value");
-        value.truncate(value.len() - 2);
-        Some(value)
+        let Ok(bytes) = usize::try_from(bytes) else { return Ok(None) };
+        let mut value = vec![0; bytes + 2];
+        self.0.read_exact(&mut value)?;
+        value.truncate(bytes);
+        Ok(Some(value))
     }
 }
 
-fn encode(output: &mut Vec<u8>, words: &[&[u8]]) {
+pub fn encode(output: &mut Vec<u8>, words: &[&[u8]]) {
     output.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         output.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -310,7 +316,7 @@ fn read_counter(client: &mut Client) -> u64 {
 }
 
 /// What a sound store of `dir` holds, by `check`.
-fn check(dir: &Path) -> u64 {
+pub fn check(dir: &Path) -> u64 {
     let output = Command::new(env!("CARGO_BIN_EXE_bristlecone"))
         .args(["check", "--json", "--dir"])
         .arg(dir)
@@ -368,7 +374,7 @@ fn campaign(parent: &Path, durabilities: &[&str], rounds: u64, seed: u64) {
     }
 }
 
-fn is_tmpfs(path: &str) -> bool {
+pub fn is_tmpfs(path: &str) -> bool {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     mounts.lines().any(|line| {
         let mut fields = line.split(' ').skip(1);

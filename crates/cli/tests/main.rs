@@ -6,6 +6,7 @@ mod durable;
 mod kill;
 mod operator;
 mod real_clients;
+mod shared_keys;
 mod tour;
 mod usage;
 mod versions;

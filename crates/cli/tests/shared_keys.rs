@@ -1,0 +1,177 @@
+//! `kill -9` under load on keys that all connections share: what every connection was told, before the kill and after the restart,
+//! must be explained by one operation after the other, key by key (linearizability).
+//!
+//! Operations without a reply may have happened or not. What is found after the restart is a read behind all of them. A write that was
+//! acknowledged, or that another connection had read, and is gone then, has no explanation.
+//!
+//! `BRISTLECONE_ROUNDS` sets the number of rounds (6), `BRISTLECONE_SEED` moves the seeds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crash::{Found, History};
+
+use crate::kill::{Client, PATIENCE, Random, Server, check, encode, is_tmpfs, number_from};
+
+const CONNECTIONS: u64 = 8;
+/// Few, so that connections meet on them.
+const KEYS: u64 = 12;
+/// Commands of a pipeline at most. A connection's commands are taken for concurrent until the first reply: many would explain anything.
+const DEPTH: u64 = 4;
+/// Acknowledged commands before the kill.
+const ENOUGH: u64 = 1500;
+
+#[derive(Clone, Copy)]
+enum Op {
+    Set(u64),
+    Get,
+    Delete,
+}
+
+fn key_name(key: u64) -> Vec<u8> {
+    format!("shared:{key:04}").into_bytes()
+}
+
+fn number_of(value: Option<Vec<u8>>) -> Option<u64> {
+    value.map(|text| String::from_utf8(text).expect("digits").parse().expect("a number of ours"))
+}
+
+/// Reads a command's reply; an error once the server is gone.
+fn reply(client: &mut Client, op: Op) -> std::io::Result<(Found, Option<Option<u64>>)> {
+    let line = client.line()?;
+    Ok(match op {
+        Op::Set(number) => {
+            assert_eq!(line, "+OK");
+            (Found::Untold, Some(Some(number)))
+        }
+        Op::Get => (Found::Value(number_of(client.bulk_behind(&line)?)), None),
+        Op::Delete => (Found::There(line == ":1"), Some(None)),
+    })
+}
+
+/// Writes, reads and deletes in short pipelines until the server is gone. `first` begins the numbers that this connection stores.
+fn use_until_killed(mut client: Client, seed: u64, first: u64, history: &History, acknowledged: &AtomicU64) {
+    let mut random = Random(seed);
+    let mut number = first;
+    loop {
+        let ops: Vec<(u64, Op)> = (0..1 + random.below(DEPTH))
+            .map(|_| {
+                number += 1;
+                let op = match random.below(8) {
+                    0..=3 => Op::Set(number),
+                    4..=6 => Op::Get,
+                    _ => Op::Delete,
+                };
+                (random.below(KEYS), op)
+            })
+            .collect();
+        let mut commands = Vec::new();
+        for (key, op) in &ops {
+            let name = key_name(*key);
+            match op {
+                Op::Set(number) => encode(&mut commands, &[b"SET", &name, number.to_string().as_bytes()]),
+                Op::Get => encode(&mut commands, &[b"GET", &name]),
+                Op::Delete => encode(&mut commands, &[b"DEL", &name]),
+            }
+        }
+        let called = history.now();
+        let mut is_gone = client.send(&commands).is_err();
+        for (key, op) in ops {
+            match if is_gone { Err(std::io::ErrorKind::BrokenPipe.into()) } else { reply(&mut client, op) } {
+                Ok((found, writes)) => {
+                    history.note(key, called, Some(found), writes);
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    is_gone = true;
+                    match op {
+                        Op::Set(number) => history.note(key, called, None, Some(Some(number))),
+                        Op::Delete => history.note(key, called, None, Some(None)),
+                        Op::Get => {}
+                    }
+                }
+            }
+        }
+        if is_gone {
+            return;
+        }
+    }
+}
+
+/// What the keys hold.
+fn read_back(client: &mut Client) -> Vec<Option<u64>> {
+    let mut commands = Vec::new();
+    (0..KEYS).for_each(|key| encode(&mut commands, &[b"GET", &key_name(key)]));
+    client.send(&commands).expect("the server reads");
+    (0..KEYS).map(|_| number_of(client.bulk())).collect()
+}
+
+fn campaign(parent: &Path, durability: &str, rounds: u64, seed: u64) {
+    let dir = tempfile::Builder::new().prefix("bristlecone-shared-").tempdir_in(parent).expect("a directory");
+    let mut start = vec![None; KEYS as usize];
+    for round in 0..rounds {
+        let server = Server::start(dir.path(), durability);
+        let (history, acknowledged) = (Arc::new(History::default()), Arc::new(AtomicU64::new(0)));
+        let threads: Vec<_> = (0..CONNECTIONS)
+            .map(|connection| {
+                let (client, seed) = (Client::connect(&server), seed ^ round << 16 ^ connection << 32);
+                let first = (round * CONNECTIONS + connection) << 32;
+                let (history, acknowledged) = (Arc::clone(&history), Arc::clone(&acknowledged));
+                std::thread::spawn(move || use_until_killed(client, seed, first, &history, &acknowledged))
+            })
+            .collect();
+        let begin = Instant::now();
+        while acknowledged.load(Ordering::Relaxed) < ENOUGH {
+            let stuck = begin.elapsed() > PATIENCE || threads.iter().any(|thread| thread.is_finished());
+            assert!(!stuck, "the server stopped answering before it was killed");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        server.kill();
+        threads.into_iter().for_each(|thread| thread.join().expect("a connection's thread"));
+
+        let server = Server::start(dir.path(), durability);
+        let found = read_back(&mut Client::connect(&server));
+        (0..KEYS).zip(&found).for_each(|(key, value)| history.found_after(key, *value));
+        let place = format!("{}, {durability}, round {round}, seed {seed}", parent.display());
+        let weight = history.judge(|key| start[key as usize]).unwrap_or_else(|why| panic!("{place}: {why}"));
+        assert!(weight.overlapping > 0, "{place}: connections did not meet: {weight:?}");
+        println!("{place}: {weight:?}, explained");
+        server.kill();
+        assert_eq!(check(dir.path()), found.iter().flatten().count() as u64, "{place}: keys in the store");
+        start = found;
+    }
+}
+
+#[test]
+fn what_connections_are_told_of_shared_keys_is_explained_across_kill_9() {
+    let rounds = number_from("BRISTLECONE_ROUNDS", 6);
+    let seed = number_from("BRISTLECONE_SEED", 1);
+    let ordinary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let in_memory = if is_tmpfs("/dev/shm") { rounds / 2 } else { 0 };
+    campaign(Path::new("/dev/shm"), "process", in_memory, seed);
+    campaign(ordinary, "power", rounds - in_memory, seed);
+}
+
+/// The judge notices what the campaign above is for.
+#[test]
+fn an_acknowledged_or_read_write_that_a_restart_lost_is_not_explained() {
+    let acknowledged = History::default();
+    let called = acknowledged.now();
+    acknowledged.note(1, called, Some(Found::Untold), Some(Some(7)));
+    acknowledged.found_after(1, None);
+    assert!(acknowledged.judge(|_| None).is_err());
+    let read = History::default();
+    let called = read.now();
+    read.note(1, called, None, Some(Some(7)));
+    let called = read.now();
+    read.note(1, called, Some(Found::Value(Some(7))), None);
+    read.found_after(1, None);
+    assert!(read.judge(|_| None).is_err(), "another connection had read it");
+    let lost = History::default();
+    let called = lost.now();
+    lost.note(1, called, None, Some(Some(7)));
+    lost.found_after(1, None);
+    assert!(lost.judge(|_| None).is_ok(), "nobody was told of it");
+}
