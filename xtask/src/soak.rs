@@ -158,11 +158,43 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
                 .with("BRISTLECONE_CHANGES", "1000000"),
         ),
         Campaign::tests("power cuts", "cargo test --package bristlecone --test main -- power::", 82),
-        Campaign::tests("kills", "cargo test --package bristlecone-cli --test main -- kill::", 50),
+        Campaign::tests(
+            "power cuts of directories",
+            "cargo test --package bristlecone --test main -- directories::",
+            4,
+        ),
+        Campaign::tests(
+            "failing calls",
+            "cargo test --package bristlecone --test main -- failing_calls::",
+            1,
+        ),
+        Campaign::tests(
+            "kills",
+            "cargo test --package bristlecone-cli --test main -- kill:: shared_keys::",
+            50,
+        ),
+        Campaign::tests("corpora", "cargo test --package bristlecone-fuzzing", 100),
         Campaign::fixed("models", crate::test::models(3).with("LOOM_MAX_DURATION", "300")),
     ]);
+    all.extend(fuzzed());
     all.extend(sanitized());
     Ok(all)
+}
+
+/// The fuzz targets, for two minutes a run. They need a nightly toolchain and cargo-fuzz; where one is missing that is said.
+fn fuzzed() -> Vec<Campaign> {
+    if !Step::new("cargo +nightly fuzz --version").succeeds() {
+        println!(
+            "== no cargo-fuzz with a nightly toolchain: no fuzzing (rustup toolchain install nightly; cargo install cargo-fuzz)"
+        );
+        return Vec::new();
+    }
+    let target = |name: &str| {
+        let line =
+            format!("cargo +nightly fuzz run {name} -- -max_total_time=120 -timeout=60 -rss_limit_mb=8192");
+        Campaign::fixed(&format!("fuzz {name}"), Step::new(&line).with("RUSTUP_TOOLCHAIN", "nightly"))
+    };
+    ["requests", "region", "journal", "salvage"].map(target).into()
 }
 
 /// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too, and under the thread sanitizer. They need a toolchain

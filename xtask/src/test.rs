@@ -35,7 +35,47 @@ fn steps(clock: &Clock) -> Outcome {
         ("models (loom)", models(2)),
         ("schedules (shuttle)", schedules()),
     ];
-    steps.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))
+    steps.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))?;
+    clock.step("program of default features", engines_left_out)
+}
+
+/// A program with the default features opens a golden store of an engine that it has, and names the feature of one that it has not.
+/// (No test program can: tests are built with all engines.)
+fn engines_left_out() -> Outcome {
+    Step::new("cargo build --package bristlecone-cli").run()?;
+    let program = target().join("debug/bristlecone").display().to_string();
+    let stats = |golden: &str| -> Result<(Option<i32>, String), String> {
+        let dir = target().join("golden").join(golden);
+        let fail = |error: std::io::Error| format!("{}: {error}", dir.display());
+        std::fs::create_dir_all(&dir).map_err(fail)?;
+        let packed = root().join("crates/bristlecone/tests/golden");
+        for entry in std::fs::read_dir(&packed).map_err(fail)? {
+            let path = entry.map_err(fail)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(file) = name.strip_prefix(&format!("{golden}.")).and_then(|n| n.strip_suffix(".gz"))
+            else {
+                continue;
+            };
+            let content =
+                Step::new("gzip -dc").and(&path.display().to_string()).command().output().map_err(fail)?;
+            std::fs::write(dir.join(file), content.stdout).map_err(fail)?;
+        }
+        let step = Step::new(&program).and("stats").and("--dir").and(&dir.display().to_string());
+        let output = step.command().output().map_err(fail)?;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    let (code, said) = stats("v4-wbtree-bytes-mapped-closed")?;
+    if code != Some(0) {
+        return Err(format!("a program with the default features does not open a store of wbtree: {said}"));
+    }
+    let (code, said) = stats("v4-nvtree-bytes-mapped-closed")?;
+    if code != Some(1) || !said.contains("paper-engines") {
+        return Err(format!(
+            "a program without nvtree does not name its feature: exit code {code:?}, {said}"
+        ));
+    }
+    println!("it says: {}", said.trim_end());
+    Ok(())
 }
 
 /// All tests. Besides the default engine's mutants those of one other engine are run, chosen by the commit: all take turns.

@@ -3,16 +3,16 @@
 //! `BRISTLECONE_TURN` is a number that chooses the other engine; `cargo xtask test` takes it from the commit, so that all engines take
 //! turns. `bristlecone-lab crash` does the same for any engine, after an exploration without caps for the short tier.
 
-use crash::Stage;
+use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};
 
-/// Each flush and each fence is left out, each publish is stored before the fence in front of it, or in two halves. Every time some
-/// image must break, or a sentence says why none can. The canary must be caught.
-fn nothing_can_be_left_out(engine: Engine) {
-    let options = Options { threads: 1, ..Options::new(engine) };
+/// Flushes, fences, syncs and lines are left out, publishes are stored too early or in two halves. Every time some image must break, or a
+/// sentence says why none can. The canary must be caught.
+fn nothing_can_be_left_out(engine: Engine, share: Share) {
+    let options = Options { share: share.clone(), threads: 1, ..Options::new(engine) };
     let report = suite::mutation(&options, |_| Stage::quiet());
-    println!("mutants of {}: {report}", engine.name());
-    assert!(report.is_good(), "{report}");
+    println!("{}, {share}: {} mutants; {report}", engine.name(), report.found());
+    assert!(report.is_good(), "{}: {report}", engine.name());
     let canary = suite::canary(engine, &report).unwrap();
     println!("canary of {}: {canary}", engine.name());
 }
@@ -29,13 +29,13 @@ fn of_turn(turn: u64) -> Engine {
 
 #[test]
 fn nothing_of_the_default_engine_can_be_left_out() {
-    nothing_can_be_left_out(default_engine());
+    nothing_can_be_left_out(default_engine(), Share::All);
 }
 
 #[test]
 fn nothing_of_the_engine_whose_turn_it_is_can_be_left_out() {
     let turn = std::env::var("BRISTLECONE_TURN").map_or(0, |turn| turn.parse().expect("a number"));
-    nothing_can_be_left_out(of_turn(turn));
+    nothing_can_be_left_out(of_turn(turn), Share::Basic);
 }
 
 #[test]

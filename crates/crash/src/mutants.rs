@@ -107,6 +107,9 @@ pub enum Share {
     All,
     /// One in so many, chosen by this seed.
     OneIn(usize, u64),
+    /// Whole flushes and fences left out, publishes swapped with the fence before them or split: no syncs, single lines or publishes that
+    /// are early.
+    Basic,
     /// Those whose name contains this text.
     Named(String),
 }
@@ -136,6 +139,13 @@ impl Share {
                 let mut rng = fastrand::Rng::with_seed(*seed);
                 mutants.iter().filter(|_| rng.usize(..*one_in) == 0).copied().collect()
             }
+            Self::Basic => {
+                let is_basic = |kind| {
+                    use crate::Kind::{DropFence, DropFlush, SplitPublish, SwapPublish};
+                    matches!(kind, DropFlush | DropFence(_) | SwapPublish | SplitPublish)
+                };
+                mutants.iter().filter(|mutant| is_basic(mutant.kind)).copied().collect()
+            }
             Self::Named(name) => {
                 mutants.iter().filter(|mutant| mutant.to_string().contains(name)).copied().collect()
             }
@@ -153,6 +163,7 @@ impl fmt::Display for Share {
                     "one mutant in {one_in} by BRISTLECONE_SEED={seed}; BRISTLECONE_MUTANTS=all tries all"
                 )
             }
+            Self::Basic => write!(f, "flushes and fences left out, publishes swapped or split"),
             Self::Named(name) => write!(f, "the mutants that BRISTLECONE_MUTANTS='{name}' names"),
         }
     }
