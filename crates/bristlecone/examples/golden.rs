@@ -3,6 +3,7 @@
 //! They are committed in `tests/golden` once for each version of the format. The test `golden` opens those of all versions.
 
 #[path = "../tests/golden/contents.rs"]
+#[allow(dead_code)] // the test has use for more of it
 mod contents;
 
 use std::error::Error;
