@@ -49,6 +49,7 @@ fn holds_what_was_stored(golden: Golden, dir: &Path) -> Result<(), Error> {
             store.put(b"new", b"value")?;
             assert_eq!(store.check()?.problems, Vec::<String>::new(), "{golden:?}");
             store.close()?;
+            drop(store);
             assert_eq!(Store::open(dir, existing())?.get(b"new")?.as_deref(), Some(b"value".as_slice()));
         }
         Kind::Words => {
@@ -57,6 +58,7 @@ fn holds_what_was_stored(golden: Golden, dir: &Path) -> Result<(), Error> {
             store.put(&1_000_000, &7)?;
             assert_eq!(store.check()?.problems, Vec::<String>::new(), "{golden:?}");
             store.close()?;
+            drop(store);
             assert_eq!(StoreU64::open(dir, existing())?.get(&1_000_000)?, Some(7));
         }
         Kind::Fixed => {
@@ -66,6 +68,7 @@ fn holds_what_was_stored(golden: Golden, dir: &Path) -> Result<(), Error> {
             store.put(&1_000_000, &fixed(7))?;
             assert_eq!(store.check()?.problems, Vec::<String>::new(), "{golden:?}");
             store.close()?;
+            drop(store);
             assert_eq!(StoreFixed::open(dir, existing())?.get(&1_000_000)?, Some(fixed(7)));
         }
     }

@@ -3,7 +3,7 @@
 
 use crash_tree::{Engine, Options, suite};
 
-const OPS: usize = 2000;
+const OPS: usize = 1200;
 
 fn explore(engine: &str, node_lines: &[u64]) {
     let engine: Engine = engine.parse().unwrap();

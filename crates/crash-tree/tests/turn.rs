@@ -6,8 +6,9 @@
 use crash::{Share, Stage};
 use crash_tree::{Engine, Options, suite};
 
-/// Flushes, fences, syncs and lines are left out, publishes are stored too early or in two halves. Every time some image must break, or a
-/// sentence says why none can. The canary must be caught.
+/// Each flush and each fence is left out, each publish is stored before the fence in front of it, or in two halves. Every time some
+/// image must break, or a sentence says why none can. The canary must be caught. (Syncs, single lines and publishes that are early
+/// elsewhere: `bristlecone-lab crash`.)
 fn nothing_can_be_left_out(engine: Engine, share: Share) {
     let options = Options { share: share.clone(), threads: 1, ..Options::new(engine) };
     let report = suite::mutation(&options, |_| Stage::quiet());
@@ -29,7 +30,7 @@ fn of_turn(turn: u64) -> Engine {
 
 #[test]
 fn nothing_of_the_default_engine_can_be_left_out() {
-    nothing_can_be_left_out(default_engine(), Share::All);
+    nothing_can_be_left_out(default_engine(), Share::Basic);
 }
 
 #[test]
