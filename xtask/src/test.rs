@@ -84,8 +84,6 @@ fn tests() -> Step {
     Step::new("cargo test --workspace")
         .with("BRISTLECONE_PY", target().join("py").display().to_string())
         .with("BRISTLECONE_TURN", turn.to_string())
-        // Many wait for the disk.
-        .with("RUST_TEST_THREADS", "4")
 }
 
 /// The models of the protocols between threads, explored with at most so many preemptions. They are built apart, because

@@ -147,21 +147,46 @@ impl<X: Structure> CddsIndex<X> {
 
 impl<X: Structure> CddsIndex<X> {
     /// Ages, and a step of the collector if there may be something to collect; how long to rest then.
-    fn tend_once<K: Kind>(&self, collected: &mut Option<(u64, usize)>) -> Duration
+    fn tend_once<K: Kind>(&self, passes: &mut Passes) -> Duration
     where
         X: Indexed<K>,
     {
         self.tree.retain_since(self.ages().note(self.tree.version()));
-        let collectable = X::collectable(&self.tree);
-        if *collected == Some((collectable, self.tree.dead_intervals())) {
+        if !passes.is_due(X::collectable(&self.tree), self.tree.dead_intervals()) {
             return IDLE;
         }
         let since = Instant::now();
         // A damaged node is told to whoever reads it, and a full disk to whoever writes; both may be over next time.
         if self.tree.collect_some(STEP).unwrap_or(true) {
-            *collected = Some((collectable, self.tree.dead_intervals()));
+            passes.end(self.tree.dead_intervals());
         }
         since.elapsed() * REST
+    }
+}
+
+/// Which passes of the collector ran. A pass takes many steps, and what it may collect is settled when it begins: a snapshot that is
+/// dropped while it runs leaves entries behind in nodes that it has passed already, for another pass.
+#[derive(Debug, Default)]
+struct Passes {
+    /// What the running pass could collect when it began.
+    begun: Option<u64>,
+    /// The same of the last pass that ended, and the dead intervals that it left.
+    ended: Option<(u64, usize)>,
+}
+
+impl Passes {
+    /// True if a pass runs, or there may be something to collect for a new one.
+    fn is_due(&mut self, collectable: u64, dead_intervals: usize) -> bool {
+        if self.ended == Some((collectable, dead_intervals)) {
+            return false;
+        }
+        self.begun.get_or_insert(collectable);
+        true
+    }
+
+    /// The running pass ended.
+    fn end(&mut self, dead_intervals: usize) {
+        self.ended = self.begun.take().map(|collectable| (collectable, dead_intervals));
     }
 }
 
@@ -205,12 +230,12 @@ where
     fn tend(this: &Arc<Self>) -> Option<JoinHandle<()>> {
         let this = Arc::downgrade(this);
         let tend = move || {
-            let mut collected = None;
+            let mut passes = Passes::default();
             while let Some(index) = this.upgrade() {
                 if index.tree.is_closed() {
                     break;
                 }
-                let rest = index.tend_once::<K>(&mut collected);
+                let rest = index.tend_once::<K>(&mut passes);
                 drop(index);
                 std::thread::park_timeout(rest.min(Duration::from_secs(1)));
             }
@@ -458,5 +483,24 @@ impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Cursor<K> for cdds::hash
 
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         Ok(self.next(key, value)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Passes;
+
+    /// A snapshot was dropped in the middle of a pass. The pass counted as one that had seen all that could be collected at its end, and
+    /// what lay behind it stayed until the next write.
+    #[test]
+    fn what_becomes_collectable_while_a_pass_runs_is_for_another_pass() {
+        let mut passes = Passes::default();
+        assert!(passes.is_due(5, 0));
+        assert!(passes.is_due(9, 0), "the pass runs on");
+        passes.end(0);
+        assert!(passes.is_due(9, 0), "another pass");
+        passes.end(0);
+        assert!(!passes.is_due(9, 0));
+        assert!(passes.is_due(9, 1), "a rollback");
     }
 }
