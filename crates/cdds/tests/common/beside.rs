@@ -298,8 +298,11 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
     fn roll_back(&mut self) -> Outcome {
         let Some((mark, model)) = &self.kept else { return Ok(()) };
         // Others may read at newer versions: they are told.
-        if self.tree.roll_back(mark).map_err(text)? {
-            self.model.clone_from(model);
+        match self.tree.roll_back(mark) {
+            Ok(true) => self.model.clone_from(model),
+            // Readers keep what many rollbacks took back, and the list of dead versions is full: refused, and nothing has changed.
+            Ok(false) | Err(pmem::Error::TooLarge { .. }) => {}
+            Err(error) => return Err(text(error)),
         }
         Ok(())
     }
