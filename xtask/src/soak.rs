@@ -85,6 +85,8 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
             Step::new(&lab)
                 .and("crash")
                 .and("--json")
+                .and("--ops")
+                .and("100000")
                 .and("--tree")
                 .and(&engine)
                 .and("--seed")
@@ -92,22 +94,23 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
         };
         return Ok(Campaign { name, step: Box::new(step), json: true });
     }
-    // Engines whose subjects are tests of their own crates.
-    match engine {
-        "cdds" | "cdds-unsorted" => Ok(Campaign::tests(
-            &name,
-            "cargo test --release --package bristlecone-cdds --test main -- crash:: mutants::",
-            1,
-        )),
-        "cdds-hash" => Ok(Campaign::tests(
-            &name,
-            "cargo test --release --package bristlecone-cdds --test main -- hash_crash:: hash_mutants::",
-            1,
-        )),
-        _ => {
-            Err(format!("the engine {engine} has no crash campaign: bristlecone-lab crash does not know it"))
+    // Engines whose subjects are tests of their own crates. Those try a share of the mutants unless told otherwise.
+    let line = match engine {
+        "cdds" | "cdds-unsorted" => {
+            "cargo test --release --package bristlecone-cdds --test main -- crash:: mutants::"
         }
-    }
+        "cdds-hash" => {
+            "cargo test --release --package bristlecone-cdds --test main -- hash_crash:: hash_mutants::"
+        }
+        _ => {
+            return Err(format!(
+                "the engine {engine} has no crash campaign: bristlecone-lab crash does not know it"
+            ));
+        }
+    };
+    let step = Step::new(line).with("BRISTLECONE_MUTANTS", "all");
+    let seeded = move |seed: u64| step.clone().with("BRISTLECONE_SEED", seed.to_string());
+    Ok(Campaign { name, step: Box::new(seeded), json: false })
 }
 
 /// All campaigns, crash exploration first.
