@@ -241,7 +241,7 @@ where
             }
         };
         // Without a thread, writers remove what is in their way.
-        std::thread::Builder::new().name("collect".into()).spawn(tend).ok()
+        crate::house::spawn("collect", Box::new(tend))
     }
 
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {

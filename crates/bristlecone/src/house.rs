@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,6 +57,92 @@ pub(crate) enum Home {
     Given(Arc<Journal>, Option<Replay>),
 }
 
+impl Home {
+    /// True if there is a store in it already.
+    fn is_found(&self) -> bool {
+        matches!(self, Self::Found(..) | Self::Copy(..) | Self::Given(_, Some(_)))
+    }
+
+    /// The memory, and what has to be known of it. (All that does not depend on the engine, so that it is compiled once.)
+    fn prepare(self, options: &Options) -> Result<Prepared> {
+        Ok(match self {
+            Self::Nowhere => {
+                let promise = Promise {
+                    backing: Backing::Tmpfs,
+                    durability: Durability::Process,
+                    journaled: false,
+                    medium: "anonymous memory",
+                    reason: "a volatile engine: nothing survives the process",
+                };
+                let medium = Native::anonymous(options.max_bytes, promise.durability)?;
+                Prepared::new(medium.into(), promise)
+            }
+            Self::Given(journal, replay) => {
+                let promise = Promise {
+                    backing: Backing::Ordinary,
+                    durability: Durability::Power,
+                    journaled: true,
+                    medium: "a journal over files of the caller's",
+                    reason: "a journal: each group of writes is durable with one sync",
+                };
+                let found = replay.map(|_| PathBuf::from("store"));
+                let prepared = Prepared::new(Durable::from(Arc::clone(&journal)), promise);
+                Prepared { found, journal: Some(journal), replay, ..prepared }
+            }
+            Self::Unnamed(memory) => {
+                let promise = Promise {
+                    backing: Backing::Ordinary,
+                    durability: Durability::Process,
+                    journaled: false,
+                    medium: "a file without a name",
+                    reason: "it gets one when all of it is durable",
+                };
+                Prepared::new(memory, promise)
+            }
+            Self::New(place) => {
+                let (memory, _) = place.memory(options)?;
+                Prepared::at(place, memory)
+            }
+            Self::Found(place, memory, replay) | Self::Copy(place, memory, replay) => {
+                let found = Some(place.path.clone());
+                Prepared { found, replay, ..Prepared::at(place, memory) }
+            }
+        })
+    }
+}
+
+/// Memory in which an index is to be made or opened.
+struct Prepared {
+    memory: Durable,
+    /// If there is a store in it already, the path by which errors name it.
+    found: Option<PathBuf>,
+    place: Option<Place>,
+    promise: Promise,
+    journal: Option<Arc<Journal>>,
+    replay: Option<Replay>,
+    /// When opening began.
+    since: Instant,
+}
+
+impl Prepared {
+    /// New memory without a place in the file system.
+    fn new(memory: Durable, promise: Promise) -> Self {
+        let since = Instant::now();
+        Self { memory, found: None, place: None, promise, journal: None, replay: None, since }
+    }
+
+    /// New memory of a place.
+    fn at(place: Place, memory: Durable) -> Self {
+        let (promise, since, journal) = (place.promise, place.since, memory.journal().cloned());
+        Self { place: Some(place), journal, since, ..Self::new(memory, promise) }
+    }
+}
+
+/// A thread beside an index. (The standard library's part of it is compiled once so, and not for each engine.)
+pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
+}
+
 /// A thread beside a journaled index: takes full halves home, and commits what was written without sync and is waited for by
 /// nobody, at the latest after [`IDLE`]. Ends when this is dropped.
 struct Keeper {
@@ -90,7 +176,7 @@ impl Keeper {
             }
         };
         // Without a thread, commits that find both halves full make their own checkpoints.
-        let thread = std::thread::Builder::new().name("journal".into()).spawn(keep).ok();
+        let thread = spawn("journal", Box::new(keep));
         Self { journal, thread }
     }
 }
@@ -153,63 +239,16 @@ where
             options.max_bytes
         )));
     }
-    let is_new = !matches!(home, Home::Found(..) | Home::Copy(..) | Home::Given(_, Some(_)));
+    I::check_options(options, !home.is_found())?;
     let is_copy = matches!(home, Home::Copy(..));
-    I::check_options(options, is_new)?;
-    let form = |durability| Form { engine, node_lines, options, durability };
-    let (index, found, place, promise, journal, replay, since) = match home {
-        Home::Nowhere => {
-            let promise = Promise {
-                backing: Backing::Tmpfs,
-                durability: Durability::Process,
-                journaled: false,
-                medium: "anonymous memory",
-                reason: "a volatile engine: nothing survives the process",
-            };
-            let medium = Native::anonymous(options.max_bytes, promise.durability)?;
-            let since = Instant::now();
-            let index = I::create(medium.into(), &form(promise.durability))?;
-            (index, Found::New, None, promise, None, None, since)
-        }
-        Home::Given(journal, replay) => {
-            let promise = Promise {
-                backing: Backing::Ordinary,
-                durability: Durability::Power,
-                journaled: true,
-                medium: "a journal over files of the caller's",
-                reason: "a journal: each group of writes is durable with one sync",
-            };
-            let (memory, since) = (Durable::from(Arc::clone(&journal)), Instant::now());
-            let (index, found) = match replay {
-                None => (I::create(memory, &form(promise.durability))?, Found::New),
-                Some(_) => I::open(memory, Path::new("store"), &form(promise.durability))?,
-            };
-            (index, found, None, promise, Some(journal), replay, since)
-        }
-        Home::Unnamed(memory) => {
-            let promise = Promise {
-                backing: Backing::Ordinary,
-                durability: Durability::Process,
-                journaled: false,
-                medium: "a file without a name",
-                reason: "it gets one when all of it is durable",
-            };
-            let since = Instant::now();
-            (I::create(memory, &form(promise.durability))?, Found::New, None, promise, None, None, since)
-        }
-        Home::New(place) => {
-            let (memory, _) = place.memory(options)?;
-            let journal = memory.journal().cloned();
-            let index = I::create(memory, &form(place.promise.durability))?;
-            place.finish()?;
-            let (promise, since) = (place.promise, place.since);
-            (index, Found::New, Some(place), promise, journal, None, since)
-        }
-        Home::Found(place, memory, replay) | Home::Copy(place, memory, replay) => {
-            let (durability, journal) = (place.promise.durability, memory.journal().cloned());
-            let (index, found) = I::open(memory, &place.path, &form(durability))?;
-            let (promise, since) = (place.promise, place.since);
-            (index, found, Some(place), promise, journal, replay, since)
+    let Prepared { memory, found, place, promise, journal, replay, since } = home.prepare(options)?;
+    let form = Form { engine, node_lines, options, durability: promise.durability };
+    let (index, found) = match (&found, &place) {
+        (Some(path), _) => I::open(memory, path, &form)?,
+        (None, place) => {
+            let index = I::create(memory, &form)?;
+            place.iter().try_for_each(Place::finish)?;
+            (index, Found::New)
         }
     };
     let about = Opened {

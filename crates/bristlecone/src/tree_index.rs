@@ -59,7 +59,7 @@ fn count_in_background<S: Schema, L: Layouts, D: Discipline>(
         }
     };
     // Without a thread the keys are counted at close; until then the count stays pending.
-    std::thread::Builder::new().name("count keys".into()).spawn(count).ok()
+    crate::house::spawn("count keys", Box::new(count))
 }
 
 impl<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for Tree<Durable, S, L, D>

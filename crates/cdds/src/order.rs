@@ -17,6 +17,7 @@ use std::ops::Bound;
 use pmem::Medium;
 use tree::Schema;
 use tree::search::Target;
+use tree::sorting::sort_by_first;
 
 use crate::node::{Entry, Node, Shape, compare, read_key};
 use crate::sight::{Mask, Sight};
@@ -297,15 +298,15 @@ impl Order for Unsorted {
         slots: impl Iterator<Item = (usize, Entry)>,
     ) -> impl Iterator<Item = (usize, Entry)> {
         // Keys that were copied out have an order whatever memory does meanwhile.
-        let mut keyed: Vec<(S::KeyBuf, usize, Entry)> = slots
+        let mut keyed: Vec<((S::KeyBuf, u64), (usize, Entry))> = slots
             .map(|(slot, entry)| {
                 let mut key = S::KeyBuf::default();
                 read_key::<M, S>(medium, entry.words(), &mut key);
-                (key, slot, entry)
+                ((key, entry.start), (slot, entry))
             })
             .collect();
-        keyed.sort_by(|(a, _, x), (b, _, y)| a.cmp(b).then(x.start.cmp(&y.start)));
-        keyed.into_iter().map(|(_, slot, entry)| (slot, entry))
+        sort_by_first(&mut keyed);
+        keyed.into_iter().map(|(_, entry)| entry)
     }
 
     fn place(_: Node, holes: Holes, _: impl FnOnce() -> usize) -> Option<(usize, usize)> {

@@ -7,6 +7,7 @@ use pmem::{Medium, Region, record};
 use tree::Schema;
 use tree::check::Report;
 use tree::shape::Entry;
+use tree::sorting::sort_unstable_by_first;
 
 /// Most problems told.
 pub const PROBLEMS_MAX: usize = 100;
@@ -121,7 +122,7 @@ impl Walk {
             }
         }
         let mut left: Vec<_> = owned.into_iter().collect();
-        left.sort_unstable_by_key(|(block, _)| *block);
+        sort_unstable_by_first(&mut left);
         for (block, kind) in left {
             self.problem(format!("block {block:#x}, used as a {kind:?}, is not allocated"));
         }

@@ -10,6 +10,7 @@ use pmem::stripe::Version;
 use pmem::{Error, Result};
 use tree::Schema;
 use tree::before::View;
+use tree::sorting::sort_unstable_by_first;
 
 use crate::bound::read_bound;
 use crate::core::{Chain, KeyBufOf, Pages, SchemaOf, ValueBufOf};
@@ -218,7 +219,7 @@ impl<'a, T: Chain> Cursor<'a, T> {
             (Bound::Included(from), true) => key <= from,
             (Bound::Excluded(from), true) => key < from,
         });
-        self.page.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        sort_unstable_by_first(&mut self.page);
         if descending {
             self.page.reverse();
         }

@@ -1,4 +1,4 @@
-//! Mutants that no image can break: at most four an engine, each with the invariant that makes it so.
+//! Mutants that no image can break, each with the invariant that makes it so.
 
 use crash::{Argued, Kind, Spot};
 use tree::discipline::Discipline;
@@ -59,6 +59,17 @@ pub fn argued(about: &About) -> Vec<Argued> {
         why: "W2: a cleared valid bit means that the order is derived, which is right at any time; what matters, and is not \
               swapped, is the fence behind it",
     };
+    let early_guard = Argued { spot: Spot { kind: Kind::EarlyPublish, ..guard.spot }, ..guard };
+    let wiped = Argued {
+        spot: Spot::new(
+            Kind::DropLine(crash::WhichLine::Nth(0)),
+            "pmem/src/log/settle.rs",
+            include_str!("../../pmem/src/log/settle.rs"),
+            "medium.flush(LOG_AT, self.lines * LINE);",
+        ),
+        why: "L2: a lap's first record is published in that line, and no publish is durable without the stores to its line before it: \
+              the wipe's. Until then the line begins with a record of the lap before, with another tag",
+    };
     let homes = Argued {
         spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
@@ -95,7 +106,9 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let mut argued = vec![lap];
     // In a pool all publishes are one place, the pool's, and that one is killed.
     argued.extend((about.discipline != WriteAhead::NAME).then_some(opened));
+    argued.push(wiped);
     argued.extend((is_guarded && in_place).then_some(guard));
+    argued.extend((is_guarded && about.discipline == WriteAtomic::NAME).then_some(early_guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
     argued.extend([UndoRedo::NAME, Redo::NAME].contains(&about.discipline).then_some(closed));
     argued

@@ -136,7 +136,13 @@ impl Subject for Logged {
 
 /// The workloads around a wipe.
 pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
-    vec![tags_come_round(format), fresh_tags_come_round(format), wiped(format)]
+    vec![
+        tags_come_round(format),
+        fresh_tags_come_round(format),
+        wiped(format),
+        ends_before_an_old_commit(format, 6),
+        ends_before_an_old_commit(format, 8),
+    ]
 }
 
 /// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
@@ -158,6 +164,14 @@ fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
         fresh(4, 2),
         laps(4095, 3),
     ])
+}
+
+/// The first commit behind the wipe has as many records as lap 4,096's first one had: what follows in the log is that lap's second
+/// commit, whole and with the right tags, if the wipe leaves its line out. Six and eight records end at the third line, in one format each.
+fn ends_before_an_old_commit(format: Format, words: u64) -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let commit = |value| Change::Commit { words, value };
+    Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4095, 3)])
 }
 
 /// Several commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.

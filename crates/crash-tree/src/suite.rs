@@ -1,6 +1,6 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
-use crash::{Mutant, MutationReport, Stage, Subject, Trial, Workload, explore_mutant};
+use crash::{Mutated, MutationReport, Stage, Subject, Trial, Workload, explore_changed};
 use pmem::log::Format;
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
@@ -11,10 +11,10 @@ use crate::argued;
 use crate::laps;
 use crate::lists;
 use crate::subject::Sample;
-use crate::workloads::{Maker, Work};
+use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
 
-type Explore = dyn Fn(&crash::Options, Option<Mutant>) -> crash::Report + Send + Sync;
+type Explore = dyn Fn(&crash::Options, Option<Mutated>) -> crash::Report + Send + Sync;
 
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +74,13 @@ impl Run {
     where
         S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
     {
-        let explore = move |options: &crash::Options, mutant| {
+        let explore = move |options: &crash::Options, mutated: Option<Mutated>| {
             let mut total = crash::Report::default();
             for workload in &workloads {
                 if total.violations.len() >= options.violations_max {
                     break;
                 }
-                total.merge(explore_mutant(workload, options, mutant));
+                total.merge(explore_changed(workload, options, mutated.clone()));
             }
             total
         };
@@ -93,8 +93,8 @@ impl Run {
     }
 
     /// Explores the workloads one after the other until one is violated.
-    pub fn explore(&self, options: &crash::Options, mutant: Option<Mutant>) -> crash::Report {
-        (self.explore)(options, mutant)
+    pub fn explore(&self, options: &crash::Options, mutated: Option<Mutated>) -> crash::Report {
+        (self.explore)(options, mutated)
     }
 
     /// Bounds of an exploration without mutants.
@@ -169,23 +169,44 @@ fn has_words(engine: Engine) -> bool {
     engine.name() != "wbtree-keyptr"
 }
 
+/// Workloads to be explored together, by their name.
+type Named = (String, Depth, Vec<Plan>);
+
 fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options) {
+    let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
+    let traits = Traits { logged, copies_leaves: D::COPIES_LEAVES, shares_fences: D::SHARES_FENCES };
+    let maker = Maker::new::<S, L, D>(lines);
+    runs.extend(explored(&maker, kind, lines, &traits, options).into_iter().map(run_of::<S, L, D>));
+}
+
+fn run_of<S: Sample, L: Layouts, D: Discipline>((name, depth, plans): Named) -> Run {
+    Run::new(name, depth, plans.into_iter().map(Plan::of::<S, L, D>).collect())
+}
+
+/// What the choice of workloads depends on in a discipline.
+struct Traits {
+    /// A log that has much to say of each operation.
+    logged: bool,
+    copies_leaves: bool,
+    shares_fences: bool,
+}
+
+fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Options) -> Vec<Named> {
     let about = options.engine.about();
-    let maker = Maker::<S, L, D>::new(lines);
-    let mut run = |name: &str, depth, workloads: Vec<Work<S, L, D>>| {
-        runs.push(Run::new(format!("{kind}, {lines} lines: {name}"), depth, workloads));
+    let mut runs = Vec::new();
+    let mut run = |name: &str, depth, plans: Vec<Plan>| {
+        runs.push((format!("{kind}, {lines} lines: {name}"), depth, plans));
     };
     // Pages, whose every image takes long to judge; a fence for every word that changes: many crash points a step; a pool,
     // whose lines stay on their way until the lap ends: many lines at every crash point.
-    let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
-    let steps = if lines > 16 || logged { Depth::Broad } else { Depth::Steps };
+    let steps = if lines > 16 || traits.logged { Depth::Broad } else { Depth::Steps };
     // Blocks and records beside the nodes, or a log of many lines: more lines a step.
-    let broad = if S::PLAIN { steps } else { Depth::Broad };
+    let broad = if maker.plain { steps } else { Depth::Broad };
     // Of pages, whose every image takes a thousand times as long to judge as a small tree's, one pair in so many; and the more
     // a step writes the more entries a node has, the fewer of its pairs. All of them in the smallest nodes.
     let one_in = match lines {
         17.. => 16,
-        _ if lines > about.lines.0 && (logged || D::COPIES_LEAVES) => (lines * lines / 4) as usize,
+        _ if lines > about.lines.0 && (traits.logged || traits.copies_leaves) => (lines * lines / 4) as usize,
         _ => 1,
     };
     let some = |all: Vec<_>| all.into_iter().step_by(one_in).collect();
@@ -194,7 +215,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
     run("pairs before underflow", steps, some(maker.from_low()));
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
     run("bulk loads", broad, vec![maker.bulk_loads()]);
-    if const { D::SHARES_FENCES } {
+    if traits.shares_fences {
         run("waves", broad, vec![maker.waves()]);
     }
     if lines <= 3 || lines == about.default_lines {
@@ -204,9 +225,9 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
         run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
     let depth = if options.ops > OPS_LONG { Depth::Long } else { steps };
-    let (keys, value_bytes) = if S::PLAIN { (60, 8) } else { (40, 24) };
+    let (keys, value_bytes) = if maker.plain { (60, 8) } else { (40, 24) };
     run("random", depth, vec![maker.random(options.seed, options.ops, keys, value_bytes)]);
-    if !S::PLAIN && lines == about.lines.0 {
+    if !maker.plain && lines == about.lines.0 {
         let special = vec![
             maker.reused_chunk(),
             maker.emptied_chunk(),
@@ -218,6 +239,7 @@ fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, li
         ];
         run("large records", Depth::Broad, special);
     }
+    runs
 }
 
 /// Random runs beyond this length get the least caps: they are there for what many operations leave behind.
@@ -228,7 +250,10 @@ pub(crate) const OPS_LONG: usize = 1000;
 pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>) -> MutationReport {
     let trial = |run: Run| {
         let bounds = run.bounds_for_mutants(options.seed);
-        Trial::new(run.name(), move |mutant| run.explore(&bounds, mutant))
+        Trial::new(run.name(), move |mutated: Option<Mutated>| {
+            let bounds = crash::Options { remember: mutated.is_none(), ..bounds.clone() };
+            run.explore(&bounds, mutated)
+        })
     };
     let trials: Vec<Trial> = mutation_runs(options.engine, options.seed).into_iter().map(trial).collect();
     let about = options.engine.about();
@@ -253,8 +278,8 @@ impl Visitor for ForMutants {
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
         let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
-        let creation = Work::<B, L, D>::new(Maker::<B, L, D>::new(about.lines.0).sizes, []);
-        runs.push(Run::new("creation".to_owned(), Depth::Lines, vec![creation]));
+        let creation = whole(Maker::new::<B, L, D>(about.lines.0).sizes, Vec::new(), Vec::new());
+        runs.push(run_of::<B, L, D>(("creation".to_owned(), Depth::Lines, vec![creation])));
         if has_words(self.engine) {
             add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
         }
@@ -269,28 +294,42 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     seed: u64,
     about: &'static About,
 ) {
-    let (fewest, widest) = (about.lines.0, about.lines.1);
-    let least = Maker::<S, L, D>::new(fewest);
-    let most = Maker::<S, L, D>::new(widest);
-    let mut run = |name: &str, depth, workload: Work<S, L, D>| {
-        runs.push(Run::new(format!("{kind}: {name}"), depth, vec![workload]));
-    };
+    let (least, most) = (Maker::new::<S, L, D>(about.lines.0), Maker::new::<S, L, D>(about.lines.1));
+    let named = for_mutants(&least, &most, (kind, seed), about, D::SHARES_FENCES);
+    runs.extend(named.into_iter().map(run_of::<S, L, D>));
+}
+
+/// With the fewest lines a node, and with the most.
+fn for_mutants(
+    least: &Maker,
+    most: &Maker,
+    (kind, seed): (&str, u64),
+    about: &'static About,
+    shares_fences: bool,
+) -> Vec<Named> {
+    let mut runs = Vec::new();
+    let mut run = |name: &str, depth, plan: Plan| runs.push((format!("{kind}: {name}"), depth, vec![plan]));
     run("random", Depth::Steps, least.random(seed, 80, 30, 16));
     run("lives", Depth::Whole, least.lives(seed, 20));
-    if !S::PLAIN {
+    if !least.plain {
         run("cuts", Depth::Steps, least.cuts(seed, 300));
         run("reused chunk", Depth::Steps, least.reused_chunk());
         run("emptied chunk", Depth::Steps, least.emptied_chunk());
         run("refused", Depth::Steps, least.refused());
     }
-    if const { D::SHARES_FENCES } {
+    if shares_fences {
         run("waves", Depth::Steps, least.waves());
+    }
+    if shares_fences && !least.plain {
+        run("emptied chunks", Depth::Steps, least.emptied_chunks());
     }
     run("batches", Depth::Steps, least.batches(seed));
     run("levelling", Depth::Steps, least.levelling(true));
-    if !S::PLAIN {
+    if !least.plain {
         run("long bitmap", Depth::Deep, least.long_bitmap());
         run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
+        // Closing a chunk shows only where the header's line and that of the others' list are both whole.
+        run("closed chunk", Depth::Lines, least.emptied_chunk());
         // A pool writes lines back word by word: of so long a record too many images are possible to try all.
         if about.discipline == WriteAhead::NAME {
             run("narrowed chunk in few lines", Depth::Deep, least.narrowed_chunk_in_few_lines());
@@ -298,12 +337,12 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     }
     // What other leaves have of many entries, their smallest nodes have too.
     if about.leaf == <Slotted>::NAME {
-        let depth = if widest <= 16 { Depth::Deep } else { Depth::Broad };
-        run("full slots", depth, most.full_slots());
-        if const { D::SHARES_FENCES } {
-            run("full waves", depth, most.full_waves());
+        run("full slots", Depth::Broad, most.full_slots());
+        if shares_fences {
+            run("full waves", Depth::Broad, most.full_waves());
         }
     }
+    runs
 }
 
 /// Whether the canary, one of the mutants, was caught: in words how, or why it counts as not caught.

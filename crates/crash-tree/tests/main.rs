@@ -3,8 +3,11 @@
 mod laps;
 mod lists;
 mod long;
+mod model;
 mod regressions;
 mod report;
+#[path = "../../tree/tests/streams.rs"]
+mod streams;
 mod threads;
 mod trees;
 mod turn;

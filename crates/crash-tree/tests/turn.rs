@@ -13,6 +13,9 @@ fn nothing_can_be_left_out(engine: Engine, share: Share) {
     let options = Options { share: share.clone(), threads: 1, ..Options::new(engine) };
     let report = suite::mutation(&options, |_| Stage::quiet());
     println!("{}, {share}: {} mutants; {report}", engine.name(), report.found());
+    for (run, killed) in &report.kills {
+        println!("  killed by {run}: {}", killed.len());
+    }
     assert!(report.is_good(), "{}: {report}", engine.name());
     let canary = suite::canary(engine, &report).unwrap();
     println!("canary of {}: {canary}", engine.name());
@@ -30,13 +33,13 @@ fn of_turn(turn: u64) -> Engine {
 
 #[test]
 fn nothing_of_the_default_engine_can_be_left_out() {
-    nothing_can_be_left_out(default_engine(), Share::Basic);
+    nothing_can_be_left_out(default_engine(), Share::All);
 }
 
 #[test]
 fn nothing_of_the_engine_whose_turn_it_is_can_be_left_out() {
     let turn = std::env::var("BRISTLECONE_TURN").map_or(0, |turn| turn.parse().expect("a number"));
-    nothing_can_be_left_out(of_turn(turn), Share::Basic);
+    nothing_can_be_left_out(of_turn(turn), Share::All);
 }
 
 #[test]

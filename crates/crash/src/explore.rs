@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmem::{Memory, Observed};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 use crate::erased::{AnyOp, AnySubject, AnyWorkload, Live, Operation};
 use crate::judge::{Expect, quietly};
-use crate::model::{Model, Undo, put, words};
+use crate::line::Words;
+use crate::model::{Model, Undo, fingerprint, put, words};
 use crate::mutate::{Discovery, Mutant};
+use crate::points::Mutated;
 use crate::report::{Crash, Phase, Report};
 use crate::search::{Scene, Search};
 use crate::stage::{Open, Stage};
@@ -51,6 +54,8 @@ pub struct Options {
     pub violations_max: usize,
     /// This image only.
     pub only: Option<Crash>,
+    /// Say in the report which crash points were explored.
+    pub remember: bool,
 }
 
 impl Default for Options {
@@ -70,6 +75,7 @@ impl Default for Options {
             steps_max: 20_000_000,
             violations_max: 1,
             only: None,
+            remember: false,
         }
     }
 }
@@ -102,12 +108,21 @@ pub fn explore_mutant<S: Subject>(
     options: &Options,
     mutant: Option<Mutant>,
 ) -> Report {
-    explore_any(&AnyWorkload::of(workload), options, mutant)
+    explore_changed(workload, options, mutant.map(Mutated::from))
 }
 
-fn explore_any(workload: &AnyWorkload, options: &Options, mutant: Option<Mutant>) -> Report {
+/// The same without the crash points at which the mutant is known to change nothing.
+pub fn explore_changed<S: Subject>(
+    workload: &Workload<S>,
+    options: &Options,
+    mutated: Option<Mutated>,
+) -> Report {
+    explore_any(&AnyWorkload::of(workload), options, mutated)
+}
+
+fn explore_any(workload: &AnyWorkload, options: &Options, mutated: Option<Mutated>) -> Report {
     let start = Instant::now();
-    let mut run = Run::new(workload, options, mutant);
+    let mut run = Run::new(workload, options, mutated);
     if let Err(failure) = run.workload(workload) {
         run.search.violation(failure.phase, &failure.name, None, failure.message);
     }
@@ -130,6 +145,9 @@ struct Run<'a> {
     model: Model,
     contents: Contents,
     len: u64,
+    /// Fingerprints of the workload's sizes, and of the durable words.
+    config: u128,
+    durable: u128,
     discovery: Discovery,
     search: Search<'a>,
 }
@@ -144,14 +162,15 @@ struct Played<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(workload: &'a AnyWorkload, options: &'a Options, mutant: Option<Mutant>) -> Self {
+    fn new(workload: &'a AnyWorkload, options: &'a Options, mutated: Option<Mutated>) -> Self {
         let (len, capacity) = workload.config.size();
         let live = Memory::new(capacity, len);
         let stage = Stage::new(capacity, len, options.steps_max);
-        let search = Search { stage, config: &*workload.config, options, mutant, report: Report::default() };
+        let search = Search { stage, config: &*workload.config, options, mutated, report: Report::default() };
+        let config = xxh3_128(workload.config.name().as_bytes());
         let model = Model::new(options.line_cap, options.seed);
         let (tape, contents, discovery) = (Tape::new(live.clone()), Contents::new(), Discovery::default());
-        Self { live, tape, model, contents, len, discovery, search }
+        Self { live, tape, model, contents, len, config, durable: 0, discovery, search }
     }
 
     fn medium(&self) -> Observed {
@@ -337,27 +356,60 @@ impl<'a> Run<'a> {
     }
 
     fn point(&mut self, scene: &Scene<'_>, event: usize) {
+        let fingerprint = self.fingerprint(scene);
+        if let Some(mutated) = &self.search.mutated
+            && mutated.known.is_known(fingerprint, &mutated.mutant)
+        {
+            self.search.report.unchanged_points += 1;
+            return;
+        }
         let open = Open { lines: self.model.open(), len: self.len };
-        self.search.point(scene, open, event);
+        let in_recovery = self.search.point(scene, open, event);
+        if self.search.options.remember {
+            self.search.report.points.add(fingerprint, in_recovery);
+        }
+    }
+
+    /// Of a crash here: the same fingerprint, the same images and the same verdicts.
+    fn fingerprint(&self, scene: &Scene<'_>) -> u128 {
+        let mut hash = Xxh3Default::new();
+        [self.config, self.durable, scene.expected].iter().for_each(|part| hash.update(&part.to_le_bytes()));
+        hash.update(&self.len.to_le_bytes());
+        hash.update(scene.name.as_bytes());
+        for op in scene.continuation {
+            hash.update(&[0]);
+            hash.update(op.name().as_bytes());
+        }
+        self.model.fingerprint(&mut hash);
+        hash.digest128()
+    }
+
+    /// A line's durable content was another one.
+    fn grounded(&mut self, line: u64, before: &Words) {
+        let now = words(self.search.stage.memory(), line);
+        self.durable =
+            self.durable.wrapping_sub(fingerprint(line, before)).wrapping_add(fingerprint(line, &now));
     }
 
     fn replay_quietly(&mut self, events: &[Recorded]) {
         let mut undo = Undo::new();
-        let memory = self.search.stage.memory();
+        let memory = self.search.stage.memory().clone();
         for recorded in events {
             self.len = self.len.max(recorded.len);
             memory.set_len(self.len);
-            self.model.apply(&recorded.event, memory, &mut undo);
-            undo.clear();
+            self.model.apply(&recorded.event, &memory, &mut undo);
+            undo.drain(..).for_each(|(line, before)| self.grounded(line, &before));
         }
     }
 
     /// Chooses a content for every open line, and makes that image the live memory.
     fn crash(&mut self, rng: &mut fastrand::Rng) {
-        let image = self.search.stage.memory();
+        let image = &self.search.stage.memory().clone();
         image.set_len(self.len);
         for (line, choices) in self.model.open() {
+            let before = words(image, line);
             put(image, line, &choices.contents[rng.usize(..choices.contents.len())]);
+            self.grounded(line, &before);
         }
         self.model.settle();
         self.discovery = Discovery::default();

@@ -86,6 +86,7 @@ pub mod machine;
 pub mod model;
 pub mod mutants;
 pub mod mutate;
+pub mod points;
 mod recall;
 pub mod region;
 pub mod report;
@@ -95,7 +96,7 @@ pub mod subject;
 pub mod tape;
 pub mod workers;
 
-pub use explore::{Options, explore, explore_all, explore_mutant};
+pub use explore::{Options, explore, explore_all, explore_changed, explore_mutant};
 pub use history::{Found, History, Operation};
 pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
@@ -104,6 +105,7 @@ pub use mutants::{
     Argued, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
 };
 pub use mutate::{Kind, Mutant, Which as WhichLine};
+pub use points::{Mutated, Points};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};
 pub use workers::Stage;

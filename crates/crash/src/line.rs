@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pmem::Store;
+use xxhash_rust::xxh3::Xxh3Default;
 
 /// The words of a line.
 pub type Words = [u64; 8];
@@ -92,6 +93,16 @@ impl LineState {
         self.bases.retain(agrees);
         self.choices = None;
         assert!(!self.bases.is_empty(), "what was read was one of the bases");
+    }
+
+    /// Feeds to `hash` what [`LineState::choices`] depends on.
+    pub(crate) fn fingerprint(&self, hash: &mut Xxh3Default) {
+        self.bases.iter().flatten().for_each(|word| hash.update(&word.to_le_bytes()));
+        for Pending { word, value, kind } in &self.pending {
+            hash.update(&[*word as u8, u8::from(*kind == Store::Publish)]);
+            hash.update(&value.to_le_bytes());
+        }
+        hash.update(&(self.bases.len() << 32 | self.pending.len()).to_le_bytes());
     }
 
     /// The durable content, if it is known.

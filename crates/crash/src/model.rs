@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pmem::{Event, LINE, Memory, WORD};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 use crate::line::{Choices, LineState, Pending, Words};
 
@@ -40,6 +41,17 @@ pub fn rewind(memory: &Memory, undo: &mut Undo) {
     while let Some((line, old)) = undo.pop() {
         put(memory, line, &old);
     }
+}
+
+/// A fingerprint of a line's durable content. Those of all lines are summed, so that a change costs no more than the line.
+pub(crate) fn fingerprint(line: u64, words: &Words) -> u128 {
+    let mut bytes = [0; 72];
+    let fields = std::iter::once(&line).chain(words);
+    bytes
+        .chunks_exact_mut(8)
+        .zip(fields)
+        .for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
+    xxh3_128(&bytes)
 }
 
 /// Which stores are not known to be durable.
@@ -108,6 +120,14 @@ impl Model {
         if let Some(state) = self.lines.get_mut(&line) {
             state.narrow(mask, read);
             self.ground(line, memory, undo);
+        }
+    }
+
+    /// Feeds to `hash` everything that [`Model::open`] depends on besides the durable words.
+    pub(crate) fn fingerprint(&self, hash: &mut Xxh3Default) {
+        for (line, state) in &self.lines {
+            hash.update(&line.to_le_bytes());
+            state.fingerprint(hash);
         }
     }
 

@@ -7,9 +7,11 @@
 //! failure too.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::explore::{Options, explore_all, explore_mutant};
+use crate::explore::{Options, explore_all, explore_changed, explore_mutant};
 use crate::mutate::{Kind, Mutant};
+use crate::points::Mutated;
 use crate::report::{Report, Violation};
 use crate::subject::{Subject, Workload};
 use crate::workers::Stage;
@@ -204,14 +206,14 @@ impl fmt::Display for MutationReport {
 /// What a mutant is tried on: an exploration with bounds of its own, whatever its subject.
 pub struct Trial {
     name: String,
-    explore: Box<dyn Fn(Option<Mutant>) -> Report + Send + Sync>,
+    explore: Box<dyn Fn(Option<Mutated>) -> Report + Send + Sync>,
 }
 
 impl Trial {
-    /// An exploration by its name.
+    /// An exploration by its name. Without a mutant it has to remember its crash points ([`Options::remember`]).
     pub fn new(
         name: impl Into<String>,
-        explore: impl Fn(Option<Mutant>) -> Report + Send + Sync + 'static,
+        explore: impl Fn(Option<Mutated>) -> Report + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.into(), explore: Box::new(explore) }
     }
@@ -227,7 +229,10 @@ impl Trial {
         S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
     {
         let options = Options { violations_max: 1, ..options };
-        Self::new(name, move |mutant| explore_mutant(&workload, &options, mutant))
+        Self::new(name, move |mutated: Option<Mutated>| {
+            let options = Options { remember: mutated.is_none(), ..options.clone() };
+            explore_changed(&workload, &options, mutated)
+        })
     }
 }
 
@@ -250,7 +255,8 @@ pub fn run_some_mutants<'a>(
     stage: impl Fn(&'static str) -> Stage<'a>,
 ) -> MutationReport {
     let name = |trial: &Trial| trial.name.clone();
-    let bases = stage("runs without a mutant").map(trials, name, |trial| (trial.explore)(None));
+    let mut bases = stage("runs without a mutant").map(trials, name, |trial| (trial.explore)(None));
+    let known: Vec<_> = bases.iter_mut().map(|base| Arc::new(std::mem::take(&mut base.points))).collect();
     let mut report = MutationReport::default();
     bases.iter().for_each(|base| report.base.merge(base.clone()));
     if report.base.is_violated() {
@@ -271,7 +277,8 @@ pub fn run_some_mutants<'a>(
         let mut images = 0;
         let changed = bases.iter().enumerate().filter(|(_, base)| base.mutants.contains(mutant));
         let killer = changed.into_iter().find_map(|(number, _)| {
-            let explored = (trials[number].explore)(Some(*mutant));
+            let mutated = Mutated { mutant: *mutant, known: known[number].clone() };
+            let explored = (trials[number].explore)(Some(mutated));
             images += explored.images + explored.nested_images;
             explored.violations.into_iter().next().map(|violation| (number, violation))
         });

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::mutate::Mutant;
+use crate::points::Points;
 
 /// Part of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,6 +167,10 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Every mutation that would have changed a recorded event list.
     pub mutants: BTreeSet<Mutant>,
+    /// Crash points that were not explored, for the mutant changes nothing at them ([`Points`]).
+    pub unchanged_points: u64,
+    /// The crash points that were explored, if the options ask for them.
+    pub points: Points,
     /// Time taken.
     pub elapsed: Duration,
 }
@@ -196,6 +201,8 @@ impl Report {
         }
         self.violations.extend(other.violations);
         self.mutants.extend(other.mutants);
+        self.unchanged_points += other.unchanged_points;
+        self.points.merge(other.points);
         self.elapsed += other.elapsed;
     }
 }

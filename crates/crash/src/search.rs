@@ -10,6 +10,7 @@
 //! have the same recovery up to there, so a crash point reached with no more than `n` choices is explored once only. At
 //! recovery's end, somebody may have read: the contents seen must stay exactly those.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pmem::{Event, LINE};
@@ -19,6 +20,7 @@ use crate::explore::Options;
 use crate::judge::{Expect, Judged, judge, quietly};
 use crate::model::{Model, Undo, put, rewind, words};
 use crate::mutate::{Discovery, Mutant};
+use crate::points::Mutated;
 use crate::report::{Crash, Phase, Report, Violation, Worst};
 use crate::stage::{Beyond, Open, Stage, Taken};
 use crate::tape::Recorded;
@@ -34,8 +36,10 @@ pub(crate) struct Scene<'a> {
     /// The operation in flight, in words.
     pub name: &'a str,
     expect: Expect<'a>,
-    expected: u128,
-    continuation: &'a [AnyOp],
+    /// The fingerprint of what is expected.
+    pub expected: u128,
+    /// Carried out after recovery.
+    pub continuation: &'a [AnyOp],
 }
 
 impl<'a> Scene<'a> {
@@ -50,7 +54,7 @@ pub(crate) struct Search<'a> {
     pub(crate) stage: Arc<Stage>,
     pub(crate) config: &'a dyn Config,
     pub(crate) options: &'a Options,
-    pub(crate) mutant: Option<Mutant>,
+    pub(crate) mutated: Option<Mutated>,
     pub(crate) report: Report,
 }
 
@@ -92,8 +96,8 @@ impl Search<'_> {
 
     /// The events as the durability model is to see them.
     pub(crate) fn seen_by_model(&self, events: Vec<Recorded>) -> Vec<Recorded> {
-        match &self.mutant {
-            Some(mutant) => mutant.rewrite(events),
+        match &self.mutated {
+            Some(mutated) => mutated.mutant.rewrite(events),
             None => events,
         }
     }
@@ -105,7 +109,7 @@ impl Search<'_> {
             crash,
             message,
             seed: self.options.seed,
-            mutant: self.mutant,
+            mutant: self.mutated.as_ref().map(|mutated| mutated.mutant),
         });
     }
 
@@ -114,12 +118,14 @@ impl Search<'_> {
         self.stage.forget();
     }
 
-    /// Explores a crash just before `event`, which leaves `open` open.
-    pub(crate) fn point(&mut self, scene: &Scene<'_>, open: Open, event: usize) {
+    /// Explores a crash just before `event`, which leaves `open` open. Returns the mutants that would have changed something in the recovery
+    /// from one of its images.
+    pub(crate) fn point(&mut self, scene: &Scene<'_>, open: Open, event: usize) -> BTreeSet<Mutant> {
         let only = self.options.only.as_ref();
         if only.is_some_and(|only| (only.phase, only.event) != (scene.phase, event)) || self.is_over() {
-            return;
+            return BTreeSet::new();
         }
+        let outside = std::mem::take(&mut self.report.mutants);
         self.report.crash_points += 1;
         let before = self.report.images;
         self.images(&Point { scene, open: &open, event, outer: None });
@@ -127,6 +133,9 @@ impl Search<'_> {
         if self.report.worst.is_none_or(|worst| images > worst.images) {
             self.report.worst = Some(Worst { phase: scene.phase, event, images });
         }
+        let in_recovery = std::mem::replace(&mut self.report.mutants, outside);
+        self.report.mutants.extend(&in_recovery);
+        in_recovery
     }
 
     fn images(&mut self, point: &Point<'_>) {

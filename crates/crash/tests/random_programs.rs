@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crash::model::{put, words};
 use crash::tape::Tape;
-use crash::{Contents, Kind, Model, Mutant, Options, Subject, Workload, explore_mutant};
+use crash::{
+    Contents, Kind, Model, Mutant, Mutated, Options, Subject, Workload, explore_changed, explore_mutant,
+};
 use pmem::{Event, Fence, Medium, Memory, Observed, Observer};
 
 const LINES: u64 = 3;
@@ -225,4 +227,35 @@ fn lazy_and_eager_search_see_the_same_contents_of_every_mutant() {
         }
     }
     assert!(compared > 300, "{compared}");
+}
+
+#[test]
+fn points_that_a_mutant_does_not_change_show_nothing_new() {
+    let options = Options { cap: usize::MAX, nested_cap: usize::MAX, ..Options::default() };
+    let (mut explored, mut unchanged) = (0, 0);
+    for seed in 0..200 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let ops = [program(&mut rng, 7), program(&mut rng, 5), program(&mut rng, 5)];
+        let workload = Workload::<Machine>::new(program(&mut rng, 5), ops);
+        let mut base = explore_mutant(&workload, &Options { remember: true, ..options.clone() }, None);
+        let (good, known) = (SEEN.take(), Arc::new(std::mem::take(&mut base.points)));
+        for mutant in base.mutants {
+            let whole = explore_mutant(&workload, &options, Some(mutant));
+            let whole_seen = SEEN.take();
+            let mutated = Mutated { mutant, known: known.clone() };
+            let part = explore_changed(&workload, &options, Some(mutated));
+            let part_seen = SEEN.take();
+            assert!(part_seen.is_subset(&whole_seen), "seed {seed}, {mutant}");
+            let both = part_seen.union(&good).cloned().collect();
+            assert!(whole_seen.is_subset(&both), "seed {seed}, {mutant}");
+            assert_eq!(
+                part.crash_points + part.unchanged_points,
+                whole.crash_points,
+                "seed {seed}, {mutant}"
+            );
+            explored += part.crash_points;
+            unchanged += part.unchanged_points;
+        }
+    }
+    assert!(explored > 1000 && unchanged > 1000, "{explored} explored, {unchanged} unchanged");
 }

@@ -25,6 +25,7 @@ use pmem::simd::{EQUAL, pairs};
 use pmem::{Error, LINE, Medium, Result, WORD};
 use tree::Schema;
 use tree::shape::{Entry, Node, Shape as Entries, Tail};
+use tree::sorting::sort_unstable_by_first;
 
 /// Words of a header, as offsets in bytes.
 pub(crate) const NXT: u64 = 0;
@@ -343,7 +344,7 @@ impl Leaf {
             }
             keyed.push((key, entry));
         }
-        keyed.sort_by(|a, b| a.0.cmp(&b.0));
+        sort_unstable_by_first(&mut keyed);
         Ok(keyed.into_iter().map(|(_, entry)| entry).collect())
     }
 }

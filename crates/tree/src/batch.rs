@@ -37,6 +37,7 @@ use crate::many::{WAVE, Write, WriteOf};
 use crate::schema::Schema;
 use crate::search::Scalar;
 use crate::shape::{Edit, Link, Node};
+use crate::sorting::sort_by_first;
 use crate::tree::{BROKEN, FAILED, Tree, Writer};
 
 /// Stands for the length of a value where the key is removed.
@@ -326,10 +327,9 @@ fn name<M: Medium>(edit: &mut Edit, at: u64) {
     edit.switch.push((BATCH_AT, Region::<M>::root_word(at)));
 }
 
-/// Ascending by key, the last write of each.
 /// Sorts the writes of a batch by key; of several of one key the last stays.
 pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
-    writes.sort_by(|a, b| a.0.cmp(&b.0)); // stable: of one key in the order of the batch
+    sort_by_first(&mut writes); // stable: of one key in the order of the batch
     let mut kept: Vec<Pair<S>> = Vec::with_capacity(writes.len());
     for write in writes {
         match kept.last_mut() {

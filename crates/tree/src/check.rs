@@ -9,6 +9,7 @@ use crate::discipline::Discipline;
 use crate::layout::Layouts;
 use crate::schema::Schema;
 use crate::shape::{Entry, LEVELS_MAX, Link, Node};
+use crate::sorting::sort_unstable_by_first;
 use crate::tree::Tree;
 
 /// What a verification saw.
@@ -189,7 +190,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// What is reached is what is allocated, chunk by chunk.
     fn check_blocks(&self, walk: &mut Walk<S>) {
         let mut owned = std::mem::take(&mut walk.owned);
-        owned.sort_unstable_by_key(|(block, _)| *block);
+        sort_unstable_by_first(&mut owned);
         for pair in owned.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
             walk.report.problem(format!("block {:#x} has two owners", pair[0].0));
         }

@@ -42,6 +42,7 @@ pub mod search;
 pub mod session;
 pub mod shadow;
 pub mod shape;
+pub mod sorting;
 pub mod split;
 pub mod tree;
 

@@ -11,3 +11,5 @@ mod nth_failure;
 mod readers;
 #[cfg(shuttle)]
 mod schedules;
+#[cfg(not(shuttle))]
+mod streams;

@@ -10,6 +10,7 @@ use pmem::region::unchecked;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Found, Medium, Result, WORD};
 use tree::Schema;
+use tree::sorting::sort_by_first;
 
 use crate::braids::{Braids, Item};
 use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, slots};
@@ -41,15 +42,16 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if faithful {
             self.finish_combine(phase, &main, &second);
         }
-        let mut all: Vec<&(S::KeyBuf, u64)> = main.iter().chain(&second).collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut all: Vec<(&S::KeyBuf, u64)> =
+            main.iter().chain(&second).map(|(key, at)| (key, *at)).collect();
+        sort_by_first(&mut all);
         let mut keys = 0;
         for (i, (_, at)) in all.iter().enumerate() {
             if Bucket(*at).is_flagged(medium) {
                 if was_closed {
                     return Err(Error::Corrupt { what: "bucket of a store that was closed", at: *at });
                 }
-                self.settle_flag(Bucket(*at), all.get(i + 1).copied());
+                self.settle_flag(Bucket(*at), all.get(i + 1));
             }
             keys += Bucket(*at).count(medium, &self.shape) as u64;
         }
@@ -91,7 +93,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 
     /// Brings a split or merge to an end that a crash cut short, in either direction.
-    fn settle_flag(&self, bucket: Bucket, next: Option<&(S::KeyBuf, u64)>) {
+    fn settle_flag(&self, bucket: Bucket, next: Option<&(&S::KeyBuf, u64)>) {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let old = bucket.bits(medium, shape);
         let (mut new, mut max) = (old, 0);

@@ -25,6 +25,7 @@ use pmem::region::{checked, unchecked};
 use pmem::{Error, Fence, Medium, Result, WORD};
 use tree::Schema;
 use tree::shape::Entry;
+use tree::sorting::sort_unstable_by_first;
 
 use crate::braids::Item;
 use crate::bucket::{BIT_WORDS, Bits, Bucket, Links, MAX, NXT, slots};
@@ -40,9 +41,9 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let entries = slots(&bucket.bits(medium, shape))
             .map(|slot| (slot, bucket.entry::<M, S::Tail>(medium, shape, slot)));
         if S::PLAIN {
-            let mut entries: Vec<_> = entries.collect();
-            entries.sort_unstable_by_key(|(_, entry)| entry.key[0]);
-            return Ok(entries);
+            let mut keyed: Vec<_> = entries.map(|(slot, entry)| (entry.key[0], (slot, entry))).collect();
+            sort_unstable_by_first(&mut keyed);
+            return Ok(keyed.into_iter().map(|(_, entry)| entry).collect());
         }
         let mut keyed = Vec::new();
         for (slot, entry) in entries {
@@ -50,10 +51,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             if !S::read_key(medium, entry.key, &mut key) {
                 return Err(Error::Corrupt { what: "key of record", at: entry.payload });
             }
-            keyed.push((key, slot, entry));
+            keyed.push((key, (slot, entry)));
         }
-        keyed.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(keyed.into_iter().map(|(_, slot, entry)| (slot, entry)).collect())
+        sort_unstable_by_first(&mut keyed);
+        Ok(keyed.into_iter().map(|(_, entry)| entry).collect())
     }
 
     /// Splits a bucket in half.

@@ -169,6 +169,18 @@ struct Scratch {
     bytes: Vec<u8>,
 }
 
+/// A group whose lines are chosen, and where it goes.
+struct Closed {
+    lap: u64,
+    /// Offset in the half of its lap.
+    at: u64,
+    number: u64,
+    group_bytes: u64,
+    region_bytes: u64,
+    /// Pages that it is the first of its lap to change.
+    pages: u64,
+}
+
 /// Bytes of scratch that are kept between commits.
 const SCRATCH_MAX: usize = 1 << 20;
 
@@ -314,7 +326,7 @@ impl Journal {
         let mut scratch = guard(&self.appending);
         self.files.check()?;
         let Some(held) = hold() else { return Ok(self.newest()) };
-        let Scratch { lines, bytes } = &mut *scratch;
+        let Scratch { lines, .. } = &mut *scratch;
         self.image.changed(lines);
         if lines.is_empty() {
             self.image.close(0, lines);
@@ -326,6 +338,13 @@ impl Journal {
         let region_bytes = self.image.memory.len();
         let pages = self.image.close(lap, lines);
         drop(held);
+        self.write_group(&mut scratch, Closed { lap, at, number, group_bytes, region_bytes, pages })
+    }
+
+    /// Writes the lines of a closed group, and syncs them. (Not in [`Journal::commit_beside`], of which each caller has a copy.)
+    fn write_group(&self, scratch: &mut Scratch, closed: Closed) -> Result<u64> {
+        let Closed { lap, at, number, group_bytes, region_bytes, pages } = closed;
+        let Scratch { lines, bytes } = scratch;
         lines.sort_unstable_by_key(|line| line.at);
         group::encode(bytes, self.pair.salt(lap), number, region_bytes, lines);
         let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
