@@ -63,6 +63,7 @@ impl Campaign {
     fn tests(name: &str, line: &'static str, rounds: u32) -> Self {
         let step = move |seed: u64| {
             Step::new(line)
+                .with("BRISTLECONE_SOAK", "1")
                 .with("BRISTLECONE_ROUNDS", rounds.to_string())
                 .with("BRISTLECONE_SEED", seed.to_string())
         };
@@ -108,7 +109,7 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
             ));
         }
     };
-    let step = Step::new(line).with("BRISTLECONE_MUTANTS", "all");
+    let step = Step::new(line).with("BRISTLECONE_SOAK", "1").with("BRISTLECONE_MUTANTS", "all");
     let seeded = move |seed: u64| step.clone().with("BRISTLECONE_SEED", seed.to_string());
     Ok(Campaign { name, step: Box::new(seeded), json: false })
 }
@@ -131,7 +132,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
     all.extend([
         Campaign::tests(
             "trees against a model",
-            "cargo test --package bristlecone-tree --test main -- model::",
+            "cargo test --package bristlecone-crash-tree --test main -- model::",
             1,
         ),
         Campaign {
@@ -143,6 +144,11 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             }),
             json: false,
         },
+        Campaign::tests(
+            "stores against a model",
+            "cargo test --package bristlecone --test main -- battery:: compact:: damage::",
+            1,
+        ),
         Campaign::tests(
             "bwtree against a model",
             "cargo test --package bristlecone-bwtree --test main -- model::",

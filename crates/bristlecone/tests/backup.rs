@@ -189,7 +189,7 @@ fn beside_writers(memory: bool, under: Under, rounds: usize) {
     let store = Store::open(dir.path(), options("wbtree", under)).unwrap();
     // Something to copy, in several steps.
     let quick = store.with(WriteOptions { sync: false });
-    (0..600_u32).for_each(|n| _ = quick.put(format!("filler {n}").as_bytes(), &[n as u8; 60_000]).unwrap());
+    (0..200_u32).for_each(|n| _ = quick.put(format!("filler {n}").as_bytes(), &[n as u8; 60_000]).unwrap());
     store.commit().unwrap();
     let chorus = Chorus::default();
     std::thread::scope(|scope| {

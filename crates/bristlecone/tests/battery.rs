@@ -81,11 +81,20 @@ enum Under {
     Journal,
 }
 
-/// Every engine with what it can stand on.
+/// Every engine with what it can stand on. Those of papers take turns: a mapped file at one change, a journal at another.
 fn engines() -> impl Iterator<Item = (&'static str, Under)> {
     let durable = |name: &&str| registry::find(name).unwrap().about.durable;
     let mapped = registry::names().map(|name| (name, Under::Mapped));
-    mapped.chain(registry::names().filter(durable).map(|name| (name, Under::Journal)))
+    let all = mapped.chain(registry::names().filter(durable).map(|name| (name, Under::Journal)));
+    all.filter(move |(name, under)| {
+        let is_turn = || {
+            let number = registry::names().position(|other| other == *name).expect("it is registered") as u64;
+            (number + crash::turn()).is_multiple_of(2) == (*under == Under::Journal)
+        };
+        let is_always =
+            crash::is_soak() || !durable(name) || registry::feature_of(name) != Some("paper-engines");
+        is_always || is_turn()
+    })
 }
 
 fn open<K: Sample>(dir: &std::path::Path, engine: &str) -> StoreOf<K> {

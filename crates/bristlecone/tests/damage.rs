@@ -179,12 +179,15 @@ fn a_flipped_bit_in_a_record_is_told_by_get_and_salvage_saves_the_rest() {
 
 #[test]
 fn random_damage_zeroed_swapped_and_stale_pages_never_panic() {
-    random_damage(registry::DEFAULT, 120);
+    random_damage(registry::DEFAULT, crash::by_tier(60, 120));
 }
 
 #[test]
 fn random_damage_of_any_other_engine_never_panics() {
-    registry::engines().skip(1).filter(|tree| tree.durable).for_each(|tree| random_damage(tree.name, 24));
+    registry::engines()
+        .skip(1)
+        .filter(|tree| tree.durable)
+        .for_each(|tree| random_damage(tree.name, crash::by_tier(10, 24)));
 }
 
 #[test]

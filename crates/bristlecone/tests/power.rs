@@ -12,7 +12,7 @@ use crate::common::number_from;
 use bristlecone::journal::{Journal, Options as Sizes};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, StoreOf, StoreU64, U64, WriteOptions};
-use crash::{Fault, History, Machine, Operation, Which};
+use crash::{Fault, History, Machine, Operation, Which, by_tier};
 use faults::{Images, mix};
 
 const MAX_BYTES: u64 = 64 << 20;
@@ -272,16 +272,19 @@ fn nothing_acknowledged_is_lost_by_a_power_cut_in_any_engine() {
     let rounds = number_from("BRISTLECONE_ROUNDS", 1);
     let lives = (0..rounds).flat_map(|_| durable_engines());
     for (seed, engine) in (number_from("BRISTLECONE_SEED", 0)..).zip(lives) {
-        add(cuts::<Bytes>(engine, seed, 13, None, false));
-        add(cuts::<U64>(engine, seed, 8, None, false));
+        add(cuts::<Bytes>(engine, seed, by_tier(6, 13), None, false));
+        add(cuts::<U64>(engine, seed, by_tier(4, 8), None, false));
         if registry::find(engine).unwrap().capabilities.fixed_values {
-            add(cuts::<Fixed>(engine, seed, 6, None, false));
+            add(cuts::<Fixed>(engine, seed, by_tier(3, 6), None, false));
         }
     }
     println!("power cuts: {total:?}");
-    total.images.require("power cuts", 3000 * rounds);
+    total.images.require("power cuts", by_tier(1300, 3000) * rounds);
     assert!(
-        total.cuts >= 500 * rounds && total.opened > 1000 && total.newer > 100 && total.not_made > 0,
+        total.cuts >= by_tier(230, 500) * rounds
+            && total.opened > by_tier(450, 1000)
+            && total.newer > by_tier(45, 100)
+            && total.not_made > 0,
         "{total:?}"
     );
 }

@@ -298,7 +298,7 @@ impl Order for Unsorted {
         slots: impl Iterator<Item = (usize, Entry)>,
     ) -> impl Iterator<Item = (usize, Entry)> {
         // Keys that were copied out have an order whatever memory does meanwhile.
-        let mut keyed: Vec<((S::KeyBuf, u64), (usize, Entry))> = slots
+        let mut keyed: Vec<_> = slots
             .map(|(slot, entry)| {
                 let mut key = S::KeyBuf::default();
                 read_key::<M, S>(medium, entry.words(), &mut key);

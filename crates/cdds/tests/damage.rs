@@ -12,6 +12,7 @@ use crate::common::{Sample, open, options, write_many};
 use cdds::Inlined;
 use cdds::node::{Header, Node};
 use cdds::{Order, Recovery, Sorted, Tree, Unsorted};
+use crash::by_tier;
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
 use tree::Words;
@@ -228,14 +229,14 @@ fn campaign<S: Sample, O: Order>(cases: u64) {
 
 #[test]
 fn a_damaged_tree_of_words_answers_whatever_it_is_asked() {
-    campaign::<Words, Sorted>(4000);
-    campaign::<Words, Unsorted>(2000);
+    campaign::<Words, Sorted>(by_tier(1500, 4000));
+    campaign::<Words, Unsorted>(by_tier(700, 2000));
 }
 
 #[test]
 fn a_damaged_tree_of_byte_strings_answers_whatever_it_is_asked() {
-    campaign::<Inlined, Sorted>(4000);
-    campaign::<Inlined, Unsorted>(2000);
+    campaign::<Inlined, Sorted>(by_tier(1500, 4000));
+    campaign::<Inlined, Unsorted>(by_tier(700, 2000));
 }
 
 /// Nodes that the current version shows, from the root down.

@@ -90,6 +90,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
         why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
+    let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
     let opened = Argued {
         spot: Spot::new(
             Kind::SwapPublish,
@@ -108,8 +109,11 @@ pub fn argued(about: &About) -> Vec<Argued> {
     argued.extend((about.discipline != WriteAhead::NAME).then_some(opened));
     argued.push(wiped);
     argued.extend((is_guarded && in_place).then_some(guard));
-    argued.extend((is_guarded && about.discipline == WriteAtomic::NAME).then_some(early_guard));
+    // Of these several nodes change together, and so several guards behind one fence.
+    let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.discipline);
+    argued.extend((is_guarded && in_waves).then_some(early_guard));
     argued.extend((about.discipline == Redo::NAME).then_some(homes));
-    argued.extend([UndoRedo::NAME, Redo::NAME].contains(&about.discipline).then_some(closed));
+    let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.discipline);
+    argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());
     argued
 }

@@ -105,7 +105,7 @@ impl Run {
     /// Bounds of an exploration with one: low, for most break at once.
     pub fn bounds_for_mutants(&self, seed: u64) -> crash::Options {
         let bounds = self.depth.bounds(seed);
-        if [Depth::Deep, Depth::ListsDeep, Depth::Lines].contains(&self.depth) {
+        if [Depth::Deep, Depth::ListsDeep, Depth::Lines, Depth::Long].contains(&self.depth) {
             return bounds;
         }
         crash::Options { cap: 32, nested_cap: 4, samples: 8, ..bounds }
@@ -295,7 +295,9 @@ fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
     about: &'static About,
 ) {
     let (least, most) = (Maker::new::<S, L, D>(about.lines.0), Maker::new::<S, L, D>(about.lines.1));
-    let named = for_mutants(&least, &most, (kind, seed), about, D::SHARES_FENCES);
+    let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
+    let traits = Traits { logged, copies_leaves: D::COPIES_LEAVES, shares_fences: D::SHARES_FENCES };
+    let named = for_mutants(&least, &most, (kind, seed), about, &traits);
     runs.extend(named.into_iter().map(run_of::<S, L, D>));
 }
 
@@ -305,7 +307,7 @@ fn for_mutants(
     most: &Maker,
     (kind, seed): (&str, u64),
     about: &'static About,
-    shares_fences: bool,
+    traits: &Traits,
 ) -> Vec<Named> {
     let mut runs = Vec::new();
     let mut run = |name: &str, depth, plan: Plan| runs.push((format!("{kind}: {name}"), depth, vec![plan]));
@@ -317,14 +319,17 @@ fn for_mutants(
         run("emptied chunk", Depth::Steps, least.emptied_chunk());
         run("refused", Depth::Steps, least.refused());
     }
-    if shares_fences {
+    if traits.shares_fences {
         run("waves", Depth::Steps, least.waves());
     }
-    if shares_fences && !least.plain {
+    if traits.shares_fences && !least.plain {
         run("emptied chunks", Depth::Steps, least.emptied_chunks());
     }
-    run("batches", Depth::Steps, least.batches(seed));
+    // Where each of its many changes has fences of its own, recovery from a batch has hundreds of crash points.
+    let batches = if traits.logged { Depth::Long } else { Depth::Steps };
+    run("batches", batches, least.batches(seed));
     run("levelling", Depth::Steps, least.levelling(true));
+    run("levelling from the left", Depth::Steps, least.levelling(false));
     if !least.plain {
         run("long bitmap", Depth::Deep, least.long_bitmap());
         run("narrowed chunk", Depth::Deep, least.narrowed_chunk());
@@ -338,7 +343,7 @@ fn for_mutants(
     // What other leaves have of many entries, their smallest nodes have too.
     if about.leaf == <Slotted>::NAME {
         run("full slots", Depth::Broad, most.full_slots());
-        if shares_fences {
+        if traits.shares_fences {
             run("full waves", Depth::Broad, most.full_waves());
         }
     }

@@ -94,6 +94,7 @@ mod search;
 pub mod stage;
 pub mod subject;
 pub mod tape;
+pub mod tier;
 pub mod workers;
 
 pub use explore::{Options, explore, explore_all, explore_changed, explore_mutant};
@@ -108,4 +109,5 @@ pub use mutate::{Kind, Mutant, Which as WhichLine};
 pub use points::{Mutated, Points};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};
+pub use tier::{by_tier, is_soak, turn};
 pub use workers::Stage;

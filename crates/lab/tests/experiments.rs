@@ -180,7 +180,7 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
     let backing = tempfile::tempdir().unwrap();
     let trees = ["vlab", "trad-4k", "bmp-4k", "cnt-4k", "wb-4k", "nvtree"].map(str::to_owned);
     let measured = |name: &str, more: &str| {
-        let report = small(&format!("run {name} --operations 1500 {more}"), backing.path());
+        let report = small(&format!("run {name} --operations 400 {more}"), backing.path());
         assert_eq!(names(&report["rows"], "tree"), trees.clone().into(), "{name}");
         let claims = report["claims"].as_array().unwrap();
         assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"].is_boolean()), "{name}");
@@ -197,7 +197,7 @@ fn every_measurement_of_the_vlab_paper_is_taken_on_six_indexes_and_judged() {
     positive(&report, "ns");
     positive(&report, "bare_ns");
     for name in ["vlab-table4", "vlab-table8"] {
-        let report = measured(name, "--scale 0.5");
+        let report = measured(name, "--scale 0.1");
         let rows = report["rows"].as_array().unwrap();
         assert!(rows.iter().all(|row| row["anatomy"]["leaves"].as_f64().unwrap() > 1.0), "{name}: {report}");
     }

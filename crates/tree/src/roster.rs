@@ -57,6 +57,7 @@ pub const SKELETON: &[&str] = &[
     include_str!("session.rs"),
     include_str!("shadow.rs"),
     include_str!("shape.rs"),
+    include_str!("sorting.rs"),
     include_str!("split.rs"),
     include_str!("tree.rs"),
 ];

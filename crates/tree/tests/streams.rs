@@ -240,7 +240,8 @@ fn on_native<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     };
     let stream = |tree: Tree<_, S, L, D>| {
         let mut model = BTreeMap::new();
-        run(&tree, &mut model, 20_000, 60_000, seed);
+        let operations = crash::by_tier(15_000, 60_000);
+        run(&tree, &mut model, operations as u64 / 3, operations, seed);
         empty_out(&tree, &mut model);
     };
     // Both searches where there are two. Nodes that are no power of two do not stand in pages of their own in a pool.

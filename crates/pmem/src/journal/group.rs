@@ -49,6 +49,25 @@ impl Changed {
     }
 }
 
+/// What the writer needs for a commit, kept for the next.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    pub(super) lines: Vec<Changed>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A group whose lines are chosen, and where it goes.
+pub(super) struct Closed {
+    pub(super) lap: u64,
+    /// Offset in the half of its lap.
+    pub(super) at: u64,
+    pub(super) number: u64,
+    pub(super) group_bytes: u64,
+    pub(super) region_bytes: u64,
+    /// Pages that it is the first of its lap to change.
+    pub(super) pages: u64,
+}
+
 /// A changed line as it is read back: words of it, in place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patch<'a> {

@@ -75,7 +75,7 @@ use crate::native::{PAGE, View};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 use crate::system;
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
-use group::Changed;
+use group::{Closed, Scratch};
 pub use header::is_journaled;
 use header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
 use home::{Lap, write_home};
@@ -160,25 +160,6 @@ struct Live {
     waits_ended: bool,
     /// Laps that went home.
     checkpoints: u64,
-}
-
-/// What the writer needs for a commit, kept for the next.
-#[derive(Debug, Default)]
-struct Scratch {
-    lines: Vec<Changed>,
-    bytes: Vec<u8>,
-}
-
-/// A group whose lines are chosen, and where it goes.
-struct Closed {
-    lap: u64,
-    /// Offset in the half of its lap.
-    at: u64,
-    number: u64,
-    group_bytes: u64,
-    region_bytes: u64,
-    /// Pages that it is the first of its lap to change.
-    pages: u64,
 }
 
 /// Bytes of scratch that are kept between commits.
