@@ -53,7 +53,7 @@ impl Points {
 pub struct Mutated {
     /// The mutant.
     pub mutant: Mutant,
-    /// Crash points that need no second look; none of them if this is empty.
+    /// Crash points that are not explored again. Empty: all are explored.
     pub known: Arc<Points>,
 }
 
