@@ -1,4 +1,4 @@
-//! The log by itself, over more laps than its tags have: a lap's tag comes round after 4,096 settlings, which no
+//! The log by itself, over more laps than its tags have: a tag comes round after 4,096 laps, which no
 //! workload of a tree reaches.
 
 use crash::{Contents, Step, Subject, Workload};
@@ -33,6 +33,8 @@ pub enum Change {
         /// What.
         value: u64,
     },
+    /// The process is killed, and the log recovered.
+    Reopen,
     /// Word 0 becomes `value`, in as many laps.
     Laps {
         /// How many.
@@ -43,6 +45,8 @@ pub enum Change {
 }
 
 const WORDS: u64 = 24;
+/// Words of a commit that leaves room in the log for others behind it.
+const SHORT: u64 = 6;
 /// Words behind them, in use only while they hold what word 0 does.
 const FRESH: u64 = 12;
 
@@ -91,6 +95,10 @@ impl Subject for Logged {
 
     fn apply(&mut self, change: &Change) -> Result<(), String> {
         match *change {
+            Change::Reopen => {
+                *self = Self::recover(self.medium.clone(), &self.format)?;
+                Ok(())
+            }
             Change::Commit { words, value } => {
                 let writes: Vec<_> = (0..words).map(|word| (home(word), value)).collect();
                 self.commit(&[], &writes)
@@ -109,6 +117,7 @@ impl Subject for Logged {
 
     fn apply_model(change: &Change, model: &mut Contents) {
         let (words, fresh, value) = match *change {
+            Change::Reopen => return,
             Change::Commit { words, value } => (words, 0, value),
             Change::Fresh { words, value } => (1, words, value),
             Change::Laps { value, .. } => (1, 0, value),
@@ -125,7 +134,13 @@ impl Subject for Logged {
     }
 
     fn continuation(_: &Change) -> Vec<Change> {
-        vec![Change::Commit { words: WORDS, value: 77 }, Change::Laps { laps: 2, value: 78 }]
+        // A commit as long as old ones were, and another start: what follows in the log must not be taken for its lap's.
+        vec![
+            Change::Commit { words: SHORT, value: 76 },
+            Change::Reopen,
+            Change::Commit { words: WORDS, value: 77 },
+            Change::Laps { laps: 2, value: 78 },
+        ]
     }
 
     fn close(mut self) -> Result<(), String> {
@@ -142,14 +157,16 @@ pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
         wiped(format),
         ends_before_an_old_commit(format, 6),
         ends_before_an_old_commit(format, 8),
+        ends_before_an_old_commit(format, 16),
+        leaves_old_commits_of_two_laps(format),
     ]
 }
 
-/// Tags come round: the wipe between lap 8,191 and 8,192, whose first commit is shorter than lap 4,096's was.
+/// Tags come round: behind the wipe in lap 8,192, the first commit of lap 8,193 is shorter than that of lap 4,097 was.
 fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
-    let prepare = vec![laps(4095, 1), commit(8, 2), laps(4095, 3)];
+    let prepare = vec![laps(4095, 1), commit(8, 2), laps(4094, 3)];
     let steps = vec![laps(1, 4), commit(5, 5), commit(9, 6)];
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
@@ -162,16 +179,28 @@ fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
     Workload::new(format, [laps(1, 4), fresh(3, 5), laps(1, 6)]).after([
         laps(4095, 1),
         fresh(4, 2),
-        laps(4095, 3),
+        laps(4094, 3),
     ])
 }
 
-/// The first commit behind the wipe has as many records as lap 4,096's first one had: what follows in the log is that lap's second
-/// commit, whole and with the right tags, if the wipe leaves its line out. Six and eight records end at the third line, in one format each.
+/// The first commit behind the wipe has as many records as that of lap 4,097 had: what follows in the log is that lap's second
+/// commit, whole and with the right tags, if the wipe leaves its line out. Six and eight records end where the third line begins, in one
+/// format each, and sixteen where the fifth does.
 fn ends_before_an_old_commit(format: Format, words: u64) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words, value };
-    Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4095, 3)])
+    Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4094, 3)])
+}
+
+/// Before the wipe, the log holds two whole commits of lap 4,098 and, behind them, one of lap 4,097. A wipe that is taken for done and is
+/// not: recovery meets the one of lap 4,097, makes lap 8,193 void, and begins lap 8,194, whose tag is that of lap 4,098.
+fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let commit = |value| Change::Commit { words: SHORT, value };
+    let longer = [commit(2), commit(3), commit(4)];
+    let shorter = [commit(5), commit(6)];
+    let prepare = [&[laps(4095, 1)][..], &longer, &[laps(1, 4)], &shorter, &[laps(4093, 3)]].concat();
+    Workload::new(format, [laps(1, 4), commit(5)]).after(prepare)
 }
 
 /// Several commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
@@ -179,7 +208,7 @@ fn wiped(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
     Workload::new(format, [commit(1, 4), commit(1, 5), laps(1, 6), commit(2, 7)])
-        .after([laps(4095, 1), laps(4095, 3)])
+        .after([laps(4095, 1), laps(4094, 3)])
 }
 
 /// Laps end and begin.

@@ -1,11 +1,53 @@
 //! The log around a wipe: every fence is needed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crash::{Kind, Mutant, Options, explore_mutant};
-use crash_tree::laps::around_a_wipe;
-use pmem::Fence;
+use crash::{Kind, Mutant, Options, Subject as _, explore_mutant};
+use crash_tree::laps::{Change, Logged, around_a_wipe};
 use pmem::log::Format;
+use pmem::region::{LAP_AT, checked, unchecked};
+use pmem::{Counter, Fence, Medium as _, Memory, Observed};
+
+/// Words of a commit: see `ends_before_an_old_commit`.
+const WORDS: u64 = 6;
+
+/// Once, recovery did not repeat a wipe that a crash had prevented. Behind the first commit of the next lap of the same number, the second
+/// commit of the old one stood whole, with the right tags and counts, and was replayed over it.
+#[test]
+fn a_wipe_that_a_crash_prevented_is_done_by_recovery() {
+    for format in [Format::Redo, Format::UndoRedo] {
+        let medium = memory(&format);
+        let mut logged = Logged::create(medium.clone(), &format).unwrap();
+        let settled = || unchecked(medium.word(LAP_AT)).unwrap();
+        let commit = |value| Change::Commit { words: WORDS, value };
+        // Past two generations: of the records of lap 4,097 all but the first stay until the wipe.
+        while settled() < 8190 {
+            if settled() == 4096 {
+                logged.apply(&commit(2)).unwrap();
+                logged.apply(&commit(3)).unwrap();
+            }
+            logged.apply(&Change::Laps { laps: 1, value: 4 }).unwrap();
+        }
+        logged.apply(&Change::Commit { words: 1, value: 5 }).unwrap();
+        // The lap is void, and the crash comes before a record is wiped.
+        medium.publish(LAP_AT, checked(8191));
+        drop(logged);
+        for value in [6, 7] {
+            let mut logged = Logged::recover(medium.clone(), &format).unwrap();
+            logged.apply(&commit(value)).unwrap();
+            drop(logged);
+            let found = Logged::recover(medium.clone(), &format).unwrap().verify().unwrap();
+            let words = found.values().take(WORDS as usize);
+            assert!(words.clone().all(|word| *word == value.to_be_bytes()), "{format:?}, {value}: {found:?}");
+        }
+    }
+}
+
+fn memory(format: &Format) -> Observed {
+    let (len, capacity) = Logged::size(format);
+    Observed::new(Memory::new(capacity, len), Arc::new(Counter::default()))
+}
 
 #[test]
 fn no_fence_of_a_settling_can_be_left_out_around_a_wipe() {

@@ -35,7 +35,8 @@
 //!
 //! Invariants:
 //! * L1: while a commit is unsettled, its home words change only through the log (`touches` tells; callers settle first).
-//! * L2: a lap's tag is used again only after all records were wiped, so no stale record carries the current lap.
+//! * L2: a lap's tag is used again only after all records were wiped, so no stale record carries the current lap. A wipe that a crash
+//!   cut short is done again by recovery.
 //! * L3: a lap that held anything at a crash is never written again.
 
 mod home;
@@ -173,7 +174,14 @@ impl Log {
                 record.put(medium, old)?;
             }
         }
-        if used {
+        if log.is_for_wiping() {
+            // A crash came between the lap before this one and the end of the wipe.
+            if used {
+                // Records of a program that used this lap for them, replayed above.
+                medium.fence(Fence::Checkpoint);
+            }
+            log.wipe(medium);
+        } else if used {
             log.next = 1; // the lap held something: L3
             log.settle(medium);
         }

@@ -1,4 +1,14 @@
-//! The end of a lap: home lines are durable, the lap is void, its records mean nothing any more.
+//! The end of a lap: home lines are durable, the lap is void, its records mean nothing any more. Every `LAPS` laps, before their tags
+//! come round again, all records are wiped (L2).
+//!
+//! A lap whose number is a multiple of `LAPS` holds no records. It is the time of the wipe:
+//!
+//! | step | may be on the medium at a crash | recovery |
+//! |---|---|---|
+//! | the lap before it is void | all records of the last `LAPS` laps | wipes again |
+//! | records wiped, flushed | any of them | wipes again |
+//! | fence | none of them | wipes again |
+//! | the lap itself is void: word published, flushed, fence | none of them | the next lap is empty |
 
 use super::{LAPS, Log, home};
 use crate::medium::{Fence, LINE, Medium, WORD};
@@ -14,23 +24,34 @@ impl Log {
         home::flush(medium, &mut self.home_lines);
         // Home lines must be durable before the lap is void.
         medium.fence(Fence::Checkpoint);
+        self.void(medium);
+        if self.is_for_wiping() {
+            self.wipe(medium);
+        }
+    }
+
+    /// True of a lap that holds no records, because the log is wiped in it.
+    pub(super) fn is_for_wiping(&self) -> bool {
+        self.lap.is_multiple_of(LAPS)
+    }
+
+    /// Makes the lap void and begins the next.
+    fn void<M: Medium>(&mut self, medium: &M) {
         medium.publish(LAP_AT, checked(self.lap));
         medium.flush(LAP_AT, WORD);
         medium.fence(Fence::Checkpoint);
         self.lap += 1;
         self.next = 0;
         self.filter.fill(0);
-        if self.lap.is_multiple_of(LAPS) {
-            self.wipe(medium);
-        }
     }
 
-    /// Clears every record before lap tags come round again (L2).
-    fn wipe<M: Medium>(&mut self, medium: &M) {
+    /// Clears every record before lap tags come round again (L2). Home lines are durable.
+    pub(super) fn wipe<M: Medium>(&mut self, medium: &M) {
         for place in 0..self.places {
             medium.copy(self.format.at(place), 0);
         }
         medium.flush(LOG_AT, self.lines * LINE);
         medium.fence(Fence::Checkpoint);
+        self.void(medium);
     }
 }
