@@ -101,3 +101,10 @@ pub enum Error {
         path: std::path::PathBuf,
     },
 }
+
+impl Error {
+    /// True if the store's files are damaged, truncated, torn or not a pair: `check --salvage` rescues what is intact.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Pmem(error) if error.is_damage())
+    }
+}

@@ -213,7 +213,7 @@ impl Place {
             place.hold = match shared {
                 Ok(()) => Hold::Readers,
                 Err(PmemError::Locked { .. }) if place.promise.journaled => Hold::BesideWriter,
-                Err(PmemError::Locked { path }) => return Err(Error::InUse { path }),
+                Err(PmemError::Locked { path, .. }) => return Err(Error::InUse { path }),
                 Err(error) => return Err(error.into()),
             };
             return Ok(place);
@@ -288,10 +288,10 @@ impl Place {
                 let copy = memory_file()?;
                 let target = Target { file: &copy, path: Path::new("a copy in memory"), origin: 0 };
                 pmem::journal::copy_files(&self.path, &journal_path, true, &target, &|_, _| {})?;
-                Native::map_aside(copy, &self.path, 0)?
+                Native::map_aside(copy, &self.path, 0, 0)?
             }
             _ if self.promise.journaled => pmem::journal::view(file, &self.path, &journal_path)?,
-            _ => Native::map_aside(file, &self.path, 0)?,
+            _ => Native::map_aside(file, &self.path, 0, 0)?,
         })
     }
 
@@ -332,7 +332,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
 
 /// Opens a file that may be there, or makes it, and locks it. Only then may it be emptied: another process may be at work on it.
 fn open_new(path: &Path) -> Result<File> {
-    let file = system::open(OpenOptions::new().read(true).write(true).create(true).truncate(false), path);
+    let how = system::new_or_found();
+    let file = system::open(&how, path);
     let file = file.map_err(|source| io("cannot make", path, source))?;
     lock(&file, path)?;
     Ok(file)

@@ -296,22 +296,62 @@ fn open_over<K: Kind>(
 
 /// Opens the copy of a region in a fresh place, which recovers it, and closes it cleanly. Returns its number of keys.
 pub(crate) fn close_copy(place: &Place) -> Result<u64> {
-    fn close<K: Kind>(opener: Opener<K>, about: &'static About, home: Home) -> Result<u64>
+    struct Close;
+    impl OnCopy for Close {
+        fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
+        where
+            K::Value: ToOwned,
+        {
+            engine.close()?;
+            Ok(engine.len().keys)
+        }
+    }
+    let (memory, replay) = place.memory_of_copy()?;
+    on_copy(place.again()?, memory, replay, Close)
+}
+
+/// Opens what `memory` holds, which recovers it there, and checks it whole. Returns its number of keys if it is sound.
+///
+/// # Errors
+/// As opening a store; `Corrupt` if the check finds a problem.
+pub(crate) fn sound_keys(place: Place, memory: Durable) -> Result<u64> {
+    struct Check;
+    impl OnCopy for Check {
+        fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
+        where
+            K::Value: ToOwned,
+        {
+            let report = engine.check()?;
+            if !report.problems.is_empty() {
+                return Err(pmem::Error::Corrupt { what: "store", at: 0 }.into());
+            }
+            Ok(report.keys)
+        }
+    }
+    on_copy(place, memory, None, Check)
+}
+
+/// What is done with a copy, whatever its kind.
+trait OnCopy {
+    fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
+    where
+        K::Value: ToOwned;
+}
+
+fn on_copy(place: Place, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
+    fn run<K: Kind>(opener: Opener<K>, about: &'static About, home: Home, what: impl OnCopy) -> Result<u64>
     where
         K::Value: ToOwned,
     {
-        let engine = opener(about, home, &Options::default())?;
-        engine.close()?;
-        Ok(engine.len().keys)
+        what.run(&*opener(about, home, &Options::default())?)
     }
-    let (memory, replay) = place.memory_of_copy()?;
     let (identity, _) = pmem::region::describe(&memory, &place.path)?;
     let entry = find(&identity.engine)?;
-    let home = Home::Copy(place.again()?, memory, replay);
+    let home = Home::Copy(place, memory, replay);
     match (entry.fixed, tree::Fixed::payload_words(&identity.kind)) {
-        _ if identity.kind == U64::NAME => close(entry.words, entry.about, home),
-        (Some(fixed), Some(_)) => close(fixed, entry.about, home),
-        _ => close(entry.bytes, entry.about, home),
+        _ if identity.kind == U64::NAME => run(entry.words, entry.about, home, what),
+        (Some(fixed), Some(_)) => run(fixed, entry.about, home, what),
+        _ => run(entry.bytes, entry.about, home, what),
     }
 }
 

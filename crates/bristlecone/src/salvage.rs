@@ -21,7 +21,7 @@ use tree::{Schema, WriteOptions};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, JOURNAL_NAME, io};
+use crate::place::{FILE_NAME, JOURNAL_NAME, Place, io};
 use crate::store::{Options, Store, StoreFixed, StoreU64};
 
 /// What is rescued is durable when the new store is closed, at the end.
@@ -42,8 +42,21 @@ pub struct SalvageReport {
     pub too_long: u64,
     /// The superblock could not be read, so sizes were taken as they are by default.
     pub superblock_lost: bool,
+    /// The store's journal could not be read, or a group in it is damaged: the newest writes may be missing.
+    pub journal_lost: bool,
+    /// Bytes that the store's file lacks. What the journal stored there was replayed.
+    pub missing_bytes: u64,
+    /// Nothing of the store is missing: with its journal replayed it is sound, and every key was rescued.
+    pub complete: bool,
     /// "bytes", "u64", or "u64, N bytes".
     pub kind: String,
+}
+
+impl SalvageReport {
+    /// Keys in the new store.
+    pub fn keys(&self) -> u64 {
+        self.from_leaves + self.from_records + self.from_damaged_chunks
+    }
 }
 
 /// Copies every intact record of the store in `dir` into a new store in `new_dir`, telling `progress` the share done.
@@ -51,6 +64,26 @@ pub struct SalvageReport {
 /// # Errors
 /// `Option` if `new_dir` already has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
+    let mut report = copy_intact(dir, new_dir, progress)?;
+    // Checked behind the rescue: whatever a damaged store does to the check, what was rescued is durable.
+    let nothing_lost = !report.superblock_lost && !report.journal_lost;
+    report.complete = nothing_lost && keys_if_sound(dir).is_ok_and(|keys| keys == report.keys());
+    Ok(report)
+}
+
+/// Keys of the store in `dir` with its journal replayed in memory, if it is sound.
+fn keys_if_sound(dir: &Path) -> Result<u64> {
+    let place = Place::look(dir)?;
+    let file = pmem::system::duplicate(&place.file, &place.path)
+        .map_err(|source| io("cannot open", &place.path, source))?;
+    let memory = match place.promise.journaled {
+        true => pmem::journal::look(file, &place.path, &dir.join(JOURNAL_NAME))?.image,
+        false => Native::map_aside(file, &place.path, 0, 0)?,
+    };
+    crate::registry::sound_keys(place, memory.into())
+}
+
+fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     let path = dir.join(FILE_NAME);
     let file = match pmem::system::open(File::options().read(true), &path) {
         Ok(file) => file,
@@ -72,18 +105,26 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let journal_bytes = pmem::journal::capacity_of(&journal_path).filter(|_| journaled);
     let journal_bytes = journal_bytes.map(|bytes| bytes.max(pmem::journal::CAPACITY));
     let durability = (!journaled).then_some(Durability::Process);
-    let medium = match journaled {
-        true => pmem::journal::look(file, &path, &journal_path)?,
-        false => Native::map_read_only(file, &path)?,
+    let (medium, journal_lost, missing_bytes) = match journaled {
+        true => {
+            let left = pmem::journal::look(file, &path, &journal_path)?;
+            (left.image, !left.journal_is_whole, left.missing_bytes)
+        }
+        false => (Native::map_read_only(file, &path)?, false, 0),
     };
     let (identity, geometry, superblock_lost) = match pmem::region::describe(&medium, &path) {
         Ok((identity, geometry)) => (identity, geometry, false),
         Err(_) => (guess(&medium), Geometry::default(), true),
     };
+    // A mapped file has no group that tells how long the region was.
+    let noted_bytes = pmem::region::noted_bytes(&medium).unwrap_or(0);
+    let missing_bytes = noted_bytes.saturating_sub(medium.len()).max(missing_bytes);
     let region = Region::unchecked(medium, geometry, identity.clone());
     let options =
         Options { engine: Some(identity.engine.clone()), journal_bytes, durability, ..Options::default() };
-    let report = SalvageReport { superblock_lost, kind: identity.kind.clone(), ..SalvageReport::default() };
+    let kind = identity.kind.clone();
+    let report =
+        SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
     let engine = crate::registry::find(&identity.engine)?;
     let has_versions = engine.capabilities.snapshots;
     let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };

@@ -120,7 +120,7 @@ fn readers_share_a_store_and_keep_writers_out_until_the_last_is_gone() {
         for reader in &readers {
             assert_eq!(reader.get(b"k").unwrap().unwrap(), b"v");
             let error = Store::open(dir.path(), existing()).err().unwrap();
-            assert!(error.to_string().contains("none beside readers"), "{error}");
+            assert!(error.to_string().contains("is in use by this process already"), "{error}");
         }
         // A closed reader still reads, so the store is not free before it is dropped.
         readers.iter().for_each(|reader| reader.close().unwrap());

@@ -10,7 +10,7 @@ use crate::failure::Result;
 
 const EXAMPLES: &str = "\
 Reads the whole store: structure, order, checksums, ownership of every block.
-Exit code 4 if something is wrong.
+Exit code 4 if something is wrong; with --salvage, if less than everything was rescued.
 Opening the store recovers it, if it was not closed; that writes to it. With --read-only nothing is written.
 
 Examples:
@@ -69,7 +69,7 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
     if arguments.reading.common.json {
         output.json(&report)?;
     } else {
-        let keys = report.from_leaves + report.from_records + report.from_damaged_chunks;
+        let keys = report.keys();
         output.line(&format!("{keys} keys are in the new store in {}", new_dir.display()))?;
         output.line(&format!("{} from leaves", report.from_leaves))?;
         output.line(&format!("{} from records that no intact leaf names", report.from_records))?;
@@ -87,7 +87,17 @@ fn salvage(arguments: &Arguments, new_dir: &Path) -> Result<ExitCode> {
         if report.superblock_lost {
             output.line("the superblock was lost: default sizes were assumed")?;
         }
+        if report.journal_lost {
+            output.line("the journal is missing or damaged: the newest writes may be missing")?;
+        }
+        if report.missing_bytes > 0 {
+            output.line(&format!("the store's file lacks its last {} bytes", report.missing_bytes))?;
+        }
+        output.line(match report.complete {
+            true => "every key of the store was rescued",
+            false => "some keys of the store may be missing: compare with a backup",
+        })?;
     }
     output.end()?;
-    Ok(if report.too_long == 0 { ExitCode::SUCCESS } else { DAMAGED.into() })
+    Ok(if report.complete { ExitCode::SUCCESS } else { DAMAGED.into() })
 }

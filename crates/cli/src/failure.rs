@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use terminal::USAGE;
+use terminal::{DAMAGED, USAGE};
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -60,7 +60,11 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         terminal::report("bristlecone", self);
-        if let Failure::Usage(_) = self { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        match self {
+            Failure::Usage(_) => ExitCode::from(USAGE),
+            Failure::Store(error) if error.is_damage() => ExitCode::from(DAMAGED),
+            _ => ExitCode::FAILURE,
+        }
     }
 }
 

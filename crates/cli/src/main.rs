@@ -1,7 +1,7 @@
 //! The `bristlecone` program: one module for each command, and here only the way to them.
 //!
-//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 damage that `check`
-//! found. A reader of the output that goes away (`scan | head`) is no error.
+//! Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key that `get` or `del` did not find; 4 a damaged store, or one of which
+//! `check --salvage` did not rescue everything. A reader of the output that goes away (`scan | head`) is no error.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key was not found (get, del); 4 the store is damaged (check).
+Exit codes: 0 all right; 1 an error; 2 wrong usage; 3 a key was not found (get, del); 4 the store is damaged (any command), or
+not all of it was rescued (check --salvage).
 
 Examples:
   bristlecone serve --dir data                     serve Redis clients on 127.0.0.1:7379

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::file::Holder;
+
 /// Result of a pmem operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -36,14 +38,13 @@ pub enum Error {
         /// The configured maximum in bytes.
         max_bytes: u64,
     },
-    /// Another process has the region open.
-    #[error(
-        "{path} is in use by another process: stop that one first (one process writes, and none beside readers), or only read \
-         (`--read-only`)"
-    )]
+    /// The region is open already, in another process or in this one.
+    #[error("{path} is in use by {holder}")]
     Locked {
         /// The region's file.
         path: PathBuf,
+        /// Who has it.
+        holder: Holder,
     },
     /// Another process writes to the store faster than this one can read it.
     #[error(
@@ -198,4 +199,19 @@ pub enum Error {
     /// The requested durability cannot be had on this medium.
     #[error("{0}")]
     Durability(&'static str),
+}
+
+impl Error {
+    /// True if the files hold something else than this program left there: they are damaged, truncated, torn or not a pair.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Foreign { .. }
+                | Self::Corrupt { .. }
+                | Self::Superblock { .. }
+                | Self::Journal { .. }
+                | Self::Dirty
+                | Self::Truncated { .. }
+        )
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -71,6 +72,67 @@ pub fn memory_file() -> Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
+/// Who has a file that cannot be locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// This process.
+    This,
+    /// Another process, and its id if the system tells.
+    Another(Option<u32>),
+}
+
+impl Holder {
+    /// Asks the system, which lists our descriptors, and every lock.
+    fn of(file: &File) -> Self {
+        let Ok(meta) = file.metadata() else { return Self::Another(None) };
+        if is_open_twice(&meta) {
+            return Self::This;
+        }
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        Self::Another(process_in(&locks, meta.ino()))
+    }
+}
+
+/// True if this process has a second descriptor of the file.
+fn is_open_twice(meta: &std::fs::Metadata) -> bool {
+    let identity = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return false };
+    let open = entries.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
+    open.filter(|other| identity(other) == identity(meta)).take(2).count() == 2
+}
+
+/// The process that holds a lock on the file of this inode, of the lines of proc(5)'s `locks`:
+/// `1: FLOCK  ADVISORY  WRITE 708 00:13:91 0 EOF`. Zero is a process that is not to be seen from here.
+fn process_in(locks: &str, inode: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        if fields.next()? != "FLOCK" {
+            return None;
+        }
+        let (process, file) = (fields.nth(2)?, fields.next()?);
+        let found: u64 = file.rsplit(':').next()?.parse().ok()?;
+        process.parse().ok().filter(|process| *process != 0 && found == inode)
+    })
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let process = match self {
+            Self::This => {
+                return f.write_str(
+                    "this process already: use the store that is open, of which clones are cheap",
+                );
+            }
+            Self::Another(Some(process)) => format!("another process ({process})"),
+            Self::Another(None) => "another process".to_owned(),
+        };
+        write!(
+            f,
+            "{process}: stop that one first (one process writes, and none beside readers), or only read (`--read-only`)"
+        )
+    }
+}
+
 /// Takes the file for this process alone, until it is closed.
 ///
 /// # Errors
@@ -78,7 +140,7 @@ pub fn memory_file() -> Result<File> {
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     match system::call(Kind::Lock, path, Some(file), |_| Ok(file.try_lock()?)) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            Err(Error::Locked { path: path.to_owned() })
+            Err(Error::Locked { path: path.to_owned(), holder: Holder::of(file) })
         }
         outcome => outcome.map_err(|source| io("cannot lock", path, source)),
     }
@@ -91,7 +153,9 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
 /// `Locked` if a store has it open.
 pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
     match file.try_lock_shared() {
-        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::Locked { path: path.to_owned(), holder: Holder::of(file) })
+        }
         Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
     }
 }
@@ -166,4 +230,31 @@ pub(crate) fn free_bytes(file: &File) -> Option<u64> {
 
 pub(crate) fn io(what: &'static str, path: &Path, source: std::io::Error) -> Error {
     Error::Io { what, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_holds_a_lock_is_found_by_the_inode() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:91 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 708 fe:00:91 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 709 fe:00:91 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ  0 fe:00:92 0 EOF\n";
+        assert_eq!(process_in(locks, 91), Some(708));
+        assert_eq!(process_in(locks, 92), None);
+        assert_eq!(process_in(locks, 93), None);
+        assert_eq!(process_in("nonsense\n\n1: FLOCK", 91), None);
+    }
+
+    #[test]
+    fn a_second_lock_in_one_process_says_so() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        lock(file.as_file(), file.path()).unwrap();
+        let again = File::open(file.path()).unwrap();
+        let error = lock(&again, file.path()).unwrap_err();
+        assert!(matches!(error, Error::Locked { holder: Holder::This, .. }), "{error}");
+        assert!(error.to_string().contains("is in use by this process already"), "{error}");
+    }
 }

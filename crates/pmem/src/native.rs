@@ -206,15 +206,15 @@ impl Native {
 
     /// Maps `file` from its byte `origin` (whole pages) on for this process alone: what is stored, and what it grows by, stays in
     /// memory. Nothing of the file changes, not even its allocated blocks, and it need not be writable. Nobody may write to the
-    /// file meanwhile: a page that was not stored to is the file's.
+    /// file meanwhile: a page that was not stored to is the file's. It can grow to `max_bytes` and 4 GiB more.
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
-    pub fn map_aside(file: File, path: &Path, origin: u64) -> Result<Self> {
+    pub fn map_aside(file: File, path: &Path, origin: u64, max_bytes: u64) -> Result<Self> {
         let end = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
         let len = end.saturating_sub(origin) & !(PAGE - 1);
         // Addresses for what recovery may add: a chunk or two, or what a batch of the largest size needs to be finished.
-        let mut native = Self::reserve(len + (4 << 30), Durability::Process, path)?;
+        let mut native = Self::reserve(len.max(max_bytes) + (4 << 30), Durability::Process, path)?;
         (native.private, native.origin) = (true, origin);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
         native.file = Some(system::duplicate(&file, path).map_err(|source| io("cannot open", path, source))?);

@@ -199,7 +199,7 @@ impl<M: Medium> Region<M> {
         if medium.len() < expected {
             return Err(Error::Truncated { path: path.to_owned(), found: medium.len(), expected });
         }
-        if !superblock.clean && superblock.fragile && superblock.boot != boot_id() {
+        if !superblock.clean && superblock.fragile && !is_same_boot(superblock.boot, boot_id()) {
             return Err(Error::Dirty);
         }
         read_checked(&medium, ROOT_AT, "root")?;
@@ -342,6 +342,12 @@ pub fn describe<M: Medium>(medium: &M, path: &Path) -> Result<(Identity, Geometr
     Ok((current.identity, current.geometry))
 }
 
+/// The length in bytes that a region notes of itself; `None` if the note is damaged.
+pub fn noted_bytes<M: Medium>(medium: &M) -> Option<u64> {
+    let noted = (medium.len() >= LENGTH_AT + WORD).then(|| unchecked(medium.word(LENGTH_AT)))??;
+    Some(noted.saturating_mul(WORD))
+}
+
 impl Superblock {
     fn words(&self) -> [u64; SUPER_WORDS] {
         let mut words = [0; SUPER_WORDS];
@@ -458,7 +464,12 @@ fn read_checked<M: Medium>(medium: &M, at: u64, what: &'static str) -> Result<u6
     unchecked(medium.word(at)).ok_or(Error::Corrupt { what, at })
 }
 
-/// The machine's boot id, zeros where there is none.
+/// True if both are known and the same. A boot that is not known may have been another one.
+fn is_same_boot(noted: [u64; 2], now: [u64; 2]) -> bool {
+    noted == now && now != [0; 2]
+}
+
+/// The machine's boot id, zeros where the system does not tell.
 fn boot_id() -> [u64; 2] {
     static BOOT: std::sync::OnceLock<[u64; 2]> = std::sync::OnceLock::new();
     *BOOT.get_or_init(|| {
@@ -467,4 +478,18 @@ fn boot_id() -> [u64; 2] {
         let id = u128::from_str_radix(&hex, 16).unwrap_or(0);
         [(id >> 64) as u64, id as u64]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_that_is_not_known_is_another_one() {
+        assert!(is_same_boot([1, 2], [1, 2]));
+        assert!(!is_same_boot([1, 2], [1, 3]));
+        assert!(
+            !is_same_boot([0, 0], [1, 2]) && !is_same_boot([1, 2], [0, 0]) && !is_same_boot([0, 0], [0, 0])
+        );
+    }
 }

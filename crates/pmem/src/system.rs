@@ -10,7 +10,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Result;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
 #[cfg(feature = "faults")]
@@ -206,12 +206,19 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     call(Kind::Remove, path, None, |_| std::fs::remove_dir(path))
 }
 
-/// Makes a directory.
+/// How a file is opened that may be there, and is made for its owner alone if it is not.
+pub fn new_or_found() -> OpenOptions {
+    let mut how = OpenOptions::new();
+    how.read(true).write(true).create(true).truncate(false).mode(0o600);
+    how
+}
+
+/// Makes a directory for its owner alone.
 ///
 /// # Errors
 /// The system's.
 pub fn create_dir(path: &Path) -> Result<()> {
-    call(Kind::MakeDirectory, path, None, |_| std::fs::create_dir(path))
+    call(Kind::MakeDirectory, path, None, |_| std::fs::DirBuilder::new().mode(0o700).create(path))
 }
 
 #[cfg(feature = "faults")]

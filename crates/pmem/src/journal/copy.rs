@@ -200,8 +200,7 @@ fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
 /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
 pub fn pair(data: File, path: &Path, journal_path: &Path, capacity_bytes: u64) -> Result<()> {
     let half_bytes = half_of(capacity_bytes)?;
-    let mut how = File::options();
-    how.read(true).write(true).create(true).truncate(false);
+    let how = system::new_or_found();
     let journal = system::open(&how, journal_path);
     let journal = journal.map_err(|source| io("cannot make", journal_path, source))?;
     lock(&journal, journal_path)?;
@@ -240,7 +239,7 @@ pub fn view(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
     );
     let header = Header::read(&files)?;
     let laps = read_laps(&files, &header)?;
-    let image = Native::map_aside(mapped, path, DATA_AT)?;
+    let image = Native::map_aside(mapped, path, DATA_AT, 0)?;
     copy_into(&image, by_address(&laps));
     Ok(image)
 }

@@ -195,8 +195,7 @@ impl Journal {
     pub fn create(data: File, path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
         half_of(options.capacity_bytes)?;
         check_maximum(options.max_bytes)?;
-        let mut how = File::options();
-        how.read(true).write(true).create(true).truncate(false);
+        let how = system::new_or_found();
         let journal =
             system::open(&how, journal_path).map_err(|source| io("cannot make", journal_path, source))?;
         lock(&journal, journal_path)?;

@@ -32,7 +32,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::file::io;
 use crate::journal::group::{Patch, word};
-use crate::journal::header::{DATA_AT, HALVES_AT, Header};
+use crate::journal::header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
 use crate::journal::home::{Lap, write_home};
 use crate::journal::storage::{FileStorage, Files};
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
@@ -113,32 +113,61 @@ pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
     Ok(laps)
 }
 
+/// What is left of a pair of files: see [`look`].
+#[derive(Debug)]
+pub struct Remains {
+    /// The region.
+    pub image: Native,
+    /// The journal was read, and no group that was acknowledged is damaged.
+    pub journal_is_whole: bool,
+    /// Bytes of the region that the data file does not have. There, the image has what the journal's groups stored, and zeros.
+    pub missing_bytes: u64,
+}
+
 /// What a pair of files holds, for reading what is left of it: the data file's bytes with every whole group laid over them, in
-/// memory. Neither file is changed, and both may be read-only. Without a journal that can be read, or behind a damaged group,
-/// it is what the data file has.
+/// memory. The image is as long as the newest group says, even if the data file was truncated. Neither file is changed, and both may be
+/// read-only. Without a journal that can be read, or behind a damaged group, the image holds what the data file has.
 ///
 /// # Errors
 /// `Io` if the data file cannot be inspected or mapped.
-pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Native> {
+pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Remains> {
     let len = system::inspect(&data, path).map_err(|source| io("cannot inspect", path, source))?.len();
     let bytes = len.saturating_sub(DATA_AT) & !(PAGE - 1);
     let mapped = system::duplicate(&data, path).map_err(|source| io("cannot open", path, source))?;
-    let image = Native::map_private(mapped, path, DATA_AT, bytes)?;
-    image.extend_private(bytes)?;
-    let Ok(journal) = system::open(File::options().read(true), journal_path) else { return Ok(image) };
+    let (laps, journal_is_whole) = laps_left(data, path, journal_path);
+    let groups = laps.iter().flat_map(|lap| &lap.groups);
+    let region_bytes = groups.map(|(_, group)| group.region_bytes).filter(|bytes| *bytes <= REGION_MAX).max();
+    let region_bytes = region_bytes.map_or(bytes, |longest| longest.max(bytes));
+    let image = Native::map_aside(mapped, path, DATA_AT, region_bytes)?;
+    image.grow(region_bytes)?;
+    copy_into(&image, laps.iter().flat_map(Lap::patches).filter(|patch| patch.at + LINE <= region_bytes));
+    Ok(Remains { image, journal_is_whole, missing_bytes: region_bytes - bytes })
+}
+
+/// The laps of a journal as far as they can be read, and whether that is all of them.
+fn laps_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Lap>, bool) {
+    let mut laps: Vec<Lap> = Vec::new();
+    let Ok(journal) = system::open(File::options().read(true), journal_path) else { return (laps, false) };
     let [data, journal] =
         [(data, path), (journal, journal_path)].map(|(file, path)| FileStorage::new(file, path));
     let files = Files::new(Box::new(data), Box::new(journal));
-    let Some(header) = Header::read_to_look(&files).ok().filter(|header| !header.closed) else {
-        return Ok(image);
-    };
+    let Ok(header) = Header::read_to_look(&files) else { return (laps, false) };
+    if header.closed {
+        return (laps, true);
+    }
     let mut next = header.first;
     for number in [header.oldest, header.oldest + 1] {
-        let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else { break };
+        let Ok(lap) = Lap::read(&files, &header, number, header.half_bytes, next) else {
+            return (laps, false);
+        };
         next += lap.groups.len() as u64;
-        copy_into(&image, lap.patches().filter(|patch| patch.at + LINE <= bytes));
+        let is_whole = lap.begun_behind(header.salt(number), next).is_none();
+        laps.push(lap);
+        if !is_whole {
+            return (laps, false);
+        }
     }
-    Ok(image)
+    (laps, true)
 }
 
 /// Stores what the lines say, in their order, to an image that nobody else has.

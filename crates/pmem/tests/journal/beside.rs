@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::life::{End, Oracle, program};
-use crash::{Fault, Machine, Survivors};
+use crash::{Fault, Machine, Survivors, by_tier, seeds};
 
 /// Ends the checkpoint thread, a failed assertion included.
 struct Ends<'a>(&'a AtomicBool);
@@ -61,7 +61,7 @@ fn run_beside(machine: &Machine, seed: u64, name: &str) -> (bool, u64) {
 #[test]
 fn cuts_and_failures_beside_a_checkpoint_thread_lose_nothing_acknowledged() {
     let (mut disturbed, mut checkpoints) = (0, 0);
-    for seed in 0..200 {
+    for seed in seeds(70, 200) {
         let machine = Machine::new(seed);
         machine.make_slow();
         let at = seed * 7 % 290 + 1;
@@ -73,6 +73,6 @@ fn cuts_and_failures_beside_a_checkpoint_thread_lose_nothing_acknowledged() {
         let (was, made) = run_beside(&machine, seed, &format!("seed {seed}"));
         (disturbed, checkpoints) = (disturbed + u64::from(was), checkpoints + made);
     }
-    println!("beside a checkpoint thread: {disturbed} of 200 runs disturbed, {checkpoints} checkpoints");
-    assert!(disturbed > 100 && checkpoints > 0);
+    println!("beside a checkpoint thread: {disturbed} runs disturbed, {checkpoints} checkpoints");
+    assert!(disturbed > by_tier(30, 100) && checkpoints > 0);
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crash::by_tier;
 use pmem::copy::Target;
 use pmem::journal::{self, Options};
 use pmem::{Error, Journal, Medium};
@@ -98,7 +99,8 @@ fn a_copy_beside_the_writer_is_what_one_group_left_with_all_that_was_durable_bef
     beside(|journal, path, _, newest| {
         let to = path.with_file_name("copy");
         let mut during = 0;
-        for round in 0..30 {
+        let rounds = by_tier(10, 30);
+        for round in 0..rounds {
             let before = newest.load(Ordering::SeqCst);
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&to).unwrap();
             let origin = if round % 2 == 0 { 0 } else { journal::ORIGIN };
@@ -122,7 +124,7 @@ fn a_copy_beside_the_writer_is_what_one_group_left_with_all_that_was_durable_bef
             assert!(found >= durable && durable >= before, "group {found} of {durable}");
             during += u64::from(found > before);
         }
-        assert!(during > 10, "{during} of 30 copies have groups of while they were made");
+        assert!(during > rounds / 3, "{during} of {rounds} copies have groups of while they were made");
     });
 }
 
@@ -131,7 +133,7 @@ fn files_that_somebody_writes_to_are_copied_as_one_group_left_them_or_not_at_all
     beside(|journal, path, journal_path, newest| {
         let to = path.with_file_name("copy");
         let (mut whole, mut busy) = (0, 0);
-        for _ in 0..60 {
+        for _ in 0..by_tier(15, 60) {
             let before = newest.load(Ordering::SeqCst);
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&to).unwrap();
             let target = Target { file: &file, path: &to, origin: 0 };

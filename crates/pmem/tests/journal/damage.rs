@@ -4,7 +4,7 @@ use pmem::journal::Options;
 use pmem::{Error, Journal};
 
 use crate::life::{End, ID, MAX_BYTES, Oracle, Step};
-use crash::{Machine, Which};
+use crash::{Machine, Which, by_tier, turn};
 
 const SECTOR: usize = 512;
 const HALF: usize = 8192;
@@ -58,11 +58,14 @@ fn place_of(group: u64) -> usize {
 fn every_flipped_bit_in_a_byte_of_the_journal_is_harmless_or_told_or_takes_the_last_group_alone() {
     let (oracle, data, journal) = store(false);
     let group_bytes = 40 + 2 * 72;
-    let (mut told, mut harmless, mut ended) = (0, 0, 0);
-    for at in 0..journal.len() {
+    let (mut told, mut harmless, mut ended, mut inside) = (0, 0, 0, 0);
+    // One byte in four at a change; a file has been through all of them after four changes.
+    let stride = by_tier(4, 1);
+    for at in (turn() as usize % stride..journal.len()).step_by(stride) {
         let mut bytes = journal.clone();
         bytes[at] ^= 1 << (at % 8);
         let hit = (1..=GROUPS).find(|group| (place_of(*group)..place_of(*group) + group_bytes).contains(&at));
+        inside += usize::from(hit.is_some_and(|group| group < GROUPS));
         match (judged(&oracle, &data, &bytes), hit) {
             (Ok(GROUPS), None) => harmless += 1,
             (Ok(newest), Some(GROUPS)) if newest == GROUPS - 1 => ended += 1,
@@ -71,7 +74,7 @@ fn every_flipped_bit_in_a_byte_of_the_journal_is_harmless_or_told_or_takes_the_l
         }
     }
     println!("flipped bits: {told} told, {harmless} harmless, {ended} taken for a torn end");
-    assert_eq!(told, 19 * group_bytes);
+    assert!(told == inside && told >= 19 * group_bytes / stride - 19, "{told} of {inside}");
 }
 
 #[test]

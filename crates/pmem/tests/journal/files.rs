@@ -242,16 +242,23 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
     drop(journal);
     let before = [&path, &journal_path].map(|path| std::fs::read(path).unwrap());
     let look = || {
-        let image = pmem::journal::look(std::fs::File::open(&path).unwrap(), &path, &journal_path).unwrap();
+        let left = pmem::journal::look(std::fs::File::open(&path).unwrap(), &path, &journal_path).unwrap();
+        let image = left.image;
         image.copy(0, 5);
-        [image.len(), image.word(9 * PAGE), image.word(PAGE), image.word(3 * PAGE)]
+        let words = [image.len(), image.word(9 * PAGE), image.word(PAGE), image.word(3 * PAGE)];
+        (words, left.journal_is_whole, left.missing_bytes)
     };
-    assert_eq!(look(), [PAGES * PAGE, 3, 1, 3]);
+    assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, 0));
+    // The data file is truncated: the journal has all that was stored to it.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(PAGE + 4 * PAGE + 100).unwrap();
+    assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, (PAGES - 4) * PAGE));
+    std::fs::write(&path, &before[0]).unwrap();
     // The page that pairs the files is damaged: the journal still counts.
     let mut unpaired = before[0].clone();
     unpaired[20] ^= 1;
     std::fs::write(&path, &unpaired).unwrap();
-    assert_eq!(look(), [PAGES * PAGE, 3, 1, 3]);
+    assert_eq!(look(), ([PAGES * PAGE, 3, 1, 3], true, 0));
     std::fs::write(&path, &before[0]).unwrap();
     assert_eq!(before, [&path, &journal_path].map(|path| std::fs::read(path).unwrap()));
     // The third group torn: what the two before it left.
@@ -259,9 +266,14 @@ fn what_is_left_can_be_looked_at_with_its_groups_and_without_them_and_nothing_ch
     let third = 8192 + 2 * 512 + 50;
     torn[third] ^= 1;
     std::fs::write(&journal_path, &torn).unwrap();
-    assert_eq!(look(), [PAGES * PAGE, 2, 1, 0]);
+    assert_eq!(look(), ([PAGES * PAGE, 2, 1, 0], true, 0));
+    // The second group damaged, and a third behind it.
+    let mut damaged = before[1].clone();
+    damaged[third - 512] ^= 1;
+    std::fs::write(&journal_path, &damaged).unwrap();
+    assert_eq!(look(), ([PAGES * PAGE, 1, 1, 0], false, 0));
     std::fs::remove_file(&journal_path).unwrap();
-    assert_eq!(look(), [PAGES * PAGE, 0, 0, 0]);
+    assert_eq!(look(), ([PAGES * PAGE, 0, 0, 0], false, 0));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use pmem::journal::Options;
 use pmem::{Error, Journal, Medium};
 
-use crash::{Fault, Machine, Survivors, Which};
+use crash::{Fault, Machine, Survivors, Which, by_tier};
 
 use crate::life::ID;
 
@@ -63,7 +63,7 @@ fn few_growths_of_a_large_region_sync_and_the_file_never_gets_longer_than_the_re
 #[test]
 fn a_power_cut_anywhere_leaves_every_committed_length_and_word() {
     let (mut cuts, mut growths) = (0, 0);
-    for cut in (1..).step_by(3) {
+    for cut in (1..).step_by(by_tier(7, 3)) {
         let machine = Machine::new(cut);
         machine.cut_at(cut);
         let mut committed = 0;
@@ -89,14 +89,16 @@ fn a_power_cut_anywhere_leaves_every_committed_length_and_word() {
         }
     }
     println!("{cuts} cuts, the last after {growths} growths");
-    assert!(cuts > 60 && growths > BYTES / STEP / 2);
+    assert!(cuts > by_tier(25, 60) && growths > BYTES / STEP / 2);
 }
 
 /// A growth that failed half-way may have left a longer file than the journal knows of.
 #[test]
 fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and_word() {
     let (mut failed, mut went_on) = (0, 0);
-    for (fault, call) in (4..).step_by(5).flat_map(|call| [(Fault::Eio, call), (Fault::NoSpace, call)]) {
+    for (fault, call) in
+        (4..).step_by(by_tier(13, 5)).flat_map(|call| [(Fault::Eio, call), (Fault::NoSpace, call)])
+    {
         let machine = Machine::new(call);
         machine.fail_at(call, fault);
         let mut committed = 0;
@@ -126,7 +128,7 @@ fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and
         }
     }
     println!("{failed} failures, after {went_on} it went on");
-    assert!(failed > 20 && went_on > 0);
+    assert!(failed > by_tier(8, 20) && went_on > 0);
 }
 
 #[test]
