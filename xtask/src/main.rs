@@ -4,12 +4,14 @@
 //! * [`soak`]: the longer campaigns, round-robin with ever new seeds, until the time is up; [`record`]: their results.
 //! * [`build_times`]: how long builds take from an empty target directory.
 //! * [`tidy`]: the rules of the house that no compiler knows.
+//! * [`programs`]: the test programs, two at a time.
 //! * [`needs`]: programs that the tests need and that cargo does not bring.
 //! * [`run`]: running a command, and telling how to repeat it if it fails.
 #![forbid(unsafe_code)]
 
 mod build_times;
 mod needs;
+mod programs;
 mod record;
 mod run;
 mod soak;

@@ -97,11 +97,12 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
     }
     // Engines whose subjects are tests of their own crates. Those try a share of the mutants unless told otherwise.
     let line = match engine {
-        "cdds" | "cdds-unsorted" => {
-            "cargo test --release --package bristlecone-cdds --test main -- crash:: mutants::"
+        "cdds" => {
+            "cargo test --release --package bristlecone-cdds --test main -- crash:: turn:: kept:: --skip hash_crash"
         }
+        "cdds-unsorted" => "cargo test --release --package bristlecone-cdds --test main -- turn::",
         "cdds-hash" => {
-            "cargo test --release --package bristlecone-cdds --test main -- hash_crash:: hash_mutants::"
+            "cargo test --release --package bristlecone-cdds --test main -- hash_crash:: turn:: hash_model::"
         }
         _ => {
             return Err(format!(
@@ -109,7 +110,10 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
             ));
         }
     };
-    let step = Step::new(line).with("BRISTLECONE_SOAK", "1").with("BRISTLECONE_MUTANTS", "all");
+    let step = Step::new(line)
+        .with("BRISTLECONE_SOAK", "1")
+        .with("BRISTLECONE_MUTANTS", "all")
+        .with("BRISTLECONE_ENGINE", engine);
     let seeded = move |seed: u64| step.clone().with("BRISTLECONE_SEED", seed.to_string());
     Ok(Campaign { name, step: Box::new(seeded), json: false })
 }
@@ -139,6 +143,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             name: "schedules".into(),
             step: Box::new(|seed| {
                 crate::test::schedules()
+                    .with("BRISTLECONE_SOAK", "1")
                     .with("BRISTLECONE_ROUNDS", "20")
                     .with("BRISTLECONE_SEED", seed.to_string())
             }),
@@ -158,6 +163,11 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
             "bwtree threads",
             "cargo test --package bristlecone-bwtree --test main -- threads::",
             50,
+        ),
+        Campaign::tests(
+            "journal",
+            "cargo test --package bristlecone-pmem --test journal -- power:: restart:: faults:: beside:: growth:: damage:: copy::",
+            1,
         ),
         Campaign::tests("cdds turns", "cargo test --package bristlecone-cdds --test main -- turns::", 25),
         Campaign::tests("histories", "cargo test --package bristlecone --test main -- histories::", 50),

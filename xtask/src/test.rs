@@ -1,7 +1,7 @@
 //! `cargo xtask test`: the steps, cheapest first.
 
 use crate::run::{Clock, Step, commit, root, target};
-use crate::{Outcome, needs, record, tidy};
+use crate::{Outcome, needs, programs, record, tidy};
 
 /// Runs every check and the short tests; stops at the first failure. At the end it prints how long each step took, and how old
 /// the last full soak is.
@@ -22,11 +22,13 @@ fn steps(clock: &Clock) -> Outcome {
     println!("\n== cargo xtask tidy");
     let tidy = || tidy::run(&root()).map_err(|why| format!("{why}\nTo repeat it:\n  cargo xtask tidy"));
     clock.step("tidy", tidy)?;
-    let steps = [
+    let before = [
         ("clippy", Step::new("cargo clippy --workspace --all-targets -- -D warnings")),
         ("documentation", Step::new("cargo doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings")),
         ("build the tests", Step::new("cargo test --workspace --no-run")),
-        ("tests", tests()),
+    ];
+    let behind = [
+        ("documents' examples", Step::new("cargo test --workspace --doc")),
         // The maps that `bench bwtree` measures are crates, and in no other build. (Those of other stores want libraries of the system.)
         (
             "competitors' maps",
@@ -35,14 +37,18 @@ fn steps(clock: &Clock) -> Outcome {
         ("models (loom)", models(2)),
         ("schedules (shuttle)", schedules()),
     ];
-    steps.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))?;
+    before.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))?;
+    clock.step("tests", || programs::run(&variables()))?;
+    behind.iter().try_for_each(|(name, step)| clock.step(name, || step.run()))?;
     clock.step("program of default features", engines_left_out)
 }
 
 /// A program with the default features opens a golden store of an engine that it has, and names the feature of one that it has not.
 /// (No test program can: tests are built with all engines.)
 fn engines_left_out() -> Outcome {
-    Step::new("cargo build --package bristlecone-cli").run()?;
+    // Hardly run, so it is not worth optimising.
+    Step::new("cargo build --package bristlecone-cli --config profile.dev.package.bristlecone.opt-level=0")
+        .run()?;
     let program = target().join("debug/bristlecone").display().to_string();
     let stats = |golden: &str| -> Result<(Option<i32>, String), String> {
         let dir = target().join("golden").join(golden);
@@ -78,12 +84,11 @@ fn engines_left_out() -> Outcome {
     Ok(())
 }
 
-/// All tests. Besides the default engine's mutants those of one other engine are run, chosen by the commit: all take turns.
-fn tests() -> Step {
+/// What the tests are told. By the commit's number they take turns at what is too long for every change: besides the default engine's
+/// mutants those of one other engine are run, for example.
+fn variables() -> [(&'static str, String); 2] {
     let turn = commit().and_then(|hash| u64::from_str_radix(hash.get(..8)?, 16).ok()).unwrap_or(0);
-    Step::new("cargo test --workspace")
-        .with("BRISTLECONE_PY", target().join("py").display().to_string())
-        .with("BRISTLECONE_TURN", turn.to_string())
+    [("BRISTLECONE_PY", target().join("py").display().to_string()), ("BRISTLECONE_TURN", turn.to_string())]
 }
 
 /// The models of the protocols between threads, explored with at most so many preemptions. They are built apart, because

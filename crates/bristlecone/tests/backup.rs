@@ -233,7 +233,7 @@ fn beside_writers(memory: bool, under: Under, rounds: usize) {
 
 #[test]
 fn a_backup_beside_writers_is_of_one_moment_over_a_journal_in_memory() {
-    beside_writers(true, Under::Journal, 3);
+    beside_writers(true, Under::Journal, crash::by_tier(1, 3));
 }
 
 #[test]

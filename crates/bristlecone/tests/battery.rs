@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::common::scratch;
 use bristlecone::registry::{self, Open};
 use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write};
+use crash::by_tier;
 
 /// Keys and values of a kind from small numbers.
 trait Sample: Open<Value: ToOwned> + Kind<ValueBuf: PartialEq> {
@@ -155,7 +156,7 @@ fn equals_the_model<K: Sample>(engine: &str, under: Under) {
     let store = open_on::<K>(dir.path(), engine, under);
     let mut model = BTreeMap::new();
     let mut random = fastrand::Rng::with_seed(7);
-    for step in 0..20_000_u64 {
+    for step in 0..by_tier(6_000, 20_000_u64) {
         let key = K::make_key(random.u64(..2000));
         let value = K::make_value(random.u64(..10_000));
         let (k, v) = (K::key_ref(&key), K::make_value(0));
@@ -270,7 +271,7 @@ fn many_equal_one_by_one<K: Sample>(engine: &str, under: Under) {
     let store = open_on::<K>(dir.path(), engine, under);
     let mut model = BTreeMap::new();
     let mut random = fastrand::Rng::with_seed(13);
-    for step in 0..300_u64 {
+    for step in 0..by_tier(150, 300_u64) {
         let count = random.usize(..70);
         let pairs: Vec<_> = (0..count)
             .map(|_| {
@@ -439,7 +440,8 @@ fn readers_beside_a_writer<K: Sample>(engine: &str, under: Under) {
         }
         let mut random = fastrand::Rng::with_seed(5);
         // Over a journal each is a commit.
-        for step in 1..if under == Under::Mapped { 60_000_u64 } else { 4000 } {
+        let steps = if under == Under::Mapped { by_tier(10_000, 60_000) } else { by_tier(1000, 4000) };
+        for step in 1..steps {
             let n = random.u64(..3000);
             let key = K::make_key(n);
             if !n.is_multiple_of(4) || n >= 2000 {

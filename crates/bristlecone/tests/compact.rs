@@ -8,6 +8,7 @@ use crate::common::{existing, options, pairs, scratch};
 use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
 use bristlecone::{Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact};
+use crash::by_tier;
 
 const NEW: &str = "store.bristlecone.new";
 
@@ -69,10 +70,10 @@ fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_tak
     for (number, engine) in durable.enumerate() {
         // By turns with a journal and without.
         let first = (number as u64 + crash::turn()).is_multiple_of(2);
-        for journaled in [first, !first].into_iter().take(crash::by_tier(1, 2)) {
+        for journaled in [first, !first].into_iter().take(by_tier(1, 2)) {
             shrinks(
                 options(engine, journaled),
-                16_000,
+                by_tier(6_000, 16_000),
                 |store: &Store, n| {
                     let value = vec![n as u8; 300 + n as usize % 60];
                     store.with(quick).put(format!("key {n}").as_bytes(), &value).unwrap();
@@ -81,7 +82,7 @@ fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_tak
             );
             shrinks(
                 options(engine, journaled),
-                60_000,
+                by_tier(25_000, 60_000),
                 |store: &StoreU64, n| _ = store.with(quick).put(&(n ^ 0x5555), &n).unwrap(),
                 |store, n| _ = store.with(quick).delete(&(n ^ 0x5555)).unwrap(),
             );
@@ -89,7 +90,7 @@ fn a_store_of_every_engine_and_kind_keeps_its_pairs_and_shrinks_to_what_they_tak
                 let options = Options { value_bytes: Some(120), ..options(engine, journaled) };
                 shrinks::<Fixed>(
                     options,
-                    12_000,
+                    by_tier(6_000, 12_000),
                     |store: &StoreFixed, n| _ = store.with(quick).put(&n, &[n as u8; 120]).unwrap(),
                     |store, n| _ = store.with(quick).delete(&n).unwrap(),
                 );
@@ -186,12 +187,12 @@ fn a_store_in_use_a_damaged_one_and_none_are_refused_and_left_alone() {
     let store = Store::open(dir.path(), options("wbtree", true)).unwrap();
     (0..100_u32).for_each(|n| _ = store.put(&n.to_be_bytes(), b"a value that can be found").unwrap());
     let error = compact(dir.path(), &|_, _| {}).unwrap_err();
-    assert!(error.to_string().contains("in use by another process"), "{error}");
+    assert!(error.to_string().contains("in use by this process already"), "{error}");
     assert_eq!(store.put(b"k", b"v").ok(), Some(false));
     drop(store);
     let reader = Store::open(dir.path(), Options { read_only: true, ..Options::default() }).unwrap();
     let error = compact(dir.path(), &|_, _| {}).unwrap_err();
-    assert!(error.to_string().contains("in use by another process"), "{error}");
+    assert!(error.to_string().contains("in use by this process already"), "{error}");
     drop(reader);
     // A record whose checksum tells.
     let path = dir.path().join(FILE_NAME);

@@ -163,18 +163,21 @@ fn a_backup_that_is_cut_anywhere_is_whole_or_not_there_and_can_be_made_again() {
     campaigns("backed up", 100, |seed| back_up(seed, Lie::None));
 }
 
+/// Files' syncs and directories' syncs take turns, and so do the lives.
 #[test]
 fn syncs_that_do_nothing_are_caught() {
-    let mapped = || options(bristlecone::registry::DEFAULT, false);
-    for lie in [Lie::Files, Lie::Directories] {
-        let caught = [
-            ("made", make_and_write(1, lie)),
-            ("backed up", back_up(1, lie)),
-            ("compacted", compact_one(1, lie, journaled())),
-            ("compacted, mapped", compact_one(1, lie, mapped())),
-        ];
-        for (name, outcome) in caught {
-            println!("{lie:?}, {name}: {}", outcome.expect_err(name));
+    type Life = fn(Lie) -> Result<DiskImages, String>;
+    let lives: [(&str, Life); 4] = [
+        ("made", |lie| make_and_write(1, lie)),
+        ("backed up", |lie| back_up(1, lie)),
+        ("compacted", |lie| compact_one(1, lie, journaled())),
+        ("compacted, mapped", |lie| compact_one(1, lie, options(bristlecone::registry::DEFAULT, false))),
+    ];
+    for (number, (name, life)) in (0..).zip(lives) {
+        for (member, lie) in (number..).zip([Lie::Files, Lie::Directories]) {
+            if crash::has_turn(member, 2) {
+                println!("{lie:?}, {name}: {}", life(lie).expect_err(name));
+            }
         }
     }
 }

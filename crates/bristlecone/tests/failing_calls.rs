@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{existing, number_from, pairs, scratch};
 use bristlecone::place::FILE_NAME;
 use bristlecone::{Durability, Error, Options, Store, backup, compact};
+use crash::by_tier;
 use faults::{Failing, Plan, mix};
 use tempfile::TempDir;
 
@@ -199,8 +200,12 @@ fn sweep(
     let before = before(under);
     let mut runs = 0;
     // What fails from a call on is much the same as what fails from the next one on.
-    for (plan, stride) in [(Plan::Once as fn(u64) -> Plan, 1), (Plan::From, 4)] {
-        for call in (1..).step_by(stride) {
+    // Of the calls that fail once, every second is tried at one change and the others at the next.
+    let first = by_tier(1 + crash::turn() % 2, 1);
+    for (plan, first, stride) in
+        [(Plan::Once as fn(u64) -> Plan, first, by_tier(2, 1)), (Plan::From, 1, by_tier(8, 4))]
+    {
+        for call in (first..).step_by(stride) {
             let scratch = scratch();
             let store_dir = scratch.path().join("store");
             if begins_with_store {
@@ -264,20 +269,20 @@ fn sweeps(name: &str, begins_with_store: bool, least: u64, live: fn(&mut Life<'_
 
 #[test]
 fn a_store_that_is_made_while_a_call_fails_is_there_whole_or_not_at_all() {
-    sweeps("make", false, 35, |life| life.make());
+    sweeps("make", false, by_tier(17, 35), |life| life.make());
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_a_call_that_fails_while_a_store_is_written() {
-    sweeps("write", true, 60, |life| life.write());
+    sweeps("write", true, by_tier(30, 60), |life| life.write());
 }
 
 #[test]
 fn a_compaction_in_which_a_call_fails_leaves_the_store_or_the_compacted_one() {
-    sweeps("compact", true, 60, |life| life.compact());
+    sweeps("compact", true, by_tier(30, 60), |life| life.compact());
 }
 
 #[test]
 fn a_backup_in_which_a_call_fails_leaves_the_store_and_a_whole_backup_or_none() {
-    sweeps("backup", true, 35, |life| life.back_up());
+    sweeps("backup", true, by_tier(17, 35), |life| life.back_up());
 }

@@ -5,6 +5,7 @@ use crate::common::{Sample, memory, write_many};
 use crate::hash_common::{Map, open, options, pairs};
 use cdds::Recovery;
 use cdds::hash::{Snapshot, Table};
+use crash::by_tier;
 use pmem::{Error, Observed};
 use tree::insert::Decision;
 use tree::{Keyed, Words, WriteOptions};
@@ -191,18 +192,18 @@ fn deletes_alone_make_a_large_table_small() {
     let common = cdds::Options { geometry, ..crate::common::options(4) };
     let options = cdds::hash::Options { segment_slots: 256, ..crate::common::hash_options(common) };
     let table = Table::<Observed, Words>::create(medium, &options).unwrap();
-    const KEYS: u64 = 800_000;
-    for key in 0..KEYS {
+    let keys = by_tier(200_000, 800_000);
+    for key in 0..keys {
         table.put(&key, &key).unwrap();
     }
     let slots = table.shape().slots as u64;
-    assert!(table.buckets().unwrap() >= KEYS / slots);
+    assert!(table.buckets().unwrap() >= keys / slots);
     // Deletes in a row that found the table sparse and left it as large as it was.
     let (mut last, mut row, mut longest) = (table.buckets().unwrap(), 0, 0);
-    for key in 0..KEYS {
+    for key in 0..keys {
         assert!(table.delete(&key).unwrap());
         let buckets = table.buckets().unwrap();
-        let is_stuck = buckets == last && (KEYS - key) * 4 < buckets * slots;
+        let is_stuck = buckets == last && (keys - key) * 4 < buckets * slots;
         row = if is_stuck { row + 1 } else { 0 };
         (last, longest) = (buckets, longest.max(row));
     }

@@ -197,8 +197,7 @@ const FOUND: usize = 117;
 /// Chunks of a region in which a large value gets 64 pieces and no more.
 const CHUNKS: u64 = 13;
 
-#[test]
-fn no_flush_and_no_fence_can_be_left_out() {
+pub fn nothing_can_be_left_out() {
     let words = vec![
         first(),
         lives(sizes(2, LAZY), 14),

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{Sample, Tested, memory, options};
 use cdds::hash::Hashed;
 use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Unsorted, Versioned};
-use crash::{Contents, Options, Subject, Workload, explore_all};
+use crash::{Contents, Options, Subject, Workload, by_tier, explore_all};
 use pmem::{Error, Observed};
 use tree::{Keyed, Words, WriteOptions};
 
@@ -288,7 +288,7 @@ fn crashes<X: Tested<Schema = Words>>() {
     ops.extend([Op::Keep("b"), Op::Put(1, 3), Op::Keep("c"), Op::Put(2, 3), Op::Collect, Op::Kill]);
     ops.extend([Op::Back("b", &["c"]), Op::Put(4, 4), Op::Forget("a"), Op::Collect, Op::Put(5, 5)]);
     ops.extend([Op::Keep("d"), Op::Put(6, 6), Op::Back("b", &["d"]), Op::Forget("b"), Op::Collect]);
-    let bounds = Options { cap: 64, nested_cap: 8, ..Options::default() };
+    let bounds = Options { cap: by_tier(16, 64), nested_cap: by_tier(4, 8), ..Options::default() };
     let report = explore_all(&[Workload::<Named<X>>::new((), ops)], &bounds);
     println!("{} images, {} inside recovery", report.images, report.nested_images);
     assert!(!report.is_violated(), "{report}");

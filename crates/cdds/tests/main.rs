@@ -18,4 +18,5 @@ mod mutants;
 mod nth_failure;
 mod sight;
 mod threads;
+mod turn;
 mod turns;

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use crate::common::{Sample, memory, open, options, pairs, write_many};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Snapshot, Sorted, Tree, Unsorted};
+use crash::by_tier;
 use pmem::{Error, Observed};
 use tree::Words;
 
@@ -139,7 +140,7 @@ fn words_agree_with_a_map_at_every_kept_version() {
 #[test]
 fn byte_strings_agree_with_a_map_at_every_kept_version() {
     for (seed, lines) in [(11, 2), (12, 3), (13, 4), (14, 8)] {
-        run::<Inlined, Sorted>(seed, lines, 40 * lines as u32, 30);
-        run::<Inlined, Unsorted>(seed, lines, 40 * lines as u32, 15);
+        run::<Inlined, Sorted>(seed, lines, 40 * lines as u32, by_tier(12, 30));
+        run::<Inlined, Unsorted>(seed, lines, 40 * lines as u32, by_tier(8, 15));
     }
 }

@@ -14,6 +14,7 @@ use crate::common::{Sample, options, pairs};
 use cdds::Inlined;
 use cdds::{Mark, Order, Recovery, Sorted, Tree, Unsorted};
 use crash::failing::{Failing, Faults, Plan, every_nth};
+use crash::has_turn;
 use pmem::{Error, Found, Memory, Result};
 use tree::{Words, Write};
 
@@ -267,8 +268,13 @@ fn the_nth_growth_or_sync_fails_over_words() {
     all::<Words, Unsorted>(3);
 }
 
+/// The two orders take turns: a growth for every few values takes long.
 #[test]
 fn the_nth_growth_or_sync_fails_over_byte_strings() {
-    all::<Inlined, Sorted>(20);
-    all::<Inlined, Unsorted>(20);
+    if has_turn(0, 2) {
+        all::<Inlined, Sorted>(20);
+    }
+    if has_turn(1, 2) {
+        all::<Inlined, Unsorted>(20);
+    }
 }

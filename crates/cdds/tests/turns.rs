@@ -11,7 +11,7 @@ use crate::common::beside::{Kinds, Numbered, Record, Writer};
 use crate::common::{memory, options};
 use cdds::Inlined;
 use cdds::{Mark, Options, Order, Sorted, Tree, Unsorted};
-use crash::History;
+use crash::{History, by_tier};
 use tree::Words;
 
 fn turns<S: Numbered, O: Order>(seed: u64, lines: u64, rolls_back: bool, steps: usize) -> Result<(), String> {
@@ -69,14 +69,14 @@ fn all<S: Numbered, O: Order>(seeds: u64) {
 
 #[test]
 fn words_stay_whole_whatever_is_kept_collected_and_taken_back() {
-    all::<Words, Sorted>(6);
-    all::<Words, Unsorted>(3);
+    all::<Words, Sorted>(by_tier(3, 6));
+    all::<Words, Unsorted>(by_tier(2, 3));
 }
 
 #[test]
 fn byte_strings_stay_whole_whatever_is_kept_collected_and_taken_back() {
-    all::<Inlined, Sorted>(6);
-    all::<Inlined, Unsorted>(3);
+    all::<Inlined, Sorted>(by_tier(3, 6));
+    all::<Inlined, Unsorted>(by_tier(2, 3));
 }
 
 #[test]

@@ -39,7 +39,53 @@ pub fn canary(about: &About) -> Spot {
     }
 }
 
-/// The arguments that an engine needs: one to four.
+/// Flushes at which the buffer pool writes lines back that hold no chunk header. The pool publishes the first word of every line that
+/// it writes back; P4 says that the order of the words matters in chunk headers alone. In the other engines the same words are copied,
+/// not published, so these mutants do not exist there.
+fn written_back() -> Vec<Argued> {
+    const RECORD: &str = include_str!("../../pmem/src/record.rs");
+    const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");
+    const HOME: &str = include_str!("../../pmem/src/log/home.rs");
+    const REGION: &str = include_str!("../../pmem/src/region.rs");
+    let record = "C1: no word refers to the record before a commit behind a later fence; until then any part of it may be durable";
+    let bitmap = "A3: the class of the chunk is published behind a fence that follows; until then its bitmap is not read";
+    let home = "L1: data words become durable before the log generation that holds them is void; until then recovery stores them again";
+    let record_head = "medium.flush(at, HEAD);";
+    [
+        (Kind::SwapPublish, "pmem/src/record.rs", RECORD, record_head, record),
+        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, record_head, record),
+        (
+            Kind::SplitPublish,
+            "pmem/src/record.rs",
+            RECORD,
+            "medium.flush(head.key_at(at), head.bytes() - head.key_at(0));",
+            record,
+        ),
+        (
+            Kind::SplitPublish,
+            "pmem/src/record.rs",
+            RECORD,
+            "medium.flush(piece, PIECE_HEAD + piece_bytes);",
+            record,
+        ),
+        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, "medium.flush(first, list_at - first);", record),
+        (
+            Kind::SplitPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
+            bitmap,
+        ),
+        (Kind::SplitPublish, "pmem/src/log/home.rs", HOME, "medium.flush(line, LINE);", home),
+        (Kind::SwapPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/region.rs", REGION, "self.medium.sync(0, self.medium.len())?;", home),
+    ]
+    .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
+    .into()
+}
+
+/// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
 pub fn argued(about: &About) -> Vec<Argued> {
     if lists::has(about) {
         return lists::argued::argued();
@@ -105,8 +151,12 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
     let mut argued = vec![lap];
-    // In a pool all publishes are one place, the pool's, and that one is killed.
-    argued.extend((about.discipline != WriteAhead::NAME).then_some(opened));
+    if about.discipline == WriteAhead::NAME {
+        // Opening a chunk is written back with its header, and that mutant is killed.
+        argued.extend(written_back());
+    } else {
+        argued.push(opened);
+    }
     argued.push(wiped);
     argued.extend((is_guarded && in_place).then_some(guard));
     // Of these several nodes change together, and so several guards behind one fence.

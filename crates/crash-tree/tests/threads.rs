@@ -7,12 +7,12 @@ use crash_tree::{Options, explore, suite};
 fn the_number_of_threads_changes_nothing_but_the_time() {
     let found = |threads| {
         let options =
-            Options { ops: 40, node_lines: Some(2), threads, ..Options::new("wbtree".parse().unwrap()) };
+            Options { ops: 15, node_lines: Some(2), threads, ..Options::new("wbtree".parse().unwrap()) };
         let stage = Stage { name: "runs", threads, say: &|_| {} };
         let bounds = |run: &suite::Run| crash::Options {
-            cap: 4,
+            cap: 2,
             nested_cap: 1,
-            samples: 2,
+            samples: 1,
             ..run.bounds(options.seed)
         };
         let mut explored = explore(&options, stage, bounds);

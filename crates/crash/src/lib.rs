@@ -109,5 +109,5 @@ pub use mutate::{Kind, Mutant, Which as WhichLine};
 pub use points::{Mutated, Points};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};
-pub use tier::{by_tier, is_soak, turn};
+pub use tier::{by_tier, has_turn, is_soak, seeds, turn};
 pub use workers::Stage;

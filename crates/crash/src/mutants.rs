@@ -109,9 +109,16 @@ pub enum Share {
     All,
     /// One in so many, chosen by this seed.
     OneIn(usize, u64),
-    /// Whole flushes and fences left out, publishes swapped with the fence before them or split: no syncs, single lines or publishes that
-    /// are early.
-    Basic,
+    /// By turns: one in `basic` of the basic kinds (whole flushes and fences left out, publishes swapped with the fence before them or
+    /// split), and one in `others` of the other kinds (syncs, single lines, publishes that are early); 0 is none.
+    Turns {
+        /// One in so many of the basic kinds.
+        basic: u64,
+        /// One in so many of the others.
+        others: u64,
+        /// Which.
+        turn: u64,
+    },
     /// Those whose name contains this text.
     Named(String),
 }
@@ -141,12 +148,15 @@ impl Share {
                 let mut rng = fastrand::Rng::with_seed(*seed);
                 mutants.iter().filter(|_| rng.usize(..*one_in) == 0).copied().collect()
             }
-            Self::Basic => {
-                let is_basic = |kind| {
-                    use crate::Kind::{DropFence, DropFlush, SplitPublish, SwapPublish};
-                    matches!(kind, DropFlush | DropFence(_) | SwapPublish | SplitPublish)
+            Self::Turns { basic, others, turn } => {
+                use crate::Kind::{DropFence, DropFlush, SplitPublish, SwapPublish};
+                let has_turn = |(number, mutant): &(u64, &Mutant)| {
+                    let is_basic =
+                        matches!(mutant.kind, DropFlush | DropFence(_) | SwapPublish | SplitPublish);
+                    let one_in = if is_basic { *basic } else { *others };
+                    one_in > 0 && (number + turn).is_multiple_of(one_in)
                 };
-                mutants.iter().filter(|mutant| is_basic(mutant.kind)).copied().collect()
+                (0..).zip(mutants).filter(has_turn).map(|(_, mutant)| *mutant).collect()
             }
             Self::Named(name) => {
                 mutants.iter().filter(|mutant| mutant.to_string().contains(name)).copied().collect()
@@ -165,7 +175,11 @@ impl fmt::Display for Share {
                     "one mutant in {one_in} by BRISTLECONE_SEED={seed}; BRISTLECONE_MUTANTS=all tries all"
                 )
             }
-            Self::Basic => write!(f, "flushes and fences left out, publishes swapped or split"),
+            Self::Turns { basic, others, turn } => write!(
+                f,
+                "at turn {turn} one in {basic} of the flushes and fences left out and of the publishes swapped or split, one in {others} \
+                 of the others"
+            ),
             Self::Named(name) => write!(f, "the mutants that BRISTLECONE_MUTANTS='{name}' names"),
         }
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bwtree::Tree;
 use peers::maps::{Handle, Kind, Map};
@@ -209,23 +209,25 @@ fn machine(options: &Options) -> Vec<Scaling> {
     several.map(of).collect()
 }
 
-/// Steps a second of so many threads that each make random numbers of their own.
+/// Steps a second of so many threads that each make random numbers of their own, for a fifth of a second.
 fn arithmetic(threads: usize) -> f64 {
-    const STEPS: u64 = 100_000_000;
+    const PIECE: u64 = 100_000;
     let barrier = Barrier::new(threads);
     let work = |seed| {
         barrier.wait();
-        let (mut rng, start) = (fastrand::Rng::with_seed(seed), Instant::now());
-        (0..STEPS).for_each(|_| {
-            std::hint::black_box(rng.u64(..));
-        });
-        start.elapsed()
+        let (mut rng, start, mut steps) = (fastrand::Rng::with_seed(seed), Instant::now(), 0);
+        while start.elapsed() < Duration::from_millis(200) {
+            (0..PIECE).for_each(|_| {
+                std::hint::black_box(rng.u64(..));
+            });
+            steps += PIECE;
+        }
+        steps as f64 / start.elapsed().as_secs_f64()
     };
-    let elapsed = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads as u64).map(|seed| scope.spawn(move || work(seed))).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap_or_default()).max().unwrap_or_default()
-    });
-    threads as f64 * STEPS as f64 / elapsed.as_secs_f64()
+        workers.into_iter().map(|worker| worker.join().unwrap_or_default()).sum()
+    })
 }
 
 /// A workload with all maps and numbers of threads.

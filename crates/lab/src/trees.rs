@@ -102,7 +102,7 @@ pub const OPERATIONS: [(&str, bool); 10] = [
 
 /// Keys of a call of the last three.
 pub const GROUP: usize = 64;
-/// Keys of the trees on which fences are counted.
+/// Most keys of the trees on which fences are counted.
 const COUNTED_KEYS: u64 = 400_000;
 /// Inserts that are counted.
 const COUNTED_INSERTS: u64 = 100 * GROUP as u64;
@@ -203,14 +203,17 @@ fn power(engine: &About, node_lines: u64) -> String {
 fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> Result<[f64; 2], Error> {
     let counter = Arc::new(Counter::default());
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
-    let capacity = (16 << 20) + COUNTED_KEYS * (64 + 16 * options.value_bytes);
+    let keys_counted = options.keys.min(COUNTED_KEYS);
+    // A node of a slot array alone holds seven entries, however large it is.
+    let entry_bytes = 64 + 16 * options.value_bytes + node_lines.min(16) * 16;
+    let capacity = (16 << 20) + keys_counted * entry_bytes;
     let medium = Observed::new(Memory::new(capacity, 0), Arc::clone(&counter) as Arc<dyn Observer>);
     let (name, durability) = (engine.name.into(), Durability::Power);
     let making = Making { name, medium, node_lines, durability, payload_words };
     let mut tree = if payload_words > 1 { of_fixed(engine, making)? } else { of_words(engine, making)? };
-    let mut keys = u64::range(options.seed, 0, COUNTED_KEYS + 2 * COUNTED_INSERTS);
+    let mut keys = u64::range(options.seed, 0, keys_counted + 2 * COUNTED_INSERTS);
     fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
-    let (loaded, fresh) = keys.split_at(COUNTED_KEYS as usize);
+    let (loaded, fresh) = keys.split_at(keys_counted as usize);
     let (alone, grouped) = fresh.split_at(COUNTED_INSERTS as usize);
     tree.insert(loaded)?;
     counter.take();

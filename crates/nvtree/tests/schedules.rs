@@ -10,7 +10,7 @@ const ENGINES: &[Engine] = &[WORDS, KEYED, WORDS_JOURNALED, KEYED_JOURNALED];
 
 #[test]
 fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
-    live(ENGINES, 1600, &["appends", "copies"]);
+    live(ENGINES, crash::by_tier(500, 1600), &["appends", "copies"]);
 }
 
 #[test]

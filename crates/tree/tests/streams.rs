@@ -240,7 +240,7 @@ fn on_native<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
     };
     let stream = |tree: Tree<_, S, L, D>| {
         let mut model = BTreeMap::new();
-        let operations = crash::by_tier(15_000, 60_000);
+        let operations = crash::by_tier(6_000, 60_000);
         run(&tree, &mut model, operations as u64 / 3, operations, seed);
         empty_out(&tree, &mut model);
     };

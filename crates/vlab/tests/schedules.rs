@@ -13,7 +13,7 @@ const ENGINES: &[Engine] = &[WORDS, KEYED, FAITHFUL, WORDS_JOURNALED, KEYED_JOUR
 
 #[test]
 fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
-    live(ENGINES, 1600, &["appends"]);
+    live(ENGINES, crash::by_tier(500, 1600), &["appends"]);
 }
 
 /// `Settled` is left out of these: nobody has to wait until what leads to the buckets is whole, for views are replaced and not changed, and

@@ -33,7 +33,9 @@ const KEYS: u64 = 24;
 /// Threads of an execution.
 const THREADS: u64 = 3;
 /// Executions of all campaigns together, at least.
-const EXECUTIONS: u64 = 100_000;
+fn executions() -> u64 {
+    crash::by_tier(30_000, 100_000)
+}
 
 /// What schedules came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -335,8 +337,8 @@ fn campaign(name: &str, executions: u64, how: Use, execution: fn(Use) -> Verdict
 
 #[test]
 fn what_everybody_is_told_of_words_can_be_explained() {
-    let mut total = campaign("mixed", EXECUTIONS / 5, MIXED, execute::<Words>);
-    total.add(campaign("shrinking", EXECUTIONS / 5, SHRINKS, execute::<Words>));
+    let mut total = campaign("mixed", executions() / 5, MIXED, execute::<Words>);
+    total.add(campaign("shrinking", executions() / 5, SHRINKS, execute::<Words>));
     println!("words: {total:?}");
     let every = [total.splits, total.merges, total.root_changes, total.helped];
     assert!(every.iter().all(|count| *count > total.executions / 50), "too little met: {total:?}");
@@ -344,8 +346,8 @@ fn what_everybody_is_told_of_words_can_be_explained() {
 
 #[test]
 fn what_everybody_is_told_while_it_grows_can_be_explained() {
-    let mut total = campaign("growing", EXECUTIONS / 5, GROWS, execute::<Words>);
-    total.add(campaign("growing, bytes", EXECUTIONS / 10, GROWS, execute::<Bytes>));
+    let mut total = campaign("growing", executions() / 5, GROWS, execute::<Words>);
+    total.add(campaign("growing, bytes", executions() / 10, GROWS, execute::<Bytes>));
     println!("growing: {total:?}");
     assert!(total.splits > total.executions, "too little was split: {total:?}");
 }
@@ -353,9 +355,9 @@ fn what_everybody_is_told_while_it_grows_can_be_explained() {
 /// Records of byte strings go from page to page: each is freed once, and by nobody who may still be read from.
 #[test]
 fn what_everybody_is_told_of_bytes_can_be_explained() {
-    let mut total = campaign("bytes", EXECUTIONS / 5, MIXED, execute::<Bytes>);
-    total.add(campaign("bytes, shrinking", EXECUTIONS / 10, SHRINKS, execute::<Bytes>));
-    total.add(campaign("bytes, churning", EXECUTIONS / 10, CHURNS, execute::<Bytes>));
+    let mut total = campaign("bytes", executions() / 5, MIXED, execute::<Bytes>);
+    total.add(campaign("bytes, shrinking", executions() / 10, SHRINKS, execute::<Bytes>));
+    total.add(campaign("bytes, churning", executions() / 10, CHURNS, execute::<Bytes>));
     println!("bytes: {total:?}");
     let every = [total.splits, total.merges, total.root_changes, total.helped];
     assert!(every.iter().all(|count| *count > total.executions / 50), "too little met: {total:?}");
@@ -363,9 +365,9 @@ fn what_everybody_is_told_of_bytes_can_be_explained() {
 
 #[test]
 fn scans_and_lsns_can_be_explained() {
-    campaign("scans", EXECUTIONS / 20, SCANS, execute::<Words>);
-    campaign("scans, bytes", EXECUTIONS / 20, SCANS, execute::<Bytes>);
-    campaign("LSNs", EXECUTIONS / 10, MIXED, execute_lsns);
+    campaign("scans", executions() / 20, SCANS, execute::<Words>);
+    campaign("scans, bytes", executions() / 20, SCANS, execute::<Bytes>);
+    campaign("LSNs", executions() / 10, MIXED, execute_lsns);
 }
 
 /// Executions in which a canary has to be noticed.

@@ -163,7 +163,7 @@ const ENGINES: &[Engine] = &[
 fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
     let mut total = Tally::default();
     for (name, execution) in ENGINES {
-        total.add(campaign(name, 800, *execution));
+        total.add(campaign(name, crash::by_tier(250, 800), *execution));
     }
     println!("all: {total:?}");
     assert!(
