@@ -106,16 +106,6 @@ pub fn argued(about: &About) -> Vec<Argued> {
               swapped, is the fence behind it",
     };
     let early_guard = Argued { spot: Spot { kind: Kind::EarlyPublish, ..guard.spot }, ..guard };
-    let wiped = Argued {
-        spot: Spot::new(
-            Kind::DropLine(crash::WhichLine::Nth(0)),
-            "pmem/src/log/settle.rs",
-            include_str!("../../pmem/src/log/settle.rs"),
-            "medium.flush(LOG_AT, self.lines * LINE);",
-        ),
-        why: "L2: a lap's first record is published in that line, and no publish is durable without the stores to its line before it: \
-              the wipe's. Until then the line begins with a record of the lap before, with another tag",
-    };
     let homes = Argued {
         spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
@@ -157,7 +147,6 @@ pub fn argued(about: &About) -> Vec<Argued> {
     } else {
         argued.push(opened);
     }
-    argued.push(wiped);
     argued.extend((is_guarded && in_place).then_some(guard));
     // Of these several nodes change together, and so several guards behind one fence.
     let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.discipline);
