@@ -677,5 +677,5 @@ fn write_back(_line: &Line, _op: FlushOp) {}
 #[cfg(not(target_arch = "x86_64"))]
 fn store_fence(_op: FenceOp) {}
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
