@@ -1,8 +1,9 @@
-//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `build-times`.
+//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `build-times`, `lines`.
 //!
 //! * [`mod@test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
 //! * [`soak`]: the longer campaigns, round-robin with ever new seeds, until the time is up; [`record`]: their results.
 //! * [`build_times`]: how long builds take from an empty target directory.
+//! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: the rules of the house that no compiler knows.
 //! * [`programs`]: the test programs, two at a time.
 //! * [`needs`]: programs that the tests need and that cargo does not bring.
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod build_times;
+mod lines;
 mod needs;
 mod programs;
 mod record;
@@ -25,6 +27,7 @@ cargo xtask test                        every check and the short tests
 cargo xtask soak [--minutes N] [--seed S] [--only NAME]
                                         longer campaigns in turn, for 60 minutes, from where the last soak ended
 cargo xtask build-times                 how long builds take from an empty target directory
+cargo xtask lines                       lines of code by crate
 cargo xtask tidy                        the rules of the house alone";
 
 /// Why a chore ended early, in words.
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
         ["build-times"] => build_times::run(),
+        ["lines"] => lines::run(&run::root()),
         ["tidy"] => tidy::run(&run::root()),
         ["soak", options @ ..] => soak::Options::parse(options).and_then(|options| soak::run(&options)),
         _ => Err(format!("usage:\n{USAGE}")),

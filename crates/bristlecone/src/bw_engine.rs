@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ::index::{Write, WriteOptions};
 use bwtree::{Pairs, Tree};
 use pmem::LINE;
 use pmem::copy::Progress;
 use tree::roster::About;
-use tree::{Write, WriteOptions};
 
 use crate::backup::Backup;
 use crate::engine::{
@@ -41,7 +41,6 @@ pub(crate) const ABOUT: About = About {
     durable: false,
     lines: (4, 64),
     default_lines: 64,
-    sources: bwtree::SOURCES,
 };
 
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
@@ -110,7 +109,7 @@ where
     if !matches!(home, Home::Nowhere) {
         return Err(Error::Option(format!("{} keeps nothing: no file can hold it", engine.name)));
     }
-    payload_words::<tree::Words>(options.value_bytes, true)?;
+    payload_words::<::index::Words>(options.value_bytes, true)?;
     let tree = Tree::<P>::new(bwtree::Options::of_pages((node_lines * LINE) as usize))?;
     Ok(Arc::new(BwEngine {
         tree,

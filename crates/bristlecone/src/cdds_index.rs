@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ::index::{Decision, Life, Schema, Write, WriteOptions};
 use cdds::hash::Hashed;
 use cdds::{Kept, Mark, Order, Ordered, Recovery, SnapshotOf, Structure, Versioned};
 use pmem::region::Identity;
 use pmem::{Durable, Error, Found, Medium, alloc};
-use tree::insert::Decision;
-use tree::{Schema, Write, WriteOptions};
 
 use crate::engine::{
     Capabilities, Count, Cursor, History, Kind, NamedVersion, NextPair, Pair, Retain, Versions, View,
@@ -315,7 +314,7 @@ where
         Ok(self.tree.sync()?)
     }
 
-    fn check(&self) -> tree::check::Report {
+    fn check(&self) -> ::index::Report {
         self.tree.check()
     }
 

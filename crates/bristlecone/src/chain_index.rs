@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use chain::prelude::*;
+use ::index::Decision;
+use ::index::chain::prelude::*;
+use ::index::{Schema, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
-use tree::insert::Decision;
-use tree::{Schema, Write, WriteOptions};
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
 use crate::error::Result;
@@ -86,7 +86,7 @@ where
         several_writers: false,
         fixed_values: true,
     };
-    type Cursor<'a> = chain::Cursor<'a, T>;
+    type Cursor<'a> = ::index::chain::Cursor<'a, T>;
 
     fn check_options(options: &Options, is_new: bool) -> Result<()> {
         payload_words::<T::Schema>(options.value_bytes, is_new).map(drop)
@@ -174,7 +174,7 @@ where
         Ok(self.0.sync()?)
     }
 
-    fn check(&self) -> tree::check::Report {
+    fn check(&self) -> ::index::Report {
         self.0.check()
     }
 
@@ -230,7 +230,7 @@ where
     }
 }
 
-impl<K: Kind, T: Chain> Cursor<K> for chain::Cursor<'_, T>
+impl<K: Kind, T: Chain> Cursor<K> for ::index::chain::Cursor<'_, T>
 where
     T::Schema: SchemaOf<K>,
 {

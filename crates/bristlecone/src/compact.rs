@@ -98,7 +98,7 @@ where
     let options = Options {
         engine: Some(stats.engine),
         node_lines: Some(stats.node_bytes / LINE),
-        value_bytes: tree::Fixed::value_bytes(&stats.kind),
+        value_bytes: ::index::Fixed::value_bytes(&stats.kind),
         ..Options::default()
     };
     let again = || system::duplicate(file, path).map_err(|source| io("cannot open", path, source));
@@ -119,9 +119,8 @@ where
     drop(scan);
     let report = new.check()?;
     new.close()?;
+    let keys = store.count()?;
     store.close()?;
-    // Exact now that it is closed.
-    let keys = store.len().keys;
     if [appended, report.keys, new.len().keys] != [keys; 3] || !report.problems.is_empty() {
         return Err(Error::Option(format!(
             "the compacted store would hold {} of {keys} keys{}: the store is as it was; run `check`",

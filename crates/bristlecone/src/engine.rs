@@ -6,8 +6,8 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
+use ::index::{Write, WriteOptions};
 use pmem::copy::Progress;
-use tree::{Write, WriteOptions};
 
 use crate::backup::Backup;
 use crate::error::Result;
@@ -129,7 +129,7 @@ impl Kind for Fixed {
     type KeyBuf = u64;
     type Value = [u8];
     type ValueBuf = Vec<u8>;
-    const NAME: &'static str = <tree::Fixed as tree::Schema>::NAME;
+    const NAME: &'static str = <::index::Fixed as ::index::Schema>::NAME;
 
     fn key(buf: &u64) -> &u64 {
         buf
@@ -445,6 +445,10 @@ where
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
     /// Number of keys.
     fn len(&self) -> Count;
+    /// Number of keys; if they are being counted, once that is done.
+    fn count(&self) -> Result<u64> {
+        Ok(self.len().keys)
+    }
     /// Makes everything acknowledged survive the machine, as far as the medium can.
     fn sync(&self) -> Result<()>;
     /// Verifies everything.

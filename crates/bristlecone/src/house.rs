@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ::index::Decision;
+use ::index::{Write, WriteOptions};
 use pmem::copy::Progress;
 use pmem::file::Backing;
 use pmem::journal::Replay;
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
-use tree::insert::Decision;
 use tree::roster::About;
-use tree::{Write, WriteOptions};
 
 use crate::backup::{self, Backup};
 use crate::engine::{
@@ -268,8 +268,11 @@ where
         index.refuse_writes();
     }
     let index = Arc::new(index);
-    // A copy is closed at once.
+    // A copy is closed at once, with the number of its keys.
     let tender = if is_copy { None } else { I::tend(&index) };
+    if is_copy {
+        index.count_all()?;
+    }
     let keeper = journal.map(|journal| Keeper::start::<K, I>(journal, Arc::downgrade(&index)));
     Ok(Arc::new(House { index, about, keeper, tender, kind: PhantomData }))
 }
@@ -344,6 +347,11 @@ where
 
     fn len(&self) -> Count {
         self.index.len()
+    }
+
+    fn count(&self) -> Result<u64> {
+        self.index.count_all()?;
+        Ok(self.index.len().keys)
     }
 
     fn sync(&self) -> Result<()> {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ::index::Decision;
+use ::index::{Schema, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durability, Durable, Found, alloc};
-use tree::insert::Decision;
 use tree::roster::About;
-use tree::{Schema, Write, WriteOptions};
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
 use crate::error::Result;
@@ -55,6 +55,11 @@ where
     /// Starts what is done beside users; it ends when the index is closed.
     fn tend(this: &Arc<Self>) -> Option<JoinHandle<()>>;
 
+    /// Ends the count of the keys, if it is still being taken.
+    fn count_all(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool>;
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool>;
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
@@ -73,7 +78,7 @@ where
     fn cursor(&self) -> Self::Cursor<'_>;
     fn len(&self) -> Count;
     fn sync(&self) -> Result<()>;
-    fn check(&self) -> tree::check::Report;
+    fn check(&self) -> ::index::Report;
     fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     fn clear(&self) -> Result<()>;
     fn close(&self) -> Result<()>;

@@ -38,6 +38,7 @@ pub mod snapshot;
 pub mod store;
 mod tree_index;
 
+pub use ::index::{Write, WriteOptions};
 pub use backup::{Backup, backup};
 pub use batch::Batch;
 pub use compact::{Compacted, compact};
@@ -47,12 +48,13 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
+/// Has the process end with a message and an exit code when a page of a mapped store cannot be had (SIGBUS).
+pub use pmem::bus::explain as explain_bus_errors;
 pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
 pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
-pub use tree::{Write, WriteOptions};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -4,14 +4,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ::index::{Schema, Words};
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
+use tree::Tree;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
 use tree::shape::Node;
-use tree::{Schema, Tree, Words};
 
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
@@ -63,13 +64,13 @@ impl Visitor for Engines {
             words: house::open::<U64, Tree<Durable, Words, L, D>>,
             // A constant of the types: what no user can have is not compiled.
             fixed: if const { L::PAGES } {
-                Some(house::open::<Fixed, Tree<Durable, tree::Fixed, L, D>>)
+                Some(house::open::<Fixed, Tree<Durable, ::index::Fixed, L, D>>)
             } else {
                 None
             },
             leaf_of_bytes: salvage::leaf::<B, L>,
             leaf_of_words: salvage::leaf::<Words, L>,
-            leaf_of_fixed: salvage::leaf::<tree::Fixed, L>,
+            leaf_of_fixed: salvage::leaf::<::index::Fixed, L>,
         }
     }
 }
@@ -108,32 +109,32 @@ others! {
     "paper-engines" "cdds-hash" => Entry {
         about: &cdds::hash::ABOUT,
         capabilities: <crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::hash::Hashed<tree::Keyed>>>,
+        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::hash::Hashed<::index::Keyed>>>,
         words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>>>,
         fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<cdds::hash::Hashed<tree::Keyed>>,
+        leaf_of_bytes: salvage::leaf_of_versions::<cdds::hash::Hashed<::index::Keyed>>,
         leaf_of_words: salvage::leaf_of_versions::<cdds::hash::Hashed<Words>>,
         leaf_of_fixed: |_, _| Vec::new(),
     };
     "vlab" "vlab" => Entry {
         about: &vlab::ABOUT,
         capabilities: <crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<vlab::Vlab<Durable, tree::Prefixed>>>,
+        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<vlab::Vlab<Durable, ::index::Prefixed>>>,
         words: house::open::<U64, crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<vlab::Vlab<Durable, tree::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_buckets::<tree::Prefixed>,
+        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<vlab::Vlab<Durable, ::index::Fixed>>>),
+        leaf_of_bytes: salvage::leaf_of_buckets::<::index::Prefixed>,
         leaf_of_words: salvage::leaf_of_buckets::<Words>,
-        leaf_of_fixed: salvage::leaf_of_buckets::<tree::Fixed>,
+        leaf_of_fixed: salvage::leaf_of_buckets::<::index::Fixed>,
     };
     "paper-engines" "nvtree" => Entry {
         about: &nvtree::ABOUT,
         capabilities: <crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, tree::Prefixed>>>,
+        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, ::index::Prefixed>>>,
         words: house::open::<U64, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, tree::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_logs::<tree::Prefixed>,
+        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, ::index::Fixed>>>),
+        leaf_of_bytes: salvage::leaf_of_logs::<::index::Prefixed>,
         leaf_of_words: salvage::leaf_of_logs::<Words>,
-        leaf_of_fixed: salvage::leaf_of_logs::<tree::Fixed>,
+        leaf_of_fixed: salvage::leaf_of_logs::<::index::Fixed>,
     };
     "bwtree" "bwtree" => Entry {
         about: &crate::bw_engine::ABOUT,
@@ -348,7 +349,7 @@ fn on_copy(place: Place, memory: Durable, replay: Option<Replay>, what: impl OnC
     let (identity, _) = pmem::region::describe(&memory, &place.path)?;
     let entry = find(&identity.engine)?;
     let home = Home::Copy(place, memory, replay);
-    match (entry.fixed, tree::Fixed::payload_words(&identity.kind)) {
+    match (entry.fixed, ::index::Fixed::payload_words(&identity.kind)) {
         _ if identity.kind == U64::NAME => run(entry.words, entry.about, home, what),
         (Some(fixed), Some(_)) => run(fixed, entry.about, home, what),
         _ => run(entry.bytes, entry.about, home, what),

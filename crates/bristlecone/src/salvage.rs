@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
+use ::index::{Schema, WriteOptions};
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
 use tree::layout::{Layout, Layouts};
 use tree::roster::TREES;
 use tree::shape::{Link, Node};
-use tree::{Schema, WriteOptions};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};
@@ -134,7 +134,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         store.close()?;
         return Ok(salvager.report);
     }
-    if let Some(words) = tree::Fixed::payload_words(&identity.kind) {
+    if let Some(words) = ::index::Fixed::payload_words(&identity.kind) {
         let options = Options { value_bytes: Some(words as u64 * pmem::WORD), ..options };
         let store = StoreFixed::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_fixed, |(key, value)| store.put_if_absent(&key, &value))?;
@@ -238,7 +238,7 @@ type PairOf<X> = (
 
 fn pair<S: Schema>(
     region: &Region<Native>,
-    entry: &tree::shape::Entry<S::Tail>,
+    entry: &::index::Entry<S::Tail>,
 ) -> Option<(S::KeyBuf, S::ValueBuf)> {
     let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
     let sound = S::read_key(region.medium(), entry.key, &mut key)
@@ -318,7 +318,7 @@ impl Salvager<'_> {
         self.each_block(|this, class, block| {
             if class.kind == Kind::Record
                 && record::read(medium, block, Some(&mut key), &mut value)
-                && !this.newest.contains_key(&tree::Keyed::hash(&key))
+                && !this.newest.contains_key(&::index::Keyed::hash(&key))
             {
                 this.report.from_records += this.stored(put(&key, &value), true)?;
             }

@@ -5,9 +5,9 @@ use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
+use ::index::{Write, WriteOptions};
 use pmem::Journal;
 use pmem::journal::Replay;
-use tree::{Write, WriteOptions};
 
 use crate::backup::Backup;
 use crate::batch::Batch;
@@ -335,10 +335,18 @@ where
         self.scan(..).descending().next().transpose()
     }
 
-    /// Number of keys, durable or not: exact after a clean close, counted in the background after a crash.
+    /// Number of keys, durable or not; exact, unless they are still being counted in the background after a crash.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Count {
         self.engine.len()
+    }
+
+    /// Number of keys, durable or not. If they are being counted, this counts the rest.
+    ///
+    /// # Errors
+    /// `Pmem` if a node is damaged.
+    pub fn count(&self) -> Result<u64> {
+        self.engine.count()
     }
 
     /// Makes everything acknowledged survive the machine, as far as the medium can. If that fails, later writes are refused.

@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ::index::{Batching, Decision, Kernel, Life, Schema, Tail, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
 use tree::discipline::Discipline;
-use tree::insert::Decision;
 use tree::layout::Layouts;
 use tree::roster;
-use tree::shape::Tail;
-use tree::{Schema, Tree, TreeCursor, TreeOptions, Write, WriteOptions};
+use tree::{Tree, TreeCursor, TreeOptions};
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
 use crate::error::{Error, Result};
@@ -37,7 +36,7 @@ pub(crate) fn payload_words<S: Schema>(value_bytes: Option<u64>, is_new: bool) -
         Some(bytes) if S::Tail::EMPTY => Err(Error::Option(format!(
             "values of {bytes} bytes each: only a store from 64-bit keys to bytes of one length has them"
         ))),
-        Some(bytes) => tree::Fixed::words_of(bytes).ok_or_else(|| {
+        Some(bytes) => ::index::Fixed::words_of(bytes).ok_or_else(|| {
             Error::Option(format!("values of {bytes} bytes each: they can have a multiple of 8 up to 120"))
         }),
     }
@@ -98,11 +97,16 @@ where
     }
 
     fn refuse_writes(&self) {
-        self.refuse_writes();
+        Kernel::refuse_writes(self);
     }
 
     fn tend(this: &Arc<Self>) -> Option<JoinHandle<()>> {
         if this.len().1 { count_in_background(this) } else { None }
+    }
+
+    fn count_all(&self) -> Result<()> {
+        while self.count_some(1 << 16)? {}
+        Ok(())
     }
 
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
@@ -127,11 +131,11 @@ where
     }
 
     fn commit(&self) -> Result<()> {
-        Ok(self.commit()?)
+        Ok(Life::commit(self)?)
     }
 
     fn is_quiet(&self) -> bool {
-        self.is_quiet()
+        Kernel::is_quiet(self)
     }
 
     fn prefetch(&self, keys: &[&K::Key]) {
@@ -147,7 +151,7 @@ where
     }
 
     fn batch(&self, writes: Vec<Pair<K>>, expected: &[Pair<K>], how: WriteOptions) -> Result<bool> {
-        Ok(self.batch(writes, expected, how)?)
+        Ok(Batching::batch(self, writes, expected, how)?)
     }
 
     fn cursor(&self) -> EngineCursor<'_, K, S, L, D> {
@@ -160,10 +164,10 @@ where
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.sync()?)
+        Ok(Life::sync(self)?)
     }
 
-    fn check(&self) -> tree::check::Report {
+    fn check(&self) -> ::index::Report {
         self.check()
     }
 
@@ -194,15 +198,15 @@ where
     }
 
     fn close(&self) -> Result<()> {
-        Ok(self.close()?)
+        Ok(Life::close(self)?)
     }
 
     fn close_on_drop(&self) {
-        self.close_on_drop();
+        Life::close_on_drop(self);
     }
 
     fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
-        Ok(self.hold_writers(look)?)
+        Ok(Life::hold_writers(self, look)?)
     }
 
     fn identity(&self) -> &Identity {

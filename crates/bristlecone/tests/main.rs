@@ -2,6 +2,7 @@
 
 mod backup;
 mod battery;
+mod beside_unsynced;
 mod common;
 mod compact;
 mod damage;

@@ -48,29 +48,3 @@ pub use words::Words;
 
 #[cfg(all(test, loom))]
 mod model;
-
-/// The sources of this room, for counts of lines.
-pub const SOURCES: &[&str] = &[
-    include_str!("bytes.rs"),
-    include_str!("canary.rs"),
-    include_str!("check.rs"),
-    include_str!("epoch.rs"),
-    include_str!("error.rs"),
-    include_str!("limbo.rs"),
-    include_str!("merge.rs"),
-    include_str!("node.rs"),
-    include_str!("options.rs"),
-    include_str!("page.rs"),
-    include_str!("pairs.rs"),
-    include_str!("pool.rs"),
-    include_str!("record.rs"),
-    include_str!("scan.rs"),
-    include_str!("search.rs"),
-    include_str!("slab.rs"),
-    include_str!("stats.rs"),
-    include_str!("structure.rs"),
-    include_str!("sync.rs"),
-    include_str!("table.rs"),
-    include_str!("tree.rs"),
-    include_str!("words.rs"),
-];

@@ -1,8 +1,8 @@
 //! One key at a time: look-ups at the newest durable version, puts, deletes.
 
+use index::{Schema, Write, WriteOptions};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
-use tree::{Schema, Write, WriteOptions};
 
 use crate::structure::{KeyOf, Structure, ValueBufOf, ValueOf};
 use crate::version::View;

@@ -19,14 +19,14 @@
 //!   until the collector gives it back.
 //! * B3: if a batch is stopped by an error, its waves are rolled back at once, as the next open would.
 
-use pmem::{Error, Fence, Medium, Result};
-use tree::insert::Decision;
-use tree::{Pair, Schema, Write, WriteOptions};
+use index::Decision;
+use index::{Life, Pair, Schema, Write, WriteOptions};
+use pmem::{Fence, Medium, Result};
 
 use crate::meta::State;
 use crate::structure::{ChangeOf, KeyOf, Structure, ValueBufOf, ValueOf, WriteOf, WriterOf};
 use crate::version::{Death, INTERVALS, Interval};
-use crate::versioned::Versioned;
+use crate::versioned::{Versioned, too_many_intervals};
 
 /// Dead intervals that a batch in waves may need.
 const INTERVALS_OF_BATCH: usize = 2;
@@ -65,8 +65,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         expected: &[Pair<X::Schema>],
         how: WriteOptions,
     ) -> Result<bool> {
-        let pairs = tree::batch::last_of_each::<X::Schema>(writes);
-        let writes: Vec<_> = pairs.iter().map(tree::batch::write_of::<X::Schema>).collect();
+        let pairs = index::batch::last_of_each::<X::Schema>(writes);
+        let writes: Vec<_> = pairs.iter().map(index::batch::write_of::<X::Schema>).collect();
         X::prepare(self, &writes)?;
         let mut writer = self.enter_to_write(&writes)?;
         let view = self.view_now(&writer);
@@ -103,7 +103,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
                 Ok(X::lines_of(self, writer, &deletes)? + self.lines_besides(1, bytes))
             })?;
             let found = self.get_in(&self.view_now(&writer), key, Some(&mut value))?;
-            match decide(found.then(|| X::Schema::borrow_value(&value))) {
+            match writer.outside(|| decide(found.then(|| X::Schema::borrow_value(&value)))) {
                 Decision::Keep => {}
                 Decision::Put(new) => {
                     let value = std::borrow::Borrow::borrow(&new);
@@ -175,7 +175,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             X::sweep(self, writer)?;
         }
         if !have_room(writer) {
-            return Err(Error::TooLarge { records: writer.dead.intervals().len() + count, limit: INTERVALS });
+            return Err(too_many_intervals(writer.dead.intervals().len() + count));
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use index::Report;
+use index::Schema;
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, Region, record};
-use tree::Schema;
-use tree::check::Report;
 
 use crate::node::{Entry, Header, Node, compare_words, read_key};
 use crate::order::Order;

@@ -3,8 +3,8 @@
 //! With lower bounds it is the left sibling that can take entries and keep its link. (The thesis's upper bounds make it the right
 //! one.) Where there is only a right sibling, or the left one has many, both nodes are replaced.
 
+use index::Schema;
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 
 use crate::node::{Entry, Header, Node};
 use crate::order::Order;

@@ -13,11 +13,11 @@
 
 use std::cmp::Ordering;
 
+use index::Entry;
+use index::{Keyed, Schema};
 use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
 use pmem::{Error, Medium, Region, Result, WORD, record};
-use tree::shape::Entry;
-use tree::{Keyed, Schema};
 
 /// Bytes of a key in its word.
 const BYTES: usize = 7;

@@ -3,11 +3,11 @@
 //! The thesis ends every entry of a node that is split. Here only the link to it ends: who reads at a version that still comes
 //! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
 
+use index::{Schema, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 use tree::search::Target;
-use tree::{Schema, WriteOptions};
 
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
@@ -326,7 +326,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let header = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
         let (level, version) = (header.level + 1, change.view.version);
         if level >= LEVELS_MAX {
-            return Err(Error::TooLarge { records: level + 1, limit: LEVELS_MAX });
+            return Err(Error::TooLarge { of: "levels", asked: level as u64 + 1, limit: LEVELS_MAX as u64 });
         }
         let mut entries = Vec::new();
         if header.birth == version {

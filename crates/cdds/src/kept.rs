@@ -14,10 +14,10 @@
 
 use std::sync::PoisonError;
 
+use index::{Life, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::WriteOptions;
 
 use crate::pins::Mark;
 use crate::structure::{Structure, WriterOf};
@@ -46,7 +46,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     pub fn keep(&self, name: &str) -> Result<bool> {
         let bytes = name.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
-            return Err(Error::TooLarge { records: bytes, limit: NAME_BYTES_MAX });
+            return Err(Error::TooLarge {
+                of: "bytes of a name",
+                asked: bytes as u64,
+                limit: NAME_BYTES_MAX as u64,
+            });
         }
         let list_bytes = (NAMES_MAX * (NAME_BYTES_MAX + 17)) as u64;
         let mut writer =
@@ -56,7 +60,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             return Ok(false);
         }
         if kept.len() == NAMES_MAX {
-            return Err(Error::TooLarge { records: NAMES_MAX + 1, limit: NAMES_MAX });
+            return Err(Error::TooLarge {
+                of: "names",
+                asked: NAMES_MAX as u64 + 1,
+                limit: NAMES_MAX as u64,
+            });
         }
         let mark = Mark::new(&self.pins, || (writer.state.current, Some(writer.state.keys)));
         let mut list = kept.clone();

@@ -8,9 +8,9 @@
 //! The thesis collects nodes by mark and sweep, since a node may have several parents (§4.4.4). This asks for one block at a
 //! time, so that space comes back in small steps and the allocator's bits are right after each of them.
 
+use index::Schema;
 use pmem::alloc::Kind;
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 
 use crate::node::{Header, Node, read_key};
 use crate::order::Order;

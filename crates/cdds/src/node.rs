@@ -20,9 +20,9 @@
 
 use std::cmp::Ordering;
 
+use index::Schema;
 use pmem::simd::Vectors;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
-use tree::Schema;
 
 use crate::persist::Persist;
 use crate::sight::Mask;
@@ -50,8 +50,8 @@ pub struct Entry {
 
 impl Entry {
     /// As the schemas have it.
-    pub fn of_tree(&self) -> tree::shape::Entry {
-        tree::shape::Entry::new(self.words(), self.payload)
+    pub fn of_tree(&self) -> index::Entry {
+        index::Entry::new(self.words(), self.payload)
     }
 
     /// Key word and payload, of which keys are read.

@@ -14,10 +14,10 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use index::Schema;
+use index::sorting::sort_by_first;
 use pmem::Medium;
-use tree::Schema;
 use tree::search::Target;
-use tree::sorting::sort_by_first;
 
 use crate::node::{Entry, Node, Shape, compare, read_key};
 use crate::sight::{Mask, Sight};

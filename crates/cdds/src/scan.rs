@@ -5,8 +5,8 @@
 
 use std::ops::Bound;
 
+use index::Schema;
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 use tree::search::Target;
 
 use crate::node::Entry;
@@ -109,7 +109,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
             if tree.stripes.check(leaf.version) {
                 break leaf;
             }
-            tries.fail();
+            tries.fail()?;
         };
         // A crash may have left an entry twice.
         self.page.dedup_by_key(|entry| entry.words());

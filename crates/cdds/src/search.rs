@@ -3,11 +3,11 @@
 //! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
 //! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
 
+use index::Schema;
 use pmem::simd::Vectors;
 use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 use tree::search::Target;
 
 use crate::node::{Entry, Header, LEVELS_MAX, Node};
@@ -68,7 +68,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                     if self.stripes.check(leaf.version) {
                         return Ok(entry);
                     }
-                    tries.fail();
+                    tries.fail()?;
                 }
             },
         )
@@ -156,7 +156,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                     self.stripes.read(turn.child.0)
                 });
                 if !self.stripes.check(version) {
-                    tries.fail();
+                    tries.fail()?;
                     continue 'again;
                 }
                 let (Some(turn), Some(child)) = (turn.filter(|_| fits), child) else {

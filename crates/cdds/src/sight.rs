@@ -5,8 +5,8 @@
 //! around for what its view sees. The same is here two comparisons a line, of all lines side by side, and a few operations on masks.
 //! Who has no such processor or medium, or dead versions to ask after (which are removed beside use), searches one by one.
 
+use index::Schema;
 use pmem::Medium;
-use tree::Schema;
 
 use crate::node::{Shape, compare};
 use crate::order::Look;

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use index::Life;
 use pmem::pending::Pending;
 use pmem::sync::{Ordering, fence};
 use pmem::{Error, Medium, Result};

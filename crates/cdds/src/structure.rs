@@ -1,10 +1,10 @@
 //! What a structure of versions has to say for itself: how entries are found, written and swept. All the rest is
 //! [`Versioned`]'s.
 
+use index::Report;
+use index::{Schema, Write};
 use pmem::alloc::Class;
 use pmem::{Medium, Region, Result};
-use tree::check::Report;
-use tree::{Schema, Write};
 
 use crate::node::{Entry, Node, Shape};
 use crate::persist::Persist;
@@ -138,7 +138,7 @@ pub trait Structure: Sized {
     fn find_in<M: Medium>(of: &Versioned<M, Self>, view: &View, key: &KeyOf<Self>) -> Result<Option<Entry>>;
 
     /// What the schema calls an entry.
-    fn of_schema(entry: &Entry) -> tree::shape::Entry;
+    fn of_schema(entry: &Entry) -> index::Entry;
 
     /// Counts the keys of a version.
     ///

@@ -13,11 +13,11 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 
+use index::Report;
+use index::{Schema, Write};
 use pmem::alloc::{Class, Kind};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{Error, LINE, Medium, Region, Result};
-use tree::check::Report;
-use tree::{Schema, Write};
 
 use crate::collect::Pass;
 use crate::named::Named;
@@ -158,7 +158,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
     }
 
     #[inline]
-    fn of_schema(entry: &Entry) -> tree::shape::Entry {
+    fn of_schema(entry: &Entry) -> index::Entry {
         entry.of_tree()
     }
 

@@ -1,7 +1,7 @@
 //! What is done to all of it: collection, verification, clearing.
 
+use index::{Life, Report};
 use pmem::{Medium, Result};
-use tree::check::Report;
 
 use crate::structure::Structure;
 use crate::versioned::Versioned;

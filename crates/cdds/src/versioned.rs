@@ -17,20 +17,19 @@
 //! * S2: between operations a block is allocated if and only if the structure, the meta block or the list of named versions
 //!   leads to it.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use pmem::alloc::{self, Allocator, Class, Kind};
-use pmem::log::{Format, Log};
+use index::region::{create_region, open_region};
+use index::{Guard, Index, Kernel, Life, Schema, WriteOptions, owner};
+use pmem::alloc::{Class, Kind};
+use pmem::log::Format;
 use pmem::pending::Pending;
 use pmem::region::{INTENTS, ROOT_AT};
-use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
-use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, Result, WORD, record};
-use tree::region::{create_region, open_region};
-use tree::{Schema, WriteOptions};
+use pmem::sync::{AtomicU64, Mutex, Ordering, fence};
+use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, Result, WORD};
 
-use crate::group::{CLOSED, CLOSING, FAILED, OPEN, READ_ONLY};
 use crate::kept::Kept;
 use crate::meta::{META_BYTES, Meta, State, in_flight};
 use crate::node::{Node, Shape};
@@ -41,6 +40,11 @@ use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
 /// Dead intervals that there is room for before a rollback over a medium of groups.
 const INTERVALS_SPARE: usize = 4;
+
+/// The error of a change that would leave so many dead intervals.
+pub(crate) fn too_many_intervals(asked: usize) -> Error {
+    Error::TooLarge { of: "intervals of dead versions", asked: asked as u64, limit: INTERVALS as u64 }
+}
 
 /// How to make and open a tree, or what a table has in common with one.
 #[derive(Clone, Debug)]
@@ -91,10 +95,9 @@ pub enum Recovery {
 
 /// A structure of versions over a medium.
 pub struct Versioned<M: Medium, X: Structure> {
-    pub(crate) region: Region<M>,
+    kernel: Kernel<M, X::Schema, Own<X::Pass>>,
     pub(crate) shape: Shape,
     pub(crate) persist: Persist,
-    pub(crate) stripes: Stripes,
     pub(crate) pins: Arc<Pins>,
     pub(crate) meta: Meta,
     /// Right for every version from the horizon to [`Versioned::visible`].
@@ -105,29 +108,28 @@ pub struct Versioned<M: Medium, X: Structure> {
     pub(crate) applied: AtomicU64,
     /// The newest version that somebody was told of who did not wait until it is durable.
     pub(crate) told: AtomicU64,
-    /// Keys at the newest version.
-    pub(crate) keys: AtomicU64,
     pub(crate) dead: SharedDead,
-    pub(crate) state: AtomicU8,
-    /// Over a medium of groups: who waits for which.
-    pub(crate) pending: Option<Box<Pending>>,
     /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
     pub(crate) shown: Mutex<(u64, Option<u64>)>,
     /// Named versions.
     pub(crate) kept: Mutex<Vec<Kept>>,
     pub(crate) wave_blocks: usize,
-    /// Who closes, and who keeps others from it.
-    closing: Mutex<()>,
-    writer: Mutex<WriterOf<X>>,
     /// What is the structure's own.
     pub(crate) own: X,
 }
 
+impl<M: Medium, X: Structure> Deref for Versioned<M, X> {
+    type Target = Kernel<M, X::Schema, Own<X::Pass>>;
+    fn deref(&self) -> &Self::Target {
+        &self.kernel
+    }
+}
+
 /// What only the writer has.
-pub struct Writer<P> {
-    pub(crate) log: Log,
-    pub(crate) allocator: Allocator,
-    pub(crate) held: Held,
+pub type Writer<P> = index::Writer<Own<P>>;
+
+/// What the writer has besides.
+pub struct Own<P> {
     pub(crate) state: State,
     pub(crate) dead: Dead,
     /// The version in flight may have left traces, and no durable interval says so (M1).
@@ -186,52 +188,43 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         let options = of.as_ref();
         let shape = Shape::new(region.identity().node_lines);
         let persist = Persist { faithful: options.faithful };
-        let allocator = Allocator::new(&region);
-        region.mark_in_use(options.durability)?;
-        let log = match found {
-            Found::New => Log::new(region.geometry(), Format::Redo),
-            _ => Log::recover(region.medium(), region.geometry(), Format::Redo)?,
-        };
-        let root = region.root()?;
-        let mut writer = Writer {
-            log,
-            allocator,
-            held: Held::default(),
+        let (durability, stripes) = (options.durability, options.stripes);
+        let own = Own {
             state: State { root: 0, current: 1, keys: 0 },
             dead: Dead::default(),
-            in_doubt: found == Found::InUse && root != 0,
+            in_doubt: false,
             pass: None,
             hint: None,
             rolled_back: None,
         };
+        let mut kernel = Kernel::new(region, found, durability, stripes, Format::Redo, own)?;
+        let (region, writer) = kernel.parts_mut();
+        let root = region.root()?;
         if root != 0 {
+            writer.in_doubt = found == Found::InUse;
             writer.state = Meta(root).read(region.medium())?;
             writer.state = Meta(root).settle_cut(region.medium(), persist, writer.state)?;
             writer.dead = Meta(root).read_dead(region.medium(), writer.state.current)?;
         }
-        let own = X::found(region.medium(), writer.state.root, of)?;
+        let (state, dead) = (writer.state, SharedDead::new(&writer.dead));
+        let own = X::found(region.medium(), state.root, of)?;
         let mut this = Self {
+            kernel,
             shape,
             persist,
-            stripes: Stripes::new(options.stripes),
-            pins: Arc::new(Pins::since(writer.state.current)),
+            pins: Arc::new(Pins::since(state.current)),
             meta: Meta(root),
-            root: AtomicU64::new(writer.state.root),
-            visible: AtomicU64::new(writer.state.current),
-            applied: AtomicU64::new(writer.state.current),
+            root: AtomicU64::new(state.root),
+            visible: AtomicU64::new(state.current),
+            applied: AtomicU64::new(state.current),
             told: AtomicU64::new(0),
-            keys: AtomicU64::new(writer.state.keys),
-            dead: SharedDead::new(&writer.dead),
-            state: AtomicU8::new(OPEN),
-            pending: region.medium().group().map(|_| Box::default()),
-            shown: Mutex::new((writer.state.current, Some(writer.state.keys))),
+            dead,
+            shown: Mutex::new((state.current, Some(state.keys))),
             kept: Mutex::default(),
             wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
-            closing: Mutex::new(()),
-            writer: Mutex::new(writer),
-            region,
             own,
         };
+        this.keys.store(state.keys, Ordering::Release);
         if found == Found::InUse {
             this.recover_blocks()?;
         }
@@ -246,14 +239,14 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
         // Nobody else has it yet.
         this.region.medium().commit_beside(|| Some(()))?;
-        this.show_durable(this.applied.load(Ordering::Acquire), this.len());
+        this.show_version(this.applied.load(Ordering::Acquire), this.len());
         Ok(this)
     }
 
     /// Gives a region without a meta block (new, or crashed before it had one) that and an empty structure.
     fn format(&mut self, options: &X::Options) -> Result<()> {
-        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let (region, medium) = (&self.region, self.region.medium());
+        let (region, writer) = self.kernel.parts_mut();
+        let medium = region.medium();
         let root = self.own.format(region, writer, (&self.shape, self.persist), options)?;
         let meta = Meta(writer.allocator.take(region, &mut writer.log, Kind::Inner, META_BYTES)?);
         writer.state = State { root, current: 1, keys: 0 };
@@ -273,13 +266,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     fn recover_blocks(&self) -> Result<()> {
         let view = self.view_at(self.version());
         let is_made = self.root.load(Ordering::Acquire) != 0;
-        alloc::recover(
-            &self.region,
-            |class, at| Ok(is_made && self.owns(&view, class, at)?),
-            |class, at| {
-                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
-            },
-        )
+        owner::recover_blocks(&self.region, |class, at| Ok(is_made && self.owns(&view, class, at)?))
     }
 
     fn owns(&self, view: &View, class: Class, at: u64) -> Result<bool> {
@@ -287,30 +274,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         match class.kind {
             Kind::Inner if at == self.meta.0 => Ok(class.block_bytes == META_BYTES),
             Kind::Batch => Ok(at == self.meta.kept(medium)),
-            // Shares its record's fate, if the record lists it.
-            Kind::Piece => {
-                let record = medium.word(at);
-                let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
-                match class.filter(|_| record::pieces(&self.region, record).contains(&at)) {
-                    Some(class) => self.owns(view, class, record),
-                    None => Ok(false),
-                }
-            }
             _ => X::owns(self, view, class, at),
         }
-    }
-
-    /// The writer's side, unless it was closed.
-    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, WriterOf<X>>> {
-        self.stripes.give_way();
-        let writer = self.writer_side();
-        self.writable()?;
-        self.stripes.take_over();
-        Ok(writer)
-    }
-
-    pub(crate) fn writer_side(&self) -> MutexGuard<'_, WriterOf<X>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is seen at a pinned version.
@@ -409,7 +374,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     }
 
     /// Readers see a version that is durable.
-    pub(crate) fn show_durable(&self, version: u64, keys: u64) {
+    pub(crate) fn show_version(&self, version: u64, keys: u64) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         *shown = (version, Some(keys));
         self.visible.store(version, Ordering::SeqCst);
@@ -452,7 +417,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             }
             dead = with_it(writer);
         }
-        let dead = dead.ok_or(Error::TooLarge { records: INTERVALS + 1, limit: INTERVALS })?;
+        let dead = dead.ok_or_else(|| too_many_intervals(INTERVALS + 1))?;
         self.write_dead(writer, dead);
         writer.in_doubt = false;
         Ok(())
@@ -533,7 +498,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Waits until a rollback is durable and nobody reads what it took back.
     pub(crate) fn end_roll_back<'a>(
         &'a self,
-        mut writer: MutexGuard<'a, WriterOf<X>>,
+        mut writer: Guard<'a, Self>,
         taken_back: Interval,
     ) -> Result<()> {
         // Nothing changes before the last look-up at a dead version is over (V2).
@@ -551,65 +516,6 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.acknowledge(writer, WriteOptions::default())
     }
 
-    /// Runs `look` while nobody changes or closes; readers go on.
-    ///
-    /// # Errors
-    /// `Closed` or `Failed`: it was not run.
-    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _writer = self.lock_writer()?;
-        Ok(look())
-    }
-
-    /// Closes cleanly. Later writes are refused, reads go on.
-    ///
-    /// # Errors
-    /// `Io` if the data or the mark cannot be synced; what recording a dead version may say; `Failed` if a sync failed before.
-    pub fn close(&self) -> Result<()> {
-        // Who comes second waits until the first is done.
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state.load(Ordering::Acquire) == READ_ONLY {
-            self.state.store(CLOSED, Ordering::Release);
-            return Ok(());
-        }
-        let mut writer = match self.enter() {
-            Err(Error::Closed) => return Ok(()),
-            other => other?,
-        };
-        self.settle_doubt(&mut writer)?;
-        writer.log.settle(self.region.medium());
-        let keys = writer.state.keys;
-        if self.pending.is_some() {
-            self.state.store(CLOSING, Ordering::Release);
-            self.acknowledge(writer, WriteOptions::default())?;
-            writer = self.writer_side();
-        }
-        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
-        self.state.store(FAILED, Ordering::Release);
-        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
-        drop(writer);
-        self.region.mark_clean(keys)?;
-        self.state.store(CLOSED, Ordering::Release);
-        Ok(())
-    }
-
-    /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.
-    pub fn close_on_drop(&self) {
-        if !std::thread::panicking() {
-            let _ = self.close();
-        }
-    }
-
-    /// Number of keys at the newest version.
-    pub fn len(&self) -> u64 {
-        self.keys.load(Ordering::Acquire)
-    }
-
-    /// True without keys.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The newest durable version.
     pub fn version(&self) -> u64 {
         self.visible.load(Ordering::SeqCst)
@@ -620,11 +526,6 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.dead.get().intervals().len()
     }
 
-    /// The region.
-    pub fn region(&self) -> &Region<M> {
-        &self.region
-    }
-
     /// Sizes of nodes.
     pub fn shape(&self) -> &Shape {
         &self.shape
@@ -632,5 +533,45 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     pub(crate) fn meta_at(&self) -> u64 {
         self.meta.0
+    }
+}
+
+impl<M: Medium, X: Structure> Index for Versioned<M, X> {
+    type Medium = M;
+    type Schema = X::Schema;
+    type Own = Own<X::Pass>;
+    type Shown = State;
+
+    #[inline(always)]
+    fn kernel(&self) -> &Kernel<M, X::Schema, Own<X::Pass>> {
+        &self.kernel
+    }
+
+    fn shown(&self, writer: &WriterOf<X>) -> State {
+        writer.state
+    }
+
+    fn show_durable(&self, state: State) {
+        self.show_version(state.current, state.keys);
+    }
+
+    fn reload(&self, writer: &mut WriterOf<X>) {
+        self.read_back(writer);
+    }
+
+    fn waits_for(&self, pending: &Pending, writer: &mut WriterOf<X>) -> Option<u64> {
+        let (ticket, interval) = writer.rolled_back?;
+        if pending.durable() < ticket {
+            return Some(ticket);
+        }
+        self.pins.wait_for_short(interval.lo..=interval.hi);
+        writer.rolled_back = None;
+        None
+    }
+
+    fn enter_to_close(&self) -> Result<Guard<'_, Self>> {
+        let mut writer = self.enter()?;
+        self.settle_doubt(&mut writer)?;
+        Ok(writer)
     }
 }

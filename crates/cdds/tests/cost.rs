@@ -22,9 +22,9 @@ use std::sync::Arc;
 use crate::common::{Sample, memory, options};
 use cdds::Inlined;
 use cdds::{Options, Order, Sorted, Tree, Unsorted};
+use index::Words;
 use pmem::observed::{Category, Counts, Part};
 use pmem::{Counter, Fence, Geometry, Observed};
-use tree::Words;
 
 type T<S, O> = Tree<Observed, S, O>;
 

@@ -5,7 +5,7 @@ use crate::common::subject::{Bytes, Work, lives, mixed};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Sorted, Unsorted};
 use crash::{Options, Report, by_tier, explore_all};
-use tree::Words;
+use index::Words;
 
 /// Fewest states of the mixed runs, in the short tier and in a soak.
 const FLOORS_MIXED: [u64; 2] = [48_500, 92_000];

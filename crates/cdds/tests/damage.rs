@@ -13,9 +13,9 @@ use cdds::Inlined;
 use cdds::node::{Header, Node};
 use cdds::{Order, Recovery, Sorted, Tree, Unsorted};
 use crash::by_tier;
+use index::{Life, Words};
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, LINE, Memory, Observed, Observer, Region, Result, WORD};
-use tree::Words;
 
 const BYTES: u64 = 1 << 20;
 const LINES: u64 = 3;

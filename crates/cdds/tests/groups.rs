@@ -15,9 +15,10 @@ use cdds::structure::WriteOf;
 use cdds::{Mark, Ordered, Recovery, Unsorted, Versioned};
 use crash::{Fault, Machine, Which};
 use faults::{Images, mix};
+use index::Life as _;
+use index::{Keyed, Schema, Words, Write, WriteOptions};
 use pmem::journal::{Journal, Options as Sizes};
 use pmem::{Durable, Error};
-use tree::{Keyed, Schema, Words, Write, WriteOptions};
 
 const MAX_BYTES: u64 = 8 << 20;
 const SIZES: Sizes = Sizes { capacity_bytes: 2 << 20, max_bytes: MAX_BYTES };

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use crate::common::{Sample, memory};
 use crate::hash_common::pairs;
 use cdds::hash::{Options, Table};
+use index::{Keyed, Words};
 use pmem::observed::Counts;
 use pmem::{Counter, Geometry, Observed};
-use tree::{Keyed, Words};
 
 fn counted<S: Sample>(lines: u64, faithful: bool) -> (Table<Observed, S>, Arc<Counter>) {
     let (medium, counter) = memory(64 << 20);

@@ -7,7 +7,7 @@ use crate::common::subject::{Bytes, Op, Sizes};
 use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use cdds::Recovery;
 use crash::{Options, Report, by_tier, explore_all};
-use tree::{Keyed, Words};
+use index::{Keyed, Words};
 
 /// Fewest states of the mixed runs, in the short tier and in a soak.
 const FLOORS_MIXED: [u64; 2] = [85_000, 98_000];

@@ -8,8 +8,8 @@ use crate::common::{Sample, memory, write_many};
 use crate::hash_common::{Map, open, options, pairs};
 use cdds::Recovery;
 use cdds::hash::Table;
+use index::{Keyed, Life, Words};
 use pmem::{Counter, Error, Memory, Observed};
-use tree::{Keyed, Words};
 
 fn observed(memory: &Arc<Memory>) -> Observed {
     Observed::new(Arc::clone(memory), Arc::new(Counter::default()))

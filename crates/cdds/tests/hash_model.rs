@@ -6,9 +6,9 @@ use crate::hash_common::{Map, open, options, pairs};
 use cdds::Recovery;
 use cdds::hash::{Snapshot, Table};
 use crash::by_tier;
+use index::Decision;
+use index::{Keyed, Life, Words, WriteOptions};
 use pmem::{Error, Observed};
-use tree::insert::Decision;
-use tree::{Keyed, Words, WriteOptions};
 
 fn compare<S: Sample>(
     table: &Table<Observed, S>,

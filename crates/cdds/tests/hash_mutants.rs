@@ -5,8 +5,8 @@ use crate::common::subject::{Bytes, Op, Sizes};
 use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};
 use cdds::Recovery;
 use crash::{Argued, Kind, Options, Share, Stage, Trial, WhichLine, run_some_mutants};
+use index::{Keyed, Words};
 use pmem::{Fence, Geometry};
-use tree::{Keyed, Words};
 
 /// Mutants that no image can break. These are more than three, because one line has several mutants: a publish that is swapped is
 /// early elsewhere. The reasons are six, and each names its invariant: a table that was only made, what no number of buckets covers (D1),

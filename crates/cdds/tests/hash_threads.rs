@@ -7,8 +7,8 @@ use crate::common::{Sample, hash_options, memory, options, write_many};
 use crate::hash_common::Map;
 use cdds::Options;
 use cdds::hash::Table;
+use index::{Keyed, Words};
 use pmem::{Error, Observed};
-use tree::{Keyed, Words};
 
 /// Keys that are always there; what their values sum up to never changes.
 const ACCOUNTS: u32 = 24;

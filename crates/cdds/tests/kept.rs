@@ -8,8 +8,8 @@ use crate::common::{Sample, Tested, memory, options};
 use cdds::hash::Hashed;
 use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Unsorted, Versioned};
 use crash::{Contents, Options, Subject, Workload, by_tier, explore_all};
+use index::{Keyed, Life, Words, WriteOptions};
 use pmem::{Error, Observed};
-use tree::{Keyed, Words, WriteOptions};
 
 type Pairs<X> = crate::common::Pairs<<X as Structure>::Schema>;
 

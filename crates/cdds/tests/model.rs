@@ -7,10 +7,10 @@ use crate::common::{Sample, memory, open, options, pairs, write_many};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Snapshot, Sorted, Tree, Unsorted};
 use crash::by_tier;
+use index::{Life, Words};
 use pmem::{Error, Observed};
-use tree::Words;
 
-type Map<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
+type Map<S> = BTreeMap<<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf>;
 /// A version, and what is in it.
 type Kept<'a, S, O> = (Snapshot<'a, Observed, S, O>, Map<S>);
 

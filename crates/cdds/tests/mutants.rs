@@ -8,8 +8,8 @@ use crate::common::subject::{Bytes, Op, Sizes, Work, lives, mixed, sizes};
 use cdds::Inlined;
 use cdds::{Order, Recovery, Sorted, Unsorted};
 use crash::{Argued, Kind, Options, Share, Stage, Trial, Workload, run_some_mutants};
+use index::Words;
 use pmem::Geometry;
-use tree::Words;
 
 const META: &str = include_str!("../src/meta.rs");
 const ALLOC: &str = include_str!("../../pmem/src/alloc.rs");

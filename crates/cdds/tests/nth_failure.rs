@@ -15,11 +15,11 @@ use cdds::Inlined;
 use cdds::{Mark, Order, Recovery, Sorted, Tree, Unsorted};
 use crash::failing::{Failing, Faults, Plan, every_nth};
 use crash::has_turn;
+use index::{Life, Words, Write};
 use pmem::{Error, Found, Memory, Result};
-use tree::{Words, Write};
 
 type T<S, O> = Tree<Failing, S, O>;
-type Model<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
+type Model<S> = BTreeMap<<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf>;
 
 /// Value number `n`; of byte strings every fifth is cut into pieces.
 fn value<S: Sample>(n: u32) -> S::ValueBuf {

@@ -6,9 +6,9 @@ use std::ops::Bound;
 
 use crate::common::{Sample, memory, options, pairs, write_many};
 use cdds::{Inlined, Mark, Order, Sorted, Tree, Unsorted};
+use index::Words;
 use pmem::simd::Vectors;
 use pmem::{Durability, Medium, Native, WORD};
-use tree::Words;
 
 const BYTES: u64 = 8 << 20;
 

@@ -13,8 +13,8 @@ use crate::common::options;
 use cdds::Inlined;
 use cdds::{Options, Order, Sorted, Tree, Unsorted};
 use crash::History;
+use index::Words;
 use pmem::{Durability, Native};
-use tree::Words;
 
 const READERS: u64 = 3;
 /// Looks of a reader.

@@ -12,7 +12,7 @@ use crate::common::{memory, options};
 use cdds::Inlined;
 use cdds::{Mark, Options, Order, Sorted, Tree, Unsorted};
 use crash::{History, by_tier};
-use tree::Words;
+use index::Words;
 
 fn turns<S: Numbered, O: Order>(seed: u64, lines: u64, rolls_back: bool, steps: usize) -> Result<(), String> {
     let text = |error: pmem::Error| error.to_string();

@@ -75,6 +75,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Without the handler, the program ends all the same, with no word.
+    let _ = bristlecone::explain_bus_errors(i32::from(terminal::DAMAGED));
     let result = match Program::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),

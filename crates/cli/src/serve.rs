@@ -129,7 +129,9 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     served?;
     closed?;
     if !arguments.common.json {
-        say(|output| output.line(&format!("  {:<12}cleanly, {} keys", "closed", store.len().keys)))?;
+        let count = store.len();
+        let so_far = if count.pending { " counted so far" } else { "" };
+        say(|output| output.line(&format!("  {:<12}cleanly, {} keys{so_far}", "closed", count.keys)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,11 +3,12 @@
 //! The file systems are small tmpfs in mount namespaces of their own; nothing outside sees them.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{code, program, run, run_with_input, stderr, stdout, succeed};
+use crate::common::{Serve, code, program, run, run_with_input, stderr, stdout, succeed};
 
 /// Runs a shell script with `$B` the program, in an empty tmpfs of 8 MiB that only the script sees.
 fn on_small_disk(script: &str) -> Output {
@@ -196,6 +197,31 @@ fn damage_of_every_kind_has_code_4() {
         assert_eq!(code(&output), expected, "{name}: {output:?}");
         assert!(stdout(&output).contains(says), "{name}: {output:?}");
     }
+}
+
+/// Once, the server was gone by a signal, with no word.
+#[test]
+fn a_server_whose_file_is_cut_short_says_so_and_ends_with_code_4() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = &dir.path().join("store");
+    let pairs: String = (0..20_000).map(|n| format!("key{n:05}\t{n:0100}\n")).collect();
+    let mut first = Serve::with(store, &["--durability", "process"]);
+    first.signal("TERM");
+    assert!(first.wait().success());
+    succeed(&run_with_input(store, &["load", "-", "--format", "tsv"], pairs.as_bytes()));
+    let mut serve = Serve::telling(store, &["--durability", "process"], Stdio::piped());
+    let mut client = serve.client();
+    let path = store.join("store.bristlecone");
+    fs::File::options().write(true).open(&path).unwrap().set_len(8192).unwrap();
+    let get = |n: u32| redis::cmd("GET").arg(format!("key{n:05}")).query::<String>(&mut client);
+    assert!((0..20_000).step_by(97).map(get).any(|answer| answer.is_err()));
+    assert_eq!(serve.wait().code(), Some(4));
+    let mut told = String::new();
+    serve.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(
+        told.contains(path.to_str().unwrap()) && told.contains("cut short while it was in use"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -10,13 +10,12 @@ use std::ops::Bound;
 use std::path::Path;
 
 use crash::{Contents, Subject, region};
+use index::{Batching, Decision, Life, Schema, Tail, Write, WriteOptions};
 use pmem::log::Format;
 use pmem::{Durability, Error, Geometry, Observed};
 use tree::discipline::Discipline;
-use tree::insert::Decision;
 use tree::layout::{Layout, Layouts};
-use tree::shape::Tail;
-use tree::{Schema, Tree, TreeOptions, Write, WriteOptions};
+use tree::{Tree, TreeOptions};
 
 /// Keys or values from small numbers.
 pub trait Numbered: Clone + PartialEq {
@@ -177,7 +176,7 @@ pub struct TreeSubject<S: Schema, L, D: Discipline> {
 }
 
 /// Keys and values of a scan, in its order.
-pub(crate) type Pairs<S> = Vec<(<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf)>;
+pub(crate) type Pairs<S> = Vec<(<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf)>;
 
 impl<S: Sample, L: Layouts, D: Discipline> TreeSubject<S, L, D> {
     fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {

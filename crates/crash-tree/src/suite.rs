@@ -1,11 +1,14 @@
 //! Which workloads an engine gets, and the mutation run over them.
 
+use std::sync::Arc;
+
 use crash::{Mutated, MutationReport, Stage, Subject, Trial, Workload, explore_changed};
+use index::{Fixed, Words};
 use pmem::log::Format;
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::{Fixed, Slotted, Words, WriteAhead};
+use tree::{Slotted, WriteAhead};
 
 use crate::argued;
 use crate::laps;
@@ -15,6 +18,10 @@ use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
 
 type Explore = dyn Fn(&crash::Options, Option<Mutated>) -> crash::Report + Send + Sync;
+/// Most panics of one operation.
+const PANICS: u64 = 16;
+
+type Panics = dyn Fn(usize) -> Result<crash::panics::Tally, String> + Send + Sync;
 
 /// How much of a crash point is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +74,7 @@ pub struct Run {
     name: String,
     depth: Depth,
     explore: Box<Explore>,
+    panics: Box<Panics>,
 }
 
 impl Run {
@@ -74,9 +82,24 @@ impl Run {
     where
         S: Subject<Op: Send + Sync, Config: Send + Sync> + 'static,
     {
+        let workloads = Arc::new(workloads);
+        let shared = Arc::clone(&workloads);
+        let panics = move |operations: usize| {
+            let mut total = crash::panics::Tally::default();
+            for workload in &*shared {
+                let tally = crash::panic_everywhere(
+                    workload,
+                    workload.steps.len().div_ceil(operations).max(1),
+                    PANICS,
+                )?;
+                total.operations += tally.operations;
+                total.panics += tally.panics;
+            }
+            Ok(total)
+        };
         let explore = move |options: &crash::Options, mutated: Option<Mutated>| {
             let mut total = crash::Report::default();
-            for workload in &workloads {
+            for workload in &*workloads {
                 if total.violations.len() >= options.violations_max {
                     break;
                 }
@@ -84,7 +107,7 @@ impl Run {
             }
             total
         };
-        Self { name, depth, explore: Box::new(explore) }
+        Self { name, depth, explore: Box::new(explore), panics: Box::new(panics) }
     }
 
     /// What they are.
@@ -95,6 +118,14 @@ impl Run {
     /// Explores the workloads one after the other until one is violated.
     pub fn explore(&self, options: &crash::Options, mutated: Option<Mutated>) -> crash::Report {
         (self.explore)(options, mutated)
+    }
+
+    /// Has so many operations of each workload panic at every event ([`crash::panics`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn panic_everywhere(&self, operations: usize) -> Result<crash::panics::Tally, String> {
+        (self.panics)(operations)
     }
 
     /// Bounds of an exploration without mutants.
@@ -258,6 +289,22 @@ pub fn mutation<'a>(options: &Options, stage: impl Fn(&'static str) -> Stage<'a>
     let trials: Vec<Trial> = mutation_runs(options.engine, options.seed).into_iter().map(trial).collect();
     let about = options.engine.about();
     crash::run_some_mutants(&trials, &argued::argued(about), &options.share, &[argued::canary(about)], stage)
+}
+
+/// Has operations of every kind panic at every event; of each workload so many.
+///
+/// # Errors
+/// The first panic that let a write through, or after which recovery found something else than what was before or after it.
+pub fn panics(engine: Engine, operations: usize) -> Result<crash::panics::Tally, String> {
+    let mut total = crash::panics::Tally::default();
+    // Those of the log alone are no index's, and a creation has no writers.
+    let of_index = |run: &Run| run.name != "log laps" && run.name != "creation";
+    for run in mutation_runs(engine, 1).into_iter().filter(of_index) {
+        let tally = run.panic_everywhere(operations).map_err(|why| format!("{}: {why}", run.name))?;
+        total.operations += tally.operations;
+        total.panics += tally.panics;
+    }
+    Ok(total)
 }
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.

@@ -3,6 +3,7 @@
 mod laps;
 mod long;
 mod model;
+mod panics;
 mod regressions;
 mod report;
 #[path = "../../tree/tests/streams.rs"]

@@ -2,10 +2,11 @@
 
 // Their instantiations on the medium of a store are the library's.
 use bristlecone as _;
+use index::Fixed;
+use tree::WriteAtomic;
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, TREES, Visitor};
-use tree::{Fixed, WriteAtomic};
 
 use crate::streams::{Streams, on_observed};
 

@@ -3,7 +3,8 @@
 use crash::{by_tier, explore};
 use crash_tree::subject::{Act, BULK_STEP, Op, Sample, Sizes};
 use crash_tree::workloads::{Maker, Plan, whole};
-use tree::{Keyed, Prefixed, Slotted, Words, WriteAtomic};
+use index::{Keyed, Prefixed, Words};
+use tree::{Slotted, WriteAtomic};
 
 /// Operations for the tree that all of them were found in.
 fn maker<S: Sample>(lines: u64) -> Maker {

@@ -86,6 +86,7 @@ pub mod machine;
 pub mod model;
 pub mod mutants;
 pub mod mutate;
+pub mod panics;
 pub mod points;
 mod recall;
 pub mod region;
@@ -106,6 +107,7 @@ pub use mutants::{
     Argued, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
 };
 pub use mutate::{Kind, Mutant, Which as WhichLine};
+pub use panics::panic_everywhere;
 pub use points::{Mutated, Points};
 pub use report::{Crash, Report, Violation, Worst};
 pub use subject::{Contents, Step, Subject, Workload, interrupted, random, sequences};

@@ -4,14 +4,12 @@ use std::borrow::Borrow as _;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use index::{Fixed, Keyed, Prefixed, Schema, Words, Write, WriteOptions};
 use pmem::{Durability, Medium, Result};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::{
-    Bitmap, Fixed, Keyed, Prefixed, Schema, SlotOnly, Slotted, Tree, TreeOptions, Words, Write, WriteAtomic,
-    WriteOptions,
-};
+use tree::{Bitmap, SlotOnly, Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::keys::{Key, Text};
 use crate::{Error, rooms};

@@ -3,9 +3,9 @@
 use std::borrow::Borrow;
 use std::fmt::Debug;
 
+use index::TAIL_MAX;
+use index::{Fixed, Schema, Words};
 use tree::roster::ByteStrings;
-use tree::shape::TAIL_MAX;
-use tree::{Fixed, Schema, Words};
 
 /// A string key of the papers' length.
 pub type Text = [u8; 20];

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use cdds::Recovery;
+use index::Words;
 use pmem::{Durability, Found, Medium, Native};
-use tree::{Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::{Error, scratch, wrong};
 

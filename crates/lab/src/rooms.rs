@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::ops::Bound;
 
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Schema, Words, Write, WriteOptions};
 use pmem::{Medium, Result};
-use tree::{Fixed, Schema, Words, Write, WriteOptions};
 
 use crate::contender::{Anatomy, Contender, Making, count};
 use crate::keys::Key;

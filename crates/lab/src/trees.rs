@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use index::Fixed;
 use pmem::{Counter, Durability, Memory, Native, Observed, Observer};
+use tree::Slotted;
 use tree::layout::Layout;
 use tree::roster::About;
-use tree::{Fixed, Slotted};
 
 use crate::contender::{Contender, Making, of_fixed, of_words};
 use crate::floor::Floor;

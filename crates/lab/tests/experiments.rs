@@ -77,14 +77,13 @@ fn figure_14_has_the_papers_string_trees_and_inline_prefixes() {
 }
 
 #[test]
-fn the_registry_lists_every_engine_with_lines_of_code() {
+fn the_registry_lists_every_engine() {
     let output = program().args(["registry", "--json"]).output().unwrap();
     let report: Value = serde_json::from_str(&succeed(&output)).unwrap();
     let engines = report["engines"].as_array().unwrap();
-    assert!(engines.iter().all(|engine| engine["lines_all"].as_u64().unwrap() > 0));
     assert_eq!(engines.len(), bristlecone::registry::engines().count());
     let people = succeed(&program().args(["registry"]).output().unwrap());
-    assert!(people.contains("the paper's nine trees: "), "{people}");
+    assert!(people.contains("nvtree"), "{people}");
 }
 
 #[test]

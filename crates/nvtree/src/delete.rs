@@ -3,10 +3,10 @@
 //! So taking a key away never needs room, of which a full store has none. A leaf in which little is left is replaced afterwards, if it can
 //! be ([`replace`](crate::replace)).
 
-use chain::prelude::*;
-use chain::wave::{Step, Stored};
+use index::chain::prelude::*;
+use index::chain::wave::{Step, Stored};
+use index::{Schema, Write};
 use pmem::{Error, Medium, Result, WORD};
-use tree::{Schema, Write};
 
 use crate::index::{NvTree, Writer};
 use crate::insert::{Change, What};

@@ -24,13 +24,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use chain::Core;
-use chain::batch::Writes;
-use chain::recover::recover_blocks;
+use index::Batching;
+use index::Schema;
+use index::chain::Core;
+use index::chain::recover::recover_blocks;
+use index::region::{create_region, open_region};
 use pmem::sync::step;
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
-use tree::Schema;
-use tree::region::{create_region, open_region};
 
 use crate::inner::{Inner, ROOM};
 use crate::leaf::{Leaf, Shape};
@@ -84,7 +84,7 @@ pub struct Own {
 }
 
 /// What only the writer has.
-pub(crate) type Writer = chain::Writer<Own>;
+pub(crate) type Writer = index::chain::Writer<Own>;
 
 impl<M: Medium, S: Schema> Deref for NvTree<M, S> {
     type Target = Core<M, S, Own>;

@@ -1,9 +1,9 @@
 //! Inserts and updates: an entry behind the last, and the count that reaches it.
 
-use chain::prelude::*;
-use chain::wave::{Step, Stored};
+use index::chain::prelude::*;
+use index::chain::wave::{Step, Stored};
+use index::{Schema, Write};
 use pmem::{Error, Medium, Result};
-use tree::{Schema, Write};
 
 use crate::index::{NvTree, Writer};
 use crate::leaf::{Leaf, Log};

@@ -20,12 +20,13 @@
 
 use std::cmp::Ordering;
 
+use index::Schema;
+use index::sorting::sort_unstable_by_first;
+use index::{Entry, Tail};
 use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{Error, LINE, Medium, Result, WORD};
-use tree::Schema;
-use tree::shape::{Entry, Node, Shape as Entries, Tail};
-use tree::sorting::sort_unstable_by_first;
+use tree::shape::{Node, Shape as Entries};
 
 /// Words of a header, as offsets in bytes.
 pub(crate) const NXT: u64 = 0;

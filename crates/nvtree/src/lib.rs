@@ -37,23 +37,9 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 32,
-    sources: &chain::sources::<21>(&[
-        include_str!("check.rs"),
-        include_str!("delete.rs"),
-        include_str!("index.rs"),
-        include_str!("inner.rs"),
-        include_str!("insert.rs"),
-        include_str!("leaf.rs"),
-        include_str!("meta.rs"),
-        include_str!("rebuild.rs"),
-        include_str!("recover.rs"),
-        include_str!("replace.rs"),
-        include_str!("salvage.rs"),
-        include_str!("search.rs"),
-    ]),
 };
 
 pub use self::index::{ENGINE, NvTree, Options};
 
 /// A position in key order.
-pub type Cursor<'a, M, S> = chain::Cursor<'a, NvTree<M, S>>;
+pub type Cursor<'a, M, S> = ::index::chain::Cursor<'a, NvTree<M, S>>;

@@ -6,10 +6,10 @@
 //! quarters, which leaves as many splits as it takes. Where that does not hold it is brought to its end at once
 //! ([`Paths::hurried`](crate::index::Paths)).
 
-use chain::bound::bound;
-use chain::prelude::*;
+use index::chain::bound::bound;
+use index::chain::prelude::*;
+use index::{Schema, WriteOptions};
 use pmem::{Medium, Result};
-use tree::{Schema, WriteOptions};
 
 use crate::index::{NvTree, Writer};
 use crate::inner::{Inner, Place};

@@ -4,11 +4,11 @@
 //! replaced is in the list, or its successors are. Of an index that was not closed the entries are read too, for the number of keys, and
 //! the list says who owns the blocks that the last operation named.
 
-use chain::bound::bound;
-use chain::recover::is_leaf_block;
+use index::Schema;
+use index::chain::bound::bound;
+use index::chain::recover::is_leaf_block;
 use pmem::sync::Ordering;
 use pmem::{Error, Found, Medium, Result};
-use tree::Schema;
 
 use crate::index::NvTree;
 use crate::inner::Inner;

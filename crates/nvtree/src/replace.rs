@@ -16,14 +16,14 @@
 //!
 //! A key above all others of a full last leaf begins a leaf of its own, for two fences, and the old one stays as it is.
 
-use chain::bound::bound;
-use chain::prelude::*;
+use index::Entry;
+use index::Schema;
+use index::chain::bound::bound;
+use index::chain::prelude::*;
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::Schema;
-use tree::shape::Entry;
 
 use crate::index::{NvTree, Writer};
 use crate::inner::Place;

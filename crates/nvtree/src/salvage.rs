@@ -1,8 +1,8 @@
 //! What a leaf holds, read without the list around it.
 
+use index::Entry;
+use index::Schema;
 use pmem::{Medium, Region};
-use tree::Schema;
-use tree::shape::Entry;
 
 use crate::leaf::{Leaf, Shape};
 

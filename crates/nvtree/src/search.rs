@@ -1,13 +1,13 @@
-//! How the leaf of a key is found, and what a leaf is to readers ([`chain::read`]).
+//! How the leaf of a key is found, and what a leaf is to readers ([`index::chain::read`]).
 
-use chain::prelude::*;
-use chain::wave::{Step, Stored, WriteOf};
-use chain::{Pages, Writer};
+use index::Entry;
+use index::Report;
+use index::chain::prelude::*;
+use index::chain::wave::{Step, Stored, WriteOf};
+use index::chain::{Pages, Writer};
+use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Medium, Result};
-use tree::check::Report;
-use tree::shape::Entry;
-use tree::{Schema, Write};
 
 use crate::index::{NvTree, Own};
 use crate::insert::{Change, What};

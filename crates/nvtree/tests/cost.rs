@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use crate::common::{Sample, memory};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Words, Write, WriteOptions};
 use nvtree::{NvTree, Options};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
-use tree::{Fixed, Keyed, Words, Write, WriteOptions};
 
 /// Entries of a leaf of one page.
 const N: u64 = 252;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::common::{Sample, memory, open, options, pairs};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Prefixed, Words};
 use nvtree::{NvTree, Options};
 use pmem::Durability;
-use tree::{Fixed, Keyed, Prefixed, Words};
 
 fn run<S: Sample>(lines: u64, seed: u64, steps: usize, keys: u32) {
     let (medium, _) = memory(64 << 20);

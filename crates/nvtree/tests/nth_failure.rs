@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../chain/tests/shared/nth_failure.rs"]
+#[path = "../../index/tests/shared/nth_failure.rs"]
 mod shared;

@@ -1,6 +1,6 @@
 //! Schedules of whole operations: see the shared module. Full leaves are replaced meanwhile, and inner nodes built anew.
 
-#[path = "../../chain/tests/shared/schedules.rs"]
+#[path = "../../index/tests/shared/schedules.rs"]
 mod shared;
 
 use pmem::canary::Canary;

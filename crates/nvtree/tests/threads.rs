@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../chain/tests/shared/threads.rs"]
+#[path = "../../index/tests/shared/threads.rs"]
 mod shared;

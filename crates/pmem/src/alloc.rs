@@ -364,7 +364,7 @@ impl Allocator {
 
     fn reserve_intent(&self) -> Result<()> {
         if self.pending.len() == INTENTS {
-            return Err(Error::TooLarge { records: INTENTS + 1, limit: INTENTS });
+            return Err(Error::TooLarge { of: "blocks", asked: INTENTS as u64 + 1, limit: INTENTS as u64 });
         }
         Ok(())
     }

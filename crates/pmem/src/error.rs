@@ -155,14 +155,16 @@ pub enum Error {
     },
     /// One change needs more log or intent room than there is.
     #[error(
-        "one change of {records} words exceeds the {limit} of the log: store shorter values, or make the store with a larger \
-         journal (`--journal-bytes`) if it has one"
+        "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values, or make the store with \
+         a larger journal (`--journal-bytes`) if it has one"
     )]
     TooLarge {
-        /// Words or blocks in the change.
-        records: usize,
-        /// What fits.
-        limit: usize,
+        /// Of what: a noun in plural.
+        of: &'static str,
+        /// How many it needs.
+        asked: u64,
+        /// How many there may be.
+        limit: u64,
     },
     /// A batch failed behind its commit point.
     #[error(
@@ -192,8 +194,8 @@ pub enum Error {
     Closed,
     /// The file system failed to keep what it was told, so nothing more is taken.
     #[error(
-        "a sync of this store failed, so it takes no more writes, and the newest may not survive the machine: look at the disk \
-         and the system's log, then open the store again, which recovers it"
+        "a sync or a write of this store failed, so it takes no more writes, and the newest may not survive the machine: look at the \
+         disk and the system's log, then open the store again, which recovers it"
     )]
     Failed,
     /// The requested durability cannot be had on this medium.

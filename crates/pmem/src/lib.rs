@@ -27,6 +27,7 @@
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
 pub mod alloc;
+pub mod bus;
 pub mod canary;
 pub mod copy;
 mod counter;

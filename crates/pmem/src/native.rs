@@ -26,6 +26,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
+use crate::bus;
 use crate::error::{Error, Result};
 use crate::file::{allocate, free_bytes, io, is_dax, mapped, next_data};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
@@ -339,6 +340,7 @@ impl Native {
         }
         let base =
             NonNull::new(base.wrapping_byte_add(before).cast::<u8>()).expect("mmap gives no null range");
+        bus::note(base.as_ptr() as usize, (reserved + GUARD) as usize, path);
         Ok(Self {
             view: View { base, reserved },
             len: AtomicU64::new(0),
@@ -511,6 +513,7 @@ impl View {
 
 impl Drop for Native {
     fn drop(&mut self) {
+        bus::forget(self.view.base.as_ptr() as usize);
         // SAFETY: the range was mapped by `reserve` with this length and no reference outlives self.
         unsafe { libc::munmap(self.view.base.as_ptr().cast(), (self.view.reserved + GUARD) as usize) };
     }

@@ -23,7 +23,8 @@
 //! of this one's stores; so whoever becomes the writer passes a fence of his own ([`Stripes::take_over`]).
 
 use crate::canary::{Canary, sings};
-use crate::sync::{AtomicU64, Ordering, fence, pause};
+use crate::error::{Error, Result};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, pause};
 
 /// Stripes in the table: 8 KB stay in the first-level cache; with one writer a false conflict costs one retry.
 /// (A model tells a few nodes apart; a schedule begins with a new table each time.)
@@ -45,6 +46,9 @@ pub const TRIES: u32 = if cfg!(all(test, loom)) {
     8
 };
 
+/// A version that no stripe has: no second look finds it.
+const NEVER: u64 = u64::MAX - 1;
+
 /// The table.
 #[derive(Debug)]
 pub struct Stripes {
@@ -53,6 +57,8 @@ pub struct Stripes {
     shift: u32,
     /// Readers that wait for the writer to give way.
     asking: AtomicU64,
+    /// No writer comes again, and stripes that are odd stay so.
+    abandoned: AtomicBool,
 }
 
 /// A reader's failed tries of one read.
@@ -120,7 +126,8 @@ impl Stripes {
     pub fn new(count: usize) -> Self {
         assert!(count.is_power_of_two() && (2..=STRIPES).contains(&count));
         let table = Box::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { table, shift: 64 - count.trailing_zeros(), asking: AtomicU64::new(0) }
+        let shift = 64 - count.trailing_zeros();
+        Self { table, shift, asking: AtomicU64::new(0), abandoned: AtomicBool::new(false) }
     }
 
     #[inline(always)]
@@ -134,24 +141,33 @@ impl Stripes {
         let index = self.index(node);
         let order = if sings(Canary::FirstLookOrder) { Ordering::Relaxed } else { Ordering::Acquire };
         let version = self.stripe(index).load(order);
-        let even = if version & 1 == 0 || sings(Canary::FirstLook) {
-            version
-        } else {
-            Self::wait(self.stripe(index))
-        };
+        let even = if version & 1 == 0 || sings(Canary::FirstLook) { version } else { self.wait(index) };
         Version { index, even }
     }
 
     #[cold]
-    fn wait(stripe: &AtomicU64) -> u64 {
+    fn wait(&self, index: usize) -> u64 {
         for spins in 0_u32.. {
-            let version = stripe.load(Ordering::Acquire);
+            let version = self.stripe(index).load(Ordering::Acquire);
             if version & 1 == 0 {
                 return version;
             }
+            if self.is_abandoned() {
+                break;
+            }
             pause(spins);
         }
-        unreachable!("the loop above ends only by returning")
+        NEVER
+    }
+
+    /// Writer: panicked, and no other comes. Stripes that are odd stay so: a read of such a node fails ([`Tries::fail`]).
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// True after [`Stripes::abandon`].
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     /// Second look at the same node: true if nothing changed since the first.
@@ -284,12 +300,19 @@ impl Stripes {
 
 impl Tries<'_> {
     /// The second look failed: the reader will try again.
+    ///
+    /// # Errors
+    /// `Failed` if that is in vain: the writer panicked while he changed what is read.
     #[cold]
-    pub fn fail(&mut self) {
+    pub fn fail(&mut self) -> Result<()> {
+        if self.stripes.is_abandoned() {
+            return Err(Error::Failed);
+        }
         self.failed = self.failed.saturating_add(1);
         if self.failed == TRIES {
             self.stripes.asking.fetch_add(1, Ordering::Relaxed);
         }
+        Ok(())
     }
 }
 
@@ -327,7 +350,7 @@ mod tests {
         let mut held = Held::default();
         stripes.lock_in_turn(4096, &mut held);
         let mut tries = stripes.tries();
-        (0..TRIES).for_each(|_| tries.fail());
+        (0..TRIES).for_each(|_| tries.fail().unwrap());
         let other = (1..64).map(|n| n * 64).find(|at| stripes.index(*at) != stripes.index(4096)).unwrap();
         stripes.lock_in_turn(other, &mut held);
         assert_eq!(held.0.len(), 2);

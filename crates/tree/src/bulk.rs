@@ -7,13 +7,13 @@ use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::group::WriteOptions;
 use crate::layout::Layouts;
-use crate::schema::Schema;
 use crate::search::{Scalar, Target};
 use crate::shape::{Link, Node, Placed};
 use crate::split::Rising;
 use crate::tree::{Tree, Writer};
+use index::Schema;
+use index::{Life, WriteOptions};
 
 /// Blocks left to the nodes and separators above a leaf.
 const BLOCKS_ABOVE: usize = 32;

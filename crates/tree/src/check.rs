@@ -2,42 +2,18 @@
 
 use std::collections::HashSet;
 
+use index::Life;
+use index::check::{PROBLEMS_MAX, Report};
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, record};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::schema::Schema;
-use crate::shape::{Entry, LEVELS_MAX, Link, Node};
-use crate::sorting::sort_unstable_by_first;
+use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
-
-/// What a verification saw.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Keys in leaves.
-    pub keys: u64,
-    /// Nodes reached.
-    pub nodes: u64,
-    /// Leaves among them.
-    pub leaves: u64,
-    /// Levels, leaves included.
-    pub levels: u64,
-    /// Bytes in allocated blocks ([`alloc::Usage::live_bytes`]).
-    pub live_bytes: u64,
-    /// One sentence for each thing that is wrong, the first hundred of them.
-    pub problems: Vec<String>,
-}
-
-const PROBLEMS_MAX: usize = 100;
-
-impl Report {
-    fn problem(&mut self, text: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(text);
-        }
-    }
-}
+use index::Entry;
+use index::Schema;
+use index::sorting::sort_unstable_by_first;
 
 struct Walk<S: Schema> {
     report: Report,

@@ -1,6 +1,8 @@
-//! The number of keys: exact after a clean close, taken anew beside the tree's users after a crash.
+//! The number of keys: exact, but taken anew beside the tree's users after a crash. A close counts some
+//! more keys and does not wait for the rest: the mark says then that the number is unknown, and the next open counts again.
 //!
-//! The count goes through the keys in order, some at a time, under the writer's lock. A writer meanwhile changes the number
+//! The count goes through the keys in order, some at a time: once without the writer's lock, so that they are in the cache, and again
+//! with it. A writer meanwhile changes the number
 //! only for keys that the count has passed; the others it will meet itself.
 
 use std::ops::Bound;
@@ -9,10 +11,10 @@ use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::group::KEYS_UNKNOWN;
 use crate::layout::Layouts;
-use crate::schema::Schema;
+use crate::tree::KEYS_UNKNOWN;
 use crate::tree::{Tree, Writer};
+use index::Schema;
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Keeps the number of keys, whether or not it is still being taken.
@@ -31,7 +33,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.keys.store(if added { keys + 1 } else { keys.saturating_sub(1) }, Ordering::Release);
     }
 
-    /// Counts some more keys if the count is still being taken; true while there is more to count.
+    /// The number of keys, or [`KEYS_UNKNOWN`] while they are being counted.
+    pub(crate) fn known_keys(&self) -> u64 {
+        if self.counting.load(Ordering::Acquire) { KEYS_UNKNOWN } else { self.keys.load(Ordering::Acquire) }
+    }
+
+    /// Counts some more keys if the count is still being taken; true while there is more to count. Writers wait only while keys are
+    /// counted that are in the cache by then.
     ///
     /// # Errors
     /// `Corrupt` if a leaf is damaged.
@@ -39,20 +47,34 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if !self.counting.load(Ordering::Acquire) {
             return Ok(false);
         }
-        let mut writer = match self.lock_writer() {
-            Err(Error::Closed | Error::Failed) => return Ok(false),
-            // To count is not to write.
-            Err(Error::ReadOnly) => self.writer_side(),
-            other => other?,
+        let from = self.writer_side().counted_to.clone();
+        let cursor_behind = |from: &Option<S::KeyBuf>| {
+            let mut cursor = self.cursor().unsettled();
+            if let Some(from) = from {
+                cursor.seek(Bound::Excluded(from.clone()), false);
+            }
+            cursor
         };
+        let mut key = S::KeyBuf::default();
+        // Without the lock: this brings leaves and records into the cache.
+        let mut cursor = cursor_behind(&from);
+        for _ in 0..keys {
+            if !cursor.next_key(&mut key)? {
+                break;
+            }
+        }
+        // To count is not to write: what is for reading alone is counted too.
+        let mut writer = self.writer_side();
+        if let Err(Error::Closed | Error::Failed) = self.writable() {
+            return Ok(false);
+        }
         if !self.counting.load(Ordering::Acquire) {
             return Ok(false); // another thread finished the count while this one waited for the lock
         }
-        let mut cursor = self.cursor().unsettled();
-        if let Some(to) = &writer.counted_to {
-            cursor.seek(Bound::Excluded(to.clone()), false);
+        if writer.counted_to != from {
+            return Ok(true); // another thread counted these
         }
-        let mut key = S::KeyBuf::default();
+        let mut cursor = cursor_behind(&from);
         for _ in 0..keys {
             if !cursor.next_key(&mut key)? {
                 self.counting.store(false, Ordering::Release);

@@ -4,11 +4,11 @@
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
 use crate::tree::{Tree, Writer};
+use index::Schema;
+use index::{Life, WriteOptions};
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     #[inline(always)]
@@ -33,7 +33,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if D::COPIES_LEAVES {
             leaf = self.remove_from_copy(writer, leaf, index)?;
         } else {
-            L::Leaf::remove::<_, S>(medium, shape, leaf, located.rank, index, &mut writer.edits[0]);
+            L::Leaf::remove::<_, S>(medium, shape, leaf, located.rank, index, &mut writer.own.edits[0]);
             self.change(writer, 1)?;
         }
         self.count_key(writer, key, false);

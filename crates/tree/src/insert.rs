@@ -5,25 +5,16 @@ use std::borrow::Borrow;
 use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
-use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch};
-use crate::shape::{Entry, LEVELS_MAX, Link, Node, Tail};
+use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::{Tree, Writer};
-
-/// What an update decides.
-pub enum Decision<V> {
-    /// Leave the key as it is.
-    Keep,
-    /// Store this value.
-    Put(V),
-    /// Remove the key.
-    Delete,
-}
+use index::Schema;
+use index::{Decision, Life, WriteOptions};
+use index::{Entry, Tail};
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// Descends as the writer, noting the way in `writer.path`.
+    /// Descends as the writer, noting the way in `writer.own.path`.
     #[inline(always)]
     pub(crate) fn descend<V: Search>(
         &self,
@@ -32,7 +23,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ) -> Result<Node> {
         let (medium, shape) = (self.region.medium(), &self.inner_for::<V>());
         let mut node = self.root();
-        writer.path.clear();
+        writer.own.path.clear();
         for _ in 0..LEVELS_MAX {
             let Some(link) = Link::read(medium, node) else {
                 return Err(Error::Corrupt { what: "node", at: node.0 });
@@ -41,7 +32,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 return Ok(node);
             }
             let (rank, child, _) = self.child::<V>(node, link.node, target);
-            writer.path.push(node, rank);
+            writer.own.path.push(node, rank);
             V::prefetch(medium, shape, child);
             node = child;
         }
@@ -94,7 +85,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         } else if D::COPIES_LEAVES {
             self.insert_into_copy(writer, leaf, probe, entry)?;
         } else {
-            L::Leaf::insert::<_, S, S::Tail>(medium, shape, leaf, rank, &entry, &mut writer.edits[0]);
+            L::Leaf::insert::<_, S, S::Tail>(medium, shape, leaf, rank, &entry, &mut writer.own.edits[0]);
             self.change(writer, 1)?;
         }
         self.count_key(writer, key, true);
@@ -190,7 +181,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         loop {
             let mut writer = self.enter(bytes)?;
             let found = self.look(key, Some(&mut value))?.found;
-            match decide(found.then(|| S::borrow_value(&value))) {
+            match writer.outside(|| decide(found.then(|| S::borrow_value(&value)))) {
                 // What was decided on may be of the running group.
                 Decision::Keep => {}
                 Decision::Put(new) => {

@@ -4,10 +4,11 @@ use pmem::Medium;
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts, Located};
-use crate::schema::Schema;
 use crate::search::Scalar;
-use crate::shape::{Edit, Entry, Link, Node, Order, Placed, Shape};
+use crate::shape::{Edit, Link, Node, Order, Placed, Shape};
 use crate::tree::{Tree, Writer};
+use index::Entry;
+use index::Schema;
 
 /// Runs an expression with the layout and the shape of a level: `at_level!(tree, level, N, shape => N::count(…))`.
 macro_rules! at_level {

@@ -2,16 +2,15 @@
 //!
 //! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines; `level`:
 //!   leaves and inner nodes alike.
-//! * [`schema`]: what keys and values are: 64-bit words, key pointers, key pointers with an inline prefix.
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
 //! * [`discipline`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
-//! * [`batch`]: writes of several keys as one. [`before`]: how they are seen as one.
-//! * [`session`]: the writer's lock held over several changes. [`group`]: one commit for the changes of many.
+//! * [`batch`]: what a batch needs. [`room`]: what an operation may store, and the room for it in a group.
+//! * [`session`]: the writer's lock held over several changes.
 //! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does. [`many`]: what it does with many keys at once.
 //!
-//! [`roster`] names the combinations that are engines. [`region`]: whose memory it is, for every index and not for these alone.
+//! [`roster`] names the combinations that are engines. All else is the kernel's ([`index`]): keys and values, life cycle, groups, batches.
 //!
 //! Invariants of every tree here:
 //! * T1: all leaves are at level 0, linked from left to right by their link words.
@@ -21,37 +20,29 @@
 //!   one in flight wholly there or absent.
 
 pub mod batch;
-pub mod before;
 pub mod bulk;
 pub mod check;
 pub mod count;
 pub mod delete;
 pub mod discipline;
-pub mod group;
 pub mod insert;
 pub mod layout;
 mod level;
 pub mod many;
 pub mod merge;
 pub mod recover;
-pub mod region;
+pub mod room;
 pub mod roster;
 pub mod scan;
-pub mod schema;
 pub mod search;
 pub mod session;
 pub mod shadow;
 pub mod shape;
-pub mod sorting;
 pub mod split;
 pub mod tree;
 
-pub use before::Pair;
+pub use self::tree::{Tree, TreeOptions};
 pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
-pub use group::WriteOptions;
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
-pub use many::Write;
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;
-pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};
-pub use tree::{Tree, TreeOptions};

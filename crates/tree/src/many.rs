@@ -11,14 +11,15 @@ use pmem::region::INTENTS;
 use pmem::stripe::Version;
 use pmem::{Error, LINE, Medium, Result};
 
-use crate::before::Moment;
 use crate::discipline::Discipline;
-use crate::group::WriteOptions;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::search::{Scalar, Search, Target, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::{Tree, Writer};
+use index::Schema;
+use index::before::Moment;
+use index::write::record_bytes;
+use index::{Life, Write, WriteOf, WriteOptions};
 
 /// Descents in flight: what a processor has buffers for, and some more that wait.
 pub(crate) const LANES: usize = 16;
@@ -35,40 +36,6 @@ const RECORD_BYTES_MAX: u64 = 4096;
 
 /// A wave's leaves, each with the look that was taken at it, and the bits of those who lost their way.
 type Arrived = ([(Node, Version); LANES], u32);
-
-/// A key to be stored with its value, or to be removed.
-#[derive(Debug)]
-pub enum Write<'a, K: ?Sized, V: ?Sized> {
-    /// Store this value under the key.
-    Put(&'a K, &'a V),
-    /// Remove the key.
-    Delete(&'a K),
-}
-
-impl<'a, K: ?Sized, V: ?Sized> Write<'a, K, V> {
-    /// The key.
-    pub fn key(&self) -> &'a K {
-        match self {
-            Write::Put(key, _) | Write::Delete(key) => key,
-        }
-    }
-}
-
-impl<K: ?Sized, V: ?Sized> Clone for Write<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<K: ?Sized, V: ?Sized> Copy for Write<'_, K, V> {}
-
-pub(crate) type WriteOf<'a, S> = Write<'a, <S as Schema>::Key, <S as Schema>::Value>;
-
-fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
-    match write {
-        Write::Put(key, value) => S::record_bytes(key, value),
-        Write::Delete(_) => 0,
-    }
-}
 
 /// True if there may be room for one write after the other where there is none for all at once: for words in a log, for blocks
 /// that the first of them would give back.
@@ -213,7 +180,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 let found = arrived.and_then(|(leaf, version)| {
                     let value = self.leaf_value::<V>(shape, leaf, key)?;
                     let pending = self.pending.as_ref();
-                    let durable = || pending.is_none_or(|pending| pending.wait_for_node(leaf.0).is_none());
+                    let durable = || pending.is_none_or(|pending| !pending.may_wait_for_node(leaf.0));
                     (self.stripes.check(version) && durable()).then_some(value)
                 });
                 let found = match found {
@@ -406,7 +373,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let probe = S::probe(key);
             let leaf = self.descend::<Scalar>(writer, Target::Holding(probe));
             let leaf = leaf.map_err(|error| self.give_up(writer, error))?;
-            let parent = writer.path.steps().last().map(|(parent, _)| *parent);
+            let parent = writer.own.path.steps().last().map(|(parent, _)| *parent);
             let has_room = |parent: &Node| self.count_at(1, *parent) < self.inner.capacity;
             let Some(parent) = parent.filter(|parent| has_room(parent) && !parents.contains(parent)) else {
                 continue;

@@ -11,9 +11,10 @@ use pmem::{Error, Medium, Result, WORD};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
-use crate::shape::{Entry, Link, Node, Placed};
+use crate::shape::{Link, Node, Placed};
 use crate::tree::{Tree, Writer};
+use index::Entry;
+use index::Schema;
 
 /// Two neighbours below one parent, and the rank of the separator between them.
 struct Pair<T> {
@@ -35,7 +36,7 @@ enum Outcome {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// Joins `node` (below `writer.path`) and then its parents with their neighbours, as far as they are too empty, and as the
+    /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty, and as the
     /// running group has room: after a batch there may be none, and a node may stay too empty.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
@@ -52,7 +53,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Joins the node below `writer.path` with a neighbour, in one commit with whatever else the operation has pending.
+    /// Joins the node below `writer.own.path` with a neighbour, in one commit with whatever else the operation has pending.
     /// `emptied`: that node, if its last entry leaves with this commit. Where a join takes the last separator of a parent,
     /// the parent's own turn belongs to the same commit: a crash in between would leave an empty node, which T3 forbids
     /// and recovery would take for nobody's. Returns the parent to look at next, if there is one.
@@ -73,7 +74,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         mut emptied: Option<Node>,
     ) -> Result<(usize, Option<Node>, Option<Node>)> {
         let mut edits = 0;
-        while let Some((parent, taken)) = writer.path.pop() {
+        while let Some((parent, taken)) = writer.own.path.pop() {
             let pair = self.neighbours(parent, taken)?;
             match self.prepare_merge(writer, edits, &pair, emptied)? {
                 Outcome::Left if edits == 0 && emptied.is_none() => return Ok((0, None, None)),

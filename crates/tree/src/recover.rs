@@ -2,12 +2,12 @@
 //!
 //! Nothing else is looked at: the work is bounded by the log's and the ring's sizes, whatever the tree holds.
 
-use pmem::alloc::{self, Class, Kind};
-use pmem::{Medium, Result, record};
+use index::{Schema, owner};
+use pmem::alloc::{Class, Kind};
+use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::schema::Schema;
 use crate::search::Scalar;
 use crate::search::Target;
 use crate::shape::{LEVELS_MAX, Link, Node};
@@ -16,13 +16,7 @@ use crate::tree::Tree;
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
-        alloc::recover(
-            &self.region,
-            |class, at| Ok(self.root().0 != 0 && self.owns(class, at)),
-            |class, at| {
-                if class.kind.has_pieces() { record::pieces(&self.region, at) } else { Vec::new() }
-            },
-        )
+        owner::recover_blocks(&self.region, |class, at| Ok(self.root().0 != 0 && self.owns(class, at)))
     }
 
     /// True if the tree reaches this block. Asked by descending with a key that the block itself holds: a block that the
@@ -35,18 +29,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
             }
-            // A piece is not named for itself; but the ring may still hold the address of what was here before the
-            // chunk was closed and opened for pieces. It shares its record's fate.
-            Kind::Piece => self.owns_piece(at),
+            // Not asked about.
+            Kind::Piece => false,
         }
-    }
-
-    fn owns_piece(&self, at: u64) -> bool {
-        let record = self.region.medium().word(at);
-        let class = alloc::class_of(&self.region, record).filter(|class| class.kind.has_pieces());
-        class.is_some_and(|class| {
-            record::pieces(&self.region, record).contains(&at) && self.owns(class, record)
-        })
     }
 
     fn owns_node(&self, node: Node) -> bool {

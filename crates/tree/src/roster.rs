@@ -5,8 +5,8 @@ use crate::discipline::{
     Discipline, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,
 };
 use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
-use crate::schema::{Keyed, Prefixed, Schema};
 use crate::shape::FourGroups;
+use index::{Keyed, Prefixed, Schema};
 
 /// A tree's line in the roster.
 #[derive(Debug)]
@@ -27,40 +27,7 @@ pub struct About {
     pub lines: (u64, u64),
     /// Cache lines of a node unless the user says otherwise.
     pub default_lines: u64,
-    /// The sources of leaf layout, inner layout and discipline; the two layouts may be one.
-    pub sources: &'static [&'static str],
 }
-
-/// The sources that all trees share: everything in this room that is neither a layout nor a discipline.
-pub const SKELETON: &[&str] = &[
-    include_str!("batch.rs"),
-    include_str!("before.rs"),
-    include_str!("bulk.rs"),
-    include_str!("check.rs"),
-    include_str!("count.rs"),
-    include_str!("delete.rs"),
-    include_str!("discipline/mod.rs"),
-    include_str!("group.rs"),
-    include_str!("insert.rs"),
-    include_str!("layout/mod.rs"),
-    include_str!("layout/unordered.rs"),
-    include_str!("level.rs"),
-    include_str!("lib.rs"),
-    include_str!("many.rs"),
-    include_str!("merge.rs"),
-    include_str!("recover.rs"),
-    include_str!("region.rs"),
-    include_str!("roster.rs"),
-    include_str!("scan.rs"),
-    include_str!("schema.rs"),
-    include_str!("search.rs"),
-    include_str!("session.rs"),
-    include_str!("shadow.rs"),
-    include_str!("shape.rs"),
-    include_str!("sorting.rs"),
-    include_str!("split.rs"),
-    include_str!("tree.rs"),
-];
 
 impl About {
     /// True if nodes may have so many lines.
@@ -127,11 +94,6 @@ macro_rules! roster {
             durable: <$discipline as Discipline>::DURABLE,
             lines: roster!(@lines $lines),
             default_lines: roster!(@default $lines),
-            sources: &[
-                <$leaf as Layout>::SOURCE,
-                <$inner as Layout>::SOURCE,
-                <$discipline as Discipline>::SOURCE,
-            ],
         }
     };
     (@lines [$default:literal in $least:literal..=$most:literal]) => { ($least, $most) };

@@ -13,13 +13,14 @@ use std::ops::Bound;
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
-use crate::before::View;
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::search::{Search, Target, dispatch_any};
-use crate::shape::{Entry, Link, Node};
+use crate::shape::{Link, Node};
 use crate::tree::Tree;
+use index::Entry;
+use index::before::View;
+use index::{Life, Schema};
 
 /// Records asked for before they are read, most of a leaf's at once: measured faster than one by one, also across leaves.
 const RECORDS_AHEAD: usize = 24;
@@ -178,7 +179,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
                     if self.give_record(&entry, key, value)? {
                         return Ok(true);
                     }
-                    tries.fail();
+                    tries.fail()?;
                 }
             }
         }
@@ -201,7 +202,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
                     let sound = S::read_key(self.tree.region.medium(), entry.key, key);
                     if !self.tree.stripes.check(self.page.version) {
                         self.state = State::Seek;
-                        tries.fail();
+                        tries.fail()?;
                         continue;
                     }
                     if !sound {
@@ -261,12 +262,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             return Ok(());
         }
         let version = self.tree.stripes.read(next.0);
-        if !self.tree.stripes.check(self.page.version) {
+        if !self.tree.stripes.check(self.page.version) || !self.read_page(next, version, 0, usize::MAX)? {
             self.state = State::Seek;
-            return Ok(());
-        }
-        if !self.read_page(next, version, 0, usize::MAX)? {
-            self.state = State::Seek;
+            // A change that is never finished stays in the way.
+            if self.tree.stripes.is_abandoned() {
+                return Err(Error::Failed);
+            }
         }
         Ok(())
     }
@@ -301,6 +302,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             };
             if self.read_page(seen.leaf, seen.version, skip, take)? {
                 return Ok(());
+            }
+            if tree.stripes.is_abandoned() {
+                return Err(Error::Failed);
             }
         }
     }

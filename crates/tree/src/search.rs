@@ -13,9 +13,9 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::Tree;
+use index::{Life, Schema};
 
 /// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
 /// comparison.
@@ -296,6 +296,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 Some(Descent::TooDeep { node }) => {
                     Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node })
                 }
+                // Changed meanwhile, or never to be finished.
+                None if self.stripes.is_abandoned() => Err(Error::Failed),
                 None => continue,
             };
         }
@@ -313,7 +315,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 if self.stripes.check(seen.version) {
                     return Ok(Looked { found: false, leaf: seen.leaf });
                 }
-                tries.fail();
+                tries.fail()?;
                 continue;
             };
             let entry = shape.entry(medium, seen.leaf, index);
@@ -325,7 +327,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     Err(Error::Corrupt { what: "record", at: entry.payload })
                 };
             }
-            tries.fail();
+            tries.fail()?;
         }
     }
 
@@ -362,7 +364,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let failed = pending.has_failed();
             self.readable(failed)?;
             let looked = self.look(key, value.as_deref_mut())?;
-            if failed || pending.wait_for_node(looked.leaf.0).is_none() {
+            if failed || !pending.may_wait_for_node(looked.leaf.0) {
                 return Ok(looked.found);
             }
             match pending.wait_for_key(S::hash(key)) {

@@ -4,18 +4,17 @@
 //! search of the next. Whoever has many changes to make holds the lock over them; each change is still durable by itself
 //! when its call returns. Where durability goes by groups the lock is not held between changes: a commit needs it.
 
-use pmem::sync::MutexGuard;
+use index::{Guard, Life, Schema};
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::schema::Schema;
-use crate::tree::{Tree, Writer};
+use crate::tree::Tree;
 
 /// The writer's lock. Other writers wait until it is dropped; readers do not.
-pub struct Session<'a, M: Medium, S: Schema, L, D: Discipline> {
+pub struct Session<'a, M: Medium, S: Schema, L: Layouts, D: Discipline> {
     tree: &'a Tree<M, S, L, D>,
-    writer: Option<MutexGuard<'a, Writer<S>>>,
+    writer: Option<Guard<'a, Tree<M, S, L, D>>>,
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {

@@ -5,14 +5,15 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::schema::Schema;
 use crate::search::{Scalar, Target};
-use crate::shape::{Entry, LEVELS_MAX, Link, Node, Placed};
+use crate::shape::{LEVELS_MAX, Link, Node, Placed};
 use crate::split::Prepared;
 use crate::tree::{Tree, Writer};
+use index::Entry;
+use index::Schema;
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// The leaf at the end of `writer.path` is replaced by one that has `entry` too.
+    /// The leaf at the end of `writer.own.path` is replaced by one that has `entry` too.
     pub(crate) fn insert_into_copy(
         &self,
         writer: &mut Writer<S>,
@@ -26,7 +27,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.replace_leaf(writer, leaf, &entries).map(drop)
     }
 
-    /// The leaf at the end of `writer.path` is replaced by one without the entry of this number; returns it.
+    /// The leaf at the end of `writer.own.path` is replaced by one without the entry of this number; returns it.
     pub(crate) fn remove_from_copy(&self, writer: &mut Writer<S>, leaf: Node, index: usize) -> Result<Node> {
         let mut entries = self.placed(0, leaf);
         entries.retain(|placed| placed.kept != Some(index as u8));
@@ -47,7 +48,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         entries: &[Placed<S::Tail>],
     ) -> Result<(Node, Prepared)> {
         let link = self.link(leaf)?;
-        let parent = writer.path.steps().last().copied();
+        let parent = writer.own.path.steps().last().copied();
         let (edits, copy) = self.copy_leaf(writer, 0, leaf, entries, link)?;
         let Some((parent, rank)) = parent else {
             self.edit_root(writer, edits, copy);
@@ -81,9 +82,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok((first + 3, copy))
     }
 
-    /// The leaf left of the one at the end of `writer.path`.
+    /// The leaf left of the one at the end of `writer.own.path`.
     fn left_neighbour(&self, writer: &Writer<S>) -> Result<Option<Node>> {
-        let Some((parent, rank)) = writer.path.steps().iter().rev().find(|(_, rank)| *rank > 0) else {
+        let Some((parent, rank)) = writer.own.path.steps().iter().rev().find(|(_, rank)| *rank > 0) else {
             return Ok(None);
         };
         let (at, _) = self.pointer(*parent, rank - 1, Node(0))?;

@@ -8,10 +8,11 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::schema::Schema;
 use crate::search::{Scalar, Target};
-use crate::shape::{Entry, Link, Node, Placed};
+use crate::shape::{Link, Node, Placed};
 use crate::tree::{Tree, Writer};
+use index::Entry;
+use index::Schema;
 
 /// What rises from a split into the parent.
 pub(crate) struct Rising {
@@ -29,7 +30,7 @@ pub(crate) struct Rising {
 pub(crate) type Prepared = (usize, Option<Node>);
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
-    /// Splits a full leaf on the way of `writer.path`, with `entry` joining.
+    /// Splits a full leaf on the way of `writer.own.path`, with `entry` joining.
     #[cold]
     pub(crate) fn split_leaf(
         &self,
@@ -52,14 +53,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     ) -> Result<()> {
         let is_full = |level, node| self.count_at(level, node) >= self.shape_at(level).capacity;
         while is_full(0, leaf) {
-            let steps = writer.path.steps();
+            let steps = writer.own.path.steps();
             let above = steps.iter().rev().take_while(|(node, _)| is_full(1, *node)).count();
             let prepared = if above == 0 {
                 self.prepare_split(writer, 0, leaf, probe, None)
             } else {
                 let topmost = steps.len() - above + 1;
                 let appending = steps.iter().all(|(node, rank)| *rank == self.count_at(1, *node));
-                writer.path.truncate(topmost);
+                writer.own.path.truncate(topmost);
                 self.prepare_inner_split(writer, appending)
             };
             self.change_prepared(writer, prepared)?;
@@ -76,7 +77,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.change_and(writer, edits, false, || root.into_iter().for_each(|root| self.set_root(root)))
     }
 
-    /// Edits from number `first` on: a full leaf on the way of `writer.path` is divided, with `entry` joining.
+    /// Edits from number `first` on: a full leaf on the way of `writer.own.path` is divided, with `entry` joining.
     pub(crate) fn prepare_split(
         &self,
         writer: &mut Writer<S>,
@@ -111,7 +112,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
 
     /// Splits the full inner node that ends the path, whose parent has room.
     fn prepare_inner_split(&self, writer: &mut Writer<S>, appending: bool) -> Result<Prepared> {
-        let (node, _) = writer.path.pop().ok_or(Error::Corrupt { what: "path", at: self.root().0 })?;
+        let (node, _) = writer.own.path.pop().ok_or(Error::Corrupt { what: "path", at: self.root().0 })?;
         let link = self.link(node)?;
         let entries = self.placed(link.level, node);
         let rising = self.divide(writer, 0, node, &entries, link, appending)?;
@@ -126,7 +127,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         mut edits: usize,
         mut rising: Rising,
     ) -> Result<Prepared> {
-        while let Some((parent, rank)) = writer.path.pop() {
+        while let Some((parent, rank)) = writer.own.path.pop() {
             let link = self.link(parent)?;
             let entry = Entry::new(rising.key, rising.right.0);
             if self.count_at(link.level, parent) < self.inner.capacity {

@@ -5,24 +5,20 @@
 //! or, when everything is durable, the nodes after.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::PoisonError;
 
-use pmem::alloc::{Allocator, Kind};
-use pmem::log::Log;
-use pmem::pending::Pending;
+use index::batch::Batching;
+use index::region::{create_region, open_region};
+use index::{Index, Kernel, Life, Schema, Tail};
+use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
-use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
+use pmem::sync::{AtomicBool, AtomicU64, Ordering};
 use pmem::{Durability, Error, Found, Geometry, LINE, Medium, Region, Result};
 
-use crate::before::Batches;
 use crate::discipline::{Change, Discipline};
-use crate::group::KEYS_UNKNOWN;
 use crate::layout::{Layout, Layouts};
-use crate::region::{create_region, open_region};
-use crate::schema::Schema;
-use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape, Tail};
+use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape};
 
 /// How to make a tree.
 #[derive(Clone, Debug)]
@@ -69,56 +65,46 @@ pub(crate) enum Wide {
     Sixteen,
 }
 
-/// Takes writes.
-pub(crate) const OPEN: u8 = 0;
-/// Was closed cleanly.
-const CLOSED: u8 = 1;
-/// A sync failed: the file system may have given up what it was told to keep.
-pub(crate) const FAILED: u8 = 2;
-/// Is being closed: no more writes, and those before are committed.
-pub(crate) const CLOSING: u8 = 3;
-/// A batch failed half-way: whoever leads next takes it back.
-pub(crate) const BROKEN: u8 = 4;
-/// Is for reading alone: what is stored to its memory, recovery's stores, reaches no file.
-const READ_ONLY: u8 = 5;
+/// Number of keys while they are being counted: of the newest durable group, and in the mark of a clean close.
+pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
+
+/// Most keys that a close counts: some milliseconds.
+const COUNTED_AT_CLOSE: usize = 1 << 16;
 
 /// A B+-Tree over a medium: schema, layout and discipline are its parts.
 pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
-    pub(crate) region: Region<D::Memory<M>>,
+    kernel: Kernel<D::Memory<M>, S, Own<S>>,
     /// Geometry of leaves.
     pub(crate) leaf: Shape,
     /// Geometry of inner nodes.
     pub(crate) inner: Shape,
-    pub(crate) stripes: Stripes,
     pub(crate) wide: Wide,
-    pub(crate) keys: AtomicU64,
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// [`OPEN`], [`CLOSING`], [`CLOSED`], [`BROKEN`], [`FAILED`] or [`READ_ONLY`].
-    pub(crate) state: AtomicU8,
-    pub(crate) writer: Mutex<Writer<S>>,
-    /// Held while the tree is being closed.
-    closing: Mutex<()>,
-    /// What is not durable yet, where that goes by groups.
-    pub(crate) pending: Option<Box<Pending>>,
-    /// What batches replaced.
-    pub(crate) batches: Batches<S>,
     /// Keys when the newest durable group ended, or [`KEYS_UNKNOWN`].
     pub(crate) durable_keys: AtomicU64,
     parts: PhantomData<fn() -> (L, D)>,
 }
 
-/// What only the writer has.
-pub struct Writer<S: Schema> {
-    pub(crate) log: Log,
-    pub(crate) allocator: Allocator,
+impl<M: Medium, S: Schema, L, D: Discipline> Deref for Tree<M, S, L, D> {
+    type Target = Kernel<D::Memory<M>, S, Own<S>>;
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.kernel
+    }
+}
+
+/// What the writer has besides.
+pub struct Own<S: Schema> {
     pub(crate) edits: Vec<Edit>,
     pub(crate) path: Trail,
-    pub(crate) held: Held,
     /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
     pub(crate) counted_to: Option<S::KeyBuf>,
 }
+
+/// What only the writer has.
+pub(crate) type Writer<S> = index::Writer<Own<S>>;
 
 /// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. Of a fixed size: room that may
 /// have to be made would make every descent save its registers, behind the last change's fence.
@@ -201,47 +187,32 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             16 if D::SPECIALISED && L::SPECIALISED => Wide::Sixteen,
             _ => Wide::Any,
         };
-        let allocator = Allocator::new(&region);
-        region.mark_in_use(durability)?;
-        let log = match found {
-            Found::New => Log::new(region.geometry(), D::LOG),
-            _ => Log::recover(region.medium(), region.geometry(), D::LOG)?,
-        };
         let keys = match found {
             Found::Clean { keys } => keys,
             _ => 0,
         };
-        let tree = Self {
+        let own = Own { edits: vec![Edit::default()], path: Trail::default(), counted_to: None };
+        let mut tree = Self {
+            kernel: Kernel::new(region, found, durability, stripes, D::LOG, own)?,
             leaf,
             inner,
             wide,
-            stripes: Stripes::new(stripes),
-            keys: AtomicU64::new(keys),
             counting: AtomicBool::new(false),
-            root: AtomicU64::new(region.root()?),
+            root: AtomicU64::new(0),
             durability,
-            state: AtomicU8::new(OPEN),
-            pending: region.medium().group().map(|_| Box::default()),
-            batches: Batches::default(),
             durable_keys: AtomicU64::new(keys),
-            closing: Mutex::new(()),
-            writer: Mutex::new(Writer {
-                log,
-                allocator,
-                edits: vec![Edit::default()],
-                path: Trail::default(),
-                held: Held::default(),
-                counted_to: None,
-            }),
-            region,
             parts: PhantomData,
         };
+        // The log may have had the root's word.
+        tree.root = AtomicU64::new(tree.region.root()?);
+        tree.keys.store(keys, Ordering::Release);
         if found == Found::InUse {
             tree.recover_blocks()?;
         }
         if tree.root().0 == 0 {
             tree.make_root()?;
-        } else if found == Found::InUse {
+        } else if found == Found::InUse || keys == KEYS_UNKNOWN {
+            tree.keys.store(0, Ordering::Release);
             tree.counting.store(true, Ordering::Release);
             tree.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
         }
@@ -289,39 +260,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
     }
 
-    /// The writer's side, unless the tree was closed.
-    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<S>>> {
-        let writer = self.writer_side();
-        self.writable()?;
-        Ok(writer)
-    }
-
-    /// `Closed` or `Failed` once no more writes are taken.
-    #[inline(always)]
-    pub(crate) fn writable(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            CLOSED | CLOSING => Err(Error::Closed),
-            READ_ONLY => Err(Error::ReadOnly),
-            _ => Err(Error::Failed),
-        }
-    }
-
-    /// Refuses every write from now on, and has nothing to close: for a tree over memory of its own ([`pmem::Native::map_aside`]).
-    pub fn refuse_writes(&self) {
-        self.state.store(READ_ONLY, Ordering::Release);
-    }
-
-    /// Runs `look` while nobody changes or closes the tree; readers go on.
-    ///
-    /// # Errors
-    /// `Closed` or `Failed`: it was not run.
-    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _writer = self.lock_writer()?;
-        Ok(look())
-    }
-
     #[inline(always)]
     pub(crate) fn root(&self) -> Node {
         Node(self.root.load(Ordering::Acquire))
@@ -366,7 +304,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         apart: bool,
         visible: impl FnOnce(),
     ) -> Result<()> {
-        let edits = &writer.edits[..edits];
+        let edits = &writer.own.edits[..edits];
         if self.pending.is_none() {
             self.stripes.give_way(); // else before the lock was taken
         }
@@ -394,70 +332,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         outcome
     }
 
-    /// Gives up the running operation, passing its error on.
-    #[cold]
-    pub(crate) fn give_up(&self, writer: &mut Writer<S>, error: Error) -> Error {
-        writer.allocator.abort(&self.region, &mut writer.log);
-        error
-    }
-
-    /// Makes everything durable by the means of the file system.
-    ///
-    /// # Errors
-    /// `Io` if the system call fails. Later writes are refused then: the system may have given up pages that it could not
-    /// write, and would call a second sync a success. Where durability goes by groups, as [`Tree::commit`].
-    pub fn sync(&self) -> Result<()> {
-        if self.pending.is_some() {
-            return self.commit();
-        }
-        let outcome = self.region.medium().sync(0, self.region.medium().len());
-        if outcome.is_err() {
-            self.state.store(FAILED, Ordering::Release);
-        }
-        outcome
-    }
-
-    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused, reads go on.
-    ///
-    /// # Errors
-    /// `Io` if the data or the mark cannot be synced: the next open recovers the tree if it does not find the mark. `Failed` if
-    /// this or another sync failed before.
-    pub fn close(&self) -> Result<()> {
-        // Who comes second waits until the first is done.
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state.load(Ordering::Acquire) == READ_ONLY {
-            self.state.store(CLOSED, Ordering::Release);
-            return Ok(());
-        }
-        while self.count_some(1 << 16)? {}
-        let mut writer = match self.lock_writer() {
-            Err(Error::Closed) => return Ok(()),
-            other => other?,
-        };
-        writer.log.settle(self.region.medium());
-        if let Some(pending) = &self.pending {
-            self.state.store(CLOSING, Ordering::Release);
-            let ticket = pending.ticket();
-            drop(writer);
-            self.settle(pending, ticket)?;
-            writer = self.writer_side();
-        }
-        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
-        self.state.store(FAILED, Ordering::Release);
-        // A leader that waits for the lock with nothing to commit would otherwise wait for the mark's, and that for him.
-        drop(writer);
-        self.region.mark_clean(self.keys.load(Ordering::Acquire))?;
-        self.state.store(CLOSED, Ordering::Release);
-        Ok(())
-    }
-
-    /// Closes if it can: what a dropped store does. A tree that cannot be closed is recovered at the next open.
-    pub fn close_on_drop(&self) {
-        if !std::thread::panicking() {
-            let _ = self.close();
-        }
-    }
-
     /// Number of keys, durable or not, and whether they are still being counted.
     pub fn len(&self) -> (u64, bool) {
         let pending = self.counting.load(Ordering::Acquire);
@@ -467,11 +341,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// True without keys (as far as counted).
     pub fn is_empty(&self) -> bool {
         self.len().0 == 0
-    }
-
-    /// The region.
-    pub fn region(&self) -> &Region<D::Memory<M>> {
-        &self.region
     }
 
     /// Geometry of a leaf.
@@ -496,12 +365,57 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 }
 
-impl<S: Schema> Writer<S> {
+impl<S: Schema> Own<S> {
     /// Edit number `number`, made if need be.
     pub(crate) fn edit(&mut self, number: usize) -> &mut Edit {
         while self.edits.len() <= number {
             self.edits.push(Edit::default());
         }
         &mut self.edits[number]
+    }
+}
+
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Index for Tree<M, S, L, D> {
+    type Medium = D::Memory<M>;
+    type Schema = S;
+    type Own = Own<S>;
+    /// Keys, or [`KEYS_UNKNOWN`].
+    type Shown = u64;
+
+    #[inline(always)]
+    fn kernel(&self) -> &Kernel<D::Memory<M>, S, Own<S>> {
+        &self.kernel
+    }
+
+    fn shown(&self, _writer: &Writer<S>) -> u64 {
+        self.known_keys()
+    }
+
+    fn show_durable(&self, keys: u64) {
+        self.durable_keys.store(keys, Ordering::Release);
+    }
+
+    fn reload(&self, _writer: &mut Writer<S>) {
+        // A pool's frames stay as they are, and their root with them: readers are told by `failed`. Else the word checks itself;
+        // what was durable once does check.
+        if !D::POOLED
+            && let Ok(root) = self.region.root()
+        {
+            self.set_root(Node(root));
+        }
+        match self.durable_keys.load(Ordering::Acquire) {
+            // Nobody will count them any more.
+            KEYS_UNKNOWN => self.counting.store(true, Ordering::Release),
+            keys => self.keys.store(keys, Ordering::Release),
+        }
+    }
+
+    fn prepare_close(&self) {
+        // Few keys are counted at once. What is damaged is told to whoever reads it.
+        let _ = self.count_some(COUNTED_AT_CLOSE);
+    }
+
+    fn keys_to_mark(&self) -> u64 {
+        self.known_keys()
     }
 }

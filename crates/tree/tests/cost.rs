@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use index::{Keyed, Prefixed, Schema, Words, Write, WriteOptions};
 use pmem::observed::Counts;
 use pmem::{Counter, Durability, Fence, Geometry, Memory, Observed};
 use tree::shape::Shape;
-use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, Write, WriteAtomic, WriteOptions};
+use tree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 type WbTree<S> = Tree<Observed, S, (Slotted, Slotted), WriteAtomic>;
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use pmem::{Counter, Durability, Durable, Memory, Native, Observed};
+use index::{Fixed, Life, Prefixed, Words};
+use pmem::{Counter, Durability, Durable, Found, Memory, Native, Observed};
 use tree::roster::{TREES, Visitor};
 use tree::shape::FourGroups;
-use tree::{Fixed, Prefixed, Redo, Slotted, Sorted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{Redo, Slotted, Sorted, Tree, TreeOptions, WriteAtomic};
 
 use crate::streams::{Streams, assert_same, options, payload, run, seed, text};
 
@@ -88,4 +89,35 @@ fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
         });
         assert_eq!(tree.len(), (1000, false));
     }
+}
+
+/// Once, a close behind a crash counted all keys before it ended.
+#[test]
+fn a_close_does_not_wait_for_the_count_and_the_next_open_goes_on_with_it() {
+    const KEYS: u64 = 70_000;
+    let memory = Memory::new(16 << 20, 0);
+    let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
+    type T = Tree<Observed, Words, (Slotted, Slotted), WriteAtomic>;
+    let open = || T::open(medium(), Path::new("memory"), "t", Durability::Power, 1024).unwrap();
+    let tree = T::create(medium(), &options::<WriteAtomic>(4)).unwrap();
+    for key in 0..KEYS {
+        tree.put(&key, &key).unwrap();
+    }
+    drop(tree);
+    let (tree, found) = open();
+    assert_eq!(found, Found::InUse);
+    assert!(tree.count_some(100).unwrap());
+    tree.close().unwrap();
+    let (counted, pending) = tree.len();
+    assert!(counted < KEYS && pending, "{counted} were counted");
+    drop(tree);
+    let (tree, found) = open();
+    assert!(matches!(found, Found::Clean { .. }) && tree.len() == (0, true), "{found:?}");
+    assert!(tree.count_some(300).unwrap());
+    assert!(tree.delete(&5).unwrap() && tree.delete(&900).unwrap());
+    assert!(!tree.put(&(KEYS + 5), &1).unwrap());
+    while tree.count_some(3000).unwrap() {}
+    assert_eq!(tree.len(), (KEYS - 1, false));
+    tree.close().unwrap();
+    assert_eq!(open().1, Found::Clean { keys: KEYS - 1 });
 }

@@ -12,8 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crash::failing::{Failing, Faults, Plan, every_nth};
+use index::{Keyed, Life, Prefixed, Schema, Words};
 use pmem::{Durability, Error, Found, Geometry, Memory, Result};
-use tree::{Keyed, Prefixed, Schema, Slotted, Tree, TreeOptions, Words, WriteAtomic};
+use tree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 /// Keys and values of a schema from small numbers.
 trait Sample: Schema<KeyBuf: Ord, ValueBuf: PartialEq> {

@@ -11,12 +11,13 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+use index::Tail;
+use index::{Life, Schema, Words};
 use pmem::{Counter, Durability, Durable, Geometry, Medium, Memory, Native, Observed};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::roster::{About, ByteStrings, Visitor, log_records};
-use tree::shape::Tail;
-use tree::{Schema, Tree, TreeOptions, Words, WriteAhead};
+use tree::{Tree, TreeOptions, WriteAhead};
 
 /// Keys and values from small numbers.
 pub trait Numbered: Sized {

@@ -13,10 +13,10 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Instant;
 
-use chain::prelude::*;
+use index::Words;
+use index::chain::prelude::*;
 use pmem::file::memory_file;
 use pmem::{Durability, Native};
-use tree::Words;
 use vlab::{Addressing, Options, Vlab};
 
 /// Look-ups of a turn.

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use chain::bound::word_of;
-use tree::Schema;
+use index::Schema;
+use index::chain::bound::word_of;
 
 /// A bucket in a braid.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl<S: Schema> Braids<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tree::Words;
+    use index::Words;
 
     #[test]
     fn braids_are_an_ordered_map_however_long_they_may_be() {

@@ -16,11 +16,12 @@
 
 use std::cmp::Ordering;
 
+use index::Schema;
+use index::{Entry, Tail};
 use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{LINE, Medium, WORD};
-use tree::Schema;
-use tree::shape::{Entry, Node, Shape as Entries, Tail};
+use tree::shape::{Node, Shape as Entries};
 
 /// Words of a header, as offsets in bytes.
 pub(crate) const NXT: u64 = 0;

@@ -1,11 +1,11 @@
 //! Full verification: the list, bounds, order, records, what leads to the buckets, and the ownership of every block.
 
-use chain::bound::bound;
-use chain::check::Walk;
+pub use index::Report;
+use index::Schema;
+use index::chain::bound::bound;
+use index::check::Walk;
 use pmem::Medium;
 use pmem::alloc::{self, Kind};
-use tree::Schema;
-pub use tree::check::Report;
 
 use crate::bucket::{Bucket, MAX, MIN, VNXT, slots};
 use crate::index::Vlab;

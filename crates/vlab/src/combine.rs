@@ -25,10 +25,10 @@
 
 use std::sync::Arc;
 
-use chain::group::Groups;
+use index::chain::prelude::*;
+use index::{Schema, WriteOptions};
 use pmem::region::checked;
 use pmem::{Fence, Medium, WORD};
-use tree::{Schema, WriteOptions};
 
 use crate::braids::Braids;
 use crate::bucket::{NXT, VNXT};
@@ -331,7 +331,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Groups::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
         let buckets = self.view().buckets() as u64;
-        let mut writer = self.enter_for(|| Ok(if self.faithful { 2 * buckets } else { 0 }))?;
+        let mut writer = self.enter_for(|_| Ok(if self.faithful { 2 * buckets } else { 0 }))?;
         let view = self.view();
         writer.rebuild.get_or_insert_with(|| Rebuild::begin(&view));
         if self.faithful {

@@ -1,9 +1,9 @@
 //! Deletes [VLAB §5.2.3]: a bit is cleared. Of byte strings the record's bit in the allocator follows, for one fence more.
 
-use chain::prelude::*;
-use chain::wave::{Step, Stored};
+use index::chain::prelude::*;
+use index::chain::wave::{Step, Stored};
+use index::{Schema, Write};
 use pmem::{Medium, Result};
-use tree::{Schema, Write};
 
 use crate::bucket::Bucket;
 use crate::index::{Vlab, Writer};

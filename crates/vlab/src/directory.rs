@@ -14,9 +14,9 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use chain::bound::leading;
+use index::Schema;
+use index::chain::bound::leading;
 use pmem::sync::{AtomicU64, Ordering as Memory};
-use tree::Schema;
 
 /// The bucket of this entry's key was given back; another holds its keys.
 pub(crate) const ALIAS: u64 = 1 << 63;
@@ -417,7 +417,7 @@ impl Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tree::{Keyed, Words};
+    use index::{Keyed, Words};
 
     fn of_words(keys: impl IntoIterator<Item = u64>) -> Directory {
         let keys: Vec<u64> = keys.into_iter().collect();

@@ -21,14 +21,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use chain::Core;
-use chain::batch::Writes;
-use chain::recover::recover_blocks;
+use index::Batching;
+use index::Schema;
+use index::Tail;
+use index::chain::Core;
+use index::chain::recover::recover_blocks;
+use index::region::{create_region, open_region};
 use pmem::sync::{Ordering, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
-use tree::Schema;
-use tree::region::{create_region, open_region};
-use tree::shape::Tail;
 
 use crate::braids::Braids;
 use crate::bucket::{Bucket, Links, Shape};
@@ -142,7 +142,7 @@ pub struct Own<S: Schema> {
 }
 
 /// What only the writer has.
-pub(crate) type Writer<S> = chain::Writer<Own<S>>;
+pub(crate) type Writer<S> = index::chain::Writer<Own<S>>;
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Makes an empty index in a fresh medium.

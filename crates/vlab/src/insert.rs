@@ -1,9 +1,9 @@
 //! Inserts and updates [VLAB §5.2.2].
 
-use chain::prelude::*;
-use chain::wave::{Step, Stored};
+use index::chain::prelude::*;
+use index::chain::wave::{Step, Stored};
+use index::{Schema, Write};
 use pmem::{Error, Medium, Result};
-use tree::{Schema, Write};
 
 use crate::bucket::{Bucket, count};
 use crate::index::{Vlab, Writer, is_one_word};

@@ -40,23 +40,6 @@ pub const ABOUT: About = About {
     durable: true,
     lines: (4, 64),
     default_lines: 64,
-    sources: &chain::sources::<24>(&[
-        include_str!("braids.rs"),
-        include_str!("bucket.rs"),
-        include_str!("check.rs"),
-        include_str!("combine.rs"),
-        include_str!("delete.rs"),
-        include_str!("directory.rs"),
-        include_str!("index.rs"),
-        include_str!("insert.rs"),
-        include_str!("merge.rs"),
-        include_str!("meta.rs"),
-        include_str!("recover.rs"),
-        include_str!("rewired.rs"),
-        include_str!("salvage.rs"),
-        include_str!("search.rs"),
-        include_str!("split.rs"),
-    ]),
 };
 
 pub use self::combine::Work;
@@ -64,4 +47,4 @@ pub use self::directory::Guide;
 pub use self::index::{ENGINE, Options, Vlab};
 pub use self::rewired::{Addressed, Addressing, Why};
 /// A position in key order.
-pub type Cursor<'a, M, S> = chain::Cursor<'a, Vlab<M, S>>;
+pub type Cursor<'a, M, S> = ::index::chain::Cursor<'a, Vlab<M, S>>;

@@ -7,11 +7,11 @@
 //! | | then in this order, in one line (K3): the flag, bits, `nxt`, `max`, no flag | flagged: entries at or above the next `min` are dropped, which undoes bits without `nxt`; `max` is set |
 //! | commit | all of these | nothing to do |
 
-use chain::bound::bound;
-use chain::group::Groups;
+use index::Schema;
+use index::chain::bound::bound;
+use index::chain::prelude::*;
 use pmem::region::checked;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
-use tree::Schema;
 
 use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, slots};
 use crate::index::{View, Vlab, Writer};

@@ -4,13 +4,13 @@
 //! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named. Under `faithful`
 //! there are two lists, and a combine that was cut short is brought to its end first.
 
-use chain::bound::bound;
-use chain::recover::is_leaf_block;
+use index::Schema;
+use index::chain::bound::bound;
+use index::chain::recover::is_leaf_block;
+use index::sorting::sort_by_first;
 use pmem::region::unchecked;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Found, Medium, Result, WORD};
-use tree::Schema;
-use tree::sorting::sort_by_first;
 
 use crate::braids::{Braids, Item};
 use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, VNXT, slots};

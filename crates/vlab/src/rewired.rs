@@ -38,9 +38,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use index::Schema;
 use pmem::Medium;
 use pmem::window::{PAGE, Refusal, Window, runs};
-use tree::Schema;
 
 use crate::bucket::{Bucket, MAX, MIN, NXT};
 use crate::directory::{Directory, Lows};

@@ -1,12 +1,12 @@
-//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`chain::read`]).
+//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`index::chain::read`]).
 
-use chain::wave::{Step, Stored, WriteOf};
-use chain::{Chain, Pages};
+use index::Entry;
+use index::Report;
+use index::chain::wave::{Step, Stored, WriteOf};
+use index::chain::{Chain, Pages};
+use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result, WORD};
-use tree::check::Report;
-use tree::shape::Entry;
-use tree::{Schema, Write};
 
 use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};

@@ -18,14 +18,14 @@
 //! is linked behind the bucket that it came from, in the one list: that successor is the only one that changes, and a combine is a
 //! matter of volatile memory alone.
 
-use chain::bound::bound;
-use chain::group::Groups;
+use index::Entry;
+use index::Schema;
+use index::chain::bound::bound;
+use index::chain::prelude::*;
+use index::sorting::sort_unstable_by_first;
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};
 use pmem::{Error, Fence, Medium, Result, WORD};
-use tree::Schema;
-use tree::shape::Entry;
-use tree::sorting::sort_unstable_by_first;
 
 use crate::braids::Item;
 use crate::bucket::{BIT_WORDS, Bits, Bucket, Links, MAX, NXT, slots};

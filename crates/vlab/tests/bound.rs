@@ -1,9 +1,9 @@
 //! What a combine may cost one operation, in steps and parts: however many buckets there are, and however keys are spread.
 
 use crate::common::{Sample, memory};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Keyed, Words};
 use pmem::{Durability, Observed};
-use tree::{Keyed, Words};
 use vlab::{Options, Vlab, Work};
 
 /// Entries of a directory that go at once.

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 
 use crate::common::{Sample, memory};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Words, Write, WriteOptions};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
-use tree::{Fixed, Keyed, Words, Write, WriteOptions};
 use vlab::{Options, Vlab};
 
 /// Entries of a bucket of one page.

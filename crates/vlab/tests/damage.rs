@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../chain/tests/shared/damage.rs"]
+#[path = "../../index/tests/shared/damage.rs"]
 mod shared;

@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../chain/tests/shared/journal.rs"]
+#[path = "../../index/tests/shared/journal.rs"]
 mod shared;

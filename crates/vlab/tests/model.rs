@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::common::{Home, Mapped, Sample, memory, open_in, options, pairs, rewired};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Prefixed, Words};
 use pmem::Durability;
-use tree::{Fixed, Keyed, Prefixed, Words};
 use vlab::{Addressed, Guide, Options, Vlab};
 
 fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32) {

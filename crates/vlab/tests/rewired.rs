@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::common::{Home, Mapped, Sample, memory, open_in, options, rewired};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Words, WriteOptions};
 use pmem::window::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};
-use tree::{Fixed, Keyed, Words, WriteOptions};
 use vlab::{Addressed, Addressing, Options, Vlab};
 
 /// Buckets of one page, addressed by windows; else as in use.

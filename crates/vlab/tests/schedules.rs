@@ -1,7 +1,7 @@
 //! Schedules of whole operations: see the shared module. Directories are combined with braids meanwhile, and once all is done by the
 //! paper's ways.
 
-#[path = "../../chain/tests/shared/schedules.rs"]
+#[path = "../../index/tests/shared/schedules.rs"]
 mod shared;
 
 use pmem::canary::Canary;

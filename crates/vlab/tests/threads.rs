@@ -1,10 +1,10 @@
 //! See the shared module; and the same through windows, which come and go meanwhile.
 
-#[path = "../../chain/tests/shared/threads.rs"]
+#[path = "../../index/tests/shared/threads.rs"]
 mod shared;
 
 use crate::common::{Home, Mapped, Options, rewired};
-use tree::{Fixed, Words};
+use index::{Fixed, Words};
 
 #[test]
 fn readers_through_windows_beside_a_writer() {

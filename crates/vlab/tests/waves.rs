@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../chain/tests/shared/waves.rs"]
+#[path = "../../index/tests/shared/waves.rs"]
 mod shared;

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use index::Report;
+use index::Schema;
 use pmem::alloc::Kind;
 use pmem::{Medium, record};
-use tree::Schema;
-use tree::check::Report;
 
 use super::directory::Directory;
 use super::table::{Hashed, Table};

@@ -13,9 +13,9 @@
 //!
 //! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
 
+use index::{Life, Schema, WriteOptions};
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result, WORD, record};
-use tree::{Schema, WriteOptions};
 
 use super::bucket::{Chain, next_at};
 use super::directory::Directory;

@@ -2,10 +2,10 @@
 //!
 //! A node says which bucket it belongs to, a record which key it has; so one chain is looked through for each block.
 
+use index::Schema;
 use pmem::alloc::{Class, Kind};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
-use tree::Schema;
 
 use super::bucket::{Chain, bucket_in};
 use super::directory::Directory;

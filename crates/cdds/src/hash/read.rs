@@ -9,9 +9,9 @@
 use std::cmp::Ordering::Equal;
 use std::cmp::Reverse;
 
+use index::Schema;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result, WORD};
-use tree::Schema;
 
 use super::bucket::Chain;
 use super::directory::{Directory, bits_of};
@@ -76,7 +76,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             if let Some(outcome) = self.try_bucket(hash, &mut read) {
                 return outcome;
             }
-            tries.fail();
+            tries.fail()?;
         }
     }
 

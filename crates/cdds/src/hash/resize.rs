@@ -14,10 +14,10 @@
 //! What is copied away stays behind, and does not count: an entry is there only in the bucket that its hash belongs to
 //! (H2). Before buckets become one again, what was left behind is cleared.
 
+use index::Schema;
 use pmem::alloc::Kind;
 use pmem::region::INTENTS;
 use pmem::{Error, Fence, Medium, Result, WORD};
-use tree::Schema;
 
 use super::bucket::{Chain, compose};
 use super::directory::{Directory, bucket_of, partner};

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::marker::PhantomData;
 
+use index::Report;
+use index::{Life, Schema, Write, WriteOptions};
 use pmem::alloc::{Class, Kind};
 use pmem::{Durability, Error, Fence, LINE, Medium, Region, Result, WORD};
-use tree::check::Report;
-use tree::{Schema, Write, WriteOptions};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bucket::bucket_in;
@@ -178,9 +178,9 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
 
     /// In a record, the key is beside the value.
     #[inline]
-    fn of_schema(entry: &Entry) -> tree::shape::Entry {
+    fn of_schema(entry: &Entry) -> index::Entry {
         let key = if S::PLAIN { entry.key } else { entry.payload };
-        tree::shape::Entry::new([key, 0], entry.payload)
+        index::Entry::new([key, 0], entry.payload)
     }
 
     fn count<M: Medium>(of: &Table<M, S>, mark: &Mark) -> Result<u64> {

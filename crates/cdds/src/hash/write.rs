@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
+use index::{Life, Schema, Write};
 use pmem::alloc::Kind;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD, record};
-use tree::{Schema, Write};
 
 use super::bucket::{Chain, beside, compose};
 use super::directory::Directory;

@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use cdds::Inlined;
 use cdds::{Cursor, Mark, Order, Tree};
 use crash::{Found, History};
+use index::{Schema, Words, Write};
 use pmem::Medium;
-use tree::{Schema, Words, Write};
 
 use super::{Pairs, Sample};
 

@@ -13,8 +13,8 @@ use cdds::hash::Hashed;
 use cdds::{
     Cursor, Inlined, Options, Order, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash,
 };
+use index::{Keyed, Schema, Words, Write};
 use pmem::{Counter, Durability, Error, Geometry, Medium, Memory, Observed};
-use tree::{Keyed, Schema, Words, Write};
 
 /// A schema whose keys and values come from small numbers.
 pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: Ord, ValueBuf: PartialEq> {
@@ -202,4 +202,4 @@ pub fn write_many<M: Medium, X: Tested>(
 }
 
 /// A key, and a value if there is one.
-pub type PairOf<X> = tree::Pair<<X as Structure>::Schema>;
+pub type PairOf<X> = index::Pair<<X as Structure>::Schema>;

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use cdds::{Mark, Order, Ordered, Recovery, Versioned};
 use crash::{Contents, Step, Subject, Workload, interrupted, random, region};
+use index::Decision;
+use index::{Life, Schema, WriteOptions};
 use pmem::{Error, Geometry, Observed};
-use tree::insert::Decision;
-use tree::{Schema, WriteOptions};
 
 use super::{PairOf, Sample, Tested, options, write_many};
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use cdds::Recovery;
 use cdds::hash::{Hashed, Options, Pairs, Table};
+use index::Schema;
 use pmem::{Medium, Observed};
-use tree::Schema;
 
 use crate::common::{self, Sample, Tested};
 

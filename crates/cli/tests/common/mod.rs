@@ -53,12 +53,18 @@ impl Serve {
     }
 
     pub fn with(dir: &Path, options: &[&str]) -> Self {
+        Self::telling(dir, options, Stdio::inherit())
+    }
+
+    /// As `with`; what it says on the error output goes there.
+    pub fn telling(dir: &Path, options: &[&str], stderr: Stdio) -> Self {
         let mut child = program()
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--dir"])
             .arg(dir)
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut line = String::new();

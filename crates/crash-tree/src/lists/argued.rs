@@ -3,7 +3,7 @@
 use crash::{Argued, Kind, Spot};
 use pmem::Fence;
 
-const CORE: &str = include_str!("../../../chain/src/core.rs");
+const CORE: &str = include_str!("../../../index/src/chain/core.rs");
 const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
 
 /// The arguments, the same for all: what is theirs alone can be broken.
@@ -11,7 +11,7 @@ pub fn argued() -> Vec<Argued> {
     vec![
         Argued::new(
             Kind::DropFence(Fence::Commit),
-            "chain/src/core.rs",
+            "index/src/chain/core.rs",
             CORE,
             "medium.fence(Fence::Commit); // [format]",
             "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before \
@@ -36,6 +36,11 @@ pub fn argued() -> Vec<Argued> {
 
 /// The fence between an entry and the word that commits it.
 pub fn canary() -> Spot {
-    let source = include_str!("../../../chain/src/wave.rs");
-    Spot::new(Kind::DropFence(Fence::Payload), "chain/src/wave.rs", source, "medium.fence(Fence::Payload);")
+    let source = include_str!("../../../index/src/chain/wave.rs");
+    Spot::new(
+        Kind::DropFence(Fence::Payload),
+        "index/src/chain/wave.rs",
+        source,
+        "medium.fence(Fence::Payload);",
+    )
 }

@@ -6,10 +6,10 @@
 use std::ops::Bound;
 use std::path::Path;
 
-use chain::prelude::*;
 use crash::{Contents, Subject, region};
+use index::chain::prelude::*;
+use index::{Write, WriteOptions};
 use pmem::{Durability, Error, Geometry, Observed};
-use tree::{Write, WriteOptions};
 
 use crate::subject::{Numbered as _, Pairs, Sample, text_of};
 

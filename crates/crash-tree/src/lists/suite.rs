@@ -1,6 +1,6 @@
 //! Which workloads an index gets, and the mutation run over them.
 
-use tree::{Fixed, Keyed, Prefixed, Words};
+use index::{Fixed, Keyed, Prefixed, Words};
 
 use super::subject::{Buckets, Family, Logs, sizes};
 use super::workloads::{Work, closed_chunks, first, lives, long_bitmap, mixed, narrowed_chunk, waves};

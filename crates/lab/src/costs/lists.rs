@@ -5,12 +5,12 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Schema, Words};
 use pmem::region::unchecked;
 use pmem::{Durability, LINE, Medium, Memory, Observed, WORD};
 use tree::roster::About;
 use tree::shape::Shape;
-use tree::{Fixed, Schema, Words};
 
 use super::subject::{Plan, Subject};
 use super::survey::{Step, Way};

@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
+use index::{Fixed, Schema, Words};
 use pmem::{Durability, Error, Geometry, Memory, Observed};
 use tree::discipline::Discipline;
 use tree::layout::{Layout, Layouts};
 use tree::roster::{self, About, ByteStrings, Visitor};
 use tree::shape::Shape;
-use tree::{Fixed, Schema, Tree, TreeOptions, Words};
+use tree::{Tree, TreeOptions};
 
 use super::survey::{self, Way};
 use super::tape::{Deaf, Spent, Tape};

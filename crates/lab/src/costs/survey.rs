@@ -109,7 +109,7 @@ pub fn way<M: Medium, L: Layouts>(
 }
 
 fn look<M: Medium, L: Layout>(medium: &M, shape: &Shape, node: Node, level: usize, key: u64) -> (Step, bool) {
-    let order = L::order::<_, tree::Words>(medium, shape, node);
+    let order = L::order::<_, index::Words>(medium, shape, node);
     let numbers: Vec<u16> = order.iter().map(|number| number as u16).collect();
     let keys = || numbers.iter().map(|number| medium.word(shape.key_at(node, usize::from(*number))));
     let hit = keys().any(|found| found == key);

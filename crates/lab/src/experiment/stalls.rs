@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use chain::prelude::*;
 use hdrhistogram::Histogram;
+use index::Fixed;
+use index::chain::prelude::*;
 use pmem::{Durability, Native, WORD};
-use tree::Fixed;
 use vlab::{Vlab, Work};
 
 use super::phases::{self, NODE_LINES};

@@ -59,7 +59,7 @@ Examples:
     /// Lines written back a second, by the size of what is flushed.
     #[command(after_help = "Example:\n  bristlecone-lab flush --rounds 5")]
     Flush(Flush),
-    /// List every engine, its parts, and the lines of code that it takes.
+    /// List every engine and its parts.
     #[command(after_help = "Example:\n  bristlecone-lab registry --json")]
     Registry(Registry),
 }

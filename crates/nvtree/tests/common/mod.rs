@@ -1,6 +1,6 @@
 //! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
 
-#[path = "../../../chain/tests/shared/samples.rs"]
+#[path = "../../../index/tests/shared/samples.rs"]
 mod samples;
 
 use std::path::Path;

@@ -81,8 +81,11 @@ impl Class {
 
     /// As [`Class::holding`]; `TooLarge` if no chunk holds such a block.
     pub(super) fn fitting(kind: Kind, bytes: u64, chunk_bytes: u64) -> Result<Self> {
-        Self::holding(kind, bytes, chunk_bytes)
-            .ok_or(Error::TooLarge { records: bytes as usize, limit: chunk_bytes as usize })
+        Self::holding(kind, bytes, chunk_bytes).ok_or(Error::TooLarge {
+            of: "bytes of a block",
+            asked: bytes,
+            limit: chunk_bytes,
+        })
     }
 
     fn align(self) -> u64 {

@@ -70,7 +70,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::file::{io, lock};
-use crate::medium::{Fence, Group, Line, Medium, WORD};
+use crate::medium::{Fence, Group, Line, Medium};
 use crate::native::{PAGE, View};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 use crate::system;
@@ -514,8 +514,7 @@ impl Journal {
     fn make_room(&self, bytes: u64, lines: u64) -> Result<(u64, u64, u64)> {
         let half_bytes = self.pair.half_bytes;
         if bytes > half_bytes {
-            let words = |bytes: u64| (bytes / WORD) as usize;
-            return Err(Error::TooLarge { records: words(bytes), limit: words(half_bytes) });
+            return Err(Error::TooLarge { of: "bytes of the journal", asked: bytes, limit: half_bytes });
         }
         loop {
             let mut live = guard(&self.live);

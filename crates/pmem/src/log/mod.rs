@@ -211,7 +211,11 @@ impl Log {
     /// `TooLarge` if not.
     pub fn check_room(&self, redo: usize, undo: usize) -> Result<()> {
         if self.format.places(redo, undo) > self.places {
-            return Err(Error::TooLarge { records: redo + undo, limit: self.places as usize });
+            return Err(Error::TooLarge {
+                of: "words of the log",
+                asked: (redo + undo) as u64,
+                limit: self.places,
+            });
         }
         Ok(())
     }

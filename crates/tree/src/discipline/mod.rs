@@ -34,8 +34,6 @@ use crate::shape::Edit;
 pub trait Discipline: Send + Sync + 'static {
     /// Name for people.
     const NAME: &'static str;
-    /// Its source, whose lines `bristlecone-lab registry` counts.
-    const SOURCE: &'static str;
     /// Contents survive a crash.
     const DURABLE: bool = true;
     /// Short operations are compiled for nodes of 16 lines, too, if the layouts are specialised: see

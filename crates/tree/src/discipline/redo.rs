@@ -19,7 +19,6 @@ pub struct Redo;
 
 impl Discipline for Redo {
     const NAME: &'static str = "redo log";
-    const SOURCE: &'static str = include_str!("redo.rs");
     const LOGS_ALL: bool = true;
     type Memory<M: Medium> = M;
     const STEPWISE_SPLITS: bool = true;

@@ -15,7 +15,6 @@ pub struct Shadow;
 
 impl Discipline for Shadow {
     const NAME: &'static str = "shadow";
-    const SOURCE: &'static str = include_str!("shadow.rs");
     type Memory<M: Medium> = M;
     const COPIES_LEAVES: bool = true;
 

@@ -15,7 +15,6 @@ pub struct UndoRedo;
 
 impl Discipline for UndoRedo {
     const NAME: &'static str = "undo-redo log";
-    const SOURCE: &'static str = include_str!("undo_redo.rs");
     const LOGS_ALL: bool = true;
     type Memory<M: Medium> = M;
     const LOG: Format = Format::UndoRedo;

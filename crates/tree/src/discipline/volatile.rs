@@ -10,7 +10,6 @@ pub struct Volatile;
 
 impl Discipline for Volatile {
     const NAME: &'static str = "volatile";
-    const SOURCE: &'static str = include_str!("volatile.rs");
     type Memory<M: Medium> = M;
     const DURABLE: bool = false;
     const SHARES_FENCES: bool = true;

@@ -19,7 +19,6 @@ pub struct WriteAhead;
 
 impl Discipline for WriteAhead {
     const NAME: &'static str = "buffer pool, write-ahead log";
-    const SOURCE: &'static str = include_str!("write_ahead.rs");
     const LOGS_ALL: bool = true;
     const POOLED: bool = true;
     type Memory<M: Medium> = Pool<M>;

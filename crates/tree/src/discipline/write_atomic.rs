@@ -47,7 +47,6 @@ impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_O
         (false, true) => "write-atomic, splits step by step",
         (true, true) => "write-atomic, order within a line, splits step by step",
     };
-    const SOURCE: &'static str = include_str!("write_atomic.rs");
     type Memory<M: Medium> = M;
     const SPECIALISED: bool = !STEPWISE && !LINE_ORDER;
     const SHARES_FENCES: bool = true;

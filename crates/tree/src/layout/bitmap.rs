@@ -12,11 +12,10 @@
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, packed, unordered};
-use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{
-    Edit, Entry, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
-};
+use crate::shape::{Edit, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, shapes};
+use index::Schema;
+use index::{Entry, Tail};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -71,7 +70,6 @@ impl<W: OrderWords> Bitmap<W> {
 
 impl<W: OrderWords> Layout for Bitmap<W> {
     const NAME: &'static str = "bitmap";
-    const SOURCE: &'static str = include_str!("bitmap.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = W;
 

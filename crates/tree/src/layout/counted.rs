@@ -12,11 +12,12 @@
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, packed, unordered};
-use crate::schema::Schema;
 use crate::search::Search;
 use crate::shape::{
-    Edit, Entry, GROUP, Link, Move, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
+    Edit, GROUP, Link, Move, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, shapes,
 };
+use index::Schema;
+use index::{Entry, Tail};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -33,7 +34,6 @@ impl<W: OrderWords> Counted<W> {
 
 impl<W: OrderWords> Layout for Counted<W> {
     const NAME: &'static str = "counter";
-    const SOURCE: &'static str = include_str!("counted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = W;
 

@@ -25,9 +25,10 @@ pub use slot_only::SlotOnly;
 pub use slotted::Slotted;
 pub use sorted::Sorted;
 
-use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, Entry, Link, Node, Order, OrderWords, Placed, Shape, Shapes, Tail};
+use crate::shape::{Edit, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
+use index::Schema;
+use index::{Entry, Tail};
 
 /// Where a key is, or would be, in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +67,6 @@ pub trait Layout: Send + Sync + 'static {
 
     /// See [`Layouts::SPECIALISED`].
     const SPECIALISED: bool = false;
-
-    /// Its source, whose lines `bristlecone-lab registry` counts.
-    const SOURCE: &'static str;
 
     /// Its shapes up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.
     const SHAPES: Shapes;

@@ -11,9 +11,10 @@
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, bisect, by_mask, packed, unordered};
-use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, Entry, Link, Node, OneGroup, Order, Placed, Shape, Shapes, Tail, shapes};
+use crate::shape::{Edit, Link, Node, OneGroup, Order, Placed, Shape, Shapes, shapes};
+use index::Schema;
+use index::{Entry, Tail};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -43,7 +44,6 @@ impl SlotOnly {
 
 impl Layout for SlotOnly {
     const NAME: &'static str = "slot-only";
-    const SOURCE: &'static str = include_str!("slot_only.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = OneGroup;
 

@@ -18,11 +18,10 @@
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, aligned, bisect, by_mask, unordered};
-use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{
-    Edit, Entry, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
-};
+use crate::shape::{Edit, GROUP, Link, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, shapes};
+use index::Schema;
+use index::{Entry, Tail};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -148,7 +147,6 @@ impl<W: OrderWords> Slotted<W> {
 impl<W: OrderWords> Layout for Slotted<W> {
     const NAME: &'static str = "slot+bitmap";
     const SPECIALISED: bool = true;
-    const SOURCE: &'static str = include_str!("slotted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = W;
 

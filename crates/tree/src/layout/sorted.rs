@@ -14,11 +14,12 @@
 use pmem::{Medium, WORD};
 
 use super::{Layout, Located, bisect, by_mask};
-use crate::schema::Schema;
 use crate::search::Search;
 use crate::shape::{
-    Edit, Entry, GROUP, Link, Move, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, Tail, shapes,
+    Edit, GROUP, Link, Move, Node, OneGroup, Order, OrderWords, Placed, Shape, Shapes, shapes,
 };
+use index::Schema;
+use index::{Entry, Tail};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -48,7 +49,6 @@ impl<W: OrderWords> Sorted<W> {
 
 impl<W: OrderWords> Layout for Sorted<W> {
     const NAME: &'static str = "sorted";
-    const SOURCE: &'static str = include_str!("sorted.rs");
     const SHAPES: Shapes = shapes!(Self::shape_of);
     type Words = W;
 

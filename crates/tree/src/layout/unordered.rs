@@ -6,9 +6,10 @@ use pmem::Medium;
 use pmem::simd::{BELOW, EQUAL};
 
 use super::{Located, by_mask};
-use crate::schema::Schema;
 use crate::search::Search;
-use crate::shape::{Edit, Node, Order, OrderWords, Placed, Shape, Tail};
+use crate::shape::{Edit, Node, Order, OrderWords, Placed, Shape};
+use index::Schema;
+use index::Tail;
 
 /// The numbers of the set bits, from `first` on.
 #[inline(always)]

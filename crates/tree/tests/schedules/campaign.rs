@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crash::{Fault, History, Machine, Operation, Which};
+use index::{Schema, WriteOptions};
 use pmem::canary::{Canary, sing};
 use pmem::journal::{Journal, Options as Sizes};
 use pmem::{Durable, Medium};
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, Runner};
-use tree::{Schema, WriteOptions};
 
 use super::disk::Cuts;
 use super::medium::{Points, Scheduled, recorded};

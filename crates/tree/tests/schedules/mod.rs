@@ -25,18 +25,17 @@ use std::ops::Bound;
 use std::path::Path;
 
 use campaign::{CRASHES, Execution, How, LIES, Tally, WHOLE, campaign, execute, execute_journaled, notice};
+use index::{Batching, Decision, Keyed, Life, Pair, Prefixed, Report, Words, Write, WriteOptions};
 use pmem::canary::Canary;
 use pmem::{Durability, Geometry, Medium, Result};
 use subject::{Kind, Sample, Scan, Session, Subject};
-use tree::check::Report;
 use tree::discipline::Discipline;
-use tree::insert::Decision;
 use tree::layout::Layouts;
 use tree::scan::TreeCursor;
 use tree::shape::FourGroups;
 use tree::{
-    Bitmap, Counted, Keyed, LineOrder, Pair, Prefixed, Shadow, SlotOnly, Slotted, Sorted, Stepwise, Tree,
-    TreeOptions, UndoRedo, Words, Write, WriteAhead, WriteAtomic, WriteOptions,
+    Bitmap, Counted, LineOrder, Shadow, SlotOnly, Slotted, Sorted, Stepwise, Tree, TreeOptions, UndoRedo,
+    WriteAhead, WriteAtomic,
 };
 
 const ENGINE: &str = "schedules";
@@ -62,7 +61,7 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
         Tree::write_many(self, writes, how)
     }
     fn batch(&self, writes: Vec<Pair<S>>, expected: &[Pair<S>], how: WriteOptions) -> Result<bool> {
-        Tree::batch(self, writes, expected, how)
+        Batching::batch(self, writes, expected, how)
     }
     fn session(&self) -> Result<impl Session<S>> {
         Tree::session(self)
@@ -77,10 +76,10 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
         Tree::cursor(self)
     }
     fn commit(&self) -> Result<()> {
-        Tree::commit(self)
+        Life::commit(self)
     }
     fn close(&self) -> Result<()> {
-        Tree::close(self)
+        Life::close(self)
     }
     fn check(&self) -> Report {
         Tree::check(self)

@@ -5,10 +5,10 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use index::Decision;
+use index::Report;
+use index::{Pair, Schema, Write, WriteOptions};
 use pmem::{Medium, Result};
-use tree::check::Report;
-use tree::insert::Decision;
-use tree::{Pair, Schema, Write, WriteOptions};
 
 /// Keys or values from small numbers.
 pub trait Numbered: Clone {

@@ -6,9 +6,9 @@
 use std::ops::Bound;
 
 use crash::{Found, History};
+use index::Decision;
+use index::{Write, WriteOptions};
 use pmem::Error;
-use tree::insert::Decision;
-use tree::{Write, WriteOptions};
 
 use super::subject::{Numbered, Sample, Scan, Session, Subject};
 

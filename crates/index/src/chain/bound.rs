@@ -1,7 +1,7 @@
 //! Bounds of leaves: key words, of plain keys the key itself, of byte strings the address of a separator record. 0 is no bound.
 
+use crate::schema::Schema;
 use pmem::{Medium, Result, record};
-use tree::Schema;
 
 /// The key that a bound's word stands for; the least key where there is no bound. False if there is no such key.
 pub fn read_bound<M: Medium, S: Schema>(medium: &M, word: u64, out: &mut S::KeyBuf) -> bool {

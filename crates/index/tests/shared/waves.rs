@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Index, Sample, memory, options, pairs};
-use chain::prelude::*;
-use tree::{Fixed, Keyed, Words, Write, WriteOptions};
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Words, Write, WriteOptions};
 
 /// So many calls of up to so many writes, of keys below `keys`. Every second time few keys come again and again, and the index grows and
 /// shrinks in turns, so that the leaf of one write may join another's.

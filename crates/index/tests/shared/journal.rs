@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{Index, Options, Sample, options, pairs};
-use chain::prelude::*;
 use crash::{Fault, Machine, Survivors, Which};
+use index::Life as _;
+use index::chain::prelude::*;
+use index::{Keyed, Schema, Words, WriteOptions};
 use pmem::journal::Options as Sizes;
 use pmem::{Durable, Error, Geometry, Journal, Result};
-use tree::{Keyed, Schema, Words, WriteOptions};
 
 const MAX_BYTES: u64 = 16 << 20;
 const SIZES: Sizes = Sizes { capacity_bytes: 512 << 10, max_bytes: MAX_BYTES };

@@ -23,14 +23,14 @@ use std::path::Path;
 use crate::common::{Index, Options, Sample as Numbers, options};
 pub use campaign::{CRASHES, LIES, WHOLE};
 use campaign::{Execution, How, Tally, campaign, execute, execute_journaled, notice};
-use chain::prelude::*;
-use chain::{Cursor, Turnover as Turned};
+use index::Decision;
+use index::Report;
+use index::chain::prelude::*;
+use index::chain::{Cursor, Turnover as Turned};
+use index::{Keyed, Pair, Words, Write, WriteOptions};
 use pmem::canary::Canary;
 use pmem::{Medium, Result};
 use subject::{Kind, Sample, Scan, Subject, Turnover};
-use tree::check::Report;
-use tree::insert::Decision;
-use tree::{Keyed, Pair, Words, Write, WriteOptions};
 
 impl<M: Medium, S: Sample> Subject for Index<M, S> {
     type Schema = S;
@@ -53,7 +53,7 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
         self.write_many_as(writes, how)
     }
     fn batch(&self, writes: Vec<Pair<S>>, expected: &[Pair<S>], how: WriteOptions) -> Result<bool> {
-        Writes::batch(self, writes, expected, how)
+        Batching::batch(self, writes, expected, how)
     }
     fn get(&self, key: &S::Key, value: &mut S::ValueBuf) -> Result<bool> {
         Reads::get(self, key, Some(value))
@@ -70,16 +70,16 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
         Chain::cursor(self)
     }
     fn commit(&self) -> Result<()> {
-        Groups::commit(self)
+        Life::commit(self)
     }
     fn close(&self) -> Result<()> {
-        Groups::close(self)
+        Life::close(self)
     }
     fn check(&self) -> Report {
         Chain::check(self)
     }
     fn turnover(&self) -> Turnover {
-        let Turned { splits, appends, merges, copies, rebuilds } = chain::Core::turnover(self);
+        let Turned { splits, appends, merges, copies, rebuilds } = index::chain::Core::turnover(self);
         [
             ("splits", splits),
             ("appends", appends),
@@ -92,13 +92,13 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
 }
 
 impl<T: Chain> Scan<T::Schema> for Cursor<'_, T> {
-    fn seek(&mut self, from: Bound<<T::Schema as tree::Schema>::KeyBuf>, descending: bool) {
+    fn seek(&mut self, from: Bound<<T::Schema as index::Schema>::KeyBuf>, descending: bool) {
         Self::seek(self, from, descending);
     }
     fn next(
         &mut self,
-        key: &mut <T::Schema as tree::Schema>::KeyBuf,
-        value: &mut <T::Schema as tree::Schema>::ValueBuf,
+        key: &mut <T::Schema as index::Schema>::KeyBuf,
+        value: &mut <T::Schema as index::Schema>::ValueBuf,
     ) -> Result<bool> {
         Self::next(self, key, value)
     }

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{Index, Sample, options, pairs, rebuild};
-use chain::prelude::*;
 use crash::failing::{Failing, Faults, Plan, every_nth};
+use index::chain::prelude::*;
+use index::{Keyed, Words, WriteOptions};
 use pmem::{Error, Found, Memory, Result};
-use tree::{Keyed, Words, WriteOptions};
 
 type T<S> = Index<Failing, S>;
-type Model<S> = BTreeMap<<S as tree::Schema>::KeyBuf, <S as tree::Schema>::ValueBuf>;
+type Model<S> = BTreeMap<<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf>;
 
 /// Value number `n`; of byte strings every fifth is cut into pieces.
 fn value<S: Sample>(n: u32) -> S::ValueBuf {

@@ -19,7 +19,7 @@ use pmem::alloc::{Allocator, Kind};
 use pmem::log::Log;
 use pmem::{Error, Medium, Region, Result, WORD, record};
 
-use crate::shape::{Entry, LongTail, TAIL_MAX, Tail};
+use crate::entry::{Entry, LongTail, TAIL_MAX, Tail};
 
 /// Keys and values of a tree. See the module's head.
 pub trait Schema: Send + Sync + 'static {

@@ -1,16 +1,42 @@
-//! What a verification of an index needs: the blocks that were met, the entries of a leaf, and whom all blocks belong to.
+//! The verification of an index: its report, the blocks that were met, the entries of a leaf, the owners of all blocks.
 
 use std::collections::HashMap;
 
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, Region, record};
-use tree::Schema;
-use tree::check::Report;
-use tree::shape::Entry;
-use tree::sorting::sort_unstable_by_first;
+
+use crate::entry::Entry;
+use crate::schema::Schema;
+use crate::sorting::sort_unstable_by_first;
 
 /// Most problems told.
 pub const PROBLEMS_MAX: usize = 100;
+
+/// What a verification saw.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Keys in leaves.
+    pub keys: u64,
+    /// Nodes reached.
+    pub nodes: u64,
+    /// Leaves among them.
+    pub leaves: u64,
+    /// Levels, leaves included.
+    pub levels: u64,
+    /// Bytes in allocated blocks ([`pmem::alloc::Usage::live_bytes`]).
+    pub live_bytes: u64,
+    /// One sentence for each thing that is wrong, the first hundred of them.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Notes what is wrong.
+    pub fn problem(&mut self, text: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(text);
+        }
+    }
+}
 
 /// A verification on its way.
 pub struct Walk {
@@ -36,9 +62,7 @@ impl Walk {
 
     /// Tells a problem, unless there are enough.
     pub fn problem(&mut self, text: String) {
-        if self.report.problems.len() < PROBLEMS_MAX {
-            self.report.problems.push(text);
-        }
+        self.report.problem(text);
     }
 
     /// True while there is no problem.

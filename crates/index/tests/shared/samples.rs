@@ -3,9 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chain::{Chain, Cursor};
+use index::chain::{Chain, Cursor};
+use index::{Fixed, Keyed, Prefixed, Schema, Words};
 use pmem::{Counter, Memory, Observed};
-use tree::{Fixed, Keyed, Prefixed, Schema, Words};
 
 /// A schema whose keys and values come from small numbers.
 pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {

@@ -6,16 +6,16 @@
 
 use std::ops::Bound;
 
+use crate::before::View;
+use crate::schema::Schema;
+use crate::sorting::sort_unstable_by_first;
 use pmem::stripe::Version;
 use pmem::{Error, Result};
-use tree::Schema;
-use tree::before::View;
-use tree::sorting::sort_unstable_by_first;
 
-use crate::bound::read_bound;
-use crate::core::{Chain, KeyBufOf, Pages, SchemaOf, ValueBufOf};
-use crate::group::Groups;
-use crate::read::Reads;
+use super::bound::read_bound;
+use super::core::{Chain, KeyBufOf, Pages, SchemaOf, ValueBufOf};
+use super::read::Reads;
+use crate::group::Life;
 
 /// A position in key order. It holds no lock.
 pub struct Cursor<'a, T: Chain> {
@@ -137,7 +137,7 @@ impl<'a, T: Chain> Cursor<'a, T> {
             let sound = SchemaOf::<T>::read_value(medium, entry, value);
             // The words of plain entries were copied between two looks.
             if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
-                tries.fail();
+                tries.fail()?;
                 self.page.clear();
                 self.given = 0;
                 self.beyond = None;
@@ -187,7 +187,7 @@ impl<'a, T: Chain> Cursor<'a, T> {
             self.given = 0;
             let sound = index.is_leaf(leaf) & is_bound & index.entries_of(leaf, &mut self.page);
             if !index.is_good(&seen) {
-                tries.fail();
+                tries.fail()?;
                 continue;
             }
             if let Some(pending) = pending

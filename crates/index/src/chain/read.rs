@@ -3,14 +3,14 @@
 //! A reader notes `changes`, finds the leaf, looks at its stripe, reads, and looks again: at the stripe, for what was read, and at
 //! `changes`, for whether this was the leaf (C1).
 
+use crate::schema::Schema;
 use pmem::canary::{Canary, sings};
 use pmem::stripe::Version;
 use pmem::sync::{Ordering, yield_now};
 use pmem::{Error, Result};
-use tree::Schema;
 
-use crate::core::{Chain, KeyOf, SchemaOf, ValueBufOf};
-use crate::group::Groups;
+use super::core::{Chain, KeyOf, SchemaOf, ValueBufOf};
+use crate::group::Life;
 
 /// Keys whose leaves are asked for before they are looked at.
 const LANES: usize = 16;
@@ -47,7 +47,7 @@ pub trait Reads: Chain {
     #[inline]
     fn settled_changes(&self) -> u64 {
         let mut changes = self.changes.load(Ordering::Acquire);
-        while changes & 1 == 1 && !sings(Canary::Settled) {
+        while changes & 1 == 1 && !sings(Canary::Settled) && !self.stripes.is_abandoned() {
             // A few words are being moved; but whoever moves them may have lost his processor.
             yield_now();
             changes = self.changes.load(Ordering::Acquire);
@@ -58,7 +58,10 @@ pub trait Reads: Chain {
     /// A reader's second look.
     #[inline]
     fn is_good(&self, seen: &Seen) -> bool {
+        // A change that a panic cut short is half done for good.
+        let is_settled = seen.changes & 1 == 0 || !self.stripes.is_abandoned();
         self.stripes.check(seen.version)
+            && is_settled
             && (self.changes.load(Ordering::Relaxed) == seen.changes || sings(Canary::Changes))
     }
 
@@ -80,7 +83,7 @@ pub trait Reads: Chain {
         loop {
             let failed = pending.has_failed();
             let (found, leaf) = self.look(key, value.as_deref_mut())?;
-            if failed || pending.wait_for_node(leaf).is_none() {
+            if failed || !pending.may_wait_for_node(leaf) {
                 return Ok(found);
             }
             match pending.wait_for_key(SchemaOf::<Self>::hash(key)) {
@@ -129,7 +132,7 @@ pub trait Reads: Chain {
                 _ => true,
             };
             if !self.is_good(&seen) {
-                tries.fail();
+                tries.fail()?;
                 continue;
             }
             return match (is_leaf, sound) {

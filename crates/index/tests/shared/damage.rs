@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{CHECKED, Index, META_WORDS, Sample, open, options, rebuild};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Keyed, Words, WriteOptions};
 use pmem::alloc::{Kind, blocks_in, chunks};
 use pmem::{Event, Memory, Observed, Observer, Region, Result, WORD};
-use tree::{Keyed, Words, WriteOptions};
 
 const BYTES: u64 = 1 << 20;
 const LINES: u64 = 3;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::common::{Bytes, Index, Options, Sample, options};
-use chain::prelude::*;
+use index::chain::prelude::*;
+use index::{Fixed, Keyed, Words, WriteOptions};
 use pmem::{Durability, Geometry, Medium, Native};
-use tree::{Fixed, Keyed, Words, WriteOptions};
 
 /// Keys of which every fourth stays, two of every eighth are written together, and the others come and go: so many, as a rule.
 const KEYS: u32 = 400;

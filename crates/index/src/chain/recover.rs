@@ -1,22 +1,19 @@
 //! Who owns a block: what the allocator asks of an index that was not closed.
 
 use pmem::alloc::{self, Class, Kind};
-use pmem::{Medium, Result, record};
-use tree::Schema;
+use pmem::{Result, record};
 
-use crate::bound::bound;
-use crate::core::{Chain, KeyBufOf, SchemaOf};
+use super::bound::bound;
+use super::core::{Chain, KeyBufOf, SchemaOf};
+use crate::owner;
+use crate::schema::Schema;
 
 /// Settles the allocator's intents by asking the list.
 ///
 /// # Errors
 /// `Corrupt` if an intent names what is no block.
 pub fn recover_blocks<T: Chain>(index: &T) -> Result<()> {
-    alloc::recover(
-        &index.region,
-        |class, at| Ok(index.root_block() != 0 && owns(index, class, at)),
-        |class, at| if class.kind.has_pieces() { record::pieces(&index.region, at) } else { Vec::new() },
-    )
+    owner::recover_blocks(&index.region, |class, at| Ok(index.root_block() != 0 && owns(index, class, at)))
 }
 
 /// True if a block is one of the size of a leaf.
@@ -54,13 +51,7 @@ fn owns<T: Chain>(index: &T, class: Class, at: u64) -> bool {
                 })
         }
         Kind::Record => SchemaOf::<T>::key_of_block(medium, at, &mut key) && owns_record(index, &key, at),
-        // Shares its record's fate; the ring may still hold the address of what was here before.
-        Kind::Piece => {
-            let record = medium.word(at);
-            let class = alloc::class_of(&index.region, record).filter(|class| class.kind.has_pieces());
-            class.is_some_and(|class| {
-                record::pieces(&index.region, record).contains(&at) && owns(index, class, record)
-            })
-        }
+        // Not asked about.
+        Kind::Piece => false,
     }
 }

@@ -16,9 +16,9 @@
 
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};
-use tree::{Schema, Write};
 
-use crate::core::{Chain, KeyOf, SchemaOf, ValueOf, Writer};
+use super::core::{Chain, KeyOf, SchemaOf, ValueOf, Writer};
+use crate::write::{Write, record_bytes};
 
 /// Writes of a wave: a bit each.
 const WAVE: usize = 64;
@@ -59,7 +59,7 @@ pub(crate) trait Waves: Chain {
     /// Carries out writes in their order where they are of one leaf, and says of each whether it found its key.
     ///
     /// # Errors
-    /// As of [`Writes::put`](crate::batch::Writes::put): some of them are done then, others not.
+    /// As of [`Writes::put`](super::write::Writes::put): some of them are done then, others not.
     fn write_waves(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -95,7 +95,7 @@ pub(crate) trait Waves: Chain {
             }
             for i in from..end {
                 let (write, leaf) = (&writes[i], leaves[i]);
-                let is_large = bytes_of::<Self>(write) > RECORD_BYTES_MAX;
+                let is_large = record_bytes::<SchemaOf<Self>>(write) > RECORD_BYTES_MAX;
                 let names_many = writer.allocator.named() > WAVE_BLOCKS;
                 // Behind another write of this leaf, or in the place of one that could not go along.
                 if is_large || names_many || leaves[..i].contains(&leaf) || !self.is_leaf(leaf) {
@@ -175,11 +175,3 @@ pub trait Commits: Chain {
 }
 
 impl<T: Chain> Commits for T {}
-
-/// Bytes of the record that a write makes.
-pub(crate) fn bytes_of<T: Chain>(write: &WriteOf<'_, T>) -> u64 {
-    match write {
-        Write::Put(key, value) => SchemaOf::<T>::record_bytes(key, value),
-        Write::Delete(_) => 0,
-    }
-}

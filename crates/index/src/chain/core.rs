@@ -1,40 +1,23 @@
-//! The parts of an index, and what an engine has to say for itself.
+//! The parts of an index over a list of leaves, and what an engine has to say for itself.
 //!
 //! Invariants:
 //! * C1: a leaf changes while its stripe is odd, and every change of which leaf holds which keys moves [`Core::changes`] on before the
 //!   stripes are even again. While what leads to the leaves is itself being changed, it is odd.
-//! * C2: one writer at a time: whoever holds [`Writer`].
 
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
 
-use pmem::alloc::{Allocator, Kind};
-use pmem::log::{Format, Log};
-use pmem::pending::Pending;
+use pmem::alloc::Kind;
+use pmem::log::Format;
 use pmem::region::ROOT_AT;
-use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering, fence};
-use pmem::{Durability, Error, Fence, Found, LINE, Medium, Region, Result, WORD, record};
-use tree::Schema;
-use tree::before::Batches;
-use tree::check::Report;
-use tree::shape::Entry;
+use pmem::sync::{AtomicU64, Ordering, fence};
+use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
-use crate::scan::Cursor;
-use crate::wave::{Step, Stored, WriteOf};
-
-/// Takes reads and writes.
-pub const OPEN: u8 = 0;
-/// Takes reads.
-pub const READ_ONLY: u8 = 1;
-/// Is being closed: no more writes, and those before are committed.
-pub const CLOSING: u8 = 2;
-/// Was closed.
-pub const CLOSED: u8 = 3;
-/// Takes no more writes, for one could not be made durable.
-pub const FAILED: u8 = 4;
-/// A batch failed half-way: whoever leads next takes it back.
-pub const BROKEN: u8 = 5;
+use super::scan::Cursor;
+use super::wave::{Step, Stored, WriteOf};
+use crate::check::Report;
+use crate::entry::Entry;
+use crate::kernel::{self, Index, Kernel};
+use crate::schema::Schema;
 
 /// How often it changed which leaf holds which keys, and what leads to them, since an index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,59 +34,49 @@ pub struct Turnover {
     pub rebuilds: u64,
 }
 
-/// What only the writer has, with what an engine adds to it.
-pub struct Writer<W> {
-    /// For records and chunks.
-    pub log: Log,
-    /// Blocks.
-    pub allocator: Allocator,
-    /// Stripes that are odd.
-    pub held: Held,
+/// What the writer of a list has besides, with what an engine adds to it.
+pub struct Side<W> {
     /// What was done to the list.
     pub turnover: Turnover,
     /// The engine's own.
     pub own: W,
 }
 
-impl<W> Deref for Writer<W> {
+impl<W> Deref for Side<W> {
     type Target = W;
     fn deref(&self) -> &W {
         &self.own
     }
 }
 
-impl<W> DerefMut for Writer<W> {
+impl<W> DerefMut for Side<W> {
     fn deref_mut(&mut self) -> &mut W {
         &mut self.own
     }
 }
 
+/// What only the writer has.
+pub type Writer<W> = kernel::Writer<Side<W>>;
+
 /// The parts that every such index has.
 pub struct Core<M: Medium, S: Schema, W> {
-    /// Where it lives.
-    pub region: Region<M>,
-    /// Versions of leaves.
-    pub stripes: Stripes,
+    kernel: Kernel<M, S, Side<W>>,
     /// Twice the changes of which leaf holds which keys that were shown so far (C1).
     pub changes: AtomicU64,
-    /// Number of keys.
-    pub keys: AtomicU64,
-    /// What it takes: see the constants here.
-    pub state: AtomicU8,
-    /// Over a medium of groups: who waits for which.
-    pub pending: Option<Box<Pending>>,
-    /// What batches replaced.
-    pub batches: Batches<S>,
-    /// Who closes, and who keeps others from it.
-    pub(crate) closing: Mutex<()>,
-    writer: Mutex<Writer<W>>,
+}
+
+impl<M: Medium, S: Schema, W> Deref for Core<M, S, W> {
+    type Target = Kernel<M, S, Side<W>>;
+    fn deref(&self) -> &Self::Target {
+        &self.kernel
+    }
 }
 
 impl<M: Medium, S: Schema, W> Core<M, S, W> {
-    /// The parts of an index in a region that is marked in use from now on, its log recovered.
+    /// As [`Kernel::new`].
     ///
     /// # Errors
-    /// `Corrupt` if the log is damaged; `Io` if the mark cannot be synced.
+    /// As there.
     pub fn new(
         region: Region<M>,
         found: Found,
@@ -111,29 +84,9 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         stripes: usize,
         own: W,
     ) -> Result<Self> {
-        let allocator = Allocator::new(&region);
-        region.mark_in_use(durability)?;
-        let log = match found {
-            Found::New => Log::new(region.geometry(), Format::Redo),
-            _ => Log::recover(region.medium(), region.geometry(), Format::Redo)?,
-        };
-        Ok(Self {
-            stripes: Stripes::new(stripes),
-            changes: AtomicU64::new(0),
-            keys: AtomicU64::new(0),
-            state: AtomicU8::new(OPEN),
-            pending: region.medium().group().map(|_| Box::default()),
-            batches: Batches::default(),
-            closing: Mutex::new(()),
-            writer: Mutex::new(Writer {
-                log,
-                allocator,
-                held: Held::default(),
-                turnover: Turnover::default(),
-                own,
-            }),
-            region,
-        })
+        let own = Side { turnover: Turnover::default(), own };
+        let kernel = Kernel::new(region, found, durability, stripes, Format::Redo, own)?;
+        Ok(Self { kernel, changes: AtomicU64::new(0) })
     }
 
     /// Gives an index without a root (new, or crashed before it had one) that and a first leaf: `write` writes both, given their
@@ -147,8 +100,8 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         root_bytes: u64,
         write: impl FnOnce(&M, u64, u64),
     ) -> Result<u64> {
-        let (region, medium) = (&self.region, self.region.medium());
-        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let (region, writer) = self.kernel.parts_mut();
+        let medium = region.medium();
         let leaf = writer.allocator.take(region, &mut writer.log, Kind::Leaf, leaf_bytes)?;
         let root = writer.allocator.take(region, &mut writer.log, Kind::Inner, root_bytes)?;
         write(medium, leaf, root);
@@ -161,105 +114,9 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         Ok(root)
     }
 
-    /// The writer's side, unless the index was closed.
-    ///
-    /// # Errors
-    /// `Closed`, `ReadOnly`, `Failed`.
-    pub fn lock_writer(&self) -> Result<MutexGuard<'_, Writer<W>>> {
-        self.stripes.give_way();
-        let writer = self.writer_side();
-        self.writable()?;
-        Ok(writer)
-    }
-
-    /// The writer's side, whatever state the index is in.
-    pub fn writer_side(&self) -> MutexGuard<'_, Writer<W>> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stripes.take_over();
-        writer
-    }
-
-    /// `Closed`, `ReadOnly` or `Failed` once no more writes are taken.
-    ///
-    /// # Errors
-    /// These.
-    pub fn writable(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            CLOSED | CLOSING => Err(Error::Closed),
-            READ_ONLY => Err(Error::ReadOnly),
-            _ => Err(Error::Failed),
-        }
-    }
-
-    /// True once it takes no more writes, whatever the reason.
-    pub fn is_closed(&self) -> bool {
-        self.writable().is_err()
-    }
-
-    /// Refuses every write from now on, and has nothing to close: for an index over memory of its own.
-    pub fn refuse_writes(&self) {
-        self.state.store(READ_ONLY, Ordering::Release);
-    }
-
-    /// Runs `look` while nobody changes or closes the index; readers go on.
-    ///
-    /// # Errors
-    /// `Closed` or `Failed`: it was not run.
-    pub fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
-        let _turn = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _writer = self.lock_writer()?;
-        Ok(look())
-    }
-
     /// What was done to the list since it was opened.
     pub fn turnover(&self) -> Turnover {
         self.writer_side().turnover
-    }
-
-    /// Number of keys.
-    pub fn len(&self) -> u64 {
-        self.keys.load(Ordering::Acquire)
-    }
-
-    /// True without keys.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The region.
-    pub fn region(&self) -> &Region<M> {
-        &self.region
-    }
-
-    /// Gives up the running operation, passing its error on.
-    #[cold]
-    pub fn give_up(&self, writer: &mut Writer<W>, error: Error) -> Error {
-        writer.allocator.abort(&self.region, &mut writer.log);
-        error
-    }
-
-    /// Makes an entry of a key and a value, with what it points to.
-    ///
-    /// # Errors
-    /// What the allocator says: the operation is given up then.
-    #[inline]
-    pub fn make(&self, writer: &mut Writer<W>, key: &S::Key, value: &S::Value) -> Result<Entry<S::Tail>> {
-        S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
-            .map_err(|error| self.give_up(writer, error))
-    }
-
-    /// Gives back what an entry points to.
-    ///
-    /// # Errors
-    /// `Corrupt`, `TooLarge`: the operation is given up then.
-    #[inline]
-    pub fn give_blocks(&self, writer: &mut Writer<W>, entry: &Entry<S::Tail>) -> Result<()> {
-        for block in S::blocks_of(entry) {
-            record::give(&self.region, &mut writer.allocator, block)
-                .map_err(|error| self.give_up(writer, error))?;
-        }
-        Ok(())
     }
 
     /// What leads to the leaves is about to be changed in place (C1). The stripes of the leaves that change are odd.
@@ -330,7 +187,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Stores a write into its leaf, but for the word that commits it, and starts writing that back.
     ///
     /// # Errors
-    /// As [`Writes::put`](crate::batch::Writes::put); what was stored before in the running operation is given up with it.
+    /// As [`Writes::put`](super::write::Writes::put); what was stored before in the running operation is given up with it.
     fn store(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -349,7 +206,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Stores a value; true if that replaced one.
     ///
     /// # Errors
-    /// As [`Writes::put`](crate::batch::Writes::put).
+    /// As [`Writes::put`](super::write::Writes::put).
     fn put_locked(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -359,7 +216,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// Removes a key; false if it was absent.
     ///
     /// # Errors
-    /// As [`Writes::delete`](crate::batch::Writes::delete).
+    /// As [`Writes::delete`](super::write::Writes::delete).
     fn delete_locked(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -397,3 +254,23 @@ pub(crate) type KeyBufOf<T> = <SchemaOf<T> as Schema>::KeyBuf;
 pub(crate) type ValueOf<T> = <SchemaOf<T> as Schema>::Value;
 /// A value as an index hands it out.
 pub(crate) type ValueBufOf<T> = <SchemaOf<T> as Schema>::ValueBuf;
+
+impl<T: Chain> Index for T {
+    type Medium = <T as Chain>::Medium;
+    type Schema = <T as Chain>::Schema;
+    type Own = Side<<T as Chain>::Own>;
+    type Shown = ();
+
+    #[inline(always)]
+    fn kernel(&self) -> &Kernel<<T as Chain>::Medium, <T as Chain>::Schema, Side<<T as Chain>::Own>> {
+        &self.deref().kernel
+    }
+
+    fn shown(&self, _writer: &Writer<<T as Chain>::Own>) {}
+
+    fn show_durable(&self, (): ()) {}
+
+    fn reload(&self, writer: &mut Writer<<T as Chain>::Own>) {
+        Chain::reload(self, writer);
+    }
+}

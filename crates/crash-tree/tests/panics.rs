@@ -1,0 +1,17 @@
+//! A panic in the midst of a write ends all writes, holds no reader up, and loses nothing.
+
+use crash::by_tier;
+use crash_tree::{Engine, suite};
+
+/// Once, the next write went on: it could free a record that was still referred to, and readers of a node that was being changed waited
+/// for ever.
+#[test]
+fn a_panic_at_any_event_ends_all_writes_and_is_recovered_from() {
+    let operations = by_tier(2, 12);
+    for engine in Engine::all() {
+        let tally =
+            suite::panics(engine, operations).unwrap_or_else(|why| panic!("{}: {why}", engine.name()));
+        println!("{}: {} panics in {} operations", engine.name(), tally.panics, tally.operations);
+        assert!(tally.panics > 2 * tally.operations, "{tally:?}");
+    }
+}

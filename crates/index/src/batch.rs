@@ -1,0 +1,354 @@
+//! Atomic batches: writes of several keys that are there together or not at all, after a crash and to every reader.
+//!
+//! Where fences make writes durable, a batch is first written down whole, as a record; one word in the root line names it, and
+//! that word is the batch's commit point. Then its writes are carried out as any others are, waves sharing their fences, each
+//! its own commit; at last the word is cleared and the record given back. What a crash cuts short is carried out again when the
+//! index is opened: all writes of the batch once more, in their order, which changes nothing where they were done. So a
+//! batch works alike over every engine, its size is bounded by a record's and not by a log's, and what it costs
+//! besides its writes are two fences and its bytes once more.
+//!
+//! Over a medium of groups none of this is needed: the lock is held until all is changed, and a group is whole or absent.
+//!
+//! Nobody sees half of a batch meanwhile: see [`crate::before`].
+//!
+//! | fence passed | may be on the medium | recovery |
+//! |---|---|---|
+//! | none | some of the record | nobody owns the record: its block is free |
+//! | payload | the record; the word or not | old index, or the batch is carried out |
+//! | commit | the word, some of the writes | the batch is carried out |
+//! | commit of the clearing | everything | nothing to do |
+//!
+//! Invariants:
+//! * B1: a batch is refused before it changes anything if a condition does not hold, a key's path is damaged, or room is lacking:
+//!   in memory for its blocks and for every split that it may need, in a group for the lines.
+//! * B2: if it fails all the same behind its commit point, the index takes no more writes and readers see what was before it: over
+//!   groups it is taken back, else the next open finishes it.
+
+use pmem::alloc::Kind;
+use pmem::pending::Pending;
+use pmem::{Error, Result, record};
+
+pub use crate::before::Pair;
+use crate::group::Life;
+use crate::kernel::{Phase, Writer};
+use crate::schema::Schema;
+use crate::sorting::sort_by_first;
+use crate::write::{Write, WriteOf, WriteOptions};
+
+/// Stands for the length of a value where the key is removed.
+const REMOVED: u32 = u32::MAX;
+
+/// Blocks to be taken: their kind, their bytes, how many.
+pub type Blocks = (Kind, u64, u64);
+
+/// What an engine says of batches, and batches. See the module's head.
+pub trait Batching: Life {
+    /// What room a batch needs.
+    type Extent;
+
+    /// False if nothing is durable: a batch is not written down then.
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    /// Words of a value in its entry.
+    fn payload_words(&self) -> usize;
+
+    /// Copies a key's value into `value`; false if it is absent. The writer's lock is held.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn value_now(
+        &self,
+        key: &<Self::Schema as Schema>::Key,
+        value: Option<&mut <Self::Schema as Schema>::ValueBuf>,
+    ) -> Result<bool>;
+
+    /// What the keys of a batch, in ascending order, are now, and what room it needs. The writer's lock is held.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn survey(&self, writes: &[Pair<Self::Schema>]) -> Result<(Vec<Pair<Self::Schema>>, Self::Extent)>;
+
+    /// Most lines that a batch stores to.
+    fn lines_of(&self, extent: &Self::Extent) -> u64;
+
+    /// Most blocks that a batch takes beside its records.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    fn blocks_of(&self, extent: &Self::Extent) -> Result<Vec<Blocks>>;
+
+    /// Carries out writes, and says of each whether it found its key.
+    ///
+    /// # Errors
+    /// As of one write; some of them are done then.
+    fn write_all(
+        &self,
+        writer: &mut Writer<Self::Own>,
+        writes: &[WriteOf<'_, Self::Schema>],
+        found: &mut [bool],
+    ) -> Result<()>;
+
+    /// Makes a record the running batch, or 0 none, durably, and ends the operation that took it or gives it back.
+    ///
+    /// # Errors
+    /// Those of a change.
+    fn name_batch(&self, writer: &mut Writer<Self::Own>, record: u64) -> Result<()>;
+
+    /// Puts and removes several keys in one step, if all of `expected` have these values (none: are absent). Of several writes of
+    /// one key the last counts. False if it was not done because of a condition.
+    ///
+    /// # Errors
+    /// `TooLarge` if no group or record can hold it, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
+    /// `Unfinished` if it failed behind its commit point: the index takes no more writes, readers see what was before it, and the
+    /// next open finishes it. Over groups it is taken back instead, as by a failed commit, and the error is what was met.
+    fn batch(
+        &self,
+        writes: Vec<Pair<Self::Schema>>,
+        expected: &[Pair<Self::Schema>],
+        how: WriteOptions,
+    ) -> Result<bool> {
+        let kernel = self.kernel();
+        check_values(self, &writes)?;
+        let writes = last_of_each::<Self::Schema>(writes);
+        let is_written_down = self.is_durable() && kernel.pending.is_none() && writes.len() > 1;
+        let record = is_written_down.then(|| encode::<Self::Schema>(&writes));
+        let record_bytes = record.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        if record_bytes > record::VALUE_BYTES_MAX {
+            let limit = record::VALUE_BYTES_MAX;
+            return Err(Error::TooLarge { of: "bytes of keys and values", asked: record_bytes, limit });
+        }
+        let (mut writer, before, extent) = loop {
+            let writer = self.enter_for(|_| Ok(0))?;
+            if !holds(self, expected)? {
+                // What was decided on may be of the running group.
+                self.leave(writer, how)?;
+                return Ok(false);
+            }
+            let (before, extent) = self.survey(&writes)?;
+            let Some(pending) = &kernel.pending else { break (writer, before, extent) };
+            if self.has_lines(self.lines_of(&extent))? && shows_durable::<Self::Schema>(pending, &writes) {
+                break (writer, before, extent);
+            }
+            let ticket = pending.ticket();
+            drop(writer);
+            self.settle(pending, ticket)?;
+        };
+        prepare(self, &mut writer, &writes, &extent, record_bytes)?;
+        if let [write] = writes.as_slice() {
+            self.write_all(&mut writer, &[write_of::<Self::Schema>(write)], &mut [false])?;
+        } else if !writes.is_empty() {
+            let record = match &record {
+                Some(bytes) => Some(write_down(self, &mut writer, bytes)?),
+                None => None,
+            };
+            kernel.batches.begin(before);
+            if let Err(error) = carry_out(self, &mut writer, &writes, record) {
+                let Some(pending) = &kernel.pending else {
+                    kernel.set_phase(Phase::Failed);
+                    let why = error.to_string();
+                    return Err(if record.is_some() { Error::Unfinished { why } } else { error });
+                };
+                kernel.set_phase(Phase::Broken);
+                let ticket = pending.ticket();
+                drop(writer);
+                // A leader, this one or another, takes it back; a group before it may still be on its way.
+                let _ = self.settle(pending, ticket);
+                return Err(error);
+            }
+            kernel.batches.end();
+        }
+        self.leave(writer, how)?;
+        Ok(true)
+    }
+
+    /// Finishes the batch that a crash cut short, if there is one. Nobody else has the index yet.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record is damaged; as [`Batching::batch`].
+    fn finish_batch(&self) -> Result<()> {
+        let region = &self.kernel().region;
+        let at = region.batch()?;
+        if at == 0 {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let sound = record::read(region.medium(), at, None, &mut bytes);
+        let writes = sound.then(|| decode::<Self::Schema>(&bytes)).flatten();
+        let writes = writes.ok_or(Error::Corrupt { what: "record of a batch", at })?;
+        check_values(self, &writes)?;
+        let mut writer = self.lock_writer()?;
+        let (_, extent) = self.survey(&writes)?;
+        // Without room for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
+        match prepare(self, &mut writer, &writes, &extent, 0) {
+            Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
+            other => other?,
+        }
+        carry_out(self, &mut writer, &writes, Some(at))?;
+        // Of an index that is recovered a second recovery stores nothing.
+        writer.log.settle(region.medium());
+        Ok(())
+    }
+}
+
+/// Refuses values that do not fit into entries.
+fn check_values<T: Batching>(index: &T, writes: &[Pair<T::Schema>]) -> Result<()> {
+    let mut values = writes.iter().filter_map(|(_, value)| value.as_ref());
+    values.try_for_each(|value| T::Schema::check_value(T::Schema::borrow_value(value), index.payload_words()))
+}
+
+/// True if what readers are given in place of a batch is durable. They are given nothing in place of a single write.
+fn shows_durable<S: Schema>(pending: &Pending, writes: &[Pair<S>]) -> bool {
+    writes.len() < 2 || !pending.has_any(writes.iter().map(|(key, _)| S::hash(S::borrow(key))))
+}
+
+/// True if all of these keys have these values. The writer's lock is held.
+fn holds<T: Batching>(index: &T, expected: &[Pair<T::Schema>]) -> Result<bool> {
+    let mut value = <T::Schema as Schema>::ValueBuf::default();
+    for (key, expected) in expected {
+        let found = index.value_now(T::Schema::borrow(key), Some(&mut value))?;
+        let found = found.then(|| T::Schema::borrow_value(&value));
+        if found != expected.as_ref().map(T::Schema::borrow_value) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Sees to it that the blocks of a batch can be taken, whatever splits come of it, and a record of so many bytes.
+fn prepare<T: Batching>(
+    index: &T,
+    writer: &mut Writer<T::Own>,
+    writes: &[Pair<T::Schema>],
+    extent: &T::Extent,
+    record_bytes: u64,
+) -> Result<()> {
+    let region = &index.kernel().region;
+    let chunk_bytes = region.geometry().chunk_bytes;
+    let down = record::needs(Kind::Batch, 0, record_bytes, chunk_bytes);
+    let down = down.into_iter().filter(|_| record_bytes > 0);
+    let records = writes.iter().filter(|_| !T::Schema::PLAIN).filter_map(|(key, value)| {
+        let key_bytes = T::Schema::key_bytes(T::Schema::borrow(key)).as_ref().len() as u64;
+        let value_bytes = value_bytes::<T::Schema>(value.as_ref()?);
+        Some(record::needs(Kind::Record, key_bytes, value_bytes, chunk_bytes))
+    });
+    let needs = index.blocks_of(extent)?.into_iter().chain(down).chain(records.flatten());
+    let needs = needs.filter(|(.., blocks)| *blocks > 0);
+    writer.allocator.prepare(region, &mut writer.log, needs)
+}
+
+/// Writes a batch down and names it: its commit point. Returns its record.
+fn write_down<T: Batching>(index: &T, writer: &mut Writer<T::Own>, bytes: &[u8]) -> Result<u64> {
+    let kernel = index.kernel();
+    let at = record::write(&kernel.region, &mut writer.allocator, &mut writer.log, Kind::Batch, &[], bytes)
+        .map_err(|error| kernel.give_up(writer, error))?;
+    index.name_batch(writer, at)?;
+    Ok(at)
+}
+
+/// Makes all writes of a batch, and forgets the batch.
+fn carry_out<T: Batching>(
+    index: &T,
+    writer: &mut Writer<T::Own>,
+    writes: &[Pair<T::Schema>],
+    record: Option<u64>,
+) -> Result<()> {
+    let kernel = index.kernel();
+    let all: Vec<_> = writes.iter().map(write_of::<T::Schema>).collect();
+    index.write_all(writer, &all, &mut vec![false; all.len()])?;
+    let Some(at) = record else { return Ok(()) };
+    record::give(&kernel.region, &mut writer.allocator, at).map_err(|error| kernel.give_up(writer, error))?;
+    index.name_batch(writer, 0)
+}
+
+/// Bytes of a value in a record.
+pub fn value_bytes<S: Schema>(value: &S::ValueBuf) -> u64 {
+    S::value_bytes(S::borrow_value(value)).as_ref().len() as u64
+}
+
+/// Sorts the writes of a batch by key; of several of one key the last stays.
+pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
+    sort_by_first(&mut writes); // stable: of one key in the order of the batch
+    let mut kept: Vec<Pair<S>> = Vec::with_capacity(writes.len());
+    for write in writes {
+        match kept.last_mut() {
+            Some(last) if last.0 == write.0 => *last = write,
+            _ => kept.push(write),
+        }
+    }
+    kept
+}
+
+/// A pair of a batch as a write.
+pub fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
+    match value {
+        Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
+        None => Write::Delete(S::borrow(key)),
+    }
+}
+
+/// Each write: the lengths of key and value, 4 bytes each, then key and value.
+pub fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in writes {
+        let key = S::key_bytes(S::borrow(key));
+        let value = value.as_ref().map(|value| S::value_bytes(S::borrow_value(value)));
+        let value = value.as_ref().map(AsRef::as_ref);
+        bytes.extend((key.as_ref().len() as u32).to_le_bytes());
+        bytes.extend(value.map_or(REMOVED, |value| value.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(key.as_ref());
+        bytes.extend_from_slice(value.unwrap_or_default());
+    }
+    bytes
+}
+
+/// What [`encode`] wrote; `None` if it was something else.
+pub fn decode<S: Schema>(mut bytes: &[u8]) -> Option<Vec<Pair<S>>> {
+    let mut writes = Vec::new();
+    while !bytes.is_empty() {
+        let mut length = || -> Option<u32> {
+            let (length, rest) = bytes.split_first_chunk()?;
+            bytes = rest;
+            Some(u32::from_le_bytes(*length))
+        };
+        let (key_bytes, value_bytes) = (length()?, length()?);
+        let (key, rest) = bytes.split_at_checked(key_bytes as usize)?;
+        let (value, rest) = match value_bytes {
+            REMOVED => (None, rest),
+            value_bytes => {
+                let (value, rest) = rest.split_at_checked(value_bytes as usize)?;
+                (Some(S::value_of(value)?), rest)
+            }
+        };
+        writes.push((S::key_of(key)?, value));
+        bytes = rest;
+    }
+    Some(writes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Prefixed, Words};
+
+    #[test]
+    fn what_is_written_down_is_read_again_and_nothing_else_is() {
+        let words = vec![(3, Some(4)), (5, None), (u64::MAX, Some(u64::MAX))];
+        assert_eq!(decode::<Words>(&encode::<Words>(&words)), Some(words));
+        let strings =
+            vec![(b"a".to_vec(), Some(Vec::new())), (b"bc".to_vec(), Some(vec![7; 300])), (vec![0], None)];
+        let bytes = encode::<Prefixed>(&strings);
+        assert_eq!(decode::<Prefixed>(&bytes).as_ref(), Some(&strings));
+        for cut in (1..bytes.len()).filter(|cut| ![9, 9 + 8 + 302].contains(cut)) {
+            assert_eq!(decode::<Prefixed>(&bytes[..cut]), None, "cut at {cut}");
+        }
+        assert_eq!(decode::<Words>(&encode::<Prefixed>(&strings)), None);
+    }
+
+    #[test]
+    fn of_several_writes_of_a_key_the_last_counts() {
+        let writes = vec![(2, Some(1)), (1, Some(1)), (2, None), (1, Some(3)), (2, Some(4))];
+        assert_eq!(last_of_each::<Words>(writes), [(1, Some(3)), (2, Some(4))]);
+    }
+}

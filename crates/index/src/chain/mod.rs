@@ -1,0 +1,30 @@
+//! What indexes over one list of leaves share besides: an engine says how a leaf is read and changed and how the leaf of a key is found
+//! ([`Chain`]), and its writers, readers and scans are written once.
+//!
+//! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
+//! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
+//! * [`read`]: look-ups. [`scan`]: cursors.
+//! * [`recover`]: who owns a block. [`bound`]: keys as words.
+
+pub mod bound;
+pub mod core;
+pub mod read;
+pub mod recover;
+pub mod room;
+pub mod scan;
+pub mod wave;
+pub mod write;
+
+pub use self::core::{Chain, Core, Pages, Side, Turnover, Writer};
+pub use self::scan::Cursor;
+
+/// All that such an index can be asked for.
+pub mod prelude {
+    pub use super::core::Chain;
+    pub use super::read::Reads;
+    pub use super::room::Rooms;
+    pub use super::wave::Commits;
+    pub use super::write::Writes;
+    pub use crate::batch::Batching;
+    pub use crate::group::Life;
+}

@@ -1,0 +1,277 @@
+//! Writes to a list, and what a batch of them needs.
+
+use pmem::alloc::Kind;
+use pmem::region::BATCH_AT;
+use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
+
+use super::core::{Chain, KeyBufOf, KeyOf, SchemaOf, ValueBufOf, ValueOf, Writer};
+use super::read::Reads;
+use super::room::Rooms;
+use super::wave::Waves;
+use crate::batch::{Batching, Blocks, Pair, value_bytes};
+use crate::group::Life;
+use crate::schema::Schema;
+use crate::write::{Decision, Write, WriteOptions, record_bytes};
+
+/// What a batch may need.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// Lines that it may store to.
+    lines: u64,
+    /// Most leaves taken.
+    leaves: u64,
+    /// Bytes of its longest key.
+    key_bytes: u64,
+}
+
+/// Writes. See the module's head.
+pub trait Writes: Chain {
+    /// Stores a value under a key; true if that replaced one.
+    ///
+    /// # Errors
+    /// `Closed`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then.
+    fn put(&self, key: &KeyOf<Self>, value: &ValueOf<Self>) -> Result<bool> {
+        self.put_as(key, value, WriteOptions::default())
+    }
+
+    /// As [`Writes::put`].
+    ///
+    /// # Errors
+    /// As there.
+    fn put_as(&self, key: &KeyOf<Self>, value: &ValueOf<Self>, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(SchemaOf::<Self>::record_bytes(key, value))?;
+        let replaced = self.put_locked(&mut writer, key, value)?;
+        self.leave(writer, how)?;
+        Ok(replaced)
+    }
+
+    /// Removes a key; false if it was absent.
+    ///
+    /// # Errors
+    /// `Closed`, `Failed`, `Corrupt`: nothing has changed then.
+    fn delete(&self, key: &KeyOf<Self>) -> Result<bool> {
+        self.delete_as(key, WriteOptions::default())
+    }
+
+    /// As [`Writes::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    fn delete_as(&self, key: &KeyOf<Self>, how: WriteOptions) -> Result<bool> {
+        let mut writer = self.enter(0)?;
+        let found = self.delete_locked(&mut writer, key)?;
+        self.leave(writer, how)?;
+        Ok(found)
+    }
+
+    /// Carries out writes, in order where they are of one key, each durable by itself; says of each whether it found its key. Writes
+    /// of different leaves share their fences ([`crate::wave`]).
+    ///
+    /// # Errors
+    /// As [`Writes::put`]: some of the writes are done then, others not.
+    fn write_many_as(
+        &self,
+        writes: &[Write<'_, KeyOf<Self>, ValueOf<Self>>],
+        how: WriteOptions,
+    ) -> Result<Vec<bool>> {
+        if self.pending.is_none() {
+            let mut found = vec![false; writes.len()];
+            let mut writer = self.enter(0)?;
+            self.write_waves(&mut writer, writes, &mut found)?;
+            self.leave(writer, how)?;
+            return Ok(found);
+        }
+        let mut found = Vec::with_capacity(writes.len());
+        let mut rest = writes;
+        while let Some(write) = rest.first() {
+            let mut writer = self.enter(record_bytes::<SchemaOf<Self>>(write))?;
+            while let Some((write, others)) = rest.split_first() {
+                if !found.is_empty()
+                    && !matches!(
+                        self.has_lines(self.lines_of_operation(record_bytes::<SchemaOf<Self>>(write))),
+                        Ok(true)
+                    )
+                {
+                    break;
+                }
+                match self.write_locked(&mut writer, write) {
+                    Ok(was_there) => found.push(was_there),
+                    Err(error) => {
+                        self.leave(writer, how)?;
+                        return Err(error);
+                    }
+                }
+                rest = others;
+            }
+            self.leave(writer, WriteOptions { sync: how.sync && rest.is_empty() })?;
+        }
+        Ok(found)
+    }
+
+    /// Reads and changes one key in one step: no other write comes between.
+    ///
+    /// # Errors
+    /// As [`Writes::put`].
+    fn update<W: std::borrow::Borrow<ValueOf<Self>>>(
+        &self,
+        key: &KeyOf<Self>,
+        mut decide: impl FnMut(Option<&ValueOf<Self>>) -> Decision<W>,
+        how: WriteOptions,
+    ) -> Result<()> {
+        let mut value = ValueBufOf::<Self>::default();
+        let mut bytes = 0;
+        loop {
+            let mut writer = self.enter(bytes)?;
+            let found = self.look(key, Some(&mut value))?.0;
+            match writer.outside(|| decide(found.then(|| SchemaOf::<Self>::borrow_value(&value)))) {
+                Decision::Keep => {}
+                Decision::Put(new) => {
+                    let needed = SchemaOf::<Self>::record_bytes(key, std::borrow::Borrow::borrow(&new));
+                    if needed > bytes && self.pending.is_some() {
+                        bytes = needed;
+                        continue;
+                    }
+                    self.put_locked(&mut writer, key, std::borrow::Borrow::borrow(&new))?;
+                }
+                Decision::Delete => _ = self.delete_locked(&mut writer, key)?,
+            }
+            // What was decided on may be of the running group.
+            return self.leave(writer, how);
+        }
+    }
+
+    /// Removes every key, one after the other.
+    ///
+    /// # Errors
+    /// As [`Writes::delete`].
+    fn clear(&self) -> Result<()> {
+        let (mut key, mut value) = (KeyBufOf::<Self>::default(), ValueBufOf::<Self>::default());
+        let mut cursor = self.cursor().unsettled();
+        cursor.seek(std::ops::Bound::Unbounded, true);
+        while cursor.next(&mut key, &mut value)? {
+            self.delete_as(SchemaOf::<Self>::borrow(&key), WriteOptions { sync: false })?;
+        }
+        self.commit()
+    }
+
+    /// Loads pairs in ascending order of distinct keys, all above every key there is; leaves are filled one after the other. Returns the
+    /// number of keys loaded. The iterator must not use the index.
+    ///
+    /// # Errors
+    /// `Order` at the first key that is not above the one before it; as [`Writes::put`] otherwise. What came before stays.
+    fn bulk_load<'a>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'a KeyOf<Self>, &'a ValueOf<Self>)>,
+    ) -> Result<u64>
+    where
+        KeyOf<Self>: 'a,
+        ValueOf<Self>: 'a,
+    {
+        let mut greatest = KeyBufOf::<Self>::default();
+        let mut cursor = self.cursor().unsettled();
+        cursor.seek(std::ops::Bound::Unbounded, true);
+        let any = cursor.next(&mut greatest, &mut ValueBufOf::<Self>::default())?;
+        let mut last: Option<&KeyOf<Self>> = any.then(|| SchemaOf::<Self>::borrow(&greatest));
+        let mut loaded = 0;
+        let outcome = pairs.into_iter().try_for_each(|(key, value)| {
+            if last
+                .is_some_and(|last| SchemaOf::<Self>::order_probe(SchemaOf::<Self>::probe(key), last).is_le())
+            {
+                return Err(Error::Order { loaded });
+            }
+            last = Some(key);
+            self.put_as(key, value, WriteOptions { sync: false })?;
+            loaded += 1;
+            Ok(())
+        });
+        // Whatever came of it: what was loaded stays, so it has to be durable.
+        let durable = if self.pending.is_some() { self.commit() } else { Ok(()) };
+        outcome.and(durable).map(|()| loaded)
+    }
+}
+
+impl<T: Chain> Writes for T {}
+
+impl<T: Chain> Batching for T {
+    type Extent = Extent;
+
+    fn payload_words(&self) -> usize {
+        Chain::payload_words(self)
+    }
+
+    fn value_now(&self, key: &KeyOf<T>, value: Option<&mut ValueBufOf<T>>) -> Result<bool> {
+        Ok(self.look(key, value)?.0)
+    }
+
+    fn survey(&self, writes: &[Pair<SchemaOf<T>>]) -> Result<(Vec<Pair<SchemaOf<T>>>, Extent)> {
+        let mut before = Vec::with_capacity(writes.len());
+        for (key, _) in writes {
+            let mut value = ValueBufOf::<T>::default();
+            let found = self.look(SchemaOf::<T>::borrow(key), Some(&mut value))?.0;
+            before.push((key.clone(), found.then_some(value)));
+        }
+        Ok((before, extent_of(self, writes)?))
+    }
+
+    fn lines_of(&self, extent: &Extent) -> u64 {
+        extent.lines
+    }
+
+    fn blocks_of(&self, extent: &Extent) -> Result<Vec<Blocks>> {
+        let chunk_bytes = self.region.geometry().chunk_bytes;
+        let separators = if SchemaOf::<T>::PLAIN { 0 } else { extent.leaves };
+        let separator = record::needs(Kind::Separator, extent.key_bytes, 0, chunk_bytes)[0].1;
+        let leaves = (Kind::Leaf, self.leaf_bytes(), extent.leaves);
+        Ok(vec![leaves, (Kind::Separator, separator, separators)])
+    }
+
+    fn write_all(
+        &self,
+        writer: &mut Writer<<T as Chain>::Own>,
+        writes: &[Write<'_, KeyOf<T>, ValueOf<T>>],
+        found: &mut [bool],
+    ) -> Result<()> {
+        self.write_waves(writer, writes, found)
+    }
+
+    fn name_batch(&self, writer: &mut Writer<<T as Chain>::Own>, record: u64) -> Result<()> {
+        let medium = self.region.medium();
+        medium.fence(Fence::Payload);
+        writer.allocator.flip(&self.region);
+        medium.publish(BATCH_AT, Region::<<T as Chain>::Medium>::root_word(record));
+        medium.flush(BATCH_AT, WORD);
+        medium.fence(Fence::Commit);
+        writer.allocator.finish(&self.region, &mut writer.log);
+        Ok(())
+    }
+}
+
+/// What room a batch, its keys ascending, may need. The writer's lock is held.
+fn extent_of<T: Chain>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
+    let chunk_bytes = index.region.geometry().chunk_bytes;
+    let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };
+    let mut leaves: Vec<(u64, u64)> = Vec::new();
+    for (key, value) in writes {
+        let key = SchemaOf::<T>::borrow(key);
+        let leaf = index.sound_leaf_of(key)?;
+        match leaves.last_mut() {
+            Some((last, writes)) if *last == leaf => *writes += 1,
+            _ => leaves.push((leaf, 1)),
+        }
+        let key_bytes = SchemaOf::<T>::key_bytes(key).as_ref().len() as u64;
+        extent.key_bytes = extent.key_bytes.max(key_bytes);
+        // Entry, header of the leaf, intents and bits of two records.
+        extent.lines += 8;
+        if let Some(value) = value.as_ref().filter(|_| !SchemaOf::<T>::PLAIN) {
+            let bytes = value_bytes::<SchemaOf<T>>(value);
+            let [head, pieces] = record::needs(Kind::Record, key_bytes, bytes, chunk_bytes);
+            extent.lines += head.1 / LINE + 2 + pieces.2 * (pieces.1 / LINE + 4);
+        }
+    }
+    for (leaf, writes) in leaves {
+        let taken = index.leaves_for(leaf, writes);
+        extent.leaves += taken;
+        extent.lines += (taken + 2) * (index.leaf_lines() + 6);
+    }
+    Ok(extent)
+}

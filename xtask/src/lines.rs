@@ -1,0 +1,57 @@
+//! Lines of code by crate: those that are not blank, not a comment, and not a test module (which ends a file).
+
+use std::fs;
+use std::path::Path;
+
+use crate::Outcome;
+
+/// Prints the lines of every crate's `src`, and their sum.
+pub fn run(root: &Path) -> Outcome {
+    let mut crates: Vec<_> = read(&root.join("crates"))?.into_iter().filter(|path| path.is_dir()).collect();
+    crates.push(root.join("xtask"));
+    crates.sort();
+    let mut sum = 0;
+    for path in crates {
+        let lines = lines_below(&path.join("src"))?;
+        sum += lines;
+        println!("{:24}{lines:>8}", path.file_name().unwrap_or_default().to_string_lossy());
+    }
+    println!("{:24}{sum:>8}", "all");
+    Ok(())
+}
+
+fn lines_below(folder: &Path) -> Result<usize, String> {
+    let mut lines = 0;
+    for path in read(folder)? {
+        if path.is_dir() {
+            lines += lines_below(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            lines += lines_of_code(&source);
+        }
+    }
+    Ok(lines)
+}
+
+fn read(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(folder).map_err(told)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(told)).collect()
+}
+
+fn lines_of_code(source: &str) -> usize {
+    let code = source.split("\nmod tests {").next().unwrap_or_default();
+    code.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_lines_comments_and_tests_are_no_code() {
+        let source = "//! Head.\n\nuse a;\n\n/// Doc.\nfn f() {\n    // why\n    g(); // here\n}\n\nmod tests {\n    x\n}\n";
+        assert_eq!(lines_of_code(source), 4);
+        assert_eq!(lines_of_code(""), 0);
+    }
+}
