@@ -30,7 +30,7 @@ use pmem::{Error, Result, record};
 
 pub use crate::before::Pair;
 use crate::group::Life;
-use crate::kernel::{Phase, Writer};
+use crate::kernel::{Index, Phase, Writer};
 use crate::schema::Schema;
 use crate::sorting::sort_by_first;
 use crate::write::{Write, WriteOf, WriteOptions};
@@ -40,6 +40,9 @@ const REMOVED: u32 = u32::MAX;
 
 /// Blocks to be taken: their kind, their bytes, how many.
 pub type Blocks = (Kind, u64, u64);
+
+/// What the keys of a batch are now, and what room it needs.
+pub type Survey<T> = (Vec<Pair<<T as Index>::Schema>>, <T as Batching>::Extent);
 
 /// What an engine says of batches, and batches. See the module's head.
 pub trait Batching: Life {
@@ -68,7 +71,7 @@ pub trait Batching: Life {
     ///
     /// # Errors
     /// `Corrupt`.
-    fn survey(&self, writes: &[Pair<Self::Schema>]) -> Result<(Vec<Pair<Self::Schema>>, Self::Extent)>;
+    fn survey(&self, writes: &[Pair<Self::Schema>]) -> Result<Survey<Self>>;
 
     /// Most lines that a batch stores to.
     fn lines_of(&self, extent: &Self::Extent) -> u64;

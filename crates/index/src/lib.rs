@@ -11,7 +11,7 @@
 //! Invariants:
 //! * K1: one writer at a time: whoever has a [`Guard`].
 //! * K2: a panic under the writer's lock ends all writes. Over groups what is not durable is taken back; else readers that meet a node
-//!   of the unfinished change get [`Error::Failed`](pmem::Error::Failed). The next open recovers.
+//!   of the unfinished change get [`Error::Failed`]. The next open recovers.
 //! * K3: a region is marked clean only by [`Life::close`] of an index that never failed.
 #![forbid(unsafe_code)]
 

@@ -53,7 +53,7 @@ pub enum Decision<V> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
     /// Wait until it, and everything before it, is durable. Without this, what is written is seen at once and durable after
-    /// the next write with it, a [`Tree::commit`] or a close; a reader waits, or sees to it, that what it read is durable
+    /// the next write with it, a [`crate::Life::commit`] or a close; a reader waits, or sees to it, that what it read is durable
     /// before it answers. Where fences make writes durable they are durable at once either way.
     pub sync: bool,
 }

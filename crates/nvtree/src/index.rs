@@ -16,7 +16,7 @@
 //!
 //! Invariants:
 //! * N1: from the head on, each leaf's `nxt` leads to the next; their `min` ascend, and only the first has none.
-//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`chain`]).
+//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`::index::chain`]).
 //! * N3: a block is allocated if and only if the list, a live entry or the root names it (between operations).
 
 use std::ops::Deref;

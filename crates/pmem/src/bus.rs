@@ -75,8 +75,10 @@ pub fn explain(exit_code: i32) -> Result<()> {
 }
 
 extern "C" fn handle(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: of a handler with SA_SIGINFO the system passes a valid pointer; of SIGBUS the address is there.
-    let address = unsafe { (*info).si_addr() } as usize;
+    // SAFETY: to a handler with SA_SIGINFO the system passes a valid pointer.
+    let info = unsafe { &*info };
+    // SAFETY: of SIGBUS the address is there.
+    let address = unsafe { info.si_addr() } as usize;
     let has = |mapping: &&Mapping| {
         let begin = mapping.begin.load(Ordering::Acquire);
         begin > 1 && (begin..mapping.end.load(Ordering::Relaxed)).contains(&address)

@@ -59,7 +59,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// As [`Tree::delete`], durable as `how` says.
     ///
     /// # Errors
-    /// As [`Tree::delete`], and as [`Tree::commit`].
+    /// As [`Tree::delete`], and as [`Life::commit`].
     pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
         self.warm(key);
         let mut writer = self.enter(0)?;

@@ -155,7 +155,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// As [`Tree::put`], durable as `how` says.
     ///
     /// # Errors
-    /// As [`Tree::put`], and as [`Tree::commit`].
+    /// As [`Tree::put`], and as [`Life::commit`].
     pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
         self.warm(key);
         let mut writer = self.enter(S::record_bytes(key, value))?;

@@ -44,7 +44,7 @@ impl<S: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>>> 
 pub trait Visitor {
     /// What comes of it.
     type Out;
-    /// Called with a tree's parts: `B` is how it keeps byte strings; with [`Words`](crate::Words) it holds 64-bit integers.
+    /// Called with a tree's parts: `B` is how it keeps byte strings; with [`Words`](index::Words) it holds 64-bit integers.
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out;
 }
 

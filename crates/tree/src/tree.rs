@@ -27,7 +27,7 @@ pub struct TreeOptions {
     pub engine: String,
     /// Cache lines of a node, 2 to 16, or 64.
     pub node_lines: u64,
-    /// Words of a leaf entry's payload: 1, but of trees of [`Fixed`](crate::Fixed) values as many as a value has.
+    /// Words of a leaf entry's payload: 1, but of trees of [`Fixed`](index::Fixed) values as many as a value has.
     pub payload_words: usize,
     /// The region's fixed sizes.
     pub geometry: Geometry,
@@ -379,7 +379,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Index for Tree<M, S, L, D>
     type Medium = D::Memory<M>;
     type Schema = S;
     type Own = Own<S>;
-    /// Keys, or [`KEYS_UNKNOWN`].
+    /// Keys, or that they are unknown.
     type Shown = u64;
 
     #[inline(always)]

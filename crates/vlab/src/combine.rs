@@ -328,7 +328,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// then, unless somebody still reads through the one before it.
     ///
     /// # Errors
-    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Groups::commit`].
+    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Life::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
         let buckets = self.view().buckets() as u64;
         let mut writer = self.enter_for(|_| Ok(if self.faithful { 2 * buckets } else { 0 }))?;

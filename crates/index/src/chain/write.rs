@@ -65,7 +65,7 @@ pub trait Writes: Chain {
     }
 
     /// Carries out writes, in order where they are of one key, each durable by itself; says of each whether it found its key. Writes
-    /// of different leaves share their fences ([`crate::wave`]).
+    /// of different leaves share their fences ([`super::wave`]).
     ///
     /// # Errors
     /// As [`Writes::put`]: some of the writes are done then, others not.
