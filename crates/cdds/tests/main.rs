@@ -16,6 +16,7 @@ mod kept;
 mod model;
 mod mutants;
 mod nth_failure;
+mod panics;
 mod sight;
 mod threads;
 mod turn;
