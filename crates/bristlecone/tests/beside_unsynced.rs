@@ -14,7 +14,7 @@ fn groups(store: &Store) -> u64 {
     store.stats().journal.unwrap().activity.unwrap().groups_since_open
 }
 
-/// Once, a read waited for a sync if its key fell together with two others in a table of 4,096: about two thirds of these reads.
+/// Once, a read waited for a sync if its key shared an entry of a table of 4,096 with two keys that were not durable.
 #[test]
 fn a_read_does_not_wait_for_keys_that_it_does_not_read() {
     for engine in registry::names().filter(|name| registry::find(name).unwrap().about.durable) {

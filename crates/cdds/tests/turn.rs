@@ -1,4 +1,4 @@
-//! The mutation run of one engine: of the one whose turn it is, or of the one that `BRISTLECONE_ENGINE` names.
+//! The mutation run of one engine: the engine that the commit chooses, or the one that `BRISTLECONE_ENGINE` names.
 //!
 //! A run of all three would take longer than all other tests of this crate.
 

@@ -142,7 +142,7 @@ fn a_store_without_superblocks_says_the_way_out_and_is_salvaged() {
         assert!(stderr(&output).contains("check --salvage NEW_DIR"), "{output:?}");
     }
     let salvage = ["check", "--salvage", rescued.to_str().unwrap()];
-    // Nobody knows how many keys there were.
+    // The number of keys is lost with the superblock.
     let output = run(store, &salvage);
     assert_eq!(code(&output), 4);
     let report = stdout(&output);

@@ -77,7 +77,7 @@ fn attempt(work: &AnyWorkload, done: &[&AnyOp], op: &AnyOp, nth: u64) -> Result<
         Ok(outcome) if !bomb.went_off.load(Ordering::Relaxed) => {
             return outcome.map(|()| Outcome::Passed(events));
         }
-        Ok(_) => return Err("nobody was told of it".into()),
+        Ok(_) => return Err("the panic was swallowed".into()),
         Err(_) => {}
     }
     let mut after = before.clone();
@@ -95,7 +95,7 @@ fn attempt(work: &AnyWorkload, done: &[&AnyOp], op: &AnyOp, nth: u64) -> Result<
             return Err(format!("{} was taken after it", next.name()));
         }
     }
-    // Whatever readers are told, they are told something.
+    // Readers may get an error, but they get an answer.
     let _ = catch_unwind(AssertUnwindSafe(|| subject.verify()));
     drop(subject);
     let found = work.config.recover(Observed::new(memory, Arc::new(Counter::default())))?.verify()?;

@@ -20,7 +20,8 @@ pub fn turn() -> u64 {
     std::env::var("BRISTLECONE_TURN").map_or(0, |turn| turn.parse().expect("BRISTLECONE_TURN is a number"))
 }
 
-/// True for the member of `count` whose turn it is, and for every member in a soak: some tests are too long to run whole at every change.
+/// True for the one member of `count` that this run tests, and for every member in a soak: some tests are too long to run whole at every
+/// change.
 pub fn has_turn(member: u64, count: u64) -> bool {
     is_soak() || turn() % count == member % count
 }

@@ -9,11 +9,11 @@
 //!
 //! Over a medium of groups none of this is needed: the lock is held until all is changed, and a group is whole or absent.
 //!
-//! Nobody sees half of a batch meanwhile: see [`crate::before`].
+//! No reader sees half of a batch meanwhile: see [`crate::before`].
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | some of the record | nobody owns the record: its block is free |
+//! | none | some of the record | the record has no owner: its block is free |
 //! | payload | the record; the word or not | old index, or the batch is carried out |
 //! | commit | the word, some of the writes | the batch is carried out |
 //! | commit of the clearing | everything | nothing to do |
@@ -166,7 +166,7 @@ pub trait Batching: Life {
         Ok(true)
     }
 
-    /// Finishes the batch that a crash cut short, if there is one. Nobody else has the index yet.
+    /// Finishes the batch that a crash cut short, if there is one. No other thread has the index yet.
     ///
     /// # Errors
     /// `Corrupt` if its record is damaged; as [`Batching::batch`].

@@ -85,7 +85,7 @@ pub trait Life: Index {
         self.leave(self.lock_writer()?, WriteOptions::default())
     }
 
-    /// Waits for a group, committing it if nobody else does.
+    /// Waits for a group, and commits it if no other thread does.
     ///
     /// # Errors
     /// As [`Life::commit`].
@@ -112,7 +112,7 @@ pub trait Life: Index {
         outcome
     }
 
-    /// Runs `look` while nobody changes or closes the index; readers go on.
+    /// Runs `look` while no other thread changes or closes the index; readers go on.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly` or `Failed`: it was not run.
@@ -188,7 +188,7 @@ fn enter_group<'a, T: Index>(
 fn commit_group<T: Index>(index: &T, pending: &Pending) -> Result<u64> {
     let kernel = index.kernel();
     let mut closed = None;
-    // Files of somebody else's kind may panic: then too nothing stays that is not durable.
+    // The caller's own storage may panic. Then, too, what is not durable is taken back.
     let taken_back = TakenBack(index);
     let outcome = kernel.region.medium().commit_beside(|| {
         let writer = kernel.writer_side();

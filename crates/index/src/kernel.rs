@@ -27,7 +27,7 @@ pub enum Phase {
     Closing,
     /// Was closed cleanly.
     Closed,
-    /// A write failed half-way. Whoever leads next takes it back.
+    /// A write failed half-way. The next leader takes it back.
     Broken,
     /// Takes no more writes: one could not be made durable.
     Failed,

@@ -356,8 +356,7 @@ mod tests {
         pending.settle(1, || unreachable!("durable already")).unwrap();
     }
 
-    /// Once, a read of any key waited that fell together with two others in a table: of ten thousand that were not durable, two
-    /// thirds of all reads did.
+    /// Once, a read of any key waited that shared an entry of a table with two keys that were not durable.
     #[test]
     fn a_key_or_node_that_is_durable_is_not_waited_for_whatever_else_is_not() {
         let pending = Pending::default();

@@ -3,7 +3,7 @@
 //!
 //! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
 //! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
-//! * [`read`]: look-ups. [`scan`]: cursors.
+//! * [`read`]: gets. [`scan`]: cursors.
 //! * [`recover`]: who owns a block. [`bound`]: keys as words.
 
 pub mod bound;
