@@ -94,6 +94,16 @@ pub enum Error {
         /// Bytes it takes.
         bytes: u64,
     },
+    /// The file system has no room for a new store.
+    #[error(
+        "no room for a new store in {path}: {bytes} bytes are needed. Free space there, or name another directory. No file was made"
+    )]
+    NotMade {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// Bytes that the file system refused.
+        bytes: u64,
+    },
     /// There is no store.
     #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
     Missing {

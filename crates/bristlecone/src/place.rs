@@ -116,8 +116,8 @@ impl Place {
                 )));
             }
             let file = open_new(&new)?;
-            if path.exists() {
-                continue; // another process finished making the store before the lock came to us
+            if path.exists() || !is_at(&file, &new)? {
+                continue; // another process finished making the store, or gave it up, before the lock came to us
             }
             system::set_len(&file, &new, 0).map_err(|source| io("cannot truncate", &new, source))?;
             return Self::judge(path, file, true, options);
@@ -151,6 +151,41 @@ impl Place {
     /// Paths of a fresh store's file and its journal, as long as it has not got its names.
     pub(crate) fn new_paths(&self) -> (PathBuf, PathBuf) {
         (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME))
+    }
+
+    /// Removes the unfinished files of a store that could not be made, and says of `error` what a user needs. The files stay if
+    /// the journal has its name already: without the store's file beside it, it would look like a journal that lost its store. The
+    /// next creation then overwrites both.
+    pub(crate) fn give_up(&self, error: Error) -> Error {
+        if !self.path.with_file_name(JOURNAL_NAME).exists() {
+            let (new, new_journal) = self.new_paths();
+            [new_journal, new].iter().for_each(|path| _ = system::remove_file(path));
+        }
+        match error {
+            Error::Pmem(PmemError::NoSpace { bytes, .. }) => {
+                Error::NotMade { path: parent_of(&self.path).to_owned(), bytes }
+            }
+            other => with_lasting_name(other),
+        }
+    }
+
+    /// Removes the store in `dir`. A crash on the way leaves the store, or an unfinished one that the next creation overwrites.
+    ///
+    /// # Errors
+    /// `Missing`; `Pmem` if the store is in use or a call fails.
+    pub fn remove(dir: &Path) -> Result<()> {
+        let options = Options { create: false, ..Options::default() };
+        let place = Self::take(dir, &options)?;
+        let (new, _) = place.new_paths();
+        system::rename(&place.path, &new).map_err(|source| io("cannot rename", &place.path, source))?;
+        sync_dir(dir)?;
+        let journal = dir.join(JOURNAL_NAME);
+        if place.promise.journaled {
+            system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
+            sync_dir(dir)?;
+        }
+        system::remove_file(&new).map_err(|source| io("cannot remove", &new, source))?;
+        sync_dir(dir)
     }
 
     /// The memory of a fresh place whose file was made a copy of a region.
@@ -323,6 +358,18 @@ impl Place {
         // Whoever made the directory may have died before its name was durable.
         sync_parent(dir)
     }
+}
+
+/// An error about a file that is being made, with the name that the file is to get: the temporary one means nothing to a user.
+pub(crate) fn with_lasting_name(mut error: Error) -> Error {
+    if let Error::Pmem(PmemError::Io { path, .. } | PmemError::Locked { path, .. }) = &mut error {
+        for (temporary, lasting) in [(NEW_NAME, FILE_NAME), (NEW_JOURNAL_NAME, JOURNAL_NAME)] {
+            if path.file_name().is_some_and(|name| name == temporary) {
+                path.set_file_name(lasting);
+            }
+        }
+    }
+    error
 }
 
 /// Makes the names in a directory durable.

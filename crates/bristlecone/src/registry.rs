@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::house::{self, Home};
 use crate::index::Index;
 use crate::place::FILE_NAME;
-use crate::place::Place;
+use crate::place::{Place, with_lasting_name};
 use crate::salvage::{self, Met};
 use crate::store::Options;
 
@@ -266,10 +266,14 @@ fn open<K: Kind>(
         }
         return opener(entry.about, Home::Nowhere, options);
     }
-    let place = if options.read_only { Place::look(dir)? } else { Place::take(dir, options)? };
+    let place = if options.read_only { Place::look(dir) } else { Place::take(dir, options) };
+    let place = place.map_err(with_lasting_name)?;
     if place.fresh {
-        let entry = asked.map_or_else(|| find(default), Ok)?;
-        return opened(entry, None, Home::New(place), options, opener);
+        // The same lock: no other process can make the store before the files are removed.
+        let unfinished = place.again()?;
+        let entry = asked.map_or_else(|| find(default), Ok);
+        let made = entry.and_then(|entry| opened(entry, None, Home::New(place), options, opener));
+        return made.map_err(|error| unfinished.give_up(error));
     }
     let (memory, replay) = place.memory(options)?;
     let found: Identity = pmem::region::describe(&memory, &place.path)?.0;

@@ -24,7 +24,7 @@ pub enum Failure {
     #[error(transparent)]
     Output(#[from] terminal::WriteError),
     /// A line of an input file cannot be loaded.
-    #[error("{input}, line {line}: {why}; {loaded} keys before it were loaded and stay")]
+    #[error("{input}, line {line}: {why}; {loaded} pairs before it were loaded and stay")]
     Line {
         /// The file's name.
         input: String,
@@ -32,15 +32,25 @@ pub enum Failure {
         line: u64,
         /// What is wrong with it.
         why: String,
-        /// Keys stored before.
+        /// Pairs stored before.
         loaded: u64,
     },
+    /// A line of an input file cannot be loaded, and the store was made for it.
+    #[error("{input}, line {line}: {why}; no store was made")]
+    FirstLoad {
+        /// The file's name.
+        input: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Loading ended for another reason.
-    #[error("{why}; {loaded} keys before it were loaded and stay")]
+    #[error("{why}; {loaded} pairs before it were loaded and stay")]
     Load {
         /// The reason.
         why: String,
-        /// Keys stored before.
+        /// Pairs stored before.
         loaded: u64,
     },
     /// Arguments that do not go together.

@@ -1,7 +1,7 @@
 //! `load`: fills a store from a file.
 //!
-//! Each key is stored durably before the next line is read, so what was loaded before an error, or before the program was
-//! killed, stays.
+//! The pairs become durable in groups. The pairs that were loaded before the store refused one stay. A bad input line leaves no new
+//! store: if this command made the store, it removes the store again. In an existing store the pairs before the bad line stay.
 
 mod csv;
 
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bristlecone::place::Place;
 use bristlecone::{Change, Store, WriteOptions};
 use serde_json::json;
 use terminal::ProgressBar;
@@ -96,10 +97,11 @@ type Step<T> = std::result::Result<T, Bad>;
 /// What is loaded is durable when the store is closed, at the end.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 
-/// Puts keys and counts them.
+/// Puts pairs and counts them.
 pub struct Loader {
     store: Store,
-    keys: u64,
+    /// Pairs stored, of each key as often as the input has it.
+    pairs: u64,
     bytes: u64,
 }
 
@@ -107,7 +109,7 @@ impl Loader {
     /// Stores a key; true if it was new.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Step<bool> {
         let replaced = self.store.put(key, value)?;
-        self.keys += 1;
+        self.pairs += 1;
         self.bytes += (key.len() + value.len()) as u64;
         Ok(!replaced)
     }
@@ -120,7 +122,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // The file before the store: a wrong name must not make a store.
     let mut lines = Lines::open(&arguments.file)?;
-    let mut loader = Loader { store: arguments.common.open_or_create()?.with(UNSYNCED), keys: 0, bytes: 0 };
+    let mut loader = Loader { store: arguments.common.open_or_create()?.with(UNSYNCED), pairs: 0, bytes: 0 };
+    let is_new = loader.store.stats().opened == "new";
     let start = Instant::now();
     // Of standard input nobody knows how much there is.
     let template = match lines.file_bytes {
@@ -132,11 +135,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     progress.finish_and_clear();
     // Closed also if loading failed; its error comes first.
     let closed = loader.store.close();
-    loaded.map_err(|(line, bad)| match bad {
-        Bad::Line(why) => Failure::Line { input: lines.name.clone(), line, why, loaded: loader.keys },
-        Bad::Store(error) => Failure::Load { why: error.to_string(), loaded: loader.keys },
-    })?;
-    closed?;
+    match loaded {
+        Err((line, Bad::Line(why))) if is_new => {
+            // The store's files stay locked as long as it lives.
+            drop(loader);
+            closed?;
+            Place::remove(&arguments.common.dir)?;
+            return Err(Failure::FirstLoad { input: lines.name.clone(), line, why });
+        }
+        Err((line, Bad::Line(why))) => {
+            return Err(Failure::Line { input: lines.name.clone(), line, why, loaded: loader.pairs });
+        }
+        Err((_, Bad::Store(error))) => {
+            return Err(Failure::Load { why: error.to_string(), loaded: loader.pairs });
+        }
+        Ok(()) => closed?,
+    }
     report(arguments, &loader, start.elapsed())
 }
 
@@ -180,8 +194,8 @@ fn load(
         if count.is_multiple_of(1024) {
             progress.set_position(lines.read_bytes());
             progress.set_message(format!(
-                "{} keys, {:.0} keys/s",
-                loader.keys,
+                "{} pairs, {:.0} pairs/s",
+                loader.pairs,
                 rate(loader, progress.elapsed())
             ));
         }
@@ -235,17 +249,24 @@ fn count_item(store: &Store, key: &[u8]) -> Step<()> {
 }
 
 fn rate(loader: &Loader, elapsed: Duration) -> f64 {
-    loader.keys as f64 / elapsed.as_secs_f64().max(1e-9)
+    loader.pairs as f64 / elapsed.as_secs_f64().max(1e-9)
 }
 
 fn report(arguments: &Arguments, loader: &Loader, elapsed: Duration) -> Result<ExitCode> {
-    let (keys, bytes, seconds, rate) =
-        (loader.keys, loader.bytes, elapsed.as_secs_f64(), rate(loader, elapsed));
+    let (pairs, bytes, seconds, rate) =
+        (loader.pairs, loader.bytes, elapsed.as_secs_f64(), rate(loader, elapsed));
+    // The number that `stats` prints: the input may have a key twice, and the store may have had others before.
+    let keys = loader.store.count()?;
     let mut output = Output::new();
     if arguments.common.json {
-        output.json(&json!({ "keys": keys, "bytes": bytes, "seconds": seconds, "keys_per_second": rate }))?;
+        let report = json!({
+            "pairs": pairs, "keys": keys, "bytes": bytes, "seconds": seconds, "pairs_per_second": rate,
+        });
+        output.json(&report)?;
     } else {
-        output.line(&format!("loaded {keys} keys, {bytes} bytes in {seconds:.3} s ({rate:.0} keys/s)"))?;
+        output.line(&format!(
+            "loaded {pairs} pairs, {bytes} bytes in {seconds:.3} s ({rate:.0} pairs/s); the store holds {keys} keys"
+        ))?;
     }
     output.end()?;
     Ok(ExitCode::SUCCESS)

@@ -132,13 +132,47 @@ fn loaded_files_are_found_as_their_formats_say() {
 }
 
 #[test]
-fn what_was_loaded_before_a_bad_line_stays() {
+fn in_an_existing_store_what_was_loaded_before_a_bad_line_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = &dir.path().join("store");
+    succeed(&load(store, b"e\t5\n", &["tsv"]));
+    let output = load(store, b"a\t1\nb\t2\n\t3\nd\t4\n", &["tsv"]);
+    assert_eq!(code(&output), 1);
+    assert!(
+        stderr(&output).contains("line 3: ") && stderr(&output).contains("2 pairs before it were loaded")
+    );
+    assert_eq!(succeed(&run(store, &["scan"])), "a\t1\nb\t2\ne\t5\n");
+}
+
+#[test]
+fn a_bad_line_leaves_no_new_store_and_the_same_directory_takes_the_next_load() {
     let dir = tempfile::tempdir().unwrap();
     let store = &dir.path().join("store");
     let output = load(store, b"a\t1\nb\t2\n\t3\nd\t4\n", &["tsv"]);
     assert_eq!(code(&output), 1);
-    assert!(stderr(&output).contains("line 3: ") && stderr(&output).contains("2 keys before it were loaded"));
-    assert_eq!(succeed(&run(store, &["scan"])), "a\t1\nb\t2\n");
+    assert!(
+        stderr(&output).contains("line 3: ") && stderr(&output).ends_with("no store was made\n"),
+        "{output:?}"
+    );
+    let left: Vec<_> = std::fs::read_dir(store).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    succeed(&load(store, b"a\t1\n", &["tsv"]));
+    assert_eq!(succeed(&run(store, &["scan"])), "a\t1\n");
+}
+
+#[test]
+fn load_and_stats_agree_on_the_number_of_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    for (format, content, pairs) in [("tsv", &b"a\t1\nb\t2\na\t3\n"[..], 3), ("fimi", b"1 2\n2 3\n", 4)] {
+        let store = &dir.path().join(format);
+        let loaded = succeed(&load(store, content, &[format, "--json"]));
+        let loaded: serde_json::Value = serde_json::from_str(&loaded).unwrap();
+        let stats = succeed(&run(store, &["stats", "--json"]));
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        assert_eq!(loaded["pairs"], pairs);
+        assert_eq!(loaded["keys"], stats["keys"]);
+        assert!(stats["keys"].as_u64().is_some());
+    }
 }
 
 #[test]

@@ -77,10 +77,10 @@ fn the_readmes_tour_runs_as_it_stands() {
     assert!(well, "the tour failed (it needs redis-cli and redis-benchmark); it said:\n{said}");
     let mut rest = said.as_str();
     for expected in [
-        "loaded 900 keys",
+        "loaded 900 pairs",
         "t:00000001:000001\t\nt:00000001:000011\t\nt:00000001:000031\t\n",
         "counts agree\n",
-        "loaded 500 keys",
+        "loaded 500 pairs",
         "user:0500\tname of user 500\nuser:0499\tname of user 499\n",
         "OK\nhello\n",
         "user:0007\nname of user 7\nuser:0008\nname of user 8\nuser:0009\nname of user 9\n",
