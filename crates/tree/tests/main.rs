@@ -4,6 +4,8 @@
 #[cfg(not(shuttle))]
 mod cost;
 #[cfg(not(shuttle))]
+mod damage;
+#[cfg(not(shuttle))]
 mod model;
 #[cfg(not(shuttle))]
 mod nth_failure;
