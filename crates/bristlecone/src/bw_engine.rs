@@ -19,7 +19,7 @@ use tree::roster::About;
 use crate::backup::Backup;
 use crate::engine::{
     Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, History, Kind, LimboStats, NextPair,
-    Pair, Space, Stats,
+    Pair, Space, Stats, View,
 };
 use crate::error::{Error, Result};
 use crate::house::Home;
@@ -47,6 +47,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     ordered: true,
     durable: false,
     snapshots: false,
+    versions: false,
     atomic_batch: false,
     several_writers: true,
     fixed_values: false,
@@ -304,6 +305,10 @@ where
             self.delete(key.borrow(), WriteOptions::default())?;
         }
         Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Option<Box<dyn View<K> + '_>>> {
+        Ok(None)
     }
 
     fn history(&self) -> Option<&dyn History<K>> {

@@ -197,6 +197,7 @@ where
         ordered: X::ORDERED,
         durable: true,
         snapshots: true,
+        versions: true,
         atomic_batch: true,
         several_writers: false,
         fixed_values: false,
@@ -379,6 +380,10 @@ where
         alloc::usage(self.tree.region())
     }
 
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
+        Ok(History::snapshot(self))
+    }
+
     fn history(&self) -> Option<&dyn History<K>> {
         Some(self)
     }
@@ -440,8 +445,8 @@ where
 struct Past<'a, X: Structure>(SnapshotOf<'a, Durable, X>);
 
 impl<K: Kind, X: Indexed<K, Pass: Send>> View<K> for Past<'_, X> {
-    fn version(&self) -> u64 {
-        self.0.version()
+    fn version(&self) -> Option<u64> {
+        Some(self.0.version())
     }
 
     fn keys(&self) -> Option<u64> {

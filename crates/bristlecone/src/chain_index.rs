@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 
 use ::index::Decision;
 use ::index::chain::prelude::*;
-use ::index::{Schema, Write, WriteOptions};
+use ::index::{Schema, Snapshot, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
 
-use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
+use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair, View};
 use crate::error::Result;
 use crate::index::{Form, Index, SchemaOf};
 use crate::store::Options;
@@ -81,7 +81,8 @@ where
     const CAPABILITIES: Capabilities = Capabilities {
         ordered: true,
         durable: true,
-        snapshots: false,
+        snapshots: true,
+        versions: false,
         atomic_batch: true,
         several_writers: false,
         fixed_values: true,
@@ -225,6 +226,14 @@ where
         alloc::usage(self.0.region())
     }
 
+    fn set_snapshot_bytes(&self, bytes: u64) {
+        self.0.images.set_limit(bytes);
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
+        Ok(Box::new(Volatile(Snapshots::snapshot(&self.0)?)))
+    }
+
     fn history(&self) -> Option<&dyn History<K>> {
         None
     }
@@ -241,5 +250,29 @@ where
 
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         Ok(self.next(key, value)?)
+    }
+}
+
+/// A snapshot by before-images.
+struct Volatile<'a, T: Listed>(Snapshot<'a, T>);
+
+impl<K: Kind, T: Listed> View<K> for Volatile<'_, T>
+where
+    T::Schema: SchemaOf<K>,
+{
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    fn keys(&self) -> Option<u64> {
+        None
+    }
+
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.0.get(key, Some(value))?)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
+        Box::new(T::cursor_of(&self.0))
     }
 }

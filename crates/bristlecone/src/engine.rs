@@ -159,8 +159,10 @@ pub struct Capabilities {
     pub ordered: bool,
     /// Contents survive the process.
     pub durable: bool,
-    /// Consistent views of the past.
+    /// Consistent views of the present, while writers go on.
     pub snapshots: bool,
+    /// Durable versions: named ones, rollback ([`History`]).
+    pub versions: bool,
     /// Several keys change in one crash-atomic step.
     pub atomic_batch: bool,
     /// Writers do not exclude each other.
@@ -330,13 +332,14 @@ pub trait Cursor<K: Kind> {
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool>;
 }
 
-/// What an engine holds at one version. It is kept as long as this lives.
+/// What an engine held at one moment. It is kept as long as this lives.
 ///
 /// # Errors
-/// Every method: `Pmem` when the version was taken back by a rollback, or the store is corrupt.
+/// Every method: `Pmem` when the version was taken back by a rollback, when more was overwritten since than
+/// [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) lets the store keep, or when the store is corrupt.
 pub trait View<K: Kind>: Send + Sync {
-    /// The version.
-    fn version(&self) -> u64;
+    /// The version; `None` of an engine that keeps no versions.
+    fn version(&self) -> Option<u64>;
     /// Number of keys, where that is known without counting.
     fn keys(&self) -> Option<u64>;
     /// Copies the value of `key` into `value`; false if absent.
@@ -464,7 +467,10 @@ where
     fn append(&self, next: &mut NextPair<'_, K>) -> Result<u64>;
     /// Removes every key.
     fn clear(&self) -> Result<()>;
-    /// Views of the past, of an engine that has them ([`Capabilities::snapshots`]).
+    /// What is there now, for good; everything in it is durable as promised. `None` of an engine without
+    /// [`Capabilities::snapshots`].
+    fn snapshot(&self) -> Result<Option<Box<dyn View<K> + '_>>>;
+    /// Durable versions, of an engine that has them ([`Capabilities::versions`]).
     fn history(&self) -> Option<&dyn History<K>>;
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
     fn close(&self) -> Result<()>;

@@ -18,7 +18,7 @@ use tree::roster::About;
 use crate::backup::{self, Backup};
 use crate::engine::{
     Capabilities, Change, CheckReport, Count, Cursor, Decide, Engine, History, JournalActivity, JournalStats,
-    Kind, NextPair, Pair, Space, Stats,
+    Kind, NextPair, Pair, Space, Stats, View,
 };
 use crate::error::{Error, Result};
 use crate::index::{Form, Index};
@@ -251,6 +251,7 @@ where
             (index, Found::New)
         }
     };
+    index.set_snapshot_bytes(options.snapshot_bytes);
     let about = Opened {
         engine: engine.name,
         place,
@@ -434,6 +435,10 @@ where
 
     fn clear(&self) -> Result<()> {
         self.index.clear()
+    }
+
+    fn snapshot(&self) -> Result<Option<Box<dyn View<K> + '_>>> {
+        Ok(Some(self.index.snapshot()?))
     }
 
     fn history(&self) -> Option<&dyn History<K>> {

@@ -12,7 +12,7 @@ use pmem::region::Identity;
 use pmem::{Durability, Durable, Found, alloc};
 use tree::roster::About;
 
-use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
+use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair, View};
 use crate::error::Result;
 use crate::store::Options;
 
@@ -90,6 +90,10 @@ where
     /// Bytes of the region.
     fn region_bytes(&self) -> u64;
     fn usage(&self) -> alloc::Usage;
-    /// Views of the past, if it has them.
+    /// Bounds the memory for before-images, if it has any.
+    fn set_snapshot_bytes(&self, _bytes: u64) {}
+    /// See [`Engine::snapshot`](crate::Engine::snapshot).
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>>;
+    /// Durable versions, if it has them.
     fn history(&self) -> Option<&dyn History<K>>;
 }

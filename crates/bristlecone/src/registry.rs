@@ -416,11 +416,19 @@ pub(crate) fn no_batches(engine: &'static str) -> Error {
     Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) }
 }
 
+/// What an engine says that is asked for a snapshot and has none.
+pub(crate) fn no_snapshots(engine: &str) -> Error {
+    Error::Option(format!(
+        "{engine} has no snapshots: take a store of an engine that has: {}",
+        names_with(|can| can.snapshots)
+    ))
+}
+
 /// What an engine says that is asked for its past and keeps none.
 pub(crate) fn no_past(engine: &str) -> Error {
     Error::Option(format!(
-        "{engine} keeps no versions: snapshots and rollback need a store of an engine that does: {}",
-        names_with(|can| can.snapshots)
+        "{engine} keeps no versions: named versions and rollback need a store of an engine that does: {}",
+        names_with(|can| can.versions)
     ))
 }
 

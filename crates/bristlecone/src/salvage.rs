@@ -126,7 +126,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let report =
         SalvageReport { superblock_lost, journal_lost, missing_bytes, kind, ..SalvageReport::default() };
     let engine = crate::registry::find(&identity.engine)?;
-    let has_versions = engine.capabilities.snapshots;
+    let has_versions = engine.capabilities.versions;
     let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };
     if identity.kind == crate::engine::U64::NAME {
         let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);

@@ -1,4 +1,4 @@
-//! `Snapshot`: a store as it was at one version, and what else a store with a past can do.
+//! `Snapshot`: a store as it was at one moment, and what else a store with durable versions can do.
 
 use std::ops::RangeBounds;
 
@@ -6,8 +6,12 @@ use crate::engine::{History, Kind, Retain, Versions, View};
 use crate::error::{Error, Result};
 use crate::store::{Scan, StoreOf};
 
-/// A store as it was at one version: whatever is written meanwhile, it shows the same. It takes no time to make and no room but
-/// for what is replaced while it lives. After a rollback to a version before it every read says so.
+/// A store as it was at one moment: whatever is written meanwhile, it shows the same. It takes no memory but for what is overwritten
+/// while it lives. After a rollback to a version before it every read says so.
+///
+/// Engines with [versions](crate::Capabilities::versions) keep what is overwritten in the store. All others keep it in volatile memory, at
+/// most [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) of it: at that bound reads of the oldest snapshot fail with an error
+/// that names the option, and younger snapshots go on. Such a snapshot ends with the process.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -34,8 +38,9 @@ impl<K: Kind> std::fmt::Debug for Snapshot<'_, K> {
 /// Errors of every method: see [`View`] and [`Kind::validate`].
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> Snapshot<'_, K> {
-    /// Its version: writes are numbered, and a batch is one of them (or some, if it is large).
-    pub fn version(&self) -> u64 {
+    /// Its version: writes are numbered, and a batch is one of them (or some, if it is large). `None` of an engine that keeps no
+    /// versions.
+    pub fn version(&self) -> Option<u64> {
         self.view.version()
     }
 
@@ -44,25 +49,31 @@ impl<K: Kind> Snapshot<'_, K> {
         self.view.keys()
     }
 
-    /// The value of `key` at that version.
+    /// True if the key was there.
+    pub fn contains(&self, key: &K::Key) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The value of `key` at that moment.
     pub fn get(&self, key: &K::Key) -> Result<Option<K::ValueBuf>> {
         K::validate(key, None)?;
         let mut value = K::ValueBuf::default();
         Ok(self.view.get(key, &mut value)?.then_some(value))
     }
 
-    /// All pairs of that version, in whatever order the engine has them.
+    /// All pairs of that moment, in whatever order the engine has them.
     pub fn walk(&self) -> Scan<'_, K> {
         Scan::walk(self.view.cursor(), None)
     }
 
-    /// The pairs of that version in a range, in key order or (see [`Scan::descending`]) against it.
+    /// The pairs of that moment in a range, in key order or (see [`Scan::descending`]) against it.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.view.cursor(), &range)
     }
 }
 
-/// Errors of every method: [`Error::Option`] for an engine that keeps no versions; see [`History`].
+/// Errors of every method: [`Error::Option`] for an engine that keeps no versions (of [`StoreOf::snapshot`], that has no snapshots); see
+/// [`History`].
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K>
 where
@@ -70,7 +81,14 @@ where
 {
     /// The store as it is now, for good. What was written without sync is durable by then.
     pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
-        Ok(Snapshot { view: self.history()?.snapshot() })
+        let view = self.engine().snapshot()?;
+        let view = view.ok_or_else(|| crate::registry::no_snapshots(&self.engine().stats().engine))?;
+        Ok(Snapshot { view })
+    }
+
+    /// A transaction that only reads: the same as [`StoreOf::snapshot`].
+    pub fn read_transaction(&self) -> Result<Snapshot<'_, K>> {
+        self.snapshot()
     }
 
     /// The store as it was at a version that is kept ([`StoreOf::versions`]).
@@ -114,7 +132,10 @@ where
     /// Takes back every write since a snapshot, in one step: after a crash all of them are there or none. Snapshots, scans and named
     /// versions in between are of no use from then on: reads of them say so, the names are forgotten.
     pub fn roll_back(&self, to: &Snapshot<'_, K>) -> Result<()> {
-        self.roll_back_to(to.version())
+        match to.version() {
+            Some(version) => self.roll_back_to(version),
+            None => Err(crate::registry::no_past(&self.engine().stats().engine)),
+        }
     }
 
     /// As [`StoreOf::roll_back`], to a version that is kept.

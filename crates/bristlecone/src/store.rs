@@ -37,6 +37,9 @@ pub struct Options {
     /// Most bytes that the region may grow to. Of an engine without a region (`bwtree`): that its pages and what waits to be freed may take;
     /// memory that it keeps to use again, and what threads that write at that moment take, come on top.
     pub max_bytes: u64,
+    /// Most bytes of volatile memory for values that were overwritten since a snapshot was opened, or by batches since a scan began.
+    /// At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need none.
+    pub snapshot_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
     /// Only read: nothing in the directory changes, writes are refused, and the state is that of one moment. Several may read so
@@ -54,6 +57,7 @@ impl Default for Options {
             value_bytes: None,
             journal_bytes: None,
             max_bytes: 1 << 40,
+            snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
             create: true,
             read_only: false,
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ::index::{Batching, Decision, Kernel, Life, Schema, Tail, Write, WriteOptions};
+use ::index::{Batching, Decision, Kernel, Life, Schema, Snapshot, Snapshots, Tail, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
 use tree::discipline::Discipline;
@@ -15,7 +15,7 @@ use tree::layout::Layouts;
 use tree::roster;
 use tree::{Tree, TreeCursor, TreeOptions};
 
-use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair};
+use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair, View};
 use crate::error::{Error, Result};
 use crate::index::{Form, Index, SchemaOf};
 use crate::store::Options;
@@ -68,7 +68,8 @@ where
     const CAPABILITIES: Capabilities = Capabilities {
         ordered: true,
         durable: D::DURABLE,
-        snapshots: false,
+        snapshots: true,
+        versions: false,
         atomic_batch: true,
         several_writers: false,
         fixed_values: L::PAGES,
@@ -221,8 +222,37 @@ where
         alloc::usage(self.region())
     }
 
+    fn set_snapshot_bytes(&self, bytes: u64) {
+        self.images.set_limit(bytes);
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
+        Ok(Box::new(Volatile(Snapshots::snapshot(self)?)))
+    }
+
     fn history(&self) -> Option<&dyn History<K>> {
         None
+    }
+}
+
+/// A snapshot by before-images.
+struct Volatile<'a, S: Schema, L: Layouts, D: Discipline>(Snapshot<'a, Tree<Durable, S, L, D>>);
+
+impl<K: Kind, S: SchemaOf<K>, L: Layouts, D: Discipline> View<K> for Volatile<'_, S, L, D> {
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    fn keys(&self) -> Option<u64> {
+        None
+    }
+
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        Ok(self.0.get(key, Some(value))?)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
+        Box::new(EngineCursor { cursor: Tree::cursor_of(&self.0), kind: PhantomData })
     }
 }
 

@@ -344,7 +344,7 @@ fn every_engine_declares_what_it_can_do() {
             "btree" | "bwtree" => false,
             other => panic!("say here what {other} can do"),
         };
-        assert_eq!(found.snapshots, engine.starts_with("cdds"));
+        assert_eq!((found.snapshots, found.versions), (engine != "bwtree", engine.starts_with("cdds")));
         assert_eq!(found.ordered, engine != "cdds-hash");
         let is_latch_free = engine == "bwtree";
         assert_eq!((found.atomic_batch, found.several_writers), (!is_latch_free, is_latch_free));

@@ -10,7 +10,7 @@ use bristlecone::{Durability, Error, Kind, Options, Retain, Scan, Store, StoreU6
 
 /// Every engine with a past, over memory and over a journal.
 fn engines() -> impl Iterator<Item = (&'static str, bool)> {
-    let has_past = |name: &&str| registry::find(name).unwrap().capabilities.snapshots;
+    let has_past = |name: &&str| registry::find(name).unwrap().capabilities.versions;
     registry::names().filter(has_past).flat_map(|engine| [(engine, false), (engine, true)])
 }
 
@@ -185,11 +185,59 @@ fn retains(engine: &str) {
     }
 }
 
+/// Every engine with snapshots that are volatile, over memory and over a journal.
+fn volatile() -> impl Iterator<Item = (&'static str, bool)> {
+    let is_volatile = |name: &&str| {
+        let can = registry::find(name).unwrap().capabilities;
+        can.snapshots && !can.versions
+    };
+    registry::names().filter(is_volatile).flat_map(|engine| [(engine, false), (engine, true)])
+}
+
+#[test]
+fn a_read_transaction_of_any_ordered_engine_shows_what_was_there() {
+    let mut engines = 0;
+    for (engine, journaled) in volatile() {
+        if journaled && !registry::find(engine).unwrap().capabilities.durable {
+            continue;
+        }
+        let dir = scratch();
+        let options = Options { snapshot_bytes: 40_000, ..options(engine, journaled) };
+        let store = StoreU64::open(dir.path(), options).unwrap();
+        let quick = store.with(WriteOptions { sync: false });
+        (0..900).for_each(|key| _ = quick.put(&key, &key).unwrap());
+        let before = store.read_transaction().unwrap();
+        let mut batch = quick.batch();
+        (0..100).for_each(|key| _ = batch.delete(&key));
+        assert!(batch.commit().unwrap());
+        (80..200).for_each(|key| _ = quick.put(&key, &0).unwrap());
+        quick.delete(&250).unwrap();
+        let expected: Vec<(u64, u64)> = (0..900).map(|key| (key, key)).collect();
+        assert_eq!(by_key(before.scan(..)), expected, "{engine}");
+        let down: Vec<_> = before.scan(10..=30).descending().map(|pair| pair.unwrap().0).collect();
+        assert!(down.into_iter().eq((10..=30).rev()), "{engine}");
+        assert!(before.contains(&250).unwrap() && !before.contains(&1000).unwrap());
+        assert_eq!((before.get(&5).unwrap(), before.version()), (Some(5), None));
+        let younger = store.snapshot().unwrap();
+        (300..600).for_each(|key| _ = quick.put(&key, &0).unwrap());
+        let error = before.get(&5).unwrap_err().to_string();
+        assert!(
+            error.contains("`snapshot_bytes`") && error.contains("--snapshot-memory"),
+            "{engine}: {error}"
+        );
+        assert_eq!((younger.get(&5).unwrap(), younger.get(&400).unwrap()), (None, Some(400)), "{engine}");
+        assert!(store.roll_back(&younger).unwrap_err().to_string().contains("keeps no versions"));
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        engines += 1;
+    }
+    assert!(engines >= 4, "{engines} engines");
+}
+
 #[test]
 fn an_engine_without_a_past_says_which_has_one() {
     let dir = scratch();
     let store = StoreU64::open(dir.path(), options("wbtree", false)).unwrap();
-    let error = store.snapshot().unwrap_err().to_string();
+    let error = store.keep("now").unwrap_err().to_string();
     assert!(error.contains("wbtree keeps no versions") && error.contains("cdds"), "{error}");
 }
 

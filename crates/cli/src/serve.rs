@@ -46,6 +46,10 @@ pub struct Arguments {
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
+    /// Most bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
+    /// 256M]. At this bound the oldest snapshot or scan fails.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    snapshot_memory: Option<u64>,
     /// Directory in which SAVE and BGSAVE make backups, each in a directory of its own named by LASTSAVE's number; without it they
     /// are refused.
     #[arg(long, value_name = "DIR")]
@@ -156,6 +160,7 @@ fn options(arguments: &Arguments) -> Options {
         node_lines: arguments.node_lines,
         journal_bytes: arguments.journal_bytes,
         max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
+        snapshot_bytes: arguments.snapshot_memory.unwrap_or(defaults.snapshot_bytes),
         ..defaults
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Over a medium of groups none of this is needed: the lock is held until all is changed, and a group is whole or absent.
 //!
-//! No reader sees half of a batch meanwhile: see [`crate::before`].
+//! No reader sees half of a batch meanwhile: see [`crate::images`].
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
@@ -28,8 +28,8 @@ use pmem::alloc::Kind;
 use pmem::pending::Pending;
 use pmem::{Error, Result, record};
 
-pub use crate::before::Pair;
 use crate::group::Life;
+pub use crate::images::Pair;
 use crate::kernel::{Index, Phase, Writer};
 use crate::schema::Schema;
 use crate::sorting::sort_by_first;
@@ -57,10 +57,11 @@ pub trait Batching: Life {
     /// Words of a value in its entry.
     fn payload_words(&self) -> usize;
 
-    /// Copies a key's value into `value`; false if it is absent. The writer's lock is held.
+    /// Copies a key's value into `value`; false if it is absent. The value need not be durable: the caller holds the writer's lock, or
+    /// reads through a snapshot.
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// `Corrupt`; `Failed` if what is read can no longer be told from what was rolled back.
     fn value_now(
         &self,
         key: &<Self::Schema as Schema>::Key,
@@ -98,6 +99,28 @@ pub trait Batching: Life {
     /// # Errors
     /// Those of a change.
     fn name_batch(&self, writer: &mut Writer<Self::Own>, record: u64) -> Result<()>;
+
+    /// A key is about to be changed by itself: its value is kept for open snapshots. The writer's lock is held. Without a snapshot it
+    /// costs one load.
+    ///
+    /// # Errors
+    /// `Corrupt`: the key's value cannot be read.
+    #[inline(always)]
+    fn save_image(&self, key: &<Self::Schema as Schema>::Key) -> Result<()> {
+        if self.kernel().images.saves() { save_image(self, key) } else { Ok(()) }
+    }
+
+    /// As [`Batching::save_image`] of the keys of several writes.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    fn save_images(&self, writes: &[WriteOf<'_, Self::Schema>]) -> Result<()> {
+        if !self.kernel().images.saves() {
+            return Ok(());
+        }
+        writes.iter().try_for_each(|write| save_image(self, write.key()))
+    }
 
     /// Puts and removes several keys in one step, if all of `expected` have these values (none: are absent). Of several writes of
     /// one key the last counts. False if it was not done because of a condition.
@@ -146,7 +169,7 @@ pub trait Batching: Life {
                 Some(bytes) => Some(write_down(self, &mut writer, bytes)?),
                 None => None,
             };
-            kernel.batches.begin(before);
+            kernel.images.begin(before);
             if let Err(error) = carry_out(self, &mut writer, &writes, record) {
                 let Some(pending) = &kernel.pending else {
                     kernel.set_phase(Phase::Failed);
@@ -160,7 +183,7 @@ pub trait Batching: Life {
                 let _ = self.settle(pending, ticket);
                 return Err(error);
             }
-            kernel.batches.end();
+            kernel.images.end();
         }
         self.leave(writer, how)?;
         Ok(true)
@@ -193,6 +216,14 @@ pub trait Batching: Life {
         writer.log.settle(region.medium());
         Ok(())
     }
+}
+
+#[cold]
+fn save_image<T: Batching>(index: &T, key: &<T::Schema as Schema>::Key) -> Result<()> {
+    index.kernel().images.save(key, || {
+        let mut value = <T::Schema as Schema>::ValueBuf::default();
+        Ok(index.value_now(key, Some(&mut value))?.then_some(value))
+    })
 }
 
 /// Refuses values that do not fit into entries.

@@ -227,7 +227,7 @@ impl<T: Index> Drop for TakenBack<'_, T> {
         kernel.region.medium().roll_back();
         // What was durable once is an index between two operations (G1): nothing is settled here, so nothing is stored.
         self.0.reload(&mut writer);
-        kernel.batches.end();
+        kernel.images.end();
         kernel.stripes.unlock(&mut writer.held);
     }
 }

@@ -10,9 +10,9 @@ use pmem::stripe::{Held, Stripes};
 use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 use pmem::{Durability, Error, Found, Medium, Region, Result, record};
 
-use crate::before::Batches;
 use crate::entry::Entry;
 use crate::group::Life;
+use crate::images::Images;
 use crate::schema::Schema;
 
 /// A phase of an index's life.
@@ -73,8 +73,8 @@ pub struct Kernel<M: Medium, S: Schema, W> {
     pub keys: AtomicU64,
     /// Over a medium of groups: who waits for which.
     pub pending: Option<Box<Pending>>,
-    /// What batches replaced.
-    pub batches: Batches<S>,
+    /// What writes replaced, for readers that still see it.
+    pub images: Images<S>,
     phase: AtomicU8,
     /// Who closes, and who keeps others from it.
     pub(crate) closing: Mutex<()>,
@@ -104,7 +104,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
             stripes: Stripes::new(stripes),
             keys: AtomicU64::new(0),
             pending: region.medium().group().map(|_| Box::default()),
-            batches: Batches::default(),
+            images: Images::default(),
             phase: AtomicU8::new(Phase::Open as u8),
             closing: Mutex::new(()),
             writer: Mutex::new(Writer { log, allocator, held: Held::default(), own }),

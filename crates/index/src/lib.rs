@@ -3,7 +3,8 @@
 //!
 //! * [`kernel`]: the parts of an index, its states, the writer's lock.
 //! * [`group`]: open, commit, close, fail: the life of an index, and one commit for the changes of many.
-//! * [`batch`]: writes of several keys as one step. [`before`]: what readers see beside them.
+//! * [`batch`]: writes of several keys as one step. [`images`]: what readers see beside them.
+//! * [`snapshot`]: the index as it was at one moment.
 //! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`write`](mod@write): what is asked of a writer.
 //! * [`chain`]: what indexes over one list of leaves share besides.
 //! * [`region`]: an index's file. [`owner`]: whom a block belongs to. [`check`]: verification.
@@ -16,15 +17,16 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod before;
 pub mod chain;
 pub mod check;
 pub mod entry;
 pub mod group;
+pub mod images;
 pub mod kernel;
 pub mod owner;
 pub mod region;
 pub mod schema;
+pub mod snapshot;
 pub mod sorting;
 pub mod write;
 
@@ -35,4 +37,5 @@ pub use group::Life;
 pub use kernel::{Guard, Index, Kernel, Phase, Writer};
 pub use pmem::{Error, Result};
 pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};
+pub use snapshot::{Snapshot, Snapshots};
 pub use write::{Decision, Write, WriteOf, WriteOptions};

@@ -37,6 +37,7 @@ fn capabilities(name: &str) -> Result<Vec<&'static str>, bristlecone::Error> {
         (can.ordered, "ordered"),
         (can.durable, "durable"),
         (can.snapshots, "snapshots"),
+        (can.versions, "versions"),
         (can.atomic_batch, "atomic batches"),
         (can.several_writers, "several writers"),
         (can.fixed_values, "values of one length in entries"),

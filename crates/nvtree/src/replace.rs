@@ -82,7 +82,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         // If no entry took another's place, this is what is left; else it is less.
         let most_left = log.count.saturating_sub(2 * log.negatives());
         // A batch is prepared for what it needs, and not for this.
-        if self.batches.is_running() || (!is_full && most_left * 4 > capacity) {
+        if self.images.is_running() || (!is_full && most_left * 4 > capacity) {
             return Ok(());
         }
         // Not each time, where the neighbours are too full for it.

@@ -15,6 +15,8 @@ mod nth_failure;
 #[cfg(shuttle)]
 mod schedules;
 #[cfg(not(shuttle))]
+mod snapshots;
+#[cfg(not(shuttle))]
 mod threads;
 #[cfg(not(shuttle))]
 mod waves;

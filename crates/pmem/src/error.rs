@@ -55,6 +55,15 @@ pub enum Error {
         /// The region's file.
         path: PathBuf,
     },
+    /// A snapshot, or a scan that began before a batch, needs more before-images than may be kept.
+    #[error(
+        "the snapshot or scan is too old: the values overwritten since it began take more than {limit_bytes} bytes; begin it \
+         again, or open the store with a larger `snapshot_bytes` (--snapshot-memory)"
+    )]
+    SnapshotBytes {
+        /// The configured bound in bytes.
+        limit_bytes: u64,
+    },
     /// A write to a store that was opened for reading.
     #[error("the store was opened read-only: open it for writing to change it")]
     ReadOnly,

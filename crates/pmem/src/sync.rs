@@ -15,7 +15,7 @@ use shuttle::sync as side;
 use std::sync as side;
 
 pub use side::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
-pub use side::{Condvar, Mutex, MutexGuard};
+pub use side::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::sync::atomic::Ordering;
 
 /// Lets the other threads run, of the system, of the model or of the schedule. For who waits for what another does in a moment, unless

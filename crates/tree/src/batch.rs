@@ -1,7 +1,7 @@
 //! What a batch needs of a tree, and how it is carried out: see [`index::batch`] for the protocol.
 
 use index::batch::{Batching, Blocks, Pair, value_bytes};
-use index::{Schema, WriteOf};
+use index::{Phase, Schema, WriteOf};
 use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{LINE, Medium, Region, Result, record};
@@ -47,7 +47,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Batching for Tree<M, S, L,
     }
 
     fn value_now(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
-        Ok(self.look(key, value)?.found)
+        let found = self.look(key, value)?.found;
+        // Asked after the read: the roll-back begins by saying so.
+        self.readable(self.pending.is_some() && self.phase() == Phase::Failed)?;
+        Ok(found)
     }
 
     fn survey(&self, writes: &[Pair<S>]) -> Result<(Vec<Pair<S>>, Extent)> {

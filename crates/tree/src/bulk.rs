@@ -13,7 +13,7 @@ use crate::shape::{Link, Node, Placed};
 use crate::split::Rising;
 use crate::tree::{Tree, Writer};
 use index::Schema;
-use index::{Life, WriteOptions};
+use index::{Batching, Life, WriteOptions};
 
 /// Blocks left to the nodes and separators above a leaf.
 const BLOCKS_ABOVE: usize = 32;
@@ -102,9 +102,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     fn is_above_all(&self, key: &S::Key) -> Result<bool> {
         let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
-        let (mut greatest, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
-        Ok(!cursor.next(&mut greatest, &mut value)?
-            || S::order_probe(S::probe(key), S::borrow(&greatest)).is_gt())
+        let mut greatest = S::KeyBuf::default();
+        Ok(!cursor.next_key(&mut greatest)? || S::order_probe(S::probe(key), S::borrow(&greatest)).is_gt())
     }
 
     fn append_leaf(
@@ -116,6 +115,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         if entries.is_empty() {
             return Ok(());
         }
+        keys.iter().try_for_each(|key| self.save_image(key))?;
         keys.iter().for_each(|key| self.note_key(key));
         let prepared = self.prepare_append(writer, entries);
         self.change_prepared(writer, prepared)?;

@@ -8,7 +8,7 @@ use crate::layout::{Layout, Layouts};
 use crate::search::{Search, Target, dispatch};
 use crate::tree::{Tree, Writer};
 use index::Schema;
-use index::{Life, WriteOptions};
+use index::{Batching, Life, WriteOptions};
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     #[inline(always)]
@@ -63,6 +63,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
         self.warm(key);
         let mut writer = self.enter(0)?;
+        self.save_image(key)?;
         self.note_key(key);
         let was_there = self.delete_locked(&mut writer, key)?;
         // If it was not: a delete of the running group may be why.

@@ -10,7 +10,7 @@ use crate::search::{Search, Target, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::{Tree, Writer};
 use index::Schema;
-use index::{Decision, Life, WriteOptions};
+use index::{Batching, Decision, Life, WriteOptions};
 use index::{Entry, Tail};
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
@@ -162,6 +162,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
         self.warm(key);
         let mut writer = self.enter(S::record_bytes(key, value))?;
+        self.save_image(key)?;
         self.note_key(key);
         let replaced = self.put_locked(&mut writer, key, value)?;
         self.leave(writer, how)?;
@@ -192,10 +193,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                     if !self.has_room(1, bytes)? {
                         continue;
                     }
+                    self.save_image(key)?;
                     self.note_key(key);
                     self.put_locked(&mut writer, key, new.borrow())?;
                 }
                 Decision::Delete => {
+                    self.save_image(key)?;
                     self.note_key(key);
                     self.delete_locked(&mut writer, key)?;
                 }

@@ -17,9 +17,9 @@ use crate::search::{Scalar, Search, Target, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::{Tree, Writer};
 use index::Schema;
-use index::before::Moment;
+use index::images::View;
 use index::write::record_bytes;
-use index::{Life, Write, WriteOf, WriteOptions};
+use index::{Batching, Life, Write, WriteOf, WriteOptions};
 
 /// Descents in flight: what a processor has buffers for, and some more that wait.
 pub(crate) const LANES: usize = 16;
@@ -66,7 +66,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         keys: &[&S::Key],
         give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
     ) -> Result<()> {
-        let now = self.batches.now();
+        let now = self.images.view();
         dispatch!(self, V => self.get_arrived::<V>(keys, &now, give))
     }
 
@@ -167,7 +167,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     fn get_arrived<V: Search>(
         &self,
         keys: &[&S::Key],
-        now: &Moment<S>,
+        now: &View<'_, S>,
         give: &mut dyn FnMut(Option<S::ValueBuf>) -> bool,
     ) -> Result<()> {
         let shape = &self.leaf_for::<V>();
@@ -190,12 +190,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                         self.get(key, Some(&mut value))?.then_some(value)
                     }
                 };
-                // Behind the second look: a batch that shows in what was read is in the chain by now.
-                let found = match now.replaced(key) {
-                    None => found,
-                    Some(old) => old.cloned(),
-                };
-                Ok(give(found))
+                // After the validation: a batch that shows in what was read has its images by now.
+                Ok(give(now.replaced(key)?.unwrap_or(found)))
             },
         )
     }
@@ -259,6 +255,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         writes: &[WriteOf<'_, S>],
         was_there: &mut [bool],
     ) -> Result<()> {
+        self.save_images(writes)?;
         let mut alone = u64::MAX;
         // A constant of the types: what is not wanted is not compiled.
         if const { D::SHARES_FENCES } && writes.len() > 1 {

@@ -64,7 +64,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         let once = self.lines_of_log() + CHUNKS * self.lines_of_head() + LINES_MORE;
         // A merge makes no separator.
-        !self.batches.is_running() && matches!(self.has_lines(self.lines_of_turn(0) + once), Ok(true))
+        !self.images.is_running() && matches!(self.has_lines(self.lines_of_turn(0) + once), Ok(true))
     }
 
     /// A log's lines, and what of earlier groups a pool may have to write back with them.

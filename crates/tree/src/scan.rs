@@ -19,8 +19,8 @@ use crate::search::{Search, Target, dispatch_any};
 use crate::shape::{Link, Node};
 use crate::tree::Tree;
 use index::Entry;
-use index::before::View;
-use index::{Life, Schema};
+use index::images::{Scanned, Scans, View};
+use index::{Life, Phase, Schema, Snapshot};
 
 /// Records asked for before they are read, most of a leaf's at once: measured faster than one by one, also across leaves.
 const RECORDS_AHEAD: usize = 24;
@@ -37,8 +37,8 @@ pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
-    /// Which batches are seen.
-    view: View<S>,
+    /// What is seen.
+    scanned: Scanned<'a, S>,
     /// Gives out what is durable alone.
     durable: bool,
 }
@@ -66,6 +66,15 @@ struct Page<T> {
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// A cursor before the first key.
     pub fn cursor(&self) -> TreeCursor<'_, M, S, L, D> {
+        self.cursor_through(self.images.view())
+    }
+
+    /// A cursor before the first key of a snapshot.
+    pub fn cursor_of<'a>(snapshot: &Snapshot<'a, Self>) -> TreeCursor<'a, M, S, L, D> {
+        snapshot.index.cursor_through(snapshot.view())
+    }
+
+    fn cursor_through<'a>(&'a self, view: View<'a, S>) -> TreeCursor<'a, M, S, L, D> {
         TreeCursor {
             tree: self,
             descending: false,
@@ -81,8 +90,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             },
             low: None,
             state: State::Seek,
-            view: self.batches.view(Bound::Unbounded),
-            durable: true,
+            // What a snapshot sees is durable.
+            durable: !view.is_snapshot(),
+            scanned: Scanned::new(view),
         }
     }
 }
@@ -97,7 +107,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
 
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
-        self.view = self.tree.batches.view(from.clone());
+        self.scanned.begin();
         self.from = from;
         self.below = None;
         self.descending = descending;
@@ -107,82 +117,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     /// Moves one key on and copies key and value out; false at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a node or record is damaged.
+    /// `Corrupt` if a node or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old.
     #[inline]
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
-        if !self.view.is_plain() {
-            return self.next_seen(key, value);
-        }
-        let more = self.next_held(key, value)?;
-        let noted = self.view.takes_note(&self.from, self.descending);
-        if more {
-            self.advance(key);
-        }
-        if noted {
-            self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
-            return self.next_seen(key, value);
-        }
-        Ok(more)
-    }
-
-    /// As [`TreeCursor::next`] beside batches that the scan does not see.
-    #[cold]
-    fn next_seen(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
-        loop {
-            while self.view.wants_more() {
-                let (mut held, mut of_it) = (S::KeyBuf::default(), S::ValueBuf::default());
-                let more = self.next_held(&mut held, &mut of_it)?;
-                self.view.takes_note(&self.from, self.descending);
-                if more {
-                    self.advance(&held);
-                }
-                self.view.meet(more.then_some((held, of_it)));
-            }
-            if let Some(pair) = self.view.take(self.descending) {
-                (*key, *value) = pair;
-                return Ok(true);
-            }
-            if !self.view.wants_more() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// The tree was read up to this key.
-    #[inline(always)]
-    fn advance(&mut self, key: &S::KeyBuf) {
-        match &mut self.from {
-            Bound::Excluded(from) => from.clone_from(key),
-            from => *from = Bound::Excluded(key.clone()),
-        }
-    }
-
-    /// The next pair that the tree holds. Then the caller has to [`TreeCursor::advance`].
-    #[inline(always)]
-    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
-        let tree = self.tree;
-        let mut tries = tree.stripes.tries();
-        loop {
-            match self.state {
-                State::Ended => return Ok(false),
-                State::Seek => self.load()?,
-                State::Page if self.page.given == self.page.count => self.turn()?,
-                State::Page => {
-                    let entry = self.page.entries[self.page.given];
-                    if S::PLAIN {
-                        // The words were copied between two looks at the leaf.
-                        S::read_key(self.tree.region.medium(), entry.key, key);
-                        S::read_value(self.tree.region.medium(), &entry, value);
-                        self.page.given += 1;
-                        return Ok(true);
-                    }
-                    if self.give_record(&entry, key, value)? {
-                        return Ok(true);
-                    }
-                    tries.fail()?;
-                }
-            }
-        }
+        self.next_seen(key, value)
     }
 
     /// Moves one key on without its value; false at the end.
@@ -333,6 +271,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         if !tree.stripes.check(version) {
             return Ok(false);
         }
+        // A snapshot waits for no commit. Asked after the read: the roll-back begins by saying so.
+        tree.readable(!self.durable && tree.pending.is_some() && tree.phase() == Phase::Failed)?;
         if link.is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         }
@@ -354,5 +294,51 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
         page.given = 0;
         self.state = State::Page;
         Ok(true)
+    }
+}
+
+impl<'a, M: Medium, S: Schema, L: Layouts, D: Discipline> Scans<'a, S> for TreeCursor<'a, M, S, L, D> {
+    #[inline(always)]
+    fn scanned(&mut self) -> &mut Scanned<'a, S> {
+        &mut self.scanned
+    }
+
+    fn position(&self) -> (&Bound<S::KeyBuf>, bool) {
+        (&self.from, self.descending)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, key: &S::KeyBuf) {
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
+    }
+
+    #[inline(always)]
+    fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
+        let tree = self.tree;
+        let mut tries = tree.stripes.tries();
+        loop {
+            match self.state {
+                State::Ended => return Ok(false),
+                State::Seek => self.load()?,
+                State::Page if self.page.given == self.page.count => self.turn()?,
+                State::Page => {
+                    let entry = self.page.entries[self.page.given];
+                    if S::PLAIN {
+                        // The words were copied between two looks at the leaf.
+                        S::read_key(self.tree.region.medium(), entry.key, key);
+                        S::read_value(self.tree.region.medium(), &entry, value);
+                        self.page.given += 1;
+                        return Ok(true);
+                    }
+                    if self.give_record(&entry, key, value)? {
+                        return Ok(true);
+                    }
+                    tries.fail()?;
+                }
+            }
+        }
     }
 }

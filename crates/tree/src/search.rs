@@ -341,8 +341,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             None => self.look(key, value.as_deref_mut())?.found,
             Some(pending) => self.get_durable(pending, key, value.as_deref_mut())?,
         };
-        if self.batches.is_running() {
-            return Ok(self.batches.before(key, value).unwrap_or(found));
+        if self.images.is_running() {
+            return Ok(self.images.before(key, value).unwrap_or(found));
         }
         Ok(found)
     }

@@ -4,7 +4,7 @@
 //! search of the next. Whoever has many changes to make holds the lock over them; each change is still durable by itself
 //! when its call returns. Where durability goes by groups the lock is not held between changes: a commit needs it.
 
-use index::{Guard, Life, Schema};
+use index::{Batching, Guard, Life, Schema};
 use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
@@ -37,6 +37,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
     pub fn put(&mut self, key: &S::Key, value: &S::Value) -> Result<bool> {
         let Some(writer) = &mut self.writer else { return self.tree.put(key, value) };
         self.tree.writable()?;
+        self.tree.save_image(key)?;
         self.tree.put_locked(writer, key, value)
     }
 
@@ -48,6 +49,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
     pub fn delete(&mut self, key: &S::Key) -> Result<bool> {
         let Some(writer) = &mut self.writer else { return self.tree.delete(key) };
         self.tree.writable()?;
+        self.tree.save_image(key)?;
         self.tree.delete_locked(writer, key)
     }
 }

@@ -14,4 +14,6 @@ mod readers;
 #[cfg(shuttle)]
 mod schedules;
 #[cfg(not(shuttle))]
+mod snapshots;
+#[cfg(not(shuttle))]
 mod streams;

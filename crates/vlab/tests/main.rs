@@ -19,6 +19,8 @@ mod rewired;
 #[cfg(shuttle)]
 mod schedules;
 #[cfg(not(shuttle))]
+mod snapshots;
+#[cfg(not(shuttle))]
 mod threads;
 #[cfg(not(shuttle))]
 mod waves;

@@ -18,6 +18,7 @@ use crate::check::Report;
 use crate::entry::Entry;
 use crate::kernel::{self, Index, Kernel};
 use crate::schema::Schema;
+use crate::snapshot::Snapshot;
 
 /// How often it changed which leaf holds which keys, and what leads to them, since an index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,6 +242,11 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// A cursor before the first key.
     fn cursor(&self) -> Cursor<'_, Self> {
         Cursor::new(self)
+    }
+
+    /// A cursor before the first key of a snapshot.
+    fn cursor_of<'a>(snapshot: &Snapshot<'a, Self>) -> Cursor<'a, Self> {
+        Cursor::through(snapshot.index, snapshot.view())
     }
 }
 

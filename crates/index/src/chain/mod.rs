@@ -27,4 +27,5 @@ pub mod prelude {
     pub use super::write::Writes;
     pub use crate::batch::Batching;
     pub use crate::group::Life;
+    pub use crate::snapshot::Snapshots;
 }

@@ -71,8 +71,8 @@ pub trait Reads: Chain {
     /// `Corrupt` if the leaf or the record is damaged.
     fn get(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
         let found = self.get_durable(key, value.as_deref_mut())?;
-        if self.batches.is_running() {
-            return Ok(self.batches.before(key, value).unwrap_or(found));
+        if self.images.is_running() {
+            return Ok(self.images.before(key, value).unwrap_or(found));
         }
         Ok(found)
     }
@@ -102,14 +102,14 @@ pub trait Reads: Chain {
         keys: &[&KeyOf<Self>],
         give: &mut dyn FnMut(Option<ValueBufOf<Self>>) -> bool,
     ) -> Result<()> {
-        let now = self.batches.now();
+        let now = self.images.view();
         for some in keys.chunks(LANES) {
             self.prefetch(some);
             for key in some {
                 let mut value = ValueBufOf::<Self>::default();
                 let found = self.get_durable(key, Some(&mut value))?.then_some(value);
-                // Behind the second look: a batch that shows in what was read is in the chain by now.
-                let found = now.replaced(key).map_or(found, |old| old.cloned());
+                // After the validation: a batch that shows in what was read has its images by now.
+                let found = now.replaced(key)?.unwrap_or(found);
                 if !give(found) {
                     return Ok(());
                 }

@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use crate::before::View;
+use crate::images::{Scanned, Scans, View};
 use crate::schema::Schema;
 use crate::sorting::sort_unstable_by_first;
 use pmem::stripe::Version;
@@ -30,8 +30,8 @@ pub struct Cursor<'a, T: Chain> {
     /// The look at the page's leaf, and where to go on behind it.
     version: Option<Version>,
     beyond: Option<KeyBufOf<T>>,
-    /// Which batches are seen.
-    view: View<SchemaOf<T>>,
+    /// What is seen.
+    scanned: Scanned<'a, SchemaOf<T>>,
     /// Gives out what is durable alone.
     durable: bool,
 }
@@ -39,6 +39,11 @@ pub struct Cursor<'a, T: Chain> {
 impl<'a, T: Chain> Cursor<'a, T> {
     /// A cursor before the first key.
     pub(crate) fn new(index: &'a T) -> Self {
+        Self::through(index, index.images.view())
+    }
+
+    /// A cursor before the first key of what a view sees.
+    pub(crate) fn through(index: &'a T, view: View<'a, SchemaOf<T>>) -> Self {
         Self {
             index,
             descending: false,
@@ -48,8 +53,9 @@ impl<'a, T: Chain> Cursor<'a, T> {
             given: 0,
             version: None,
             beyond: None,
-            view: index.batches.view(Bound::Unbounded),
-            durable: true,
+            // What a snapshot sees is durable.
+            durable: !view.is_snapshot(),
+            scanned: Scanned::new(view),
         }
     }
 
@@ -62,7 +68,7 @@ impl<'a, T: Chain> Cursor<'a, T> {
 
     /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
     pub fn seek(&mut self, from: Bound<KeyBufOf<T>>, descending: bool) {
-        self.view = self.index.batches.view(from.clone());
+        self.scanned.begin();
         self.from = from;
         self.descending = descending;
         self.ended = false;
@@ -74,83 +80,18 @@ impl<'a, T: Chain> Cursor<'a, T> {
     /// Moves one key on and copies key and value out; false at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a leaf or record is damaged.
+    /// `Corrupt` if a leaf or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old.
     pub fn next(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
-        if !self.view.is_plain() {
-            return self.next_seen(key, value);
-        }
+        self.next_seen(key, value)
+    }
+
+    /// As [`Cursor::next`] of what the index holds, whatever the scan's view is: for a caller that only wants keys to change.
+    pub(crate) fn next_now(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         let more = self.next_held(key, value)?;
-        let noted = self.view.takes_note(&self.from, self.descending);
         if more {
             self.advance(key);
         }
-        if noted {
-            self.view.meet(more.then(|| (std::mem::take(key), std::mem::take(value))));
-            return self.next_seen(key, value);
-        }
         Ok(more)
-    }
-
-    /// As [`Cursor::next`] beside batches that the scan does not see.
-    #[cold]
-    fn next_seen(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
-        loop {
-            while self.view.wants_more() {
-                let (mut held, mut of_it) = (KeyBufOf::<T>::default(), ValueBufOf::<T>::default());
-                let more = self.next_held(&mut held, &mut of_it)?;
-                self.view.takes_note(&self.from, self.descending);
-                if more {
-                    self.advance(&held);
-                }
-                self.view.meet(more.then_some((held, of_it)));
-            }
-            if let Some(pair) = self.view.take(self.descending) {
-                (*key, *value) = pair;
-                return Ok(true);
-            }
-            if !self.view.wants_more() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// The index was read up to this key.
-    fn advance(&mut self, key: &KeyBufOf<T>) {
-        match &mut self.from {
-            Bound::Excluded(from) => from.clone_from(key),
-            from => *from = Bound::Excluded(key.clone()),
-        }
-    }
-
-    /// The next pair that the index holds. Then the caller has to [`Cursor::advance`].
-    fn next_held(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
-        let index = self.index;
-        let medium = index.region.medium();
-        let mut tries = index.stripes.tries();
-        loop {
-            let Some((of_entry, entry)) = self.page.get(self.given) else {
-                if !self.turn()? {
-                    return Ok(false);
-                }
-                continue;
-            };
-            let sound = SchemaOf::<T>::read_value(medium, entry, value);
-            // The words of plain entries were copied between two looks.
-            if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
-                tries.fail()?;
-                self.page.clear();
-                self.given = 0;
-                self.beyond = None;
-                self.ended = false;
-                continue;
-            }
-            if !sound {
-                return Err(Error::Corrupt { what: "record", at: entry.payload });
-            }
-            key.clone_from(of_entry);
-            self.given += 1;
-            return Ok(true);
-        }
     }
 
     /// The page is spent, or none was read: reads the next; false if there is none.
@@ -222,6 +163,54 @@ impl<'a, T: Chain> Cursor<'a, T> {
         sort_unstable_by_first(&mut self.page);
         if descending {
             self.page.reverse();
+        }
+    }
+}
+
+impl<'a, T: Chain> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
+    #[inline(always)]
+    fn scanned(&mut self) -> &mut Scanned<'a, SchemaOf<T>> {
+        &mut self.scanned
+    }
+
+    fn position(&self) -> (&Bound<KeyBufOf<T>>, bool) {
+        (&self.from, self.descending)
+    }
+
+    fn advance(&mut self, key: &KeyBufOf<T>) {
+        match &mut self.from {
+            Bound::Excluded(from) => from.clone_from(key),
+            from => *from = Bound::Excluded(key.clone()),
+        }
+    }
+
+    fn next_held(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
+        let index = self.index;
+        let medium = index.region.medium();
+        let mut tries = index.stripes.tries();
+        loop {
+            let Some((of_entry, entry)) = self.page.get(self.given) else {
+                if !self.turn()? {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let sound = SchemaOf::<T>::read_value(medium, entry, value);
+            // The words of plain entries were copied between two looks.
+            if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
+                tries.fail()?;
+                self.page.clear();
+                self.given = 0;
+                self.beyond = None;
+                self.ended = false;
+                continue;
+            }
+            if !sound {
+                return Err(Error::Corrupt { what: "record", at: entry.payload });
+            }
+            key.clone_from(of_entry);
+            self.given += 1;
+            return Ok(true);
         }
     }
 }

@@ -18,6 +18,7 @@ use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};
 
 use super::core::{Chain, KeyOf, SchemaOf, ValueOf, Writer};
+use crate::batch::Batching;
 use crate::write::{Write, record_bytes};
 
 /// Writes of a wave: a bit each.
@@ -67,6 +68,7 @@ pub(crate) trait Waves: Chain {
         was_there: &mut [bool],
     ) -> Result<()> {
         for (writes, was_there) in writes.chunks(WAVE).zip(was_there.chunks_mut(WAVE)) {
+            self.save_images(writes)?;
             let mut alone = u64::MAX;
             if writes.len() > 1 && self.pending.is_none() {
                 alone = self.write_together(writer, writes, was_there);

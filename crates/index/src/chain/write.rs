@@ -40,6 +40,7 @@ pub trait Writes: Chain {
     /// As there.
     fn put_as(&self, key: &KeyOf<Self>, value: &ValueOf<Self>, how: WriteOptions) -> Result<bool> {
         let mut writer = self.enter(SchemaOf::<Self>::record_bytes(key, value))?;
+        self.save_image(key)?;
         let replaced = self.put_locked(&mut writer, key, value)?;
         self.leave(writer, how)?;
         Ok(replaced)
@@ -59,6 +60,7 @@ pub trait Writes: Chain {
     /// As there.
     fn delete_as(&self, key: &KeyOf<Self>, how: WriteOptions) -> Result<bool> {
         let mut writer = self.enter(0)?;
+        self.save_image(key)?;
         let found = self.delete_locked(&mut writer, key)?;
         self.leave(writer, how)?;
         Ok(found)
@@ -94,7 +96,8 @@ pub trait Writes: Chain {
                 {
                     break;
                 }
-                match self.write_locked(&mut writer, write) {
+                let saved = self.save_image(write.key());
+                match saved.and_then(|()| self.write_locked(&mut writer, write)) {
                     Ok(was_there) => found.push(was_there),
                     Err(error) => {
                         self.leave(writer, how)?;
@@ -131,9 +134,13 @@ pub trait Writes: Chain {
                         bytes = needed;
                         continue;
                     }
+                    self.save_image(key)?;
                     self.put_locked(&mut writer, key, std::borrow::Borrow::borrow(&new))?;
                 }
-                Decision::Delete => _ = self.delete_locked(&mut writer, key)?,
+                Decision::Delete => {
+                    self.save_image(key)?;
+                    self.delete_locked(&mut writer, key)?;
+                }
             }
             // What was decided on may be of the running group.
             return self.leave(writer, how);
@@ -148,7 +155,7 @@ pub trait Writes: Chain {
         let (mut key, mut value) = (KeyBufOf::<Self>::default(), ValueBufOf::<Self>::default());
         let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
-        while cursor.next(&mut key, &mut value)? {
+        while cursor.next_now(&mut key, &mut value)? {
             self.delete_as(SchemaOf::<Self>::borrow(&key), WriteOptions { sync: false })?;
         }
         self.commit()
@@ -170,7 +177,7 @@ pub trait Writes: Chain {
         let mut greatest = KeyBufOf::<Self>::default();
         let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
-        let any = cursor.next(&mut greatest, &mut ValueBufOf::<Self>::default())?;
+        let any = cursor.next_now(&mut greatest, &mut ValueBufOf::<Self>::default())?;
         let mut last: Option<&KeyOf<Self>> = any.then(|| SchemaOf::<Self>::borrow(&greatest));
         let mut loaded = 0;
         let outcome = pairs.into_iter().try_for_each(|(key, value)| {

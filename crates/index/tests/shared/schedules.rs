@@ -30,7 +30,7 @@ use index::chain::{Cursor, Turnover as Turned};
 use index::{Keyed, Pair, Words, Write, WriteOptions};
 use pmem::canary::Canary;
 use pmem::{Medium, Result};
-use subject::{Kind, Sample, Scan, Subject, Turnover};
+use subject::{Get, Kind, Sample, Scan, Subject, Turnover};
 
 impl<M: Medium, S: Sample> Subject for Index<M, S> {
     type Schema = S;
@@ -68,6 +68,11 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
     }
     fn cursor(&self) -> impl Scan<S> {
         Chain::cursor(self)
+    }
+    fn read_snapshot(&self, read: &mut dyn FnMut(&mut dyn Scan<S>, &mut Get<'_, Self>)) -> Result<bool> {
+        let snapshot = self.snapshot()?;
+        read(&mut Self::cursor_of(&snapshot), &mut |key, value| snapshot.get(key, Some(value)));
+        Ok(true)
     }
     fn commit(&self) -> Result<()> {
         Life::commit(self)

@@ -25,10 +25,10 @@ use std::ops::Bound;
 use std::path::Path;
 
 use campaign::{CRASHES, Execution, How, LIES, Tally, WHOLE, campaign, execute, execute_journaled, notice};
-use index::{Batching, Decision, Keyed, Life, Pair, Prefixed, Report, Words, Write, WriteOptions};
+use index::{Batching, Decision, Keyed, Life, Pair, Prefixed, Report, Snapshots, Words, Write, WriteOptions};
 use pmem::canary::Canary;
 use pmem::{Durability, Geometry, Medium, Result};
-use subject::{Kind, Sample, Scan, Session, Subject};
+use subject::{Get, Kind, Sample, Scan, Session, Subject};
 use tree::discipline::Discipline;
 use tree::layout::Layouts;
 use tree::scan::TreeCursor;
@@ -74,6 +74,11 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
     }
     fn cursor(&self) -> impl Scan<S> {
         Tree::cursor(self)
+    }
+    fn read_snapshot(&self, read: &mut dyn FnMut(&mut dyn Scan<S>, &mut Get<'_, Self>)) -> Result<bool> {
+        let snapshot = self.snapshot()?;
+        read(&mut Self::cursor_of(&snapshot), &mut |key, value| snapshot.get(key, Some(value)));
+        Ok(true)
     }
     fn commit(&self) -> Result<()> {
         Life::commit(self)

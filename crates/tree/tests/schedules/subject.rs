@@ -103,6 +103,13 @@ pub trait Subject: Send + Sync + Sized + 'static {
     fn get_many(&self, keys: &[&KeyOf<Self>]) -> Result<Vec<Option<ValueBufOf<Self>>>>;
     /// A scan that stands before the first key.
     fn cursor(&self) -> impl Scan<Self::Schema>;
+    /// Opens a snapshot and has it read: by scans, and by gets. False where there are none.
+    fn read_snapshot(
+        &self,
+        _read: &mut dyn FnMut(&mut dyn Scan<Self::Schema>, &mut Get<'_, Self>),
+    ) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Makes everything durable.
     fn commit(&self) -> Result<()>;
@@ -115,6 +122,9 @@ pub trait Subject: Send + Sync + Sized + 'static {
         Turnover::new()
     }
 }
+
+/// A get of a snapshot.
+pub type Get<'g, T> = dyn FnMut(&KeyOf<T>, &mut ValueBufOf<T>) -> Result<bool> + 'g;
 
 /// What happened to nodes, and how often.
 pub type Turnover = BTreeMap<&'static str, u64>;

@@ -10,7 +10,7 @@ use index::Decision;
 use index::{Write, WriteOptions};
 use pmem::Error;
 
-use super::subject::{Numbered, Sample, Scan, Session, Subject};
+use super::subject::{Get, Numbered, Sample, Scan, Session, Subject};
 
 /// Keys are the numbers up to this one.
 pub const KEYS: u64 = 16;
@@ -191,10 +191,11 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
     /// # Errors
     /// It failed, or found half of a batch.
     pub fn read(&mut self) -> Outcome {
-        match self.random.u8(..5) {
+        match self.random.u8(..7) {
             0..2 => self.get(),
             2 => self.get_many(),
-            direction => self.scan(direction == 3),
+            3..5 => self.snapshot(),
+            direction => self.scan(direction == 5),
         }
     }
 
@@ -218,6 +219,22 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
             seen.push((n, self.note(n, called, value.as_ref())?));
         }
         whole("get_many", |n| seen.iter().find(|(of, _)| *of == n).and_then(|(_, value)| *value))
+    }
+
+    /// A snapshot, scanned in both directions with writers in between: both scans and all gets say the same.
+    fn snapshot(&mut self) -> Outcome {
+        let (called, history) = (self.history.now(), self.history);
+        let mut outcome = Ok(());
+        let read = &mut |scan: &mut dyn Scan<S>, get: &mut Get<'_, T>| {
+            outcome = read_snapshot::<S, T>(scan, get).and_then(|seen| {
+                for n in 1..=KEYS {
+                    history.note(n, called, Some(Found::Value(seen[n as usize])), None);
+                }
+                whole("a snapshot", |n| seen[n as usize])
+            });
+        };
+        self.index.read_snapshot(read).map_err(|error| text(&error))?;
+        outcome
     }
 
     fn scan(&mut self, descending: bool) -> Outcome {
@@ -250,6 +267,37 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
         self.history.note(n, called, Some(Found::Value(value)), None);
         Ok(value)
     }
+}
+
+/// What a snapshot has under each number, by all ways of reading it.
+fn read_snapshot<S: Sample, T: Subject<Schema = S>>(
+    scan: &mut dyn Scan<S>,
+    get: &mut Get<'_, T>,
+) -> Result<Vec<Option<u64>>, String> {
+    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+    let mut ways = [false, true].map(|_| vec![None; KEYS as usize + 1]);
+    for (descending, seen) in [false, true].into_iter().zip(&mut ways) {
+        scan.seek(Bound::Unbounded, descending);
+        while scan.next(&mut key, &mut value).map_err(|error| text(&error))? {
+            let n = key.number().filter(|n| (1..=KEYS).contains(n)).ok_or("a torn key in a snapshot")?;
+            seen[n as usize] =
+                Some(value.number().ok_or_else(|| format!("a torn value under {n}: {value:?}"))?);
+        }
+    }
+    let mut got = vec![None; KEYS as usize + 1];
+    for n in 1..=KEYS {
+        if get(S::borrow(&self::key::<S>(n)), &mut value).map_err(|error| text(&error))? {
+            got[n as usize] =
+                Some(value.number().ok_or_else(|| format!("a torn value under {n}: {value:?}"))?);
+        }
+    }
+    if ways[0] != ways[1] || ways[0] != got {
+        return Err(format!(
+            "a snapshot has {:?} upwards, {:?} downwards, and {got:?} by gets",
+            ways[0], ways[1]
+        ));
+    }
+    Ok(got)
 }
 
 /// The keys of batches have one value, or none of them has one.

@@ -1,0 +1,76 @@
+//! Snapshots: an index as it was at one moment, while writers go on. Nothing durable changes for them: see [`crate::images`].
+//!
+//! Invariants:
+//! * S1: a snapshot is opened under the writer's lock, between two operations, and returned when all that it shows is durable. So it
+//!   never waits for a commit later, and a failed commit takes nothing of it back: what is rolled back was written after it, and has
+//!   an image.
+
+use pmem::Result;
+
+use crate::batch::Batching;
+use crate::images::View;
+use crate::kernel::{Index, Phase};
+use crate::schema::Schema;
+
+/// An index as it was at one moment.
+pub struct Snapshot<'a, T: Index> {
+    /// The index.
+    pub index: &'a T,
+    view: View<'a, T::Schema>,
+}
+
+/// Opening snapshots.
+pub trait Snapshots: Batching {
+    /// The index as it is now. It takes no memory but for what is overwritten while it is open.
+    ///
+    /// # Errors
+    /// As [`Life::commit`]: what was not durable was committed first.
+    fn snapshot(&self) -> Result<Snapshot<'_, Self>> {
+        let kernel = self.kernel();
+        // Before the lock: a reader that asked for this may be waiting for a commit, and that for the lock.
+        kernel.stripes.give_way();
+        let writer = kernel.writer_side();
+        let view = kernel.images.snapshot();
+        let ticket = kernel.pending.as_ref().map(|pending| (pending, pending.ticket()));
+        let phase = kernel.phase();
+        drop(writer);
+        match (phase, ticket) {
+            (Phase::Open | Phase::Closing | Phase::Broken, Some((pending, ticket))) => {
+                self.settle(pending, ticket)?;
+            }
+            // Everything that is there is durable, or was not to be.
+            _ => {}
+        }
+        Ok(Snapshot { index: self, view })
+    }
+}
+
+impl<T: Batching> Snapshots for T {}
+
+impl<'a, T: Batching> Snapshot<'a, T> {
+    /// Copies the value that `key` had into `value` (if given); false if the key was absent.
+    ///
+    /// # Errors
+    /// `SnapshotBytes` if it is too old; `Corrupt` if the path or the record is damaged.
+    pub fn get(
+        &self,
+        key: &<T::Schema as Schema>::Key,
+        mut value: Option<&mut <T::Schema as Schema>::ValueBuf>,
+    ) -> Result<bool> {
+        let found = self.index.value_now(key, value.as_deref_mut())?;
+        let Some(old) = self.view.replaced(key)? else { return Ok(found) };
+        Ok(match (old, value) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(old), Some(value)) => {
+                *value = old;
+                true
+            }
+        })
+    }
+
+    /// Its moment, for a cursor.
+    pub fn view(&self) -> View<'a, T::Schema> {
+        self.view.again()
+    }
+}
