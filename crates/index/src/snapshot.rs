@@ -21,28 +21,33 @@ pub struct Snapshot<'a, T: Index> {
 
 /// Opening snapshots.
 pub trait Snapshots: Batching {
-    /// The index as it is now. It takes no memory but for what is overwritten while it is open.
+    /// The index as it is now. It takes no memory but for what is overwritten while it is open. What was not durable is committed first.
+    /// If that fails it is rolled back, and the snapshot shows what is left, which is durable.
     ///
     /// # Errors
-    /// As [`Life::commit`]: what was not durable was committed first.
+    /// As [`Life::commit`](crate::Life::commit), if a commit failed and was not rolled back.
     fn snapshot(&self) -> Result<Snapshot<'_, Self>> {
         let kernel = self.kernel();
-        // Before the lock: a reader that asked for this may be waiting for a commit, and that for the lock.
-        kernel.stripes.give_way();
-        let writer = kernel.writer_side();
-        let view = kernel.images.snapshot();
-        let ticket = kernel.pending.as_ref().map(|pending| (pending, pending.ticket()));
-        let phase = kernel.phase();
-        drop(writer);
-        match (phase, ticket) {
-            (Phase::Open | Phase::Closing | Phase::Broken, Some((pending, ticket))) => {
-                self.settle(pending, ticket)?;
+        loop {
+            // Before the lock: a reader that asked for this may be waiting for a commit, and that for the lock.
+            kernel.stripes.give_way();
+            let writer = kernel.writer_side();
+            let view = kernel.images.snapshot();
+            let pending = kernel.pending.as_ref().filter(|_| !is_settled(kernel.phase()));
+            let ticket = pending.map(|pending| (pending, pending.ticket()));
+            drop(writer);
+            match ticket.map_or(Ok(()), |(pending, ticket)| self.settle(pending, ticket)) {
+                Ok(()) => return Ok(Snapshot { index: self, view }),
+                Err(_) if is_settled(kernel.phase()) => {}
+                Err(error) => return Err(error),
             }
-            // Everything that is there is durable, or was not to be.
-            _ => {}
         }
-        Ok(Snapshot { index: self, view })
     }
+}
+
+/// True if everything that is there is durable, or was not to be: it takes no more writes, and its last group ended.
+fn is_settled(phase: Phase) -> bool {
+    matches!(phase, Phase::ReadOnly | Phase::Closed | Phase::Failed)
 }
 
 impl<T: Batching> Snapshots for T {}

@@ -1,0 +1,398 @@
+//! Before-images: the values that writes replaced, kept in volatile memory for the readers that may still ask for them.
+//!
+//! Three kinds of readers ask. A get beside a running batch reads the values from before the batch. A scan that began before a batch
+//! ended reads on without that batch. A snapshot reads the store as it was when the snapshot was opened.
+//!
+//! Images are kept in *segments*. A segment holds the images of a span of time; each view is anchored at the segment that was the
+//! newest one when the view was made. The value of a key in a view is its image in the first segment, from the anchor on, that has one;
+//! without an image it is the value in the index. A segment that no view is anchored at is merged into the segment before it, or dropped
+//! if there is none. So memory grows with the keys that changed, not with the number of changes.
+//!
+//! Scans and snapshots look images up one by one, in key order: no reader copies more than the image that it gives out.
+//!
+//! Memory is bounded by [`Images::set_limit`]. At the bound the oldest segment is dropped and its views fail with
+//! [`Error::SnapshotBytes`]. A scan fails as a snapshot does: to go on with the present would show half of a batch. The images of the
+//! running batch itself are exempt from the bound until the batch ends; a batch's record bounds them.
+//!
+//! A reader validates what it read of the index, then asks for images. Gets without a running batch, scans without a batch since
+//! their begin, and snapshots without a write since they were opened take no lock here. The others take a read lock for each
+//! lookup. The writer takes the write lock to insert, and builds the images of a batch before it does.
+//!
+//! Invariants:
+//! * B1: an image is inserted before its key changes in the index; a reader that sees the change sees the image.
+//! * B2: one writer inserts at a time: it holds the index's writer lock. A snapshot is opened under this lock.
+//! * B3: of one key, within a segment, the image of a single write is older than the image of a batch.
+//! * B4: the newest segment is the one that new views are anchored at; it is never merged or removed. A batch that ends begins a new one.
+
+mod table;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use arc_swap::ArcSwap;
+use pmem::Result;
+use pmem::canary::{Canary, sings};
+use pmem::sync::{AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, step};
+
+use crate::schema::Schema;
+use table::{Anchor, Layer, Reader, Segment, Table};
+pub use view::{Scanned, Scans, View};
+
+/// A key and its value; none if it is absent, or is to be.
+pub type Pair<S> = (<S as Schema>::KeyBuf, Option<<S as Schema>::ValueBuf>);
+
+/// Bytes of before-images that are kept by default.
+pub const SNAPSHOT_BYTES: u64 = 256 << 20;
+/// What before-images take, and what readers asked for. Counts since the index was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of the images that are kept.
+    pub bytes: u64,
+    /// Images that are kept.
+    pub images: u64,
+    /// Images that were copied out for readers.
+    pub copied: u64,
+    /// Snapshots that are open and have not failed, a scan of a snapshot counted as another one.
+    pub snapshots: u64,
+}
+
+/// The before-images of an index.
+pub struct Images<S: Schema> {
+    /// Anchor of the newest segment.
+    newest: ArcSwap<Anchor>,
+    table: RwLock<Table<S>>,
+    /// Number of the newest segment that got images of a batch; 0 none.
+    batched: AtomicU64,
+    /// Number of the running batch's segment; 0 none.
+    running: AtomicU64,
+    /// Live snapshots. Grows under the writer's lock.
+    snapshots: AtomicU64,
+    /// Moves on with every insertion.
+    changes: AtomicU64,
+    bytes: AtomicU64,
+    limit: AtomicU64,
+    copied: AtomicU64,
+}
+
+impl<S: Schema> Default for Images<S> {
+    fn default() -> Self {
+        let first = Anchor::new(1);
+        let segments = BTreeMap::from([(1, Segment::new(Arc::clone(&first)))]);
+        let [batched, running, snapshots, changes, bytes, copied] = [0; 6].map(AtomicU64::new);
+        let limit = AtomicU64::new(SNAPSHOT_BYTES);
+        let (newest, table) = (ArcSwap::new(first), RwLock::new(Table { segments }));
+        Self { newest, table, batched, running, snapshots, changes, bytes, limit, copied }
+    }
+}
+
+impl<S: Schema> Images<S> {
+    fn read(&self) -> RwLockReadGuard<'_, Table<S>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table<S>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the bound of memory for images, in bytes.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What is kept. Walks over the segments, not over their images.
+    pub fn held(&self) -> Held {
+        let table = self.read();
+        let count = |segment: &Segment<S>| segment.singles.images.len() + segment.batched.images.len();
+        Held {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            images: table.segments.values().map(count).sum::<usize>() as u64,
+            copied: self.copied.load(Ordering::Relaxed),
+            snapshots: self.snapshots.load(Ordering::Relaxed),
+        }
+    }
+
+    /// True if single writes have to be saved. The writer's lock is held.
+    #[inline(always)]
+    pub fn saves(&self) -> bool {
+        self.snapshots.load(Ordering::Relaxed) > 0
+    }
+
+    /// A key is about to be changed by itself (B1): keeps its value for the snapshots that have none of it yet. The writer's lock is
+    /// held.
+    ///
+    /// # Errors
+    /// What `now` says, which reads the key's value.
+    pub fn save(&self, key: &S::Key, now: impl FnOnce() -> Result<Option<S::ValueBuf>>) -> Result<()> {
+        let key = own::<S>(key);
+        let is_needed = {
+            let table = self.read();
+            let since = table.newest_snapshot();
+            since.is_some_and(|since| table.image(since, &key, Reader::Snapshot).is_none())
+        };
+        if !is_needed {
+            return Ok(());
+        }
+        let old = now()?;
+        let mut table = self.write();
+        let newest = table.newest();
+        if let Some(segment) = table.segments.get_mut(&newest) {
+            let before = segment.bytes();
+            segment.singles.insert(key, old);
+            self.note(segment.bytes() - before);
+        }
+        let spare = self.keep_bound(&mut table);
+        drop(table);
+        drop(spare);
+        Ok(())
+    }
+
+    /// A batch is about to change its first key (B1); its keys, ascending, as they are. The writer's lock is held.
+    pub fn begin(&self, pairs: Vec<Pair<S>>) {
+        step();
+        let bytes = pairs.iter().map(|(key, old)| Layer::<S>::bytes_of(key, old.as_ref())).sum();
+        let batch = Layer { images: pairs.into_iter().collect(), bytes };
+        let mut table = self.write();
+        let newest = table.newest();
+        let spare = table.segments.get_mut(&newest).map(|segment| {
+            let before = segment.bytes();
+            let spare = segment.batched.merge(batch);
+            self.note(segment.bytes() - before);
+            spare
+        });
+        drop(table);
+        drop(spare);
+        self.batched.store(newest, Ordering::Release);
+        self.running.store(newest, Ordering::Release);
+    }
+
+    /// The running batch, if there is one, has changed its last key, or was taken back. The writer's lock is held.
+    pub fn end(&self) {
+        if self.running.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        step();
+        let mut table = self.write();
+        // In this order, under the lock: a get that finds the batch running waits for the lock and asks again.
+        self.begin_segment(&mut table);
+        self.running.store(0, Ordering::Release);
+        let spare = self.sweep(&mut table);
+        let dropped = self.keep_bound(&mut table);
+        drop(table);
+        drop((spare, dropped));
+    }
+
+    /// True while a batch runs. To be asked after what was read is validated.
+    #[inline(always)]
+    pub fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire) != 0 && !sings(Canary::Batches)
+    }
+
+    /// What a key was before the running batch, if it is one of that: whether it was there, and its value.
+    #[cold]
+    pub fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
+        step();
+        let table = self.read();
+        let running = self.running.load(Ordering::Relaxed);
+        let old = table.segments.get(&running)?.batched.images.get(&own::<S>(key))?;
+        if let (Some(value), Some(old)) = (value, old) {
+            self.copied.fetch_add(1, Ordering::Relaxed);
+            value.clone_from(old);
+        }
+        Some(old.is_some())
+    }
+
+    /// The index as it is now, but for what single writes change. It costs one atomic count.
+    pub fn view(&self) -> View<'_, S> {
+        step();
+        View::new(self, self.newest.load_full(), Reader::Scan)
+    }
+
+    /// The index as it is now. The writer's lock is held.
+    pub(crate) fn snapshot(&self) -> View<'_, S> {
+        let mut table = self.write();
+        let newest = table.segments.last_key_value().map(|(_, segment)| segment);
+        let is_fresh = newest.is_some_and(|newest| {
+            newest.bytes() == 0 && !newest.anchor.fails_snapshots.load(Ordering::Relaxed)
+        });
+        // Of a batch that failed halfway the values before it are what is seen.
+        if !is_fresh && self.running.load(Ordering::Relaxed) == 0 {
+            self.begin_segment(&mut table);
+        }
+        let anchor = self.newest.load_full();
+        self.count_snapshot(&anchor);
+        drop(table);
+        View::new(self, anchor, Reader::Snapshot)
+    }
+
+    /// A snapshot is anchored here. The write lock is held.
+    fn count_snapshot(&self, anchor: &Anchor) {
+        if !anchor.fails_snapshots.load(Ordering::Relaxed) {
+            anchor.snapshots.fetch_add(1, Ordering::Relaxed);
+            self.snapshots.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A snapshot leaves.
+    fn leave(&self, anchor: &Anchor) {
+        let _table = self.write();
+        if !anchor.fails_snapshots.load(Ordering::Relaxed) {
+            anchor.snapshots.fetch_sub(1, Ordering::Relaxed);
+            self.snapshots.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Images of so many bytes are inserted. The write lock is held.
+    fn note(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// These images are dropped. A reader that sees that they are gone sees that its view failed.
+    fn forget(&self, spare: &Segment<S>) {
+        self.bytes.fetch_sub(spare.bytes(), Ordering::Release);
+    }
+
+    /// Views that come are anchored at a new segment (B4).
+    fn begin_segment(&self, table: &mut Table<S>) {
+        let number = table.newest() + 1;
+        let anchor = Anchor::new(number);
+        table.segments.insert(number, Segment::new(Arc::clone(&anchor)));
+        self.newest.store(anchor);
+    }
+
+    /// Takes out the segments that no view is anchored at, and the images that no view needs. They are dropped without the lock.
+    #[must_use]
+    fn sweep(&self, table: &mut Table<S>) -> Vec<Segment<S>> {
+        let mut spare = Vec::new();
+        let newest = table.newest();
+        let left = table.segments.range(..newest).filter(|(_, segment)| segment.is_left());
+        let left: Vec<u64> = left.map(|(number, _)| *number).collect();
+        for number in left {
+            let Some(segment) = table.segments.remove(&number) else { continue };
+            spare.push(match table.segments.range_mut(..number).next_back() {
+                Some((_, earlier)) => earlier.merge(segment),
+                None => segment,
+            });
+        }
+        for segment in table.segments.values_mut() {
+            if segment.anchor.snapshots() > 0 {
+                break;
+            }
+            if segment.singles.bytes > 0 {
+                let mut stripped = Segment::new(Arc::clone(&segment.anchor));
+                std::mem::swap(&mut stripped.singles, &mut segment.singles);
+                spare.push(stripped);
+            }
+        }
+        spare.iter().for_each(|spare| self.forget(spare));
+        spare
+    }
+
+    /// Drops the oldest images, and fails the views that need them, until the bound is kept.
+    #[must_use]
+    fn keep_bound(&self, table: &mut Table<S>) -> Vec<Segment<S>> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let mut spare = Vec::new();
+        if self.bytes.load(Ordering::Relaxed) <= limit || self.running.load(Ordering::Relaxed) != 0 {
+            return spare;
+        }
+        for segment in table.segments.values_mut() {
+            if self.bytes.load(Ordering::Relaxed) <= limit {
+                break;
+            }
+            let anchor = Arc::clone(&segment.anchor);
+            let snapshots = anchor.snapshots.swap(0, Ordering::Relaxed);
+            self.snapshots.fetch_sub(snapshots, Ordering::Relaxed);
+            anchor.fails_snapshots.store(true, Ordering::Release);
+            // A scan needs no image of single writes.
+            if self.batched.load(Ordering::Relaxed) >= anchor.segment {
+                anchor.fails_scans.store(true, Ordering::Release);
+            }
+            self.forget(segment);
+            spare.push(std::mem::replace(segment, Segment::new(anchor)));
+        }
+        spare
+    }
+}
+
+/// A key of its own.
+fn own<S: Schema>(key: &S::Key) -> S::KeyBuf {
+    S::key_of(S::key_bytes(key).as_ref()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use pmem::Error;
+
+    use super::table::IMAGE_BYTES;
+    use super::*;
+    use crate::Words;
+
+    fn run(images: &Images<Words>, pairs: &[(u64, Option<u64>)]) {
+        images.begin(pairs.to_vec());
+        images.end();
+    }
+
+    #[test]
+    fn a_get_beside_a_batch_sees_what_was_before_and_behind_it_nothing_of_that() {
+        let images = Images::<Words>::default();
+        let now = images.view();
+        images.begin(vec![(3, Some(30)), (5, None)]);
+        let mut value = 0;
+        assert!(images.is_running());
+        assert_eq!((images.before(&3, Some(&mut value)), value), (Some(true), 30));
+        assert_eq!((images.before(&5, None), images.before(&4, None)), (Some(false), None));
+        images.end();
+        assert!(!images.is_running());
+        assert_eq!(images.before(&3, None), None);
+        // A view reads the oldest image since its moment.
+        run(&images, &[(3, Some(33)), (4, Some(40))]);
+        let replaced = [3, 4, 5, 6].map(|key| now.replaced(&key).unwrap());
+        assert_eq!(replaced, [Some(Some(30)), Some(Some(40)), Some(None), None]);
+        drop(now);
+        assert_eq!(images.held().bytes, 0);
+    }
+
+    #[test]
+    fn of_a_key_the_oldest_image_for_each_view_is_kept_and_scans_see_no_single_write() {
+        let images = Images::<Words>::default();
+        let save = |key, old| images.save(&key, || Ok(Some(old))).unwrap();
+        save(1, 1); // no snapshot: nothing is kept
+        let scan = images.view();
+        let old = images.snapshot();
+        save(1, 10);
+        save(1, 11); // the snapshot has one already
+        let young = images.snapshot();
+        save(1, 12);
+        run(&images, &[(1, Some(13)), (2, Some(20))]);
+        let read = |view: &View<'_, Words>, key| view.replaced(&key).unwrap().flatten();
+        assert_eq!((read(&old, 1), read(&young, 1), read(&scan, 1)), (Some(10), Some(12), Some(13)));
+        assert_eq!((read(&old, 2), read(&young, 2), read(&scan, 2)), (Some(20), Some(20), Some(20)));
+        // 1 for each snapshot and for the batch, 2 for the batch.
+        assert_eq!(images.held().images, 4);
+        drop(young);
+        assert_eq!((read(&old, 1), read(&scan, 1), read(&scan, 2)), (Some(10), Some(13), Some(20)));
+        drop(old);
+        assert_eq!((images.held().images, read(&scan, 1)), (2, Some(13)), "the scan needs no single writes");
+        drop(scan);
+        assert_eq!((images.held().images, images.held().bytes), (0, 0));
+    }
+
+    #[test]
+    fn the_bound_fails_the_oldest_view_alone_and_a_running_batch_is_exempt_until_it_ends() {
+        let images = Images::<Words>::default();
+        images.set_limit(10 * (IMAGE_BYTES + 16));
+        let (scan, snapshot) = (images.view(), images.snapshot());
+        images.begin((0..11).map(|key| (key, Some(key))).collect());
+        assert_eq!(images.before(&7, None), Some(true), "what the running batch replaced is kept");
+        assert_eq!(snapshot.replaced(&7).unwrap(), Some(Some(7)));
+        images.end();
+        for view in [scan, snapshot] {
+            assert!(matches!(view.replaced(&7), Err(Error::SnapshotBytes { .. })));
+        }
+        let snapshot = images.snapshot();
+        images.save(&1, || Ok(None)).unwrap();
+        assert_eq!((snapshot.replaced(&1).unwrap(), images.held().images), (Some(None), 1));
+    }
+}
