@@ -34,7 +34,8 @@ pub trait Snapshots: Batching {
             let writer = kernel.writer_side();
             let view = kernel.images.snapshot();
             let pending = kernel.pending.as_ref().filter(|_| !is_settled(kernel.phase()));
-            let ticket = pending.map(|pending| (pending, pending.ticket()));
+            // Not the running group's ticket: an empty group behind a close is never committed.
+            let ticket = pending.map(|pending| (pending, pending.noted()));
             drop(writer);
             match ticket.map_or(Ok(()), |(pending, ticket)| self.settle(pending, ticket)) {
                 Ok(()) => return Ok(Snapshot { index: self, view }),

@@ -168,6 +168,11 @@ impl Pending {
         self.running.load(Ordering::Acquire)
     }
 
+    /// The newest ticket in a note of a key. Under the writer lock: when it is durable, so is every change of a key so far.
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed)
+    }
+
     /// Every group up to this ticket is durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)

@@ -6,7 +6,7 @@
 //! further leaf by a descent below the separator that bounded the last one. A step whose looks fail again and again makes
 //! the writer give way (see [`pmem::stripe`]); between two steps a cursor asks for nothing.
 //!
-//! Of each atomic batch a scan sees all or nothing: all if it ended before the cursor was placed ([`index::before`]).
+//! Of each atomic batch a scan sees all or nothing: all if it ended before the cursor was placed ([`index::images`]).
 
 use std::ops::Bound;
 
