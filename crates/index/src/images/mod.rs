@@ -11,7 +11,7 @@
 //! Scans and snapshots look images up one by one, in key order: no reader copies more than the image that it gives out.
 //!
 //! Memory is bounded by [`Images::set_limit`]. At the bound the oldest segment is dropped and its views fail with
-//! [`Error::SnapshotBytes`]. A scan fails as a snapshot does: to go on with the present would show half of a batch. The images of the
+//! [`pmem::Error::SnapshotBytes`]. A scan fails as a snapshot does: to go on with the present would show half of a batch. The images of the
 //! running batch itself are exempt from the bound until the batch ends; a batch's record bounds them.
 //!
 //! A reader validates what it read of the index, then asks for images. Gets without a running batch, scans without a batch since
