@@ -105,13 +105,13 @@ fn user_crate(folder: &Path) -> Result<Row, String> {
 
 /// The tree's tests, built again after a change of its insert.
 fn touched(folder: &Path) -> Result<Row, String> {
-    let line = format!("cargo test --package bristlecone-tree --no-run --target-dir {}", folder.display());
+    let line = format!("cargo test --package bristlecone-bptree --no-run --target-dir {}", folder.display());
     let step = Step::new(&line);
     step.run()?;
-    Step::new("touch crates/tree/src/insert.rs").run()?;
+    Step::new("touch crates/engines/bptree/src/insert.rs").run()?;
     let times = measured(&step)?;
     Ok(Row {
-        what: "cargo test -p bristlecone-tree after a change of insert.rs, wall".into(),
+        what: "cargo test -p bristlecone-bptree after a change of insert.rs, wall".into(),
         figure: times.wall.as_secs_f64(),
         target: 60.0,
         unit: "s",

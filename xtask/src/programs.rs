@@ -125,7 +125,7 @@ mod tests {
 
     fn message(id: &str, kind: &str, is_test: bool) -> String {
         serde_json::json!({
-            "reason": "compiler-artifact", "package_id": id, "manifest_path": "/here/crates/tree/Cargo.toml",
+            "reason": "compiler-artifact", "package_id": id, "manifest_path": "/here/crates/engines/bptree/Cargo.toml",
             "target": { "name": "main", "kind": [kind] }, "profile": { "test": is_test }, "executable": "/there/main-1",
         })
         .to_string()
@@ -136,14 +136,14 @@ mod tests {
         let program = |package: &str, chosen: &str| Program {
             package: package.to_owned(),
             chosen: chosen.to_owned(),
-            folder: "/here/crates/tree".into(),
+            folder: "/here/crates/engines/bptree".into(),
             path: "/there/main-1".into(),
         };
-        let named = "path+file:///here/crates/tree#bristlecone-tree@0.1.0";
-        assert_eq!(parse(&message(named, "test", true)), Some(program("bristlecone-tree", "--test main")));
-        assert_eq!(parse(&message(named, "lib", true)), Some(program("bristlecone-tree", "--lib")));
+        let named = "path+file:///here/crates/engines/bptree#bristlecone-bptree@0.1.0";
+        assert_eq!(parse(&message(named, "test", true)), Some(program("bristlecone-bptree", "--test main")));
+        assert_eq!(parse(&message(named, "lib", true)), Some(program("bristlecone-bptree", "--lib")));
         assert_eq!(
-            parse(&message("path+file:///here/crates/tree#0.1.0", "bin", true)),
+            parse(&message("path+file:///here/crates/engines/bptree#0.1.0", "bin", true)),
             Some(program("tree", "--bin main"))
         );
         assert_eq!(parse(&message(named, "lib", false)), None);

@@ -32,7 +32,7 @@ fn steps(clock: &Clock) -> Outcome {
         // The maps that `bench bwtree` measures are crates, and in no other build. (Those of other stores want libraries of the system.)
         (
             "competitors' maps",
-            Step::new("cargo test --package bristlecone-peers --features maps --test maps"),
+            Step::new("cargo test --package bristlecone-competitors --features maps --test maps"),
         ),
         ("models (loom)", models(2)),
         ("schedules (shuttle)", schedules()),
@@ -108,7 +108,7 @@ pub fn models(preemptions: u32) -> Step {
 pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(
-        "cargo test --package bristlecone-tree --package bristlecone-bwtree --package bristlecone-vlab \
+        "cargo test --package bristlecone-bptree --package bristlecone-bwtree --package bristlecone-vlab \
          --package bristlecone-nvtree --test main --target-dir {} schedules:: -- --nocapture",
         folder.display()
     );

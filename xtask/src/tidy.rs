@@ -24,21 +24,21 @@ const UNSAFE_FILES: [&str; 20] = [
     "crates/pmem/src/native.rs",
     "crates/pmem/src/simd.rs",
     "crates/pmem/src/window.rs",
-    "crates/tree/src/search.rs",
-    "crates/tree/src/insert.rs",
-    "crates/tree/src/delete.rs",
-    "crates/tree/src/scan.rs",
-    "crates/bwtree/src/epoch.rs",
-    "crates/bwtree/src/limbo.rs",
-    "crates/bwtree/src/node.rs",
-    "crates/bwtree/src/pool.rs",
-    "crates/bwtree/src/record.rs",
-    "crates/bwtree/src/slab.rs",
-    "crates/bwtree/src/table.rs",
+    "crates/engines/bptree/src/search.rs",
+    "crates/engines/bptree/src/insert.rs",
+    "crates/engines/bptree/src/delete.rs",
+    "crates/engines/bptree/src/scan.rs",
+    "crates/engines/bwtree/src/epoch.rs",
+    "crates/engines/bwtree/src/limbo.rs",
+    "crates/engines/bwtree/src/node.rs",
+    "crates/engines/bwtree/src/pool.rs",
+    "crates/engines/bwtree/src/record.rs",
+    "crates/engines/bwtree/src/slab.rs",
+    "crates/engines/bwtree/src/table.rs",
     "crates/lab/src/syncs.rs",
-    "crates/peers/src/lmdb.rs",
-    "crates/peers/src/berkeley.rs",
-    "crates/peers/src/rocksdb.rs",
+    "crates/lab/competitors/src/lmdb.rs",
+    "crates/lab/competitors/src/berkeley.rs",
+    "crates/lab/competitors/src/rocksdb.rs",
 ];
 
 /// Folders that hold nothing of ours.
@@ -52,14 +52,14 @@ struct Ban {
 }
 
 const TREES: &[&str] = &[
-    "crates/tree/",
-    "crates/vlab/",
-    "crates/nvtree/",
-    "crates/cdds/",
+    "crates/engines/bptree/",
+    "crates/engines/vlab/",
+    "crates/engines/nvtree/",
+    "crates/engines/cdds/",
     "crates/index/",
     "crates/bristlecone/",
 ];
-const TREE: &[&str] = &["crates/tree/src/"];
+const TREE: &[&str] = &["crates/engines/bptree/src/"];
 const ALL: &[&str] = &[""];
 
 const BANS: &[Ban] = &[

@@ -14,7 +14,7 @@ use ::index::{Write, WriteOptions};
 use bwtree::{Pairs, Tree};
 use pmem::LINE;
 use pmem::copy::Progress;
-use tree::roster::About;
+use bptree::roster::About;
 
 use crate::backup::Backup;
 use crate::engine::{

@@ -13,7 +13,7 @@ use pmem::copy::Progress;
 use pmem::file::Backing;
 use pmem::journal::Replay;
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
-use tree::roster::About;
+use bptree::roster::About;
 
 use crate::backup::{self, Backup};
 use crate::engine::{

@@ -10,7 +10,7 @@ use ::index::Decision;
 use ::index::{Schema, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durability, Durable, Found, alloc};
-use tree::roster::About;
+use bptree::roster::About;
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair, View};
 use crate::error::Result;

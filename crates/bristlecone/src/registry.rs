@@ -1,4 +1,4 @@
-//! The engines by name: the trees of [`tree::roster`], and those of rooms of their own, a line each. The shared test battery runs
+//! The engines by name: the trees of [`bptree::roster`], and those of rooms of their own, a line each. The shared test battery runs
 //! over all of them.
 
 use std::path::Path;
@@ -8,11 +8,11 @@ use ::index::{Schema, Words};
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
-use tree::Tree;
-use tree::discipline::Discipline;
-use tree::layout::Layouts;
-use tree::roster::{self, About, ByteStrings, TREES, Visitor};
-use tree::shape::Node;
+use bptree::Tree;
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster::{self, About, ByteStrings, TREES, Visitor};
+use bptree::shape::Node;
 
 use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl Visitor for Engines {
     }
 }
 
-/// Lists the engines that are no trees of [`tree::roster`]: the feature that compiles one, its name, its entry.
+/// Lists the engines that are no trees of [`bptree::roster`]: the feature that compiles one, its name, its entry.
 macro_rules! others {
     ($($feature:literal $name:literal => $entry:expr;)*) => {
         /// Those that were compiled.

@@ -15,9 +15,9 @@ use ::index::{Schema, WriteOptions};
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
-use tree::layout::{Layout, Layouts};
-use tree::roster::TREES;
-use tree::shape::{Link, Node};
+use bptree::layout::{Layout, Layouts};
+use bptree::roster::TREES;
+use bptree::shape::{Link, Node};
 
 use crate::engine::Kind as _;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! The trees of [`tree::roster`] as indexes.
+//! The trees of [`bptree::roster`] as indexes.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use ::index::{Batching, Decision, Kernel, Life, Schema, Snapshot, Snapshots, Tail, Write, WriteOptions};
 use pmem::region::Identity;
 use pmem::{Durable, Found, Medium, alloc};
-use tree::discipline::Discipline;
-use tree::layout::Layouts;
-use tree::roster;
-use tree::{Tree, TreeCursor, TreeOptions};
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster;
+use bptree::{Tree, TreeCursor, TreeOptions};
 
 use crate::engine::{Capabilities, Count, Cursor, History, Kind, NextPair, Pair, View};
 use crate::error::{Error, Result};

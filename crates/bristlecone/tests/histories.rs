@@ -2,7 +2,7 @@
 //! What everybody was told has to be explained by one operation after the other, key by key, with batches as one.
 //!
 //! Real threads meet few orders, but those that compilers and processors make. The orders of steps are gone through by the
-//! schedules of `bristlecone-tree`.
+//! schedules of `bristlecone-bptree`.
 //!
 //! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
 

@@ -6,10 +6,10 @@ use std::ops::Bound;
 
 use index::{Fixed, Keyed, Prefixed, Schema, Words, Write, WriteOptions};
 use pmem::{Durability, Medium, Result};
-use tree::discipline::Discipline;
-use tree::layout::Layouts;
-use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::{Bitmap, SlotOnly, Slotted, Tree, TreeOptions, WriteAtomic};
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster::{self, About, ByteStrings, Visitor};
+use bptree::{Bitmap, SlotOnly, Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::keys::{Key, Text};
 use crate::{Error, rooms};

@@ -16,7 +16,7 @@ use pcm::{Config, Levelling, Pcm, Write};
 use pmem::alloc::{blocks_in, chunks};
 use pmem::observed::{Event, Memory, Observed, Observer};
 use pmem::{Durability, LINE, Region};
-use tree::roster::About;
+use bptree::roster::About;
 
 pub use beside::{Beside, Row};
 pub use draw::svg;

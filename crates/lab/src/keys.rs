@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use index::TAIL_MAX;
 use index::{Fixed, Schema, Words};
-use tree::roster::ByteStrings;
+use bptree::roster::ByteStrings;
 
 /// A string key of the papers' length.
 pub type Text = [u8; 20];

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bwtree::Tree;
-use peers::maps::{Handle, Kind, Map};
+use competitors::maps::{Handle, Kind, Map};
 
 use crate::stores::place::Place;
 use crate::verdict::Verdict;
@@ -157,15 +157,15 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let machine = machine(options);
     let (scale, seed) = (options.scale, options.seed);
     // One after the other: the largest stream takes as much memory as the map.
-    measure(options, &place, &streams::xbox(scale, seed), peers::maps::of_bytes, &mut gathered, progress)?;
+    measure(options, &place, &streams::xbox(scale, seed), competitors::maps::of_bytes, &mut gathered, progress)?;
     let deduplication = streams::deduplication(scale, seed);
-    measure(options, &place, &deduplication, peers::maps::of_bytes, &mut gathered, progress)?;
+    measure(options, &place, &deduplication, competitors::maps::of_bytes, &mut gathered, progress)?;
     drop(deduplication);
     let synthetic = streams::synthetic(scale, seed);
-    measure(options, &place, &synthetic, peers::maps::of_words, &mut gathered, progress)?;
+    measure(options, &place, &synthetic, competitors::maps::of_words, &mut gathered, progress)?;
     drop(synthetic);
     let uniform = streams::uniform(options.keys, seed);
-    measure(options, &place, &uniform, peers::maps::of_words, &mut gathered, progress)?;
+    measure(options, &place, &uniform, competitors::maps::of_words, &mut gathered, progress)?;
     drop(uniform);
     let chains = chains(options, progress)?;
     let loads = options
@@ -268,13 +268,13 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
                 let map = (kind.make)();
                 note(kind.name, parts(kind.name, &*map, workload, *threads)?);
             }
-            if let Some(kind) = peers::plain(*threads) {
+            if let Some(kind) = competitors::plain(*threads) {
                 say(
                     BERKELEY,
                     "5.3, B-tree, all in its cache; by one thread without locks, by several with the Concurrent Data Store",
                 );
                 let folder = place.folder("berkeley")?;
-                let opening = peers::Options { promise: peers::Promise::Process, bytes_max: BERKELEY_BYTES };
+                let opening = competitors::Options { promise: competitors::Promise::Process, bytes_max: BERKELEY_BYTES };
                 let stored = Stored((kind.open)(&folder, &opening)?);
                 note(BERKELEY, parts(BERKELEY, &stored, workload, *threads)?);
                 stored.0.close()?;

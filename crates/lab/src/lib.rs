@@ -34,7 +34,7 @@ pub mod trees;
 pub mod verdict;
 pub mod versioned;
 
-use tree::roster::{About, TREES};
+use bptree::roster::{About, TREES};
 
 /// What an experiment could not do.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum Error {
     ValueBytes(u64),
     /// A store refused.
     #[error(transparent)]
-    Store(#[from] peers::Error),
+    Store(#[from] competitors::Error),
     /// A store of ours refused.
     #[error(transparent)]
     Own(#[from] bristlecone::Error),
@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// A store that this build does not have.
     #[error(
-        "{name} is not in this build: `cargo run --release -p bristlecone-lab --features peers -- bench store` has it (RocksDB and Berkeley DB are the \
+        "{name} is not in this build: `cargo run --release -p bristlecone-lab --features competitors -- bench store` has it (RocksDB and Berkeley DB are the \
          system's: apt-get install librocksdb-dev libdb5.3-dev)"
     )]
     NotBuilt {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use cdds::Recovery;
 use index::Words;
 use pmem::{Durability, Found, Medium, Native};
-use tree::{Slotted, Tree, TreeOptions, WriteAtomic};
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::{Error, scratch, wrong};
 

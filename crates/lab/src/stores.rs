@@ -19,7 +19,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use peers::{Contender, Kind, Promise};
+use competitors::{Contender, Kind, Promise};
 
 pub use report::{Cell, Column, Report, Row, SyncCell, SyncRow};
 pub use work::{RANGE_PAIRS, VALUE_BYTES};
@@ -144,16 +144,16 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
 /// Ours, and those of the others that are wanted.
 fn kinds(only: Option<&[String]>) -> Result<Vec<Kind>, Error> {
     for name in only.unwrap_or_default() {
-        let built = peers::KINDS.iter().any(|kind| kind.name == name) || name == ours::NAME;
-        if !built && peers::NAMES.contains(&name.as_str()) {
+        let built = competitors::KINDS.iter().any(|kind| kind.name == name) || name == ours::NAME;
+        if !built && competitors::NAMES.contains(&name.as_str()) {
             return Err(Error::NotBuilt { name: name.clone() });
         }
         if !built {
-            return Err(Error::UnknownStore { name: name.clone(), known: peers::NAMES.join(", ") });
+            return Err(Error::UnknownStore { name: name.clone(), known: competitors::NAMES.join(", ") });
         }
     }
     let wanted = |kind: &&Kind| only.is_none_or(|only| only.iter().any(|name| name == kind.name));
-    Ok(std::iter::once(ours::KIND).chain(peers::KINDS.iter().filter(wanted).copied()).collect())
+    Ok(std::iter::once(ours::KIND).chain(competitors::KINDS.iter().filter(wanted).copied()).collect())
 }
 
 fn require_room(options: &Options, sizes: &Sizes, stores: u64) -> Result<(), Error> {
@@ -248,7 +248,7 @@ fn measured(
         counted_keys: options.keys.min(COUNTED_KEYS),
         columns: columns.iter().map(about).collect(),
         rows,
-        others_missing: peers::KINDS.is_empty(),
+        others_missing: competitors::KINDS.is_empty(),
     })
 }
 
@@ -265,8 +265,8 @@ fn load(
     Ok(store)
 }
 
-fn opening(options: &Options, sizes: &Sizes) -> peers::Options {
-    peers::Options { promise: options.promise, bytes_max: sizes.bytes_max() }
+fn opening(options: &Options, sizes: &Sizes) -> competitors::Options {
+    competitors::Options { promise: options.promise, bytes_max: sizes.bytes_max() }
 }
 
 fn column_keys(verb: Verb, sizes: &Sizes, held: &Held, random: &mut fastrand::Rng) -> Vec<Text> {
@@ -408,7 +408,7 @@ mod tests {
             let backing = tempfile::tempdir().unwrap();
             let report = run(&options(backing.path(), promise), &|_| {}).unwrap();
             assert_eq!(report.columns.len(), 10);
-            assert_eq!(report.rows.len(), 1 + peers::KINDS.len());
+            assert_eq!(report.rows.len(), 1 + competitors::KINDS.len());
             assert_eq!(report.pairs_at_end, 3_000 + 2 * 2 * (40 + 180));
             for row in &report.rows {
                 assert!(row.cells.iter().all(|cell| cell.per_second > 0.0 && cell.ratio > 0.0), "{row:?}");
@@ -452,7 +452,7 @@ mod tests {
         assert!(with("sqlite").unwrap_err().to_string().contains("lmdb, rocksdb, redb, fjall"));
         match with("redb") {
             Ok(report) => assert_eq!(report.rows.len(), 2),
-            Err(error) => assert!(error.to_string().contains("--features peers"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("--features competitors"), "{error}"),
         }
     }
 
@@ -467,32 +467,32 @@ mod tests {
 
     /// A store that forgets every seventh put.
     struct Forgetful<'a>(&'a dyn Contender);
-    struct ForgetfulSession<'a>(Box<dyn peers::Session + 'a>, u32);
+    struct ForgetfulSession<'a>(Box<dyn competitors::Session + 'a>, u32);
 
     impl Contender for Forgetful<'_> {
-        fn session(&self) -> peers::Result<Box<dyn peers::Session + '_>> {
+        fn session(&self) -> competitors::Result<Box<dyn competitors::Session + '_>> {
             Ok(Box::new(ForgetfulSession(self.0.session()?, 0)))
         }
-        fn close(self: Box<Self>) -> peers::Result<()> {
+        fn close(self: Box<Self>) -> competitors::Result<()> {
             Ok(())
         }
     }
 
-    impl peers::Session for ForgetfulSession<'_> {
-        fn put(&mut self, key: &[u8], value: &[u8]) -> peers::Result<()> {
+    impl competitors::Session for ForgetfulSession<'_> {
+        fn put(&mut self, key: &[u8], value: &[u8]) -> competitors::Result<()> {
             self.1 += 1;
             if self.1.is_multiple_of(7) { Ok(()) } else { self.0.put(key, value) }
         }
-        fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> peers::Result<()> {
+        fn batch(&mut self, pairs: &[(&[u8], &[u8])]) -> competitors::Result<()> {
             self.0.batch(pairs)
         }
-        fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> peers::Result<bool> {
+        fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> competitors::Result<bool> {
             self.0.get(key, value)
         }
-        fn delete(&mut self, key: &[u8]) -> peers::Result<()> {
+        fn delete(&mut self, key: &[u8]) -> competitors::Result<()> {
             self.0.delete(key)
         }
-        fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> peers::Result<u64> {
+        fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> competitors::Result<u64> {
             self.0.scan(from, limit, met)
         }
     }
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn a_store_that_forgets_a_put_is_found_out_by_gets_scans_and_the_last_look() {
         let backing = tempfile::tempdir().unwrap();
-        let opening = peers::Options { promise: Promise::Process, bytes_max: 1 << 20 };
+        let opening = competitors::Options { promise: Promise::Process, bytes_max: 1 << 20 };
         let store = (ours::KIND.open)(backing.path(), &opening).unwrap();
         let forgetful = Forgetful(store.as_ref());
         let mut held = Held::new(1);

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use index::Fixed;
 use pmem::{Counter, Durability, Memory, Native, Observed, Observer};
-use tree::Slotted;
-use tree::layout::Layout;
-use tree::roster::About;
+use bptree::Slotted;
+use bptree::layout::Layout;
+use bptree::roster::About;
 
 use crate::contender::{Contender, Making, of_fixed, of_words};
 use crate::floor::Floor;

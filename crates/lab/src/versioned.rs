@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bristlecone::{Durability, Store};
-use peers::Promise;
+use competitors::Promise;
 
 use crate::contender::{Making, of_words};
 use crate::keys::Random as _;
@@ -97,7 +97,7 @@ pub struct Report {
 struct Mode {
     name: &'static str,
     setting: &'static str,
-    kind: Option<peers::Kind>,
+    kind: Option<competitors::Kind>,
     durability: Durability,
 }
 
@@ -107,9 +107,9 @@ fn modes() -> Vec<Mode> {
         ours("cdds durable", "every change flushed and fenced", Durability::Power),
         ours("cdds volatile", "never flushed", Durability::Process),
     ];
-    let durable = peers::KINDS.iter().find(|kind| kind.name == "berkeley").copied();
-    if let (Some(durable), Some(plain)) = (durable, peers::plain(1)) {
-        let theirs = |name, kind: peers::Kind| Mode {
+    let durable = competitors::KINDS.iter().find(|kind| kind.name == "berkeley").copied();
+    if let (Some(durable), Some(plain)) = (durable, competitors::plain(1)) {
+        let theirs = |name, kind: competitors::Kind| Mode {
             name,
             setting: (kind.setting)(Promise::Power),
             kind: Some(kind),
@@ -207,7 +207,7 @@ impl Subject for Ours<'_> {
     }
 }
 
-impl Subject for Box<dyn peers::Session + '_> {
+impl Subject for Box<dyn competitors::Session + '_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         Ok(self.as_mut().put(key, value)?)
     }
@@ -235,7 +235,7 @@ fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Er
         }
         Some(kind) => {
             // A quarter, because contenders are given four times what they hold.
-            let opening = peers::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
+            let opening = competitors::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
             let store = (kind.open)(folder, &opening)?;
             let rates = phases(options, mode.name, &mut store.session()?)?;
             store.close()?;
@@ -381,7 +381,7 @@ impl std::fmt::Display for Report {
         if !self.with_berkeley {
             writeln!(
                 f,
-                "\nTo measure Berkeley DB in the same run, build with `--features peers` (Debian: libdb5.3-dev)."
+                "\nTo measure Berkeley DB in the same run, build with `--features competitors` (Debian: libdb5.3-dev)."
             )?;
         }
         if !self.prices.is_empty() {

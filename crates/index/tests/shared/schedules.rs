@@ -1,18 +1,18 @@
-//! Schedules of whole operations, as the trees have them and by their means (`crates/tree/tests/schedules`): indexes of the smallest leaves,
+//! Schedules of whole operations, as the trees have them and by their means (`crates/engines/bptree/tests/schedules`): indexes of the smallest leaves,
 //! two threads that write and two that read, another perhaps going on before every single load and store, the power cut at any moment.
 //! Leaves are split, joined and replaced meanwhile, and what leads to them is built anew.
 
-#[path = "../../../tree/tests/schedules/campaign.rs"]
+#[path = "../../../engines/bptree/tests/schedules/campaign.rs"]
 mod campaign;
-#[path = "../../../tree/tests/schedules/disk.rs"]
+#[path = "../../../engines/bptree/tests/schedules/disk.rs"]
 mod disk;
-#[path = "../../../tree/tests/schedules/medium.rs"]
+#[path = "../../../engines/bptree/tests/schedules/medium.rs"]
 mod medium;
-#[path = "../../../tree/tests/schedules/scheduler.rs"]
+#[path = "../../../engines/bptree/tests/schedules/scheduler.rs"]
 mod scheduler;
-#[path = "../../../tree/tests/schedules/subject.rs"]
+#[path = "../../../engines/bptree/tests/schedules/subject.rs"]
 mod subject;
-#[path = "../../../tree/tests/schedules/work.rs"]
+#[path = "../../../engines/bptree/tests/schedules/work.rs"]
 mod work;
 
 use std::borrow::Borrow;

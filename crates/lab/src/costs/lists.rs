@@ -9,8 +9,8 @@ use index::chain::prelude::*;
 use index::{Fixed, Schema, Words};
 use pmem::region::unchecked;
 use pmem::{Durability, LINE, Medium, Memory, Observed, WORD};
-use tree::roster::About;
-use tree::shape::Shape;
+use bptree::roster::About;
+use bptree::shape::Shape;
 
 use super::subject::{Plan, Subject};
 use super::survey::{Step, Way};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use index::{Fixed, Schema, Words};
 use pmem::{Durability, Error, Geometry, Memory, Observed};
-use tree::discipline::Discipline;
-use tree::layout::{Layout, Layouts};
-use tree::roster::{self, About, ByteStrings, Visitor};
-use tree::shape::Shape;
-use tree::{Tree, TreeOptions};
+use bptree::discipline::Discipline;
+use bptree::layout::{Layout, Layouts};
+use bptree::roster::{self, About, ByteStrings, Visitor};
+use bptree::shape::Shape;
+use bptree::{Tree, TreeOptions};
 
 use super::survey::{self, Way};
 use super::tape::{Deaf, Spent, Tape};

@@ -4,8 +4,8 @@
 //! asked of the tree.
 
 use pmem::Medium;
-use tree::layout::{Layout, Layouts};
-use tree::shape::{Link, Node, Shape};
+use bptree::layout::{Layout, Layouts};
+use bptree::shape::{Link, Node, Shape};
 
 /// A node on the way, or the leaf of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use pmem::{Durability, FlushOp, Medium};
-use tree::roster::About;
+use bptree::roster::About;
 
 use super::claims::Claim;
 use super::counts::{self, Costs};

@@ -5,9 +5,9 @@
 //! string trees those with a counter in unsorted leaves are left out, as there; inline prefixes are ours.
 
 use pcm::Config;
-use tree::discipline::Discipline;
-use tree::layout::Layout;
-use tree::{Bitmap, Shadow, Sorted, UndoRedo, Volatile, WriteAhead, WriteAtomic};
+use bptree::discipline::Discipline;
+use bptree::layout::Layout;
+use bptree::{Bitmap, Shadow, Sorted, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 
 use super::claims::{Claim, Factor, Said, judge};
 use super::figure::{self, Subject};

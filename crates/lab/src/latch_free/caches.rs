@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use bwtree::Tree;
 use pcm::{Config, Level};
-use peers::maps::{Handle, Map};
+use competitors::maps::{Handle, Map};
 
 use super::streams::{self, Keys, Stream, WordKeys};
 use super::{OURS, Ours, SKIP_LIST, STD};
@@ -50,7 +50,7 @@ pub fn look_ups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
     let map: Box<dyn Map<u64, u64>> = if name == OURS {
         Box::new(Ours(Tree::<bwtree::Words>::default()))
     } else {
-        let kind = peers::maps::of_words().into_iter().find(|kind| kind.name == name);
+        let kind = competitors::maps::of_words().into_iter().find(|kind| kind.name == name);
         let unknown = || Error::UnknownStore { name: name.to_owned(), known: known().join(", ") };
         (kind.ok_or_else(unknown)?.make)()
     };
@@ -69,7 +69,7 @@ pub fn look_ups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
 
 /// The maps of this build that are compared here.
 fn known() -> Vec<&'static str> {
-    let built = peers::maps::of_words().into_iter().map(|kind| kind.name);
+    let built = competitors::maps::of_words().into_iter().map(|kind| kind.name);
     std::iter::once(OURS).chain(built.filter(|name| [SKIP_LIST, STD].contains(name))).collect()
 }
 

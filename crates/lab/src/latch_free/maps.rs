@@ -1,9 +1,9 @@
-//! The maps that are measured, behind [`peers::maps`]: our Bw-tree, and Berkeley DB's B-tree, which needs a directory.
+//! The maps that are measured, behind [`competitors::maps`]: our Bw-tree, and Berkeley DB's B-tree, which needs a directory.
 
 use std::borrow::Cow;
 
 use bwtree::{Pairs, Tree};
-use peers::maps::{Handle, Item, Map};
+use competitors::maps::{Handle, Item, Map};
 
 /// What our tree keeps keys and values as.
 pub(super) trait Own: Item {
@@ -64,10 +64,10 @@ impl<K: Own + ?Sized> Handle<K, K> for &Ours<K::Pairs> {
 }
 
 /// Berkeley DB. What it refuses ends the run: a benchmark that goes on without an operation measures nothing.
-pub(super) struct Stored(pub(super) Box<dyn peers::Contender>);
+pub(super) struct Stored(pub(super) Box<dyn competitors::Contender>);
 
 struct StoredHandle<'a> {
-    session: Box<dyn peers::Session + 'a>,
+    session: Box<dyn competitors::Session + 'a>,
     buffer: Vec<u8>,
 }
 

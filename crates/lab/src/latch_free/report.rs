@@ -119,7 +119,7 @@ impl Display for Report {
         if !self.with_peers {
             writeln!(
                 f,
-                "\nTo measure the others in the same run, build with `--features peers` (Debian: librocksdb-dev libdb5.3-dev)."
+                "\nTo measure the others in the same run, build with `--features competitors` (Debian: librocksdb-dev libdb5.3-dev)."
             )?;
         }
         writeln!(f, "\n{:32}{:>36}{:>14}{:>12}", "", "failed, %", "bytes of", "of key")?;

@@ -22,9 +22,9 @@ pub(super) enum What {
 /// Keys one after the other.
 pub(super) trait Keys: Default + Send + Sync {
     /// A key.
-    type Key: peers::maps::Item + ?Sized;
+    type Key: competitors::maps::Item + ?Sized;
     /// A value.
-    type Value: peers::maps::Item + ?Sized;
+    type Value: competitors::maps::Item + ?Sized;
     /// How many.
     fn len(&self) -> usize;
     /// One of them.

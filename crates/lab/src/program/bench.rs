@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use lab::scratch::Instructions;
 use lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
-use peers::Promise;
+use competitors::Promise;
 
 use terminal::show;
 
@@ -29,33 +29,33 @@ enum What {
     /// Puts, batches, gets and scans of a store, beside LMDB, RocksDB, redb, fjall and Berkeley DB in the same run with the same durability, and
     /// the syncs of each write, counted.
     #[command(after_help = "\
-The other stores are in builds with `--features peers`; RocksDB and Berkeley DB are the system's (Debian:
+The other stores are in builds with `--features competitors`; RocksDB and Berkeley DB are the system's (Debian:
 librocksdb-dev, libdb5.3-dev).
 
 Durability process: an acknowledged write survives kill -9. Durability power: it was synced before it was acknowledged.
 Every answer is checked, and at the end every store is opened again and compared.
 
 Examples:
-  cargo run --release -p bristlecone-lab --features peers -- bench store
+  cargo run --release -p bristlecone-lab --features competitors -- bench store
   bristlecone-lab bench store --backing . --durability power --keys 100000 --only lmdb,rocksdb")]
     Store(Store),
     /// The CDDS B-Tree beside Berkeley DB, and beside a tree without versions, as its thesis measures them (section 5.3).
     #[command(after_help = "\
-Berkeley DB is in builds with `--features peers`; it is the system's (Debian: libdb5.3-dev).
+Berkeley DB is in builds with `--features competitors`; it is the system's (Debian: libdb5.3-dev).
 A claim that does not hold is a result, not an error.
 
 Examples:
-  cargo run --release -p bristlecone-lab --features peers -- bench cdds
+  cargo run --release -p bristlecone-lab --features competitors -- bench cdds
   bristlecone-lab bench cdds --pairs 100000 --keys 1000000 --json")]
     Cdds(Cdds),
     /// The Bw-tree beside Berkeley DB, a skip list and other ordered maps in memory, on its paper's workloads (section VI) and on uniform
     /// keys.
     #[command(after_help = "\
-The others are in builds with `--features peers`; Berkeley DB is the system's (Debian: libdb5.3-dev).
+The others are in builds with `--features competitors`; Berkeley DB is the system's (Debian: libdb5.3-dev).
 Every answer is checked. A claim that does not hold is a result, not an error.
 
 Examples:
-  cargo run --release -p bristlecone-lab --features peers -- bench bwtree
+  cargo run --release -p bristlecone-lab --features competitors -- bench bwtree
   bristlecone-lab bench bwtree --scale 0.01 --keys 1000000 --chains 2,4,8,16,32 --json
   bristlecone-lab bench bwtree --scale 0.01 --caches 1000000")]
     Bwtree(Bwtree),

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use bristlecone::{Durability, Store};
-use peers::{Contender, Kind, Options, Promise, Result, Session, refused};
+use competitors::{Contender, Kind, Options, Promise, Result, Session, refused};
 
 /// The name of the store that the others are compared with.
 pub const NAME: &str = "bristlecone";

@@ -144,7 +144,7 @@ impl Display for Report {
         if self.others_missing {
             writeln!(
                 f,
-                "To measure LMDB, RocksDB, redb, fjall and Berkeley DB in the same run, build with `--features peers` (two are the \
+                "To measure LMDB, RocksDB, redb, fjall and Berkeley DB in the same run, build with `--features competitors` (two are the \
                  system's: apt-get install librocksdb-dev libdb5.3-dev)."
             )?;
         }

@@ -6,7 +6,7 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use peers::{Contender, Session};
+use competitors::{Contender, Session};
 
 use crate::keys::{Random as _, Text};
 use crate::{Error, wrong};

@@ -9,7 +9,7 @@
 //!
 //! A newcomer goes under the bitmap word that has the most room; a new bucket fills them evenly.
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{Change, Cut, Nodes, Run, differing, entries, entry};
 use crate::costs::survey::Step;

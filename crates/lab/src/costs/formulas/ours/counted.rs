@@ -7,7 +7,7 @@
 //! | new node of c entries | c entries, link, the number | |
 //! | split | | what stays and was behind the new end, into the holes; the newcomer if it stays; link of a leaf; the number |
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries, entry};
 use crate::costs::survey::Step;

@@ -9,7 +9,7 @@
 //! | new leaf of c entries | c entries, the header | |
 //! | split | what stays, in a new leaf | |
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{Change, Cut, Nodes, Run, entries, entry};
 use crate::costs::survey::Step;

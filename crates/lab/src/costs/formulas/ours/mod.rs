@@ -42,7 +42,7 @@ pub use shadow::Shadow;
 pub use slot_only::SlotOnly;
 pub use slotted::Slotted;
 pub use sorted::Sorted;
-use tree::shape::Shape;
+use bptree::shape::Shape;
 pub use undo_redo::UndoRedo;
 pub use write_atomic::{LineOrder, Stepwise, WriteAtomic};
 

@@ -9,7 +9,7 @@
 //!
 //! A newcomer that stays in a full node goes over an entry that leaves, the one in the lowest place.
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries, entry, free_place, newcomer};
 use crate::costs::survey::Step;

@@ -12,7 +12,7 @@
 //!
 //! A full node has no free place: a newcomer that stays goes over an entry that leaves, the one in the lowest place.
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{
     Change, Cut, GROUP, LINK, Nodes, Run, bitmap_words, differing, entries, entry, free_place, newcomer,

@@ -11,7 +11,7 @@
 //!
 //! The place behind the last entry counts as in use, as in the paper: an insert logs every word that it moves.
 
-use tree::shape::Shape;
+use bptree::shape::Shape;
 
 use super::{Change, Cut, LINK, Nodes, Run, entries};
 use crate::costs::survey::Step;

@@ -1,0 +1,502 @@
+//! Garbage collection, logical and physical at once [thesis §4.4.4, algorithm 5], and the removal of what dead versions left
+//! [§4.4.5, algorithm 6].
+//!
+//! An entry that nobody sees at the horizon or later is removed by clearing its slot; what only it named is given back with
+//! it, nodes with all that only they named. A pass goes through the tree in key order, some nodes at a time, under the writer's
+//! lock; it clears void slots, lets entries live again that a dead version ended, and removes second copies. When a whole
+//! pass met all nodes, the dead intervals that it removed the traces of are taken off the list.
+//!
+//! | fence passed | durable | after a crash |
+//! |---|---|---|
+//! | none | some of: intents | the slots are as they were |
+//! | payload | intents; some of: cleared slots, bits | a block is free if no slot names it |
+//! | commit | slots and bits | nothing to do |
+//!
+//! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
+
+use std::collections::{HashSet, VecDeque};
+
+use index::{Life, Schema, WriteOptions};
+use pmem::alloc::Kind;
+use pmem::region::INTENTS;
+use pmem::sync::Ordering;
+use pmem::{Error, Fence, Medium, Result, record};
+use bptree::search::Target;
+
+use crate::meta::State;
+use crate::named::Named;
+use crate::node::{Entry, Header, Node, read_key};
+use crate::order::Order;
+use crate::tree::{Tree, Writer};
+use crate::version::{Interval, View};
+
+/// A pass through the tree.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Key word's bytes of the next leaf's lower bound; none: the first leaf.
+    next: Option<Vec<u8>>,
+    /// Dead intervals whose traces this pass removes.
+    removes: Vec<Interval>,
+    /// Nodes that had been replaced when it began.
+    retired: u64,
+    /// It removes the traces of the version in flight, too.
+    doubt: bool,
+    /// Nodes of retained versions that were cleaned.
+    met: HashSet<Node>,
+}
+
+/// Room in the intent ring that the removal of one entry may need, without what lies below.
+const RING_SPARE: usize = 8;
+
+/// One step of the collector.
+struct House<'a> {
+    writer: &'a mut Writer,
+    view: View,
+    horizon: u64,
+    /// Whether garbage is removed, or only what dead versions left.
+    collects: bool,
+    nodes: usize,
+    /// Slots to be cleared when what they name is in the ring. Until then they look used, and are not.
+    cleared: Vec<(Node, usize)>,
+    /// Leaves that took over what nodes in removal had: most of their records are named there. None of them was given back.
+    heirs: VecDeque<Node>,
+    alone: Alone,
+}
+
+/// A node that was asked after, and whether one way alone leads to it.
+type Alone = Option<(Node, bool)>;
+
+/// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
+const HEIRS_MAX: usize = 4;
+
+/// The newest heirs stand first.
+fn add_heir(heirs: &mut VecDeque<Node>, heir: Node) {
+    heirs.truncate(HEIRS_MAX - 1);
+    heirs.push_front(heir);
+}
+
+/// Most slots that wait for that.
+const CLEARED_MAX: usize = 256;
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
+    /// A step of the collector.
+    pub(crate) fn collect_places(&self, nodes: usize) -> Result<bool> {
+        let operations = nodes as u64;
+        let mut writer = self.enter_for(|writer| {
+            Ok(self.lines_of_each(writer, operations) + self.lines_besides(operations, 0))
+        })?;
+        let done = self.pass_some(&mut writer, nodes, true)?;
+        self.promote(&mut writer)?;
+        self.acknowledge(writer, WriteOptions { sync: false })?;
+        Ok(done)
+    }
+
+    /// Removes the traces of dead versions from all of the tree, and nothing else [thesis algorithm 6].
+    pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
+        writer.pass = None;
+        self.pass_some(writer, usize::MAX, false).map(drop)
+    }
+
+    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no room. The key's
+    /// leaf, if it was no more than looked at.
+    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
+        let view = self.view_now(writer);
+        let shape = &self.shape;
+        let census = |node: &Node| self.look(*node, &view).census_anyhow::<S>();
+        let (path, mut of_leaf) = self.wide(
+            #[inline(always)]
+            || {
+                let path = self.path_in(&view, writer.state.root, S::probe(key))?;
+                let of_leaf = census(&path.leaf());
+                Ok::<_, Error>((path, of_leaf))
+            },
+        )?;
+        let room = |node: &Node| shape.slots - census(node).used.len();
+        let (leaf, inner) = path.split_last().expect("a path ends at a leaf");
+        if !S::PLAIN && of_leaf.used.len() == shape.slots {
+            self.clean_one(writer, *leaf)?;
+            of_leaf = census(leaf);
+        }
+        // An insert splits what has no room, a delete merges what has few entries.
+        let has_room = of_leaf.used.len() < shape.slots;
+        if inner.is_empty() || (has_room && of_leaf.seen.len() > shape.least + 1) {
+            return Ok(Some(*leaf));
+        }
+        for node in inner.iter().rev().filter(|node| room(node) < 2) {
+            self.clean_one(writer, *node)?;
+        }
+        Ok(None)
+    }
+
+    fn clean_one(&self, writer: &mut Writer, node: Node) -> Result<()> {
+        let header = Header::read(self.region.medium(), node);
+        let level = header.ok_or(Error::Corrupt { what: "node", at: node.0 })?.level;
+        let mut house = self.house(writer, true);
+        let outcome = self.clean(&mut house, node, level, &[]);
+        self.end_step(&mut house, outcome)
+    }
+
+    /// If all that readers can see of the root is one child, that becomes the root.
+    pub(crate) fn promote(&self, writer: &mut Writer) -> Result<()> {
+        let medium = self.region.medium();
+        loop {
+            let root = Node(writer.state.root);
+            let header = Header::read(medium, root).ok_or(Error::Corrupt { what: "root", at: root.0 })?;
+            let view = self.view_now(writer);
+            let mut seen = root.used(medium, &self.shape, &view).filter(|(_, e)| view.sees(e.start, e.end));
+            if header.level == 0 || seen.next().is_none() || seen.next().is_some() {
+                return Ok(());
+            }
+            self.clean_one(writer, root)?;
+            let view = self.view_now(writer);
+            let used: Vec<(usize, Entry)> = root.used(medium, &self.shape, &view).collect();
+            let [(_, link)] = used[..] else { return Ok(()) };
+            if link.start > self.pins.horizon(&self.visible) {
+                return Ok(());
+            }
+            self.stripes.lock(root.0, &mut writer.held);
+            let given = writer.allocator.give(&self.region, root.0);
+            if given.is_ok() {
+                medium.fence(Fence::Payload);
+                writer.allocator.flip(&self.region);
+                self.switch(writer, State { root: link.payload, ..writer.state });
+                writer.allocator.finish(&self.region, &mut writer.log);
+            }
+            self.stripes.unlock(&mut writer.held);
+            given?;
+        }
+    }
+
+    fn house<'a>(&self, writer: &'a mut Writer, collects: bool) -> House<'a> {
+        let (view, horizon) = (self.view_now(writer), self.pins.horizon(&self.visible));
+        House {
+            writer,
+            view,
+            horizon,
+            collects,
+            nodes: 0,
+            cleared: Vec::new(),
+            heirs: VecDeque::new(),
+            alone: None,
+        }
+    }
+
+    /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
+    fn end_step<T>(&self, house: &mut House<'_>, outcome: Result<T>) -> Result<T> {
+        if outcome.is_ok() {
+            self.leave(house);
+        } else {
+            house.writer.allocator.abort(&self.region, &mut house.writer.log);
+            self.stripes.unlock(&mut house.writer.held);
+        }
+        outcome
+    }
+
+    fn leave(&self, house: &mut House<'_>) {
+        let medium = self.region.medium();
+        let gives = house.writer.allocator.has_pending();
+        if gives {
+            medium.fence(Fence::Payload);
+        }
+        for (node, slot) in std::mem::take(&mut house.cleared) {
+            self.clear_slot(house, node, slot);
+        }
+        if gives {
+            house.writer.allocator.flip(&self.region);
+            medium.fence(Fence::Commit);
+            house.writer.allocator.finish(&self.region, &mut house.writer.log);
+        }
+        self.stripes.unlock(&mut house.writer.held);
+    }
+
+    /// Runs one step of a pass; true at its end.
+    fn pass_some(&self, writer: &mut Writer, nodes: usize, collects: bool) -> Result<bool> {
+        let mut pass = match writer.pass.take() {
+            Some(pass) => pass,
+            None => self.new_pass(writer),
+        };
+        let mut house = self.house(writer, collects);
+        let outcome = self.walk(&mut house, &mut pass, nodes);
+        if !self.end_step(&mut house, outcome)? {
+            writer.pass = Some(pass);
+            return Ok(false);
+        }
+        if pass.retired == self.own.retired.load(Ordering::Relaxed) {
+            self.end_pass(writer, &pass.removes, pass.doubt);
+        }
+        Ok(true)
+    }
+
+    fn new_pass(&self, writer: &Writer) -> Pass {
+        let removes = writer.dead.intervals().to_vec();
+        Pass {
+            removes,
+            retired: self.own.retired.load(Ordering::Relaxed),
+            doubt: writer.in_doubt,
+            ..Pass::default()
+        }
+    }
+
+    /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.
+    fn walk(&self, house: &mut House<'_>, pass: &mut Pass, nodes: usize) -> Result<bool> {
+        let medium = self.region.medium();
+        loop {
+            let mut key = S::KeyBuf::default();
+            if let Some(bytes) = &pass.next {
+                key = S::key_of(bytes).ok_or(Error::Corrupt { what: "separator", at: 0 })?;
+            }
+            let probe = S::probe(S::borrow(&key));
+            let path = self.path(&house.view, house.writer.state.root, probe)?;
+            let is_first = pass.next.is_none();
+            let mut high = None;
+            for (depth, node) in path.iter().enumerate() {
+                let level = path.len() - 1 - depth;
+                let low = Header::at_level(medium, *node, level)?.low;
+                let mut own = S::KeyBuf::default();
+                // An inner node is met with the first leaf below it.
+                if is_first || (self.key_of_word(low, &mut own) && own == key) {
+                    self.clean_all(house, pass, *node, level)?;
+                }
+                if let Some(turn) =
+                    path.get(depth + 1).and_then(|_| self.turn(&house.view, *node, Target::Holding(probe)))
+                {
+                    high = turn.high.or(high);
+                }
+            }
+            let Some(high) = high else { return Ok(true) };
+            let mut next = S::KeyBuf::default();
+            if !self.key_of_word(high, &mut next) || next <= key {
+                return Err(Error::Corrupt { what: "separator", at: high });
+            }
+            pass.next = Some(S::key_bytes(S::borrow(&next)).as_ref().to_vec());
+            if house.nodes >= nodes {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Cleans a node of the current version, and below it those that only older versions show.
+    fn clean_all(&self, house: &mut House<'_>, pass: &mut Pass, node: Node, level: usize) -> Result<()> {
+        let medium = self.region.medium();
+        self.clean(house, node, level, &pass.removes)?;
+        if level == 0 || (pass.removes.is_empty() && !pass.doubt) {
+            return Ok(());
+        }
+        let mut open: Vec<(Node, usize)> = Vec::new();
+        let old = self.left_in(house, node).filter(|(_, entry)| !house.view.sees(entry.start, entry.end));
+        open.extend(old.map(|(_, entry)| (Node(entry.payload), level - 1)));
+        while let Some((node, level)) = open.pop() {
+            if !pass.met.insert(node) {
+                continue;
+            }
+            Header::at_level(medium, node, level)?;
+            self.clean(house, node, level, &pass.removes)?;
+            if level > 0 {
+                open.extend(self.left_in(house, node).map(|(_, entry)| (Node(entry.payload), level - 1)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Slots of a node that are used and will be.
+    fn left_in(&self, house: &House<'_>, node: Node) -> impl Iterator<Item = (usize, Entry)> {
+        let used = node.used(self.region.medium(), &self.shape, &house.view);
+        used.filter(move |(slot, _)| !house.cleared.contains(&(node, *slot)))
+    }
+
+    /// Removes from one node what nobody needs.
+    fn clean(&self, house: &mut House<'_>, node: Node, level: usize, removes: &[Interval]) -> Result<()> {
+        let medium = self.region.medium();
+        house.nodes += 1;
+        let mut last: Option<Entry> = None;
+        for slot in 0..self.shape.slots {
+            let entry = node.entry(medium, slot);
+            if entry.start == 0 || house.cleared.contains(&(node, slot)) {
+                continue;
+            }
+            if house.view.is_void(entry.start) {
+                self.clear_slot(house, node, slot);
+                continue;
+            }
+            let same =
+                |last: Entry| (last.key, last.payload, last.start) == (entry.key, entry.payload, entry.start);
+            if last.is_some_and(same) {
+                self.clear_slot(house, node, slot);
+                continue;
+            }
+            let is_swept = removes.iter().any(|interval| interval.holds(entry.start));
+            if (house.collects || is_swept) && house.view.is_garbage(entry.start, entry.end, house.horizon) {
+                self.remove(house, node, level, slot)?;
+                continue;
+            }
+            let is_removed = |version: u64| {
+                version > house.view.version || removes.iter().any(|interval| interval.holds(version))
+            };
+            if entry.end != 0 && is_removed(entry.end) {
+                self.stripes.lock(node.0, &mut house.writer.held);
+                node.set_end(medium, self.persist, slot, 0);
+            }
+            last = Some(entry);
+        }
+        Ok(())
+    }
+
+    fn clear_slot(&self, house: &mut House<'_>, node: Node, slot: usize) {
+        self.stripes.lock(node.0, &mut house.writer.held);
+        node.clear(self.region.medium(), slot);
+        node.flush_slot(self.region.medium(), self.persist, slot);
+    }
+
+    /// Removes an entry, and what only it names.
+    fn remove(&self, house: &mut House<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
+        // Nodes still to be emptied, with what is to be removed when they are: at most one a level.
+        // Of what is named elsewhere nothing is removed; else `next` is the child's slot that comes next.
+        let mut open: Vec<(Node, usize, usize, Option<usize>)> = vec![(node, level, slot, None)];
+        while let Some(&(node, level, slot, next)) = open.last() {
+            if house.writer.allocator.named() + RING_SPARE > INTENTS || house.cleared.len() > CLEARED_MAX {
+                self.leave(house);
+            }
+            let entry = node.entry(self.region.medium(), slot);
+            let root = house.writer.state.root;
+            let view = house.view.clone();
+            let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
+            if level == 0 {
+                for block in S::blocks_of(&entry.of_tree()) {
+                    let is_named =
+                        if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                            self.names(&named, Kind::Record, node, block)
+                        } else {
+                            // An entry of a node that goes with its link was moved to others, as a rule.
+                            let was_moved = open.len() > 1;
+                            (was_moved && self.has_heir(&named, &house.heirs, block)) || {
+                                let mut key = S::KeyBuf::default();
+                                if !read_key::<M, S>(self.region.medium(), entry.words(), &mut key) {
+                                    return Err(Error::Corrupt { what: "record", at: block });
+                                }
+                                (was_moved && self.is_inherited(&named, &mut house.heirs, &key, block)?) || {
+                                    let namer = self.namer_at(&named, Kind::Record, block, &key, 0)?;
+                                    let heir = namer.filter(|heir| was_moved && *heir != node);
+                                    heir.into_iter().for_each(|heir| add_heir(&mut house.heirs, heir));
+                                    namer.is_some()
+                                }
+                            }
+                        };
+                    if !is_named {
+                        record::give(&self.region, &mut house.writer.allocator, block)?;
+                    }
+                }
+            } else {
+                let child = Node(entry.payload);
+                let kind = if level == 1 { Kind::Leaf } else { Kind::Inner };
+                Header::at_level(self.region.medium(), child, level - 1)?;
+                let is_named = if next.is_some() {
+                    false
+                } else if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                    self.names(&named, kind, node, child.0)
+                } else {
+                    self.is_named(&named, kind, child.0)?
+                };
+                if !is_named {
+                    if let Some(owner) = self.next_owner(&view, child, level - 1, next.unwrap_or(0)) {
+                        if let Some(last) = open.last_mut() {
+                            last.3 = Some(owner + 1);
+                        }
+                        open.push((child, level - 1, owner, None));
+                        continue;
+                    }
+                    self.stripes.lock(child.0, &mut house.writer.held);
+                    house.heirs.retain(|heir| *heir != child);
+                    house.nodes += 1;
+                    house.writer.allocator.give(&self.region, child.0)?;
+                }
+                if let Some(block) = S::separator_block([entry.key, 0]).filter(|block| *block != 0)
+                    && !self.is_named(&named, Kind::Separator, block)?
+                {
+                    record::give(&self.region, &mut house.writer.allocator, block)?;
+                }
+            }
+            if level == 0 && S::PLAIN {
+                self.clear_slot(house, node, slot);
+            } else {
+                house.cleared.push((node, slot));
+            }
+            open.pop();
+        }
+        Ok(())
+    }
+
+    /// True if one of the heirs names a record.
+    fn has_heir(&self, named: &Named<'_>, heirs: &VecDeque<Node>, block: u64) -> bool {
+        heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block))
+    }
+
+    /// True if the leaf of the current version for its key, which becomes an heir, names a record.
+    fn is_inherited(
+        &self,
+        named: &Named<'_>,
+        heirs: &mut VecDeque<Node>,
+        key: &S::KeyBuf,
+        block: u64,
+    ) -> Result<bool> {
+        let path = self.path(named.view, named.root, S::probe(S::borrow(key)))?;
+        let leaf = path[path.len() - 1];
+        if heirs.contains(&leaf) {
+            return Ok(false);
+        }
+        add_heir(heirs, leaf);
+        Ok(self.names(named, Kind::Record, leaf, block))
+    }
+
+    /// True if the way of the current version is the only one to a node: what it names no other node of its level does.
+    fn is_alone(&self, known: &mut Alone, named: &Named<'_>, node: Node, level: usize) -> Result<bool> {
+        if let Some((of, alone)) = known
+            && *of == node
+        {
+            return Ok(*alone);
+        }
+        let alone = self.has_one_way(named, node, level)?;
+        *known = Some((node, alone));
+        Ok(alone)
+    }
+
+    fn has_one_way(&self, named: &Named<'_>, node: Node, level: usize) -> Result<bool> {
+        let medium = self.region.medium();
+        let mut key = S::KeyBuf::default();
+        let header = Header::at_level(medium, node, level)?;
+        if !named.view.dead.is_empty() || !self.key_of_word(header.low, &mut key) {
+            return Ok(false);
+        }
+        let path = self.path(named.view, named.root, S::probe(S::borrow(&key)))?;
+        let Some(way) = path.len().checked_sub(level).map(|length| &path[..length]) else { return Ok(false) };
+        if way.last() != Some(&node) {
+            return Ok(false);
+        }
+        Ok(way.windows(2).all(|step| self.has_one_child(named.view, step[0], step[1])))
+    }
+
+    /// True if no link of a node leads elsewhere with keys that a child of the current version has: none that ended
+    /// and is of the same range, or of one before it and older than the child's link. (One that lives takes keys of a
+    /// neighbour, and gives none away.)
+    fn has_one_child(&self, view: &View, node: Node, child: Node) -> bool {
+        let (mut oldest, mut start) = (u64::MAX, None);
+        for (_, link) in self.used_by_key(node, view) {
+            match (start, link.end) {
+                (None, 0) if link.payload == child.0 => start = Some(link.start),
+                (None, 0) => {}
+                (None, _) => oldest = oldest.min(link.start),
+                (Some(_), 0) => break,
+                (Some(_), _) => return false,
+            }
+        }
+        start.is_some_and(|start| start <= oldest)
+    }
+
+    /// The next slot of a node whose entry may name blocks.
+    fn next_owner(&self, view: &View, node: Node, level: usize, from: usize) -> Option<usize> {
+        if level == 0 && S::PLAIN {
+            return None;
+        }
+        let mut used = node.used(self.region.medium(), &self.shape, view).map(|(slot, _)| slot);
+        used.find(|slot| *slot >= from)
+    }
+}

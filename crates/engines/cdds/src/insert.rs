@@ -1,0 +1,349 @@
+//! Insertion and splits [thesis §4.4.2, algorithms 2 and 3].
+//!
+//! The thesis ends every entry of a node that is split. Here only the link to it ends: who reads at a version that still comes
+//! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
+
+use index::{Schema, WriteOptions};
+use pmem::alloc::Kind;
+use pmem::sync::Ordering;
+use pmem::{Error, Fence, Medium, Result, record};
+use bptree::search::Target;
+
+use crate::named::Named;
+use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
+use crate::order::{Holes, Order};
+use crate::sight::{Mask, Sight};
+use crate::tree::{Change, Tree};
+
+/// A link that is to be made: key word and child.
+pub(crate) type Link = (u64, Node);
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
+    pub(crate) fn put_in(&self, change: &mut Change<'_>, key: &S::Key, value: &S::Value) -> Result<bool> {
+        let (medium, probe) = (self.region.medium(), S::probe(key));
+        let leaf = match change.writer.hint.take() {
+            Some(leaf) => leaf,
+            None => self.path(&change.view, change.state.root, probe)?.leaf(),
+        };
+        let writer = &mut *change.writer;
+        let made = S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)?;
+        let entry = Entry { key: made.key[0], payload: made.payload, start: change.view.version, end: 0 };
+        change.stored = true;
+        let (old, place) = self.wide(
+            #[inline(always)]
+            || self.leaf_place(change, leaf, probe),
+        );
+        match place {
+            Some((place, hole)) => {
+                self.stripes.lock(leaf.0, &mut change.writer.held);
+                self.drop_records(change, leaf, old);
+                self.end(change, leaf, old);
+                self.insert_at(change, leaf, place, hole, &entry);
+            }
+            None => {
+                let path = self.path(&change.view, change.state.root, probe)?;
+                let (_, path) = path.split_last().expect("a path ends at a leaf");
+                let mut live = self.seen_by_key(leaf, &change.view);
+                live.retain(|(slot, _)| !old.has(*slot));
+                let is_before =
+                    |(slot, _): &(usize, Entry)| compare::<M, S>(medium, leaf.slot_at(*slot), probe).is_lt();
+                let place = live.partition_point(is_before);
+                let mut entries: Vec<Entry> = live.into_iter().map(|(_, entry)| entry).collect();
+                entries.insert(place, entry);
+                let header = Header::at_level(medium, leaf, 0)?;
+                self.drop_records(change, leaf, old);
+                let is_last = place + 1 == entries.len();
+                change.own.appends =
+                    is_last && !self.persist.faithful && self.is_rightmost(change, path, leaf);
+                let links = self.make_nodes(change, header, &entries)?;
+                self.replace(change, path, &[leaf], &links)?;
+                change.own.appends = false;
+            }
+        }
+        change.state.keys += u64::from(old.is_empty());
+        Ok(!old.is_empty())
+    }
+
+    /// True if no key of the tree is above the leaf's.
+    fn is_rightmost(&self, change: &Change<'_>, above: &[Node], leaf: Node) -> bool {
+        let below = above.iter().skip(1).chain([&leaf]);
+        above.iter().zip(below).all(|(node, child)| {
+            self.turn(&change.view, *node, Target::Last).is_some_and(|last| last.child == *child)
+        })
+    }
+
+    /// Ends entries of a node at the change's version; those that began with it were never seen, and go. The caller holds the
+    /// node's stripe.
+    pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: Mask) {
+        let (medium, version) = (self.region.medium(), change.view.version);
+        for slot in slots {
+            if node.start(medium, slot) == version {
+                node.clear(medium, slot);
+                node.flush_slot(medium, self.persist, slot);
+            } else {
+                node.set_end(medium, self.persist, slot, version);
+            }
+        }
+    }
+
+    /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
+    pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: Mask) {
+        for slot in slots {
+            let entry = leaf.entry(self.region.medium(), slot);
+            if entry.start == change.view.version {
+                let of_tree = entry.of_tree();
+                change.own.dropped.extend(S::blocks_of(&of_tree).map(|block| (Kind::Record, block)));
+            }
+        }
+    }
+
+    /// Gives back what entries of this version named that are gone, if nobody else names it.
+    pub(crate) fn give_dropped(&self, change: &mut Change<'_>) -> Result<()> {
+        let mut dropped = std::mem::take(&mut change.own.dropped);
+        dropped.sort_unstable();
+        dropped.dedup();
+        for (kind, block) in dropped {
+            let named = Named { view: &change.view, root: change.state.root, except: None, cleared: &[] };
+            if !self.is_named(&named, kind, block)? {
+                let allocator = &mut change.writer.allocator;
+                if kind.is_node() {
+                    self.stripes.lock(block, &mut change.writer.held);
+                    allocator.give(&self.region, block)?;
+                } else {
+                    record::give(&self.region, allocator, block)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The slots of a leaf that have this key, and where it takes an entry of it ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
+    /// can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
+    /// beforehand, many at a time ([`Tree::make_room`]).
+    #[inline(always)]
+    fn leaf_place(
+        &self,
+        change: &Change<'_>,
+        leaf: Node,
+        probe: S::Probe<'_>,
+    ) -> (Mask, Option<(usize, usize)>) {
+        let (medium, view, look) = (self.region.medium(), &change.view, self.look(leaf, &change.view));
+        let sight = look.sight::<S>(probe);
+        let old = sight.map_or_else(|| O::holding::<M, S>(look, probe), Sight::found);
+        let census = sight.map_or_else(|| look.census_anyhow::<S>(), |sight| sight.census);
+        let is_dead = |slot: &usize| {
+            let entry = leaf.entry(medium, *slot);
+            view.is_garbage(entry.start, entry.end, change.own.horizon)
+        };
+        // What is garbage is seen by nobody.
+        let dead = census.unseen().filter(|slot| S::PLAIN && is_dead(slot)).collect();
+        let holes = Holes { empty: census.empty(&self.shape), dead };
+        let before = || sight.map_or_else(|| look.bound::<S>(probe, true), |sight| sight.bound(true));
+        (old, O::place(leaf, holes, before))
+    }
+
+    pub(crate) fn take_node(&self, change: &mut Change<'_>, level: usize) -> Result<Node> {
+        let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
+        let writer = &mut *change.writer;
+        writer.allocator.take(&self.region, &mut writer.log, kind, self.shape.bytes).map(Node)
+    }
+
+    /// Writes one or two new nodes that hold `entries`, in the place of one with this header, and returns the links to them
+    /// [thesis algorithm 3].
+    pub(crate) fn make_nodes(
+        &self,
+        change: &mut Change<'_>,
+        header: Header,
+        entries: &[Entry],
+    ) -> Result<Vec<Link>> {
+        let birth = change.view.version;
+        let born: Vec<Entry> = entries.iter().map(|entry| Entry { start: birth, end: 0, ..*entry }).collect();
+        let halves: Vec<&[Entry]> = if born.len() <= self.shape.most_in_one {
+            vec![&born]
+        } else {
+            // Keys that come in order leave full nodes behind.
+            let half = born.len().div_ceil(2);
+            let right = if change.own.appends { half.min(self.shape.least + 1) } else { half };
+            let (left, right) = born.split_at(born.len() - right);
+            vec![left, right]
+        };
+        let mut links = Vec::new();
+        for (index, half) in halves.iter().enumerate() {
+            let low = match index {
+                0 => header.low,
+                _ => self.separator(change, header.level, halves[0], half)?,
+            };
+            let node = self.take_node(change, header.level)?;
+            let header = Header { birth, low, ..header };
+            let spread = O::SHIFTS && !change.own.appends && !self.persist.faithful;
+            node.compose(self.region.medium(), self.persist, &self.shape, header, half, spread);
+            links.push((low, node));
+        }
+        Ok(links)
+    }
+
+    /// Key word of a node that holds `right`, beside one that holds `left`.
+    pub(crate) fn separator(
+        &self,
+        change: &mut Change<'_>,
+        level: usize,
+        left: &[Entry],
+        right: &[Entry],
+    ) -> Result<u64> {
+        let (Some(left), Some(right)) = (left.last(), right.first()) else {
+            unreachable!("a half has at least one entry");
+        };
+        if level > 0 {
+            return Ok(right.key);
+        }
+        let of = |entry: &Entry| entry.of_tree();
+        let writer = &mut *change.writer;
+        S::separate(&self.region, &mut writer.allocator, &mut writer.log, &of(left), &of(right))
+            .map(|key| key[0])
+    }
+
+    /// Below the last node of `above` (none: at the root), `links` take the place of the links to `removed`, which are neighbours.
+    /// True if no node above was replaced.
+    pub(crate) fn replace(
+        &self,
+        change: &mut Change<'_>,
+        above: &[Node],
+        removed: &[Node],
+        links: &[Link],
+    ) -> Result<bool> {
+        let (medium, shape, version) = (self.region.medium(), &self.shape, change.view.version);
+        self.note_retired(removed.len() as u64);
+        if self.persist.faithful {
+            for node in removed {
+                self.stripes.lock(node.0, &mut change.writer.held);
+                let live = node.seen(medium, shape, &change.view);
+                self.end(change, *node, live.iter().map(|(slot, _)| *slot).collect());
+            }
+        }
+        let Some((parent, above)) = above.split_last() else {
+            return self.grow(change, removed[0], links).map(|()| false);
+        };
+        let parent = *parent;
+        let is_removed = |entry: &Entry| removed.contains(&Node(entry.payload));
+        let used: Vec<(usize, Entry)> = parent.used(medium, shape, &change.view).collect();
+        let seen = used.iter().filter(|(_, entry)| change.view.sees(entry.start, entry.end));
+        let ended: Mask = seen.filter(|(_, entry)| is_removed(entry)).map(|(slot, _)| *slot).collect();
+        if ended.is_empty() {
+            return Err(Error::Corrupt { what: "link to a node", at: parent.0 });
+        }
+        for (_, link) in used.iter().filter(|(slot, link)| ended.has(*slot) && link.start == version) {
+            let child = Header::read(medium, Node(link.payload));
+            let kind = if child.is_some_and(|child| child.level == 0) { Kind::Leaf } else { Kind::Inner };
+            change.own.dropped.push((kind, link.payload));
+            let separator = S::separator_block([link.key, 0]).filter(|block| *block != 0);
+            change.own.dropped.extend(separator.map(|block| (Kind::Separator, block)));
+        }
+        if shape.slots - used.len() >= links.len() {
+            self.stripes.lock(parent.0, &mut change.writer.held);
+            self.end(change, parent, ended);
+            for (key, child) in links {
+                self.insert_by_word(
+                    change,
+                    parent,
+                    &Entry { key: *key, payload: child.0, start: version, end: 0 },
+                );
+            }
+            return Ok(true);
+        }
+        let mut entries: Vec<Entry> =
+            self.seen_by_key(parent, &change.view).into_iter().map(|(_, entry)| entry).collect();
+        let first = entries.iter().position(is_removed).unwrap_or(0);
+        let born = |&(key, child): &Link| Entry { key, payload: child.0, start: version, end: 0 };
+        entries.retain(|entry| !is_removed(entry));
+        entries.splice(first..first, links.iter().map(born));
+        let header = Header::read(medium, parent).ok_or(Error::Corrupt { what: "node", at: parent.0 })?;
+        let links = self.make_nodes(change, header, &entries)?;
+        self.replace(change, above, &[parent], &links).map(|_| false)
+    }
+
+    /// Puts an entry into a node of which earlier moves may be on their way (N3). The caller holds the stripe.
+    fn insert_at(&self, change: &mut Change<'_>, node: Node, place: usize, hole: usize, entry: &Entry) {
+        let (medium, crosses) = (self.region.medium(), node.crosses(place, hole));
+        if crosses && change.own.unfenced.contains(&node) {
+            self.persist.fence(medium, Fence::Guard);
+        }
+        if crosses {
+            change.own.unfenced.clear(); // a crossing is a fence
+        }
+        node.insert(medium, self.persist, place, hole, entry);
+        if O::SHIFTS && !change.own.unfenced.contains(&node) {
+            change.own.unfenced.push(node);
+        }
+    }
+
+    /// Puts an entry into a node that has a void slot; its key is known by its words. The caller holds the stripe.
+    pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
+        let (medium, slots) = (self.region.medium(), self.shape.slots);
+        let census = self.look(node, &change.view).census_anyhow::<S>();
+        let words = |slot: usize| node.entry(medium, slot).words();
+        let behind = |slot: &usize| compare_words::<M, S>(medium, words(*slot), entry.words()).is_gt();
+        let before = || { census.used }.find(behind).unwrap_or(slots);
+        let holes = Holes { empty: census.empty(&self.shape), dead: Mask::default() };
+        let place = O::place(node, holes, before);
+        let (place, hole) = place.expect("the caller counted void slots");
+        self.insert_at(change, node, place, hole, entry);
+    }
+
+    fn note_retired(&self, nodes: u64) {
+        // One writer.
+        let retired = &self.own.retired;
+        retired.store(retired.load(Ordering::Relaxed) + nodes, Ordering::Relaxed);
+    }
+
+    /// At no cost: an empty tree takes the old one's place.
+    pub(crate) fn clear_all(&self) -> Result<()> {
+        let mut writer = self.enter()?;
+        self.change(&mut writer, |change| self.clear_in(change))?;
+        self.acknowledge(writer, WriteOptions::default())
+    }
+
+    /// An empty tree takes the place of all that is there: a way of empty nodes down to a leaf, as long as the old one's.
+    fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
+        let (medium, old) = (self.region.medium(), Node(change.state.root));
+        let root = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
+        let birth = change.view.version;
+        let mut below: Option<Link> = None;
+        for level in 0..=root.level {
+            let node = self.take_node(change, level)?;
+            let link = below.map(|(key, child)| Entry { key, payload: child.0, start: birth, end: 0 });
+            let header = Header { level, birth, low: root.low };
+            node.compose(medium, self.persist, &self.shape, header, link.as_slice(), false);
+            below = Some((root.low, node));
+        }
+        self.note_retired(1);
+        (change.stored, change.state.keys) = (true, 0);
+        self.grow(change, old, below.as_slice())
+    }
+
+    /// A new root: older versions come through it to the old one [thesis §4.4.2].
+    fn grow(&self, change: &mut Change<'_>, old: Node, links: &[Link]) -> Result<()> {
+        let medium = self.region.medium();
+        let header = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
+        let (level, version) = (header.level + 1, change.view.version);
+        if level >= LEVELS_MAX {
+            return Err(Error::TooLarge { of: "levels", asked: level as u64 + 1, limit: LEVELS_MAX as u64 });
+        }
+        let mut entries = Vec::new();
+        if header.birth == version {
+            let kind = if header.level == 0 { Kind::Leaf } else { Kind::Inner };
+            change.own.dropped.push((kind, old.0));
+        } else {
+            entries.push(Entry { key: header.low, payload: old.0, start: header.birth, end: version });
+        }
+        entries.extend(links.iter().map(|&(key, child)| Entry {
+            key,
+            payload: child.0,
+            start: version,
+            end: 0,
+        }));
+        let root = self.take_node(change, level)?;
+        root.compose(medium, self.persist, &self.shape, Header { level, ..header }, &entries, false);
+        change.state.root = root.0;
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! The CDDS B-Tree: a B-Tree of versions, consistent after every store, with no log [Venkataraman 2011, chapter 4].
+//!
+//! Each entry carries the version that began it and the one that ended it. A change writes entries of a version that nobody
+//! reads yet, and becomes true when one word, the current version, is published. What a crash leaves of a version that
+//! was not published is told by its number.
+//!
+//! * [`version`]: what an entry's versions mean to a reader at one version; dead versions.
+//! * [`node`]: how a node keeps its entries; shifts. [`order`]: by key, or as they came (`cdds-unsorted`).
+//! * [`inlined`]: byte strings with the first bytes in the entry.
+//! * [`meta`]: root, current version and count in one line.
+//! * [`pins`]: which versions somebody may still read.
+//! * [`salvage`]: leaves without a tree.
+//! * [`persist`]: how often one waits for memory.
+//! * [`versioned`]: what the tree and the hash table have in common; the protocol of a change is read there. [`structure`]: what
+//!   each has for its own.
+//! * [`tree`](mod@tree): the tree itself.
+//! * [`access`]: look-ups, puts, deletes. [`upkeep`]: collection, verification, clearing.
+//! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
+//! * [`kept`]: named and retained versions.
+//! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
+//! * [`sight`]: all slots of a node at one look.
+//! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod batch;
+pub mod check;
+pub mod collect;
+pub mod delete;
+pub mod group;
+pub mod hash;
+pub mod inlined;
+pub mod insert;
+pub mod kept;
+pub mod meta;
+pub mod named;
+pub mod node;
+pub mod order;
+pub mod persist;
+pub mod pins;
+pub mod salvage;
+pub mod scan;
+pub mod search;
+pub mod sight;
+pub mod snapshot;
+pub mod structure;
+pub mod tree;
+pub mod upkeep;
+pub mod version;
+pub mod versioned;
+
+use ::bptree::roster::About;
+
+/// How the tree of nodes without order stands among the engines. It is the tree's code.
+pub const ABOUT_UNSORTED: About = About {
+    name: ENGINE_UNSORTED,
+    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a look-up looks at all of its entries",
+    leaf: "unsorted",
+    inner: "unsorted",
+    ..ABOUT
+};
+
+/// How it stands among the engines.
+pub const ABOUT: About = About {
+    name: ENGINE,
+    about: "CDDS B-Tree: entries of versions, no log; snapshots, rollback, batches at the price of their writes",
+    leaf: "versions",
+    inner: "versions",
+    discipline: "versions",
+    durable: true,
+    lines: (2, 64),
+    default_lines: 16,
+};
+
+pub use self::inlined::Inlined;
+pub use self::kept::Kept;
+pub use self::order::{Order, Sorted, Unsorted};
+pub use self::pins::Mark;
+pub use self::scan::{Cursor, Snapshot};
+pub use self::snapshot::SnapshotOf;
+pub use self::structure::Structure;
+pub use self::tree::{ENGINE, ENGINE_UNSORTED, Ordered, Tree};
+pub use self::versioned::{Options, Recovery, Versioned};

@@ -1,0 +1,210 @@
+//! Look-ups [thesis algorithm 1], at any pinned version, beside the writer.
+//!
+//! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
+//! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
+
+use index::Schema;
+use pmem::simd::Vectors;
+use pmem::stripe::Version;
+use pmem::sync::Ordering;
+use pmem::{Error, Medium, Result};
+use bptree::search::Target;
+
+use crate::node::{Entry, Header, LEVELS_MAX, Node};
+use crate::order::{Look, Order};
+use crate::tree::Tree;
+use crate::version::View;
+
+/// An inner node's answer.
+pub(crate) struct Turn {
+    pub child: Node,
+    /// Key word of the child.
+    pub low: u64,
+    /// Key word of the next child.
+    pub high: Option<u64>,
+}
+
+/// The nodes from the root down to a leaf.
+pub(crate) struct Way {
+    nodes: [Node; LEVELS_MAX],
+    length: usize,
+}
+
+impl Way {
+    /// Its end.
+    pub(crate) fn leaf(&self) -> Node {
+        self.nodes[self.length - 1]
+    }
+}
+
+impl std::ops::Deref for Way {
+    type Target = [Node];
+    fn deref(&self) -> &[Node] {
+        &self.nodes[..self.length]
+    }
+}
+
+/// A leaf as a reader found it.
+pub(crate) struct Leaf {
+    pub node: Node,
+    pub version: Version,
+    /// Key word of its lower bound, unless it is the first leaf.
+    pub low: Option<u64>,
+    /// Key word of its upper bound, unless it is the last leaf.
+    pub high: Option<u64>,
+}
+
+impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
+    /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
+    pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
+        self.wide(
+            #[inline(always)]
+            || {
+                let probe = S::probe(key);
+                let mut tries = self.stripes.tries();
+                loop {
+                    let leaf = self.find_leaf(view, Target::Holding(probe))?;
+                    let entry = self.seen_at(leaf.node, view, probe).next().map(|(_, entry)| entry);
+                    if self.stripes.check(leaf.version) {
+                        return Ok(entry);
+                    }
+                    tries.fail()?;
+                }
+            },
+        )
+    }
+
+    /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::sight`]).
+    #[inline(always)]
+    pub(crate) fn wide<R>(&self, body: impl FnOnce() -> R) -> R {
+        match self.vectors() {
+            Some(vectors) => vectors.run(body),
+            None => body(),
+        }
+    }
+
+    /// What nodes are looked at with. Not on a medium that charges for reads: what it says is the same on every processor.
+    #[inline(always)]
+    fn vectors(&self) -> Option<Vectors> {
+        self.shape.vectors.filter(|_| M::SHOWS_LINES && (S::PLAIN || S::LEADING))
+    }
+
+    /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
+    #[inline(always)]
+    pub(crate) fn seen_at<'a>(
+        &'a self,
+        leaf: Node,
+        view: &'a View,
+        probe: S::Probe<'a>,
+    ) -> impl Iterator<Item = (usize, Entry)> {
+        let look = self.look(leaf, view);
+        O::holding::<M, S>(look, probe).map(move |slot| (slot, leaf.entry(look.medium, slot)))
+    }
+
+    /// The child to take at an inner node; `None` if there is none (a race, or damage).
+    #[inline(always)]
+    pub(crate) fn turn(&self, view: &View, node: Node, target: Target<S::Probe<'_>>) -> Option<Turn> {
+        let (link, next) = O::links::<M, S>(self.look(node, view), target)?;
+        Some(Turn { child: Node(link.payload), low: link.key, high: next.map(|next| next.key) })
+    }
+
+    #[inline]
+    pub(crate) fn look<'a>(&'a self, node: Node, view: &'a View) -> Look<'a, M> {
+        Look { node, medium: self.region.medium(), shape: &self.shape, view }
+    }
+
+    /// Slots that are not void, with their entries, by key and start.
+    pub(crate) fn used_by_key(&self, node: Node, view: &View) -> impl Iterator<Item = (usize, Entry)> {
+        let medium = self.region.medium();
+        O::by_key::<M, S>(medium, node.used(medium, &self.shape, view))
+    }
+
+    /// Slots and entries that the view sees, by key, each entry once.
+    pub(crate) fn seen_by_key(&self, node: Node, view: &View) -> Vec<(usize, Entry)> {
+        let medium = self.region.medium();
+        O::by_key::<M, S>(medium, node.seen(medium, &self.shape, view).into_iter()).collect()
+    }
+
+    /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.
+    #[inline(always)]
+    pub(crate) fn find_leaf(&self, view: &View, target: Target<S::Probe<'_>>) -> Result<Leaf> {
+        let medium = self.region.medium();
+        let mut tries = self.stripes.tries();
+        'again: loop {
+            let mut node = Node(self.root.load(Ordering::Acquire));
+            let mut version = self.stripes.read(node.0);
+            if self.root.load(Ordering::Acquire) != node.0 {
+                continue; // it may have been given back before the first look
+            }
+            let (mut low, mut high, mut above) = (None, None, None);
+            loop {
+                let header = Header::read(medium, node);
+                let level = header.map(|header| header.level);
+                let fits = above.is_none_or(|above: usize| level.is_some_and(|level| level + 1 == above));
+                let turn = match level {
+                    Some(1..) => self.turn(view, node, target),
+                    _ => None,
+                };
+                if level == Some(0) && fits {
+                    // The caller reads, and looks a second time.
+                    return Ok(Leaf { node, version, low, high });
+                }
+                // Before the second look: if this node stands then, so did its child. (A root that was given back may be followed by
+                // its child, in whose place there is another node then.)
+                let child = turn.as_ref().map(|turn| {
+                    self.ask_for(turn.child);
+                    self.stripes.read(turn.child.0)
+                });
+                if !self.stripes.check(version) {
+                    tries.fail()?;
+                    continue 'again;
+                }
+                let (Some(turn), Some(child)) = (turn.filter(|_| fits), child) else {
+                    return Err(Error::Corrupt { what: "node", at: node.0 });
+                };
+                // A node's lowest key is that of its first child: what an outer node says of it says nothing new.
+                low = if turn.low == header.map_or(0, |header| header.low) { low } else { Some(turn.low) };
+                high = turn.high.or(high);
+                (node, above, version) = (turn.child, level, child);
+            }
+        }
+    }
+
+    /// Starts reading a node that is about to be searched, unless the search begins with all of its lines at once.
+    #[inline]
+    fn ask_for(&self, node: Node) {
+        if self.vectors().is_none() {
+            self.region.medium().prefetch(node.0, self.shape.bytes);
+        }
+    }
+
+    /// As [`Tree::path_in`], wherever it is called.
+    pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
+        self.wide(
+            #[inline(always)]
+            || self.path_in(view, root, probe),
+        )
+    }
+
+    /// The writer's way from the root down to the leaf for `probe`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node is damaged.
+    #[inline(always)]
+    pub(crate) fn path_in(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
+        let medium = self.region.medium();
+        let mut node = Node(root);
+        let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
+        let mut level = Header::read(medium, node).ok_or_else(|| corrupt(node))?.level;
+        let mut way = Way { nodes: [node; LEVELS_MAX], length: 1 };
+        while level > 0 {
+            let turn = self.turn(view, node, Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
+            (node, level) = (turn.child, level - 1);
+            self.ask_for(node);
+            Header::at_level(medium, node, level)?;
+            way.nodes[way.length] = node;
+            way.length += 1;
+        }
+        Ok(way)
+    }
+}

@@ -1,0 +1,41 @@
+//! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
+
+#[path = "../../../../index/tests/shared/samples.rs"]
+mod samples;
+
+use std::path::Path;
+
+#[allow(unused_imports)]
+pub use nvtree::{NvTree as Index, Options};
+use pmem::{Durability, Geometry, Medium, Observed, Result};
+pub use samples::*;
+
+/// Words of the meta block that say something.
+#[allow(dead_code)]
+pub const META_WORDS: u64 = 1;
+/// Words of a header that are checked.
+#[allow(dead_code)]
+pub const CHECKED: &[(u64, &str)] = &[(0, "nxt"), (1, "count"), (2, "min"), (3, "seal")];
+
+/// Small chunks, few stripes, parents of few leaves, which are soon full. There is one way to do things.
+pub fn options<S: Sample>(lines: u64, _faithful: bool) -> Options {
+    Options {
+        payload_words: S::PAYLOAD_WORDS,
+        geometry: Geometry::tiny(),
+        stripes: 2,
+        room: 4,
+        ..Options::new(lines, Durability::Power)
+    }
+}
+
+/// Opens what is in memory.
+#[allow(dead_code)]
+pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
+    Index::open(medium.clone(), Path::new("memory"), &options::<S>(lines, false)).unwrap().0
+}
+
+/// Builds the inner nodes anew, at once.
+#[allow(dead_code)]
+pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
+    index.rebuild()
+}

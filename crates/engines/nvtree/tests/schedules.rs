@@ -1,0 +1,39 @@
+//! Schedules of whole operations: see the shared module. Full leaves are replaced meanwhile, and inner nodes built anew.
+
+#[path = "../../../index/tests/shared/schedules.rs"]
+mod shared;
+
+use pmem::canary::Canary;
+use shared::{CRASHES, Engine, KEYED, KEYED_JOURNALED, LIES, WHOLE, WORDS, WORDS_JOURNALED, live, notice_in};
+
+const ENGINES: &[Engine] = &[WORDS, KEYED, WORDS_JOURNALED, KEYED_JOURNALED];
+
+#[test]
+fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
+    live(ENGINES, crash::by_tier(500, 1600), &["appends", "copies"]);
+}
+
+#[test]
+fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
+    notice_in(
+        ENGINES,
+        &[
+            (Some(Canary::Settled), WHOLE, ""),
+            (Some(Canary::Changes), WHOLE, ""),
+            (None, LIES, "after a crash"),
+        ],
+    );
+    notice_in(
+        &[WORDS, KEYED],
+        &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
+    );
+    // That a batch runs they need not ask over a journal: what it changed is not durable, and durable at once.
+    notice_in(
+        &[WORDS_JOURNALED, KEYED_JOURNALED],
+        &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],
+    );
+    notice_in(&[KEYED, KEYED_JOURNALED], &[(Some(Canary::SecondLook), WHOLE, "")]);
+    // Entries of words never change where they stand: what a reader may see too early is not wrong, it is not durable. (Over a journal
+    // it is missed only beside a commit that fails and is taken back.)
+    notice_in(&[WORDS], &[(Some(Canary::SecondLook), CRASHES, "after a crash")]);
+}

@@ -1,0 +1,4 @@
+//! See the shared module.
+
+#[path = "../../../index/tests/shared/waves.rs"]
+mod shared;

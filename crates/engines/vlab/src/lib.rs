@@ -1,0 +1,50 @@
+//! VLAB: a sorted list of buckets in durable memory and nothing above it; a bucket is found by calculation [VLAB, TC 2018].
+//!
+//! Each bucket has its entries in no order under a bitmap, so an insert stores its entry and one word, a delete one word. What
+//! search needs is volatile, and built anew from the list when the index is opened.
+//!
+//! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
+//! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
+//! * [`rewired`]: the processor's page table in its place: the buckets' pages mapped in key order.
+//! * [`index`](mod@index): the index itself; the protocol of a change is read there.
+//! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
+//! * [`search`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
+//! * Batches, groups, look-ups and scans are those of [`::index::chain`].
+#![forbid(unsafe_code)]
+
+mod braids;
+pub mod bucket;
+pub mod check;
+pub mod combine;
+mod delete;
+pub mod directory;
+pub mod index;
+mod insert;
+mod merge;
+mod meta;
+mod recover;
+pub mod rewired;
+pub mod salvage;
+pub mod search;
+mod split;
+
+use ::bptree::roster::About;
+
+/// How it stands among the engines.
+pub const ABOUT: About = About {
+    name: ENGINE,
+    about: "VLAB: sorted buckets in durable memory and no inner nodes, found by calculation; fewest words written",
+    leaf: "bitmap",
+    inner: "none",
+    discipline: "one word",
+    durable: true,
+    lines: (4, 64),
+    default_lines: 64,
+};
+
+pub use self::combine::Work;
+pub use self::directory::Guide;
+pub use self::index::{ENGINE, Options, Vlab};
+pub use self::rewired::{Addressed, Addressing, Why};
+/// A position in key order.
+pub type Cursor<'a, M, S> = ::index::chain::Cursor<'a, Vlab<M, S>>;

@@ -1,0 +1,96 @@
+//! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
+
+#[path = "../../../../index/tests/shared/samples.rs"]
+mod samples;
+
+use std::fs::File;
+use std::path::Path;
+
+use pmem::file::memory_file;
+use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
+pub use samples::*;
+use vlab::Addressing;
+#[allow(unused_imports)]
+pub use vlab::{Options, Vlab as Index};
+
+/// Words of the meta block that say something.
+#[allow(dead_code)]
+pub const META_WORDS: u64 = 3;
+/// Words of a header that are checked.
+#[allow(dead_code)]
+pub const CHECKED: &[(u64, &str)] = &[(0, "nxt"), (2, "min"), (3, "max")];
+
+/// Small chunks, few stripes, short braids that are combined often and slowly.
+pub fn options<S: Sample>(lines: u64, faithful: bool) -> Options {
+    Options {
+        payload_words: S::PAYLOAD_WORDS,
+        geometry: Geometry::tiny(),
+        stripes: 2,
+        faithful,
+        braids: 4,
+        braid_buckets: Some(2),
+        combine_step: 2,
+        ..Options::new(lines, Durability::Power)
+    }
+}
+
+/// The same of buckets of one page, addressed by windows.
+#[allow(dead_code)]
+pub fn rewired<S: Sample>(faithful: bool) -> Options {
+    let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
+    let durability = Durability::Process;
+    Options { geometry, durability, addressing: Addressing::Rewired, ..options::<S>(64, faithful) }
+}
+
+/// Memory that an index is opened over again and again.
+pub trait Home {
+    /// As it is reached.
+    type Medium: Medium;
+    /// Over what is in it.
+    fn medium(&self) -> Self::Medium;
+}
+
+impl Home for Observed {
+    type Medium = Self;
+    fn medium(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// A file in memory, mapped anew each time.
+#[allow(dead_code)]
+pub struct Mapped(pub File);
+
+impl Mapped {
+    /// An empty one.
+    #[allow(dead_code)]
+    pub fn new() -> Self {
+        Self(memory_file().unwrap())
+    }
+}
+
+impl Home for Mapped {
+    type Medium = Native;
+    fn medium(&self) -> Native {
+        let file = self.0.try_clone().unwrap();
+        Native::map(file, Path::new("memory"), 1 << 30, Durability::Process).unwrap()
+    }
+}
+
+/// Opens what is in memory.
+#[allow(dead_code)]
+pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
+    open_in(medium, &options::<S>(lines, false))
+}
+
+/// Opens what is at home there.
+#[allow(dead_code)]
+pub fn open_in<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medium, S> {
+    Index::open(home.medium(), Path::new("memory"), options).unwrap().0
+}
+
+/// Combines at once.
+#[allow(dead_code)]
+pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
+    index.combine()
+}

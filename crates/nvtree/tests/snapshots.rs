@@ -1,4 +1,0 @@
-//! See the shared module.
-
-#[path = "../../index/tests/shared/snapshots_of_lists.rs"]
-mod shared;

@@ -1,0 +1,158 @@
+//! Mutants that no image can break, each with the invariant that makes it so.
+
+use crash::{Argued, Kind, Spot};
+use bptree::discipline::Discipline;
+use bptree::layout::Layout;
+use bptree::roster::About;
+use bptree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
+
+use crate::lists;
+
+const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/discipline/write_atomic.rs");
+const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
+
+/// The canary: the fence that an engine's discipline rests on most.
+pub fn canary(about: &About) -> Spot {
+    if lists::has(about) {
+        return lists::argued::canary();
+    }
+    match about.discipline {
+        UndoRedo::NAME => Spot::new(
+            Kind::DropFence(pmem::Fence::Undo),
+            "pmem/src/log/mod.rs",
+            LOG,
+            "medium.fence(if last { Fence::Commit } else { Fence::Undo });",
+        ),
+        Redo::NAME | WriteAhead::NAME => Spot::new(
+            Kind::DropFence(pmem::Fence::Commit),
+            "pmem/src/log/mod.rs",
+            LOG,
+            "medium.fence(Fence::Commit);",
+        ),
+        // Between a change's payload and the publish that commits it.
+        _ => Spot::new(
+            Kind::DropFence(pmem::Fence::Payload),
+            "discipline/write_atomic.rs",
+            WRITE_ATOMIC,
+            "medium.fence(Fence::Payload);",
+        ),
+    }
+}
+
+/// Flushes at which the buffer pool writes lines back that hold no chunk header. The pool publishes the first word of every line that
+/// it writes back; P4 says that the order of the words matters in chunk headers alone. In the other engines the same words are copied,
+/// not published, so these mutants do not exist there.
+fn written_back() -> Vec<Argued> {
+    const RECORD: &str = include_str!("../../../pmem/src/record.rs");
+    const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
+    const HOME: &str = include_str!("../../../pmem/src/log/home.rs");
+    const REGION: &str = include_str!("../../../pmem/src/region.rs");
+    let record = "C1: no word refers to the record before a commit behind a later fence; until then any part of it may be durable";
+    let bitmap = "A3: the class of the chunk is published behind a fence that follows; until then its bitmap is not read";
+    let home = "L1: data words become durable before the log generation that holds them is void; until then recovery stores them again";
+    let record_head = "medium.flush(at, HEAD);";
+    [
+        (Kind::SwapPublish, "pmem/src/record.rs", RECORD, record_head, record),
+        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, record_head, record),
+        (
+            Kind::SplitPublish,
+            "pmem/src/record.rs",
+            RECORD,
+            "medium.flush(head.key_at(at), head.bytes() - head.key_at(0));",
+            record,
+        ),
+        (
+            Kind::SplitPublish,
+            "pmem/src/record.rs",
+            RECORD,
+            "medium.flush(piece, PIECE_HEAD + piece_bytes);",
+            record,
+        ),
+        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, "medium.flush(first, list_at - first);", record),
+        (
+            Kind::SplitPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
+            bitmap,
+        ),
+        (Kind::SplitPublish, "pmem/src/log/home.rs", HOME, "medium.flush(line, LINE);", home),
+        (Kind::SwapPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/region.rs", REGION, "self.medium.sync(0, self.medium.len())?;", home),
+    ]
+    .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
+    .into()
+}
+
+/// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
+pub fn argued(about: &About) -> Vec<Argued> {
+    if lists::has(about) {
+        return lists::argued::argued();
+    }
+    let lap = Argued {
+        spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
+        why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
+              lap and is not read",
+    };
+    let guard = Argued {
+        spot: Spot::new(
+            Kind::SwapPublish,
+            "discipline/write_atomic.rs",
+            WRITE_ATOMIC,
+            "medium.publish(at, word);",
+        ),
+        why: "W2: a cleared valid bit means that the order is derived, which is right at any time; what matters, and is not \
+              swapped, is the fence behind it",
+    };
+    let early_guard = Argued { spot: Spot { kind: Kind::EarlyPublish, ..guard.spot }, ..guard };
+    let homes = Argued {
+        spot: Spot::new(
+            Kind::DropFence(pmem::Fence::Home),
+            "discipline/redo.rs",
+            include_str!("../../../engines/bptree/src/discipline/redo.rs"),
+            "medium.fence(Fence::Home);",
+        ),
+        why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
+              table 2 prescribes the fence",
+    };
+    let closed = Argued {
+        spot: Spot::new(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            include_str!("../../../pmem/src/alloc.rs"),
+            "region.medium().publish(chunk, 0);",
+        ),
+        why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
+              crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
+    };
+    let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
+    let opened = Argued {
+        spot: Spot::new(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            include_str!("../../../pmem/src/alloc.rs"),
+            "medium.publish(at, 0);",
+        ),
+        why: "A3: the chunk was free before the operation began, so that it is may be durable at any time; what matters, and is not \
+              swapped, is that it is so before its bitmap is written over",
+    };
+    // Inner nodes change through the log, where no valid bit is cleared.
+    let is_guarded = about.leaf == <Slotted>::NAME;
+    let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
+    let mut argued = vec![lap];
+    if about.discipline == WriteAhead::NAME {
+        // Opening a chunk is written back with its header, and that mutant is killed.
+        argued.extend(written_back());
+    } else {
+        argued.push(opened);
+    }
+    argued.extend((is_guarded && in_place).then_some(guard));
+    // Of these several nodes change together, and so several guards behind one fence.
+    let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.discipline);
+    argued.extend((is_guarded && in_waves).then_some(early_guard));
+    argued.extend((about.discipline == Redo::NAME).then_some(homes));
+    let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.discipline);
+    argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());
+    argued
+}

@@ -1,0 +1,356 @@
+//! `bristlecone-lab crash --tree`: the durable trees, and the indexes over a list, under the crash explorer.
+//!
+//! * [`subject`]: a tree as the explorer's subject.
+//! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
+//! * [`suite`]: which workloads an engine gets, and the mutation run over them.
+//! * [`lists`]: the same for the indexes over a list.
+//! * [`argued`]: mutants that nothing can break, and why.
+//!
+//! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
+//! options alone, but for the times. A run is good only if no image breaks, every mutant is caught or argued, the canary is caught, and no fewer states were
+//! explored than the engine's recorded floor: a test that silently stops testing fails.
+
+#![forbid(unsafe_code)]
+
+pub mod argued;
+pub mod laps;
+pub mod lists;
+pub mod subject;
+pub mod suite;
+pub mod workloads;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use crash::Mutant;
+use crash::workers::{Say, Stage};
+use bptree::roster::{About, TREES};
+
+/// A durable tree of the roster, or an index over a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Engine(&'static About);
+
+/// Fewest states that a default run may explore: a little below what it does explore, for other seeds explore a little
+/// less. May only be raised. (Those below 300,000 are what a part of the runs came to.)
+const FLOORS: &[(&str, u64)] = &[
+    ("wbtree", 3_100_000),
+    ("wbtree-keyptr", 2_420_000),
+    ("wbtree-bmp", 2_760_000),
+    ("wbtree-slot", 1_460_000),
+    ("wbtree-line", 3_450_000),
+    ("btree-log", 11_230_000),
+    ("unsorted-log", 9_280_000),
+    ("ubmp-log", 7_660_000),
+    ("btree-shadow", 7_260_000),
+    ("unsorted-shadow", 7_120_000),
+    ("ubmp-shadow", 7_390_000),
+    ("trad-4k", 5_670_000),
+    ("trad-4k-shadow", 5_400_000),
+    ("cnt-4k", 2_970_000),
+    ("bmp-4k", 3_080_000),
+    ("wb-4k", 2_250_000),
+    ("bmp-all-4k", 1_760_000),
+    ("buffer-pool", 8_210_000),
+    ("vlab", 2_700_000),
+    ("nvtree", 2_190_000),
+];
+
+impl Engine {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TREES.iter().filter(|about| about.durable).chain(lists::LISTS).map(Self)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// What it is.
+    pub fn about(self) -> &'static About {
+        self.0
+    }
+
+    /// Its recorded floor.
+    pub fn floor(self) -> u64 {
+        FLOORS.iter().find(|(name, _)| *name == self.name()).map_or(0, |(_, floor)| *floor)
+    }
+}
+
+impl serde::Serialize for Engine {
+    fn serialize<Z: serde::Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known: Vec<_> = Self::all().map(Self::name).collect();
+        Self::all()
+            .find(|engine| engine.name() == name)
+            .ok_or(format!("no durable tree `{name}`; there are {}", known.join(", ")))
+    }
+}
+
+/// What to explore.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which tree.
+    pub engine: Engine,
+    /// Operations of each random run.
+    pub ops: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Only nodes of this many lines (the floor does not apply then).
+    pub node_lines: Option<u64>,
+    /// Most threads. What is found does not depend on it.
+    pub threads: usize,
+    /// Which mutants are tried.
+    pub share: crash::Share,
+}
+
+impl Options {
+    /// Random runs of this length when nothing else is said.
+    pub const OPS: usize = 400;
+
+    /// A default run.
+    pub fn new(engine: Engine) -> Self {
+        let threads = crash::workers::processors();
+        Self { engine, ops: Self::OPS, seed: 1, node_lines: None, threads, share: crash::Share::All }
+    }
+
+    /// The states that the run may not fall below; of a part of the runs nothing is known.
+    pub fn floor(&self) -> u64 {
+        let whole = self.node_lines.is_none() && self.ops >= Self::OPS;
+        if whole { self.engine.floor() } else { 0 }
+    }
+}
+
+/// A mutant that was argued equivalent.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Excuse {
+    /// Which.
+    pub mutant: String,
+    /// The invariant that makes it so.
+    pub why: &'static str,
+}
+
+/// A run's share of an exploration.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Share {
+    /// Which run.
+    pub run: String,
+    /// Its crash points, inside recovery too.
+    pub crash_points: u64,
+    /// Images judged.
+    pub states: u64,
+}
+
+/// What was explored and found.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// Which tree.
+    pub engine: Engine,
+    /// Seed.
+    pub seed: u64,
+    /// Operations of each random run.
+    pub ops: usize,
+    /// Crash points, inside recovery too.
+    pub crash_points: u64,
+    /// Images recovered and judged, without any mutant.
+    pub states: u64,
+    /// Of those, images of a crash inside recovery.
+    pub nested_states: u64,
+    /// Of these, states from which all reads would have been those from another, which was good.
+    pub recalled_states: u64,
+    /// Crash points of operations with more images than were explored; these were sampled.
+    pub sampled_points: u64,
+    /// The same inside recovery.
+    pub nested_sampled_points: u64,
+    /// How often a line with more contents than were tried was met.
+    pub capped_lines: u64,
+    /// The fewest states that count as a run.
+    pub floor: u64,
+    /// States a second and thread.
+    pub states_per_second: f64,
+    /// The crash point with the most images: workload, `phase@event`, images.
+    pub worst: Option<(String, String, u64)>,
+    /// What each run without a mutant came to.
+    pub runs: Vec<Share>,
+    /// What broke: workload and violation.
+    pub violations: Vec<(String, String)>,
+    /// Mutants caught.
+    pub mutants_killed: usize,
+    /// Which runs caught them, and which of them each caught that no run before it did.
+    pub kills: Vec<Kills>,
+    /// Mutants that nothing can catch.
+    pub mutants_argued: Vec<Excuse>,
+    /// Mutants that were not caught.
+    pub mutants_survived: Vec<String>,
+    /// Arguments that no mutant needs.
+    pub stale_arguments: Vec<String>,
+    /// Images judged for all mutants.
+    pub mutant_states: u64,
+    /// How the canary was caught.
+    pub canary: Result<String, String>,
+    /// Time of all, in seconds.
+    pub seconds: f64,
+}
+
+impl Report {
+    /// True if everything that had to be caught was, and nothing else was found.
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty()
+            && self.mutants_survived.is_empty()
+            && self.stale_arguments.is_empty()
+            && self.canary.is_ok()
+            && self.states >= self.floor
+    }
+}
+
+/// Explores an engine, then its mutants, then its canary. `say` is told what is being done.
+pub fn run(options: &Options, say: &Say<'_>) -> Report {
+    let start = Instant::now();
+    let stage = |name| Stage { name, threads: options.threads, say };
+    let Explored { report: explored, worst, runs, mut violations } =
+        explore(options, stage("runs"), |run| run.bounds(options.seed));
+    let mutation = suite::mutation(options, stage);
+    let canary = suite::canary(options.engine, &mutation);
+    let name = |mutant: &Mutant| mutant.to_string();
+    let excuse = |(mutant, why): &(Mutant, &'static str)| Excuse { mutant: name(mutant), why };
+    let kills = |(run, mutants): &(String, Vec<Mutant>)| Kills {
+        run: run.clone(),
+        mutants: mutants.iter().map(name).collect(),
+    };
+    violations.extend(
+        mutation.base.violations.iter().map(|violation| ("mutation run".to_owned(), violation.to_string())),
+    );
+    Report {
+        engine: options.engine,
+        seed: options.seed,
+        ops: options.ops,
+        crash_points: explored.crash_points + explored.nested_points,
+        states: explored.images + explored.nested_images,
+        nested_states: explored.nested_images,
+        recalled_states: explored.nested_recalled,
+        sampled_points: explored.sampled_points,
+        nested_sampled_points: explored.nested_sampled_points,
+        capped_lines: explored.capped_lines,
+        floor: options.floor(),
+        states_per_second: explored.states_per_second(),
+        worst,
+        runs,
+        violations,
+        mutants_killed: mutation.killed.len(),
+        kills: mutation.kills.iter().map(kills).collect(),
+        mutants_argued: mutation.argued.iter().map(excuse).collect(),
+        mutants_survived: mutation.survived.iter().map(name).collect(),
+        stale_arguments: mutation.stale.iter().map(|argued| argued.spot.contains.to_owned()).collect(),
+        mutant_states: mutation.images,
+        canary,
+        seconds: start.elapsed().as_secs_f64(),
+    }
+}
+
+/// Mutants that a run killed.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Kills {
+    /// The run.
+    pub run: String,
+    /// The mutants.
+    pub mutants: Vec<String>,
+}
+
+/// What the runs without a mutant came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explored {
+    /// The sum.
+    pub report: crash::Report,
+    /// The crash point with the most images: run, `phase@event`, images.
+    pub worst: Option<(String, String, u64)>,
+    /// What each run came to.
+    pub runs: Vec<Share>,
+    /// What broke: run and violation.
+    pub violations: Vec<(String, String)>,
+}
+
+/// Explores an engine's runs, each within its `bounds`.
+pub fn explore(
+    options: &Options,
+    stage: Stage<'_>,
+    bounds: impl Fn(&suite::Run) -> crash::Options + Sync,
+) -> Explored {
+    let runs = suite::exploration(options);
+    let reports = stage.map(&runs, suite::Run::name, |run| run.explore(&bounds(run), None));
+    let mut total = Explored::default();
+    for (run, report) in runs.iter().zip(reports) {
+        if let Some(here) = report.worst
+            && total.worst.as_ref().is_none_or(|worst| here.images > worst.2)
+        {
+            total.worst = Some((run.name(), format!("{}@{}", here.phase, here.event), here.images));
+        }
+        total.runs.push(Share {
+            run: run.name(),
+            crash_points: report.crash_points + report.nested_points,
+            states: report.images + report.nested_images,
+        });
+        let named = |violation: &crash::Violation| (run.name(), violation.to_string());
+        total.violations.extend(report.violations.iter().map(named));
+        total.report.merge(report);
+    }
+    total
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, seed {}, random runs of {} operations", self.engine.name(), self.seed, self.ops)?;
+        writeln!(
+            f,
+            "{} states at {} crash points ({} states inside recovery, {} of them read as others), floor {}; {:.0} states/s and thread",
+            self.states,
+            self.crash_points,
+            self.nested_states,
+            self.recalled_states,
+            self.floor,
+            self.states_per_second
+        )?;
+        writeln!(
+            f,
+            "only sampled: {} points of operations, {} inside recovery; {} lines",
+            self.sampled_points, self.nested_sampled_points, self.capped_lines
+        )?;
+        if let Some((name, place, images)) = &self.worst {
+            writeln!(f, "worst crash point: {place} of {name} with {images} images")?;
+        }
+        writeln!(
+            f,
+            "{} mutants killed, {} argued, {} survived; {} states",
+            self.mutants_killed,
+            self.mutants_argued.len(),
+            self.mutants_survived.len(),
+            self.mutant_states
+        )?;
+        let kills: Vec<_> =
+            self.kills.iter().map(|kills| format!("{} {}", kills.run, kills.mutants.len())).collect();
+        writeln!(f, "  killed by: {}", kills.join(", "))?;
+        self.mutants_argued
+            .iter()
+            .try_for_each(|excuse| writeln!(f, "  argued: {}: {}", excuse.mutant, excuse.why))?;
+        self.mutants_survived.iter().try_for_each(|mutant| writeln!(f, "  survived: {mutant}"))?;
+        self.stale_arguments.iter().try_for_each(|spot| writeln!(f, "  argued for nothing: `{spot}`"))?;
+        match &self.canary {
+            Ok(how) => writeln!(f, "canary caught: {how}")?,
+            Err(why) => writeln!(f, "canary NOT caught: {why}")?,
+        }
+        self.violations
+            .iter()
+            .try_for_each(|(name, violation)| writeln!(f, "VIOLATION in {name}: {violation}"))?;
+        if self.states < self.floor {
+            writeln!(f, "FEWER STATES than the floor")?;
+        }
+        write!(f, "{} in {:.0} s", if self.is_good() { "good" } else { "NOT GOOD" }, self.seconds)
+    }
+}

@@ -1,0 +1,46 @@
+//! Mutants that no image can break, each with its reason; and the canary.
+
+use crash::{Argued, Kind, Spot};
+use pmem::Fence;
+
+const CORE: &str = include_str!("../../../../index/src/chain/core.rs");
+const ALLOC: &str = include_str!("../../../../pmem/src/alloc.rs");
+
+/// The arguments, the same for all: what is theirs alone can be broken.
+pub fn argued() -> Vec<Argued> {
+    vec![
+        Argued::new(
+            Kind::DropFence(Fence::Commit),
+            "index/src/chain/core.rs",
+            CORE,
+            "medium.fence(Fence::Commit); // [format]",
+            "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before \
+             it names a block: an insert's own, or the one with which the first chunk of records is opened",
+        ),
+        Argued::new(
+            Kind::SwapPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.publish(at, 0);",
+            "A3: the chunk was free before the operation began: that it is may be durable at any time",
+        ),
+        Argued::new(
+            Kind::EarlyPublish,
+            "pmem/src/alloc.rs",
+            ALLOC,
+            "medium.publish(at, 0);",
+            "the same: behind other publishes too",
+        ),
+    ]
+}
+
+/// The fence between an entry and the word that commits it.
+pub fn canary() -> Spot {
+    let source = include_str!("../../../../index/src/chain/wave.rs");
+    Spot::new(
+        Kind::DropFence(Fence::Payload),
+        "index/src/chain/wave.rs",
+        source,
+        "medium.fence(Fence::Payload);",
+    )
+}

@@ -1,0 +1,86 @@
+//! Replays the corpus of each fuzz target, and mutations of it. `BRISTLECONE_ROUNDS` sets how many times as many mutations there are (1),
+//! `BRISTLECONE_SEED` moves them. cargo-fuzz goes on where this ends: see `fuzz/README.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fuzzing::TARGETS;
+
+/// Mutations of a target's corpus.
+const MUTATIONS: u64 = 150;
+
+fn number_from(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+}
+
+fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap_or_else(|why| panic!("{}: {why}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Some bytes changed, left out or doubled.
+fn mutated(input: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    for _ in 0..random.usize(1..6) {
+        let at = random.usize(0..=bytes.len());
+        match random.u8(0..4) {
+            0 if at < bytes.len() => bytes[at] = random.u8(..),
+            1 if at < bytes.len() => _ = bytes.remove(at),
+            2 if at < bytes.len() => bytes.extend_from_within(at..),
+            _ => bytes.insert(at, random.u8(..)),
+        }
+        bytes.truncate(4096);
+    }
+    bytes
+}
+
+fn replay(name: &str) {
+    let (_, run) = TARGETS.into_iter().find(|(target, _)| *target == name).expect("a target");
+    let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
+    let corpus = corpus(name);
+    assert!(!corpus.is_empty(), "no corpus of {name}");
+    for (path, input) in &corpus {
+        println!("{}", path.display());
+        run(input);
+    }
+    for n in 0..MUTATIONS * rounds {
+        let mut random = fastrand::Rng::with_seed(seed << 32 | n);
+        let input = mutated(&corpus[random.usize(0..corpus.len())].1, &mut random);
+        println!("mutation {n} of seed {seed}: {input:?}");
+        run(&input);
+    }
+}
+
+#[test]
+fn requests_are_parsed_the_same_however_they_are_cut() {
+    replay("requests");
+}
+
+#[test]
+fn a_damaged_region_is_refused_or_answers_rightly() {
+    replay("region");
+}
+
+#[test]
+fn a_damaged_journal_is_refused_or_replayed_rightly() {
+    replay("journal");
+}
+
+#[test]
+fn what_is_salvaged_of_a_damaged_store_is_right() {
+    replay("salvage");
+}
+
+#[test]
+fn every_target_is_replayed_and_has_its_fuzz_program() {
+    for (name, _) in TARGETS {
+        let program =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../fuzz/fuzz_targets/{name}.rs"));
+        assert!(program.is_file(), "{}", program.display());
+    }
+}
