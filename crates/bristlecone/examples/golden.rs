@@ -11,8 +11,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::Open;
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Bytes, Durability, Fixed, Options, StoreOf, U64};
 use contents::{ALL, Golden, Kind, VALUE_BYTES, changes, fixed, key, value};
 

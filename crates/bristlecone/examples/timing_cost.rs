@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn measure(dir: &Path, keys: u64) -> Result<(), Box<dyn Error>> {
     let options = Options { durability: Some(Durability::Process), ..Options::default() };
-    let engine: Arc<dyn Engine<U64>> = U64::open(dir, &options)?;
+    let engine: Arc<Engine<U64>> = U64::open(dir, &options)?;
     let store = StoreU64::from_engine(Arc::clone(&engine));
     for n in 0..keys {
         store.put(&key(n), &n)?;
@@ -50,11 +50,11 @@ fn measure(dir: &Path, keys: u64) -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         for &n in &numbers {
             let found = match way {
-                0 => engine.get(&key(n), &mut value)?,
+                0 => engine.get(&key(n), Some(&mut value))?,
                 1 => store.get_into(&key(n), &mut value)?,
                 _ => {
                     let start = Instant::now();
-                    let found = engine.get(&key(n), &mut value)?;
+                    let found = engine.get(&key(n), Some(&mut value))?;
                     histogram.saturating_record(start.elapsed().as_nanos() as u64);
                     found
                 }

@@ -12,7 +12,7 @@
 //! | the region is copied into a file under a temporary name | no backup: files under temporary names, overwritten by the next |
 //! | it gets a journal of its own, if it is to have one | the same |
 //! | it is opened and closed | the same |
-//! | names, as in making a store ([`Place::finish`]) | the same, or a whole backup |
+//! | names, as in making a store ([`StoreDir::finish`]) | the same, or a whole backup |
 //!
 //! A backup has a journal if the store has one; on another kind of file system, if a new store there would have one. So a store
 //! in memory is backed up to a disk, and from there to memory again, and has everywhere what suits the place.
@@ -24,8 +24,8 @@ use pmem::file::Backing;
 use pmem::system;
 
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, Hold, JOURNAL_NAME, Place, Promise, io};
 use crate::registry;
+use crate::store_dir::{FILE_NAME, Hold, JOURNAL_NAME, Promise, StoreDir, io};
 
 /// What a backup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -61,7 +61,7 @@ impl Form {
 /// `Missing` if there is no store; `InUse` if another process has it open and it has no journal; else as
 /// [`Store::backup`](crate::Store::backup).
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
-    let place = Place::look(dir)?;
+    let place = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
     let capacity = pmem::journal::capacity_of(&journal_path).unwrap_or(pmem::journal::CAPACITY);
     make(target, Form::new(&place.promise, capacity), progress, &|to, progress| {
@@ -74,7 +74,7 @@ pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backu
 }
 
 /// Copies a file that is mapped, or was. Nobody stores to it meanwhile.
-pub(crate) fn copy_mapped(place: &Place, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
+pub(crate) fn copy_mapped(place: &StoreDir, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
     let bytes = system::inspect(&place.file, &place.path)
         .map_err(|source| io("cannot inspect", &place.path, source))?
         .len();
@@ -90,7 +90,7 @@ pub(crate) type Copy<'a> = &'a dyn Fn(&Target<'_>, Progress<'_>) -> Result<()>;
 /// `Option` if there is something in `dir`; `NoRoom`; what `copy` says, and what opening the copy says.
 pub(crate) fn make(dir: &Path, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let removal = Removal { existed: refuse_full(dir)?, dir };
-    let place = Place::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
+    let place = StoreDir::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
     let made = fill(&place, form, progress, copy).and_then(|made| place.finish().map(|()| made));
     // The files are locked until the place is dropped: what is removed is ours.
     made.map_err(|error| {
@@ -99,7 +99,7 @@ pub(crate) fn make(dir: &Path, form: Form, progress: Progress<'_>, copy: Copy<'_
     })
 }
 
-fn fill(place: &Place, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
+fn fill(place: &StoreDir, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let (path, journal_path) = place.new_paths();
     let origin = if place.promise.journaled { pmem::journal::ORIGIN } else { 0 };
     copy(&Target { file: &place.file, path: &path, origin }, progress)?;
@@ -130,7 +130,7 @@ fn refuse_full(dir: &Path) -> Result<bool> {
             dir.display()
         )));
     }
-    let [new, new_journal] = Place::new_names().map(Path::new);
+    let [new, new_journal] = StoreDir::new_names().map(Path::new);
     // Named after its store's file is whole, and before that has its name.
     let unfinished =
         |name: &Path| name == new || name == new_journal || name == Path::new(JOURNAL_NAME) && has(new);
@@ -153,7 +153,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     /// The store's own name first: from then on there is none. What cannot be removed bears no name of a store.
     fn remove(&self) {
-        let [new, new_journal] = Place::new_names();
+        let [new, new_journal] = StoreDir::new_names();
         for name in [FILE_NAME, JOURNAL_NAME, new, new_journal] {
             let _ = system::remove_file(&self.dir.join(name));
         }

@@ -1,6 +1,8 @@
 //! `Batch`: writes of several keys that take place together or not at all.
 
-use crate::engine::{Kind, Pair};
+use ::index::Kind;
+use ::index::engine::KeyValue;
+
 use crate::error::Result;
 use crate::store::StoreOf;
 
@@ -18,19 +20,13 @@ use crate::store::StoreOf;
 /// ```
 #[derive(Debug)]
 #[must_use = "a batch does nothing before `commit`"]
-pub struct Batch<'s, K: Kind>
-where
-    K::Value: ToOwned,
-{
+pub struct Batch<'s, K: Kind> {
     store: &'s StoreOf<K>,
-    writes: Vec<Pair<K>>,
-    required: Vec<Pair<K>>,
+    writes: Vec<KeyValue<K>>,
+    required: Vec<KeyValue<K>>,
 }
 
-impl<'s, K: Kind> Batch<'s, K>
-where
-    K::Value: ToOwned,
-{
+impl<'s, K: Kind> Batch<'s, K> {
     pub(crate) fn new(store: &'s StoreOf<K>) -> Self {
         Self { store, writes: Vec::new(), required: Vec::new() }
     }

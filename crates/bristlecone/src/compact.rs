@@ -23,11 +23,11 @@ use std::path::Path;
 use pmem::copy::Progress;
 use pmem::{Durability, LINE, Native, system};
 
-use crate::engine::{Bytes, Fixed, U64};
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, JOURNAL_NAME, Place, io, sync_dir};
 use crate::registry::Open;
 use crate::store::{Options, StoreOf};
+use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io, sync_dir};
+use ::index::kind::{Bytes, Fixed, U64};
 
 /// What a compaction came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -57,17 +57,14 @@ pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
     }
 }
 
-fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted>
-where
-    K::Value: ToOwned,
-{
+fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
     let store = StoreOf::<K>::open(dir, Options { create: false, ..Options::default() })?;
     let path = dir.join(FILE_NAME);
     let bytes_of = |path: &Path| -> Result<u64> {
         Ok(std::fs::metadata(path).map_err(|source| io("cannot inspect", path, source))?.len())
     };
     let bytes_before = bytes_of(&path)?;
-    let (new_path, file) = Place::file_beside(dir)?;
+    let (new_path, file) = StoreDir::file_beside(dir)?;
     let written = write(&store, &new_path, &file, progress).and_then(|keys| {
         let bytes = bytes_of(&new_path)?;
         system::rename(&new_path, &path).map_err(|source| io("cannot rename to", &path, source))?;
@@ -90,10 +87,7 @@ where
 }
 
 /// Writes the store's pairs to a file, makes that a store in all but name, and closes both. Returns the number of keys.
-fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progress<'_>) -> Result<u64>
-where
-    K::Value: ToOwned,
-{
+fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progress<'_>) -> Result<u64> {
     let stats = store.stats();
     let options = Options {
         engine: Some(stats.engine),
@@ -108,16 +102,25 @@ where
     let total = store.len().keys;
     let mut scan = store.walk();
     let mut given = 0;
-    let appended = new.append(&mut |key, value| {
-        let found = scan.next_into(key, value)?;
+    let mut unread = None;
+    let mut next = |key: &mut K::KeyBuf, value: &mut K::ValueBuf| {
+        // What cannot be read ends the copy, and is told below.
+        let found = scan.next_into(key, value).unwrap_or_else(|error| {
+            unread = Some(error);
+            false
+        });
         given += u64::from(found);
         if given.is_multiple_of(1024) || !found {
             progress(given, total.max(given));
         }
         Ok(found)
-    })?;
+    };
+    let appended = new.append(&mut next, ::index::engine::FILL)?;
     drop(scan);
-    let report = new.check()?;
+    if let Some(error) = unread {
+        return Err(error);
+    }
+    let report = new.check();
     new.close()?;
     let keys = store.count()?;
     store.close()?;

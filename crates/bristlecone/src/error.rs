@@ -1,12 +1,27 @@
 //! What can go wrong with a store, and what to do about it.
 
+use ::index::kind::BadLength;
+
+use crate::registry;
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-#[cfg(feature = "bwtree")]
-impl From<bwtree::Error> for Error {
-    fn from(error: bwtree::Error) -> Self {
-        Self::Option(error.to_string())
+impl From<pmem::Error> for Error {
+    fn from(error: pmem::Error) -> Self {
+        match error {
+            pmem::Error::Unsupported { engine, what } => registry::unsupported(engine, what),
+            other => Self::Pmem(other),
+        }
+    }
+}
+
+impl From<BadLength> for Error {
+    fn from(length: BadLength) -> Self {
+        match length {
+            BadLength::Key(bytes) => Self::KeyLength { bytes },
+            BadLength::Value(bytes) => Self::ValueLength { bytes },
+        }
     }
 }
 
@@ -16,7 +31,7 @@ impl From<bwtree::Error> for Error {
 pub enum Error {
     /// Durable memory refused.
     #[error(transparent)]
-    Pmem(#[from] pmem::Error),
+    Pmem(pmem::Error),
     /// A key of the wrong length.
     #[error("a key of {bytes} bytes: keys have 1 to 65,535 bytes")]
     KeyLength {

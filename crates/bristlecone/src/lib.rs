@@ -5,8 +5,9 @@
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; [`Options`]; scans.
 //! * [`batch`]: writes of several keys as one.
-//! * [`engine`]: the [`Engine`] trait that every index implements, and what it may declare.
-//! * [`place`]: the directory and file of a store, and which promise they can keep.
+//! * [`index`](::index): the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
+//! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
+//! * [`store_dir`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.
 //! * [`mod@backup`]: a store's state as of one moment, made a store of its own.
 //! * [`mod@compact`]: a store written anew in key order, so that its file has what its pairs take.
@@ -20,32 +21,27 @@
 pub mod backup;
 pub mod batch;
 #[cfg(feature = "bwtree")]
-mod bw_engine;
-#[cfg(feature = "cdds")]
-mod cdds_index;
-#[cfg(any(feature = "vlab", feature = "paper-engines"))]
-mod chain_index;
+mod bw_index;
 pub mod compact;
-pub mod engine;
+mod durable_engine;
 pub mod error;
-mod house;
-mod index;
 mod latency;
-pub mod place;
 pub mod registry;
 pub mod salvage;
 pub mod snapshot;
+pub mod stats;
 pub mod store;
-mod tree_index;
+pub mod store_dir;
 
-pub use ::index::{Write, WriteOptions};
+pub use ::index::engine::{
+    Capabilities, Change, Count, Cursor, History, KeyValue, NamedVersion, Retain, Versions, View,
+};
+pub use ::index::kind::{Bytes, Fixed, KEY_BYTES_MAX, U64, VALUE_BYTES_MAX};
+pub use ::index::{Index, Kind, Report as CheckReport, Write, WriteOptions};
 pub use backup::{Backup, backup};
 pub use batch::Batch;
 pub use compact::{Compacted, compact};
-pub use engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, History, JournalActivity,
-    JournalStats, Kind, LimboStats, NamedVersion, Pair, Retain, Space, Stats, U64, Versions, View,
-};
+pub use durable_engine::Engine;
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 /// Has the process end with a message and an exit code when a page of a mapped store cannot be had (SIGBUS).
@@ -54,6 +50,7 @@ pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
+pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 
 /// The README's example compiles.

@@ -1,36 +1,33 @@
-//! The engines by name: the trees of [`bptree::roster`], and those of rooms of their own, a line each. The shared test battery runs
-//! over all of them.
+//! The engines by name: the trees of [`bptree::roster`], and one line for each other engine. Stores, benchmarks and tests find engines
+//! here, and nowhere else.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ::index::{Schema, Words};
+use ::index::engine::{About, Capabilities, Family, Salvaged, Visitor, WithIndex};
+use ::index::kind::{Bytes, Fixed, U64};
+use ::index::{Create, Index, Kind, Schema};
+use bptree::TreeFamily;
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster::{self, ByteStrings, TREES};
 use pmem::journal::Replay;
 use pmem::region::Identity;
 use pmem::{Durable, Journal, Native, Region};
-use bptree::Tree;
-use bptree::discipline::Discipline;
-use bptree::layout::Layouts;
-use bptree::roster::{self, About, ByteStrings, TREES, Visitor};
-use bptree::shape::Node;
 
-use crate::engine::{Bytes, Capabilities, Engine, Fixed, Kind, U64};
+use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
-use crate::house::{self, Home};
-use crate::index::Index;
-use crate::place::FILE_NAME;
-use crate::place::{Place, with_lasting_name};
-use crate::salvage::{self, Met};
 use crate::store::Options;
+use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 
 /// Engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
 /// Engine of a new store whose values have one length: of those that have such values, the one with the fewest words to write.
 pub const DEFAULT_FIXED: &str = "vlab";
 
-type Opener<K> = fn(&'static About, Home, &Options) -> Result<Arc<dyn Engine<K>>>;
+type Opener<K> = fn(Described, Home, &Options) -> Result<Arc<Engine<K>>>;
 /// Reads what a leaf holds.
-type Leaf<P> = fn(&Region<Native>, Node) -> Vec<Met<P>>;
+type Leaf<K> = fn(&Region<Native>, u64) -> Vec<Salvaged<K>>;
 
 /// An engine.
 #[derive(Clone, Copy)]
@@ -43,109 +40,97 @@ pub struct Entry {
     words: Opener<U64>,
     fixed: Option<Opener<Fixed>>,
     /// What a leaf of byte strings holds, for salvage.
-    pub(crate) leaf_of_bytes: Leaf<(Vec<u8>, Vec<u8>)>,
+    pub(crate) leaf_of_bytes: Leaf<Bytes>,
     /// What a leaf of integers holds.
-    pub(crate) leaf_of_words: Leaf<(u64, u64)>,
+    pub(crate) leaf_of_words: Leaf<U64>,
     /// What a leaf of values of one length holds.
-    pub(crate) leaf_of_fixed: Leaf<(u64, Vec<u8>)>,
+    pub(crate) leaf_of_fixed: Leaf<Fixed>,
 }
 
-#[cfg(feature = "wbtree")]
-struct Engines;
+impl Entry {
+    fn described(&self) -> Described {
+        Described { about: self.about, capabilities: self.capabilities }
+    }
+}
 
-#[cfg(feature = "wbtree")]
-impl Visitor for Engines {
+/// Makes an engine's entry.
+struct MakeEntry;
+
+impl Visitor for MakeEntry {
     type Out = Entry;
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Entry {
+    fn visit<F: Family>(self, about: &'static About) -> Entry {
+        let fixed = F::fixed::<Durable, _>(OfFixed);
         Entry {
             about,
-            capabilities: <Tree<Durable, Words, L, D> as Index<U64>>::CAPABILITIES,
-            bytes: house::open::<Bytes, Tree<Durable, B, L, D>>,
-            words: house::open::<U64, Tree<Durable, Words, L, D>>,
-            // A constant of the types: what no user can have is not compiled.
-            fixed: if const { L::PAGES } {
-                Some(house::open::<Fixed, Tree<Durable, ::index::Fixed, L, D>>)
-            } else {
-                None
-            },
-            leaf_of_bytes: salvage::leaf::<B, L>,
-            leaf_of_words: salvage::leaf::<Words, L>,
-            leaf_of_fixed: salvage::leaf::<::index::Fixed, L>,
+            capabilities: F::CAPABILITIES,
+            bytes: durable_engine::open::<Bytes, F::Bytes<Durable>>,
+            words: durable_engine::open::<U64, F::Words<Durable>>,
+            fixed: fixed.map(|(open, _)| open),
+            leaf_of_bytes: <F::Bytes<Durable> as Index<Bytes>>::salvage_leaf,
+            leaf_of_words: <F::Words<Durable> as Index<U64>>::salvage_leaf,
+            leaf_of_fixed: fixed.map_or(|_, _| Vec::new(), |(_, leaf)| leaf),
         }
     }
 }
 
-/// Lists the engines that are no trees of [`bptree::roster`]: the feature that compiles one, its name, its entry.
+struct OfFixed;
+
+impl WithIndex<Durable, Fixed> for OfFixed {
+    type Out = (Opener<Fixed>, Leaf<Fixed>);
+    fn with<I: Index<Fixed> + Create<Durable>>(self) -> Self::Out {
+        (durable_engine::open::<Fixed, I>, I::salvage_leaf)
+    }
+}
+
+/// Lists the engines that are no trees of [`bptree::roster`]: the feature that compiles one, its name, its family, what people are told.
 macro_rules! others {
-    ($($feature:literal $name:literal => $entry:expr;)*) => {
+    ($($feature:literal $name:literal => $family:ty, $about:expr;)*) => {
         /// Those that were compiled.
-        const OTHERS: &[Entry] = &[$(#[cfg(feature = $feature)] $entry),*];
+        const OTHERS: &[&About] = &[$(#[cfg(feature = $feature)] $about),*];
         /// All of them by name, each with its feature.
         const OTHER_FEATURES: &[(&str, &str)] = &[$(($name, $feature)),*];
+
+        /// Shows a visitor the one of this name; `None` if it was not compiled.
+        fn visit_other<V: Visitor>(name: &str, _visitor: V) -> Option<V::Out> {
+            match name {
+                $(#[cfg(feature = $feature)] $name => Some(_visitor.visit::<$family>($about)),)*
+                _ => None,
+            }
+        }
     };
 }
 
 others! {
-    "cdds" "cdds" => Entry {
-        about: &cdds::ABOUT,
-        capabilities: <crate::cdds_index::CddsIndex<cdds::Ordered<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::Ordered<cdds::Inlined>>>,
-        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::Ordered<Words>>>,
-        fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Ordered<cdds::Inlined>>,
-        leaf_of_words: salvage::leaf_of_versions::<cdds::Ordered<Words>>,
-        leaf_of_fixed: |_, _| Vec::new(),
-    };
-    "paper-engines" "cdds-unsorted" => Entry {
-        about: &cdds::ABOUT_UNSORTED,
-        capabilities: <crate::cdds_index::CddsIndex<cdds::Ordered<Words, cdds::Unsorted>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::Ordered<cdds::Inlined, cdds::Unsorted>>>,
-        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::Ordered<Words, cdds::Unsorted>>>,
-        fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<cdds::Ordered<cdds::Inlined, cdds::Unsorted>>,
-        leaf_of_words: salvage::leaf_of_versions::<cdds::Ordered<Words, cdds::Unsorted>>,
-        leaf_of_fixed: |_, _| Vec::new(),
-    };
-    "paper-engines" "cdds-hash" => Entry {
-        about: &cdds::hash::ABOUT,
-        capabilities: <crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::cdds_index::CddsIndex<cdds::hash::Hashed<::index::Keyed>>>,
-        words: house::open::<U64, crate::cdds_index::CddsIndex<cdds::hash::Hashed<Words>>>,
-        fixed: None,
-        leaf_of_bytes: salvage::leaf_of_versions::<cdds::hash::Hashed<::index::Keyed>>,
-        leaf_of_words: salvage::leaf_of_versions::<cdds::hash::Hashed<Words>>,
-        leaf_of_fixed: |_, _| Vec::new(),
-    };
-    "vlab" "vlab" => Entry {
-        about: &vlab::ABOUT,
-        capabilities: <crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<vlab::Vlab<Durable, ::index::Prefixed>>>,
-        words: house::open::<U64, crate::chain_index::ChainIndex<vlab::Vlab<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<vlab::Vlab<Durable, ::index::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_buckets::<::index::Prefixed>,
-        leaf_of_words: salvage::leaf_of_buckets::<Words>,
-        leaf_of_fixed: salvage::leaf_of_buckets::<::index::Fixed>,
-    };
-    "paper-engines" "nvtree" => Entry {
-        about: &nvtree::ABOUT,
-        capabilities: <crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>> as Index<U64>>::CAPABILITIES,
-        bytes: house::open::<Bytes, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, ::index::Prefixed>>>,
-        words: house::open::<U64, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, Words>>>,
-        fixed: Some(house::open::<Fixed, crate::chain_index::ChainIndex<nvtree::NvTree<Durable, ::index::Fixed>>>),
-        leaf_of_bytes: salvage::leaf_of_logs::<::index::Prefixed>,
-        leaf_of_words: salvage::leaf_of_logs::<Words>,
-        leaf_of_fixed: salvage::leaf_of_logs::<::index::Fixed>,
-    };
-    "bwtree" "bwtree" => Entry {
-        about: &crate::bw_engine::ABOUT,
-        capabilities: crate::bw_engine::CAPABILITIES,
-        bytes: crate::bw_engine::open::<Bytes, bwtree::Bytes>,
-        words: crate::bw_engine::open::<U64, bwtree::Words>,
-        fixed: None,
-        leaf_of_bytes: |_, _| Vec::new(),
-        leaf_of_words: |_, _| Vec::new(),
-        leaf_of_fixed: |_, _| Vec::new(),
-    };
+    "cdds" "cdds" => cdds::TreeFamily<cdds::Sorted>, &cdds::ABOUT;
+    "paper-engines" "cdds-unsorted" => cdds::TreeFamily<cdds::Unsorted>, &cdds::ABOUT_UNSORTED;
+    "paper-engines" "cdds-hash" => cdds::HashFamily, &cdds::hash::ABOUT;
+    "vlab" "vlab" => vlab::VlabFamily, &vlab::ABOUT;
+    "paper-engines" "nvtree" => nvtree::NvTreeFamily, &nvtree::ABOUT;
+    "bwtree" "bwtree" => crate::bw_index::BwFamily, &crate::bw_index::ABOUT;
+}
+
+/// A tree of the roster as an engine.
+struct AsFamily<V>(V);
+
+impl<V: Visitor> roster::Visitor for AsFamily<V> {
+    type Out = V::Out;
+    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> V::Out {
+        self.0.visit::<TreeFamily<B, L, D>>(about)
+    }
+}
+
+/// Shows a visitor the engine of this name; `None` if there is none, or it was not compiled. What a visitor does is compiled for
+/// every engine.
+pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
+    if !COMPILED_TREES.iter().any(|about| about.name == name) {
+        return visit_other(name, visitor);
+    }
+    #[cfg(feature = "paper-engines")]
+    return roster::visit(name, AsFamily(visitor));
+    #[cfg(all(feature = "wbtree", not(feature = "paper-engines")))]
+    return roster::visit_production(name, AsFamily(visitor));
+    #[cfg(not(feature = "wbtree"))]
+    None
 }
 
 #[cfg(not(any(feature = "wbtree", feature = "cdds", feature = "vlab")))]
@@ -160,16 +145,6 @@ const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
     &[]
 };
 
-/// The tree of this name, if it was compiled.
-fn tree_entry(name: &str) -> Option<Entry> {
-    #[cfg(feature = "paper-engines")]
-    return roster::visit(name, Engines);
-    #[cfg(all(feature = "wbtree", not(feature = "paper-engines")))]
-    return roster::visit_production(name, Engines);
-    #[cfg(not(feature = "wbtree"))]
-    return Option::<Entry>::None.filter(|entry| entry.about.name == name);
-}
-
 /// The feature of this crate that compiles the engine of this name, whether it is on or not; `None` if there is no such engine.
 pub fn feature_of(name: &str) -> Option<&'static str> {
     if let Some(number) = TREES.iter().position(|about| about.name == name) {
@@ -180,7 +155,7 @@ pub fn feature_of(name: &str) -> Option<&'static str> {
 
 /// All engines that were compiled, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {
-    COMPILED_TREES.iter().chain(OTHERS.iter().map(|entry| entry.about))
+    COMPILED_TREES.iter().chain(OTHERS.iter().copied())
 }
 
 /// Names of all engines that were compiled, the default first.
@@ -189,47 +164,40 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Kinds that engines can be opened for.
-pub trait Open: Kind
-where
-    Self::Value: ToOwned,
-{
+pub trait Open: Kind {
     /// Opens the store in directory `dir`.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
-    fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
+    fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>>;
 
     /// Opens the store in a journal over files of the caller's: `replay` is what opening it found, `None` for new files.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
-    fn open_over(
-        journal: Journal,
-        replay: Option<Replay>,
-        options: &Options,
-    ) -> Result<Arc<dyn Engine<Self>>>;
+    fn open_over(journal: Journal, replay: Option<Replay>, options: &Options) -> Result<Arc<Engine<Self>>>;
 
     /// Makes an empty store in memory of a file that the caller gives a name when it is closed: `options` say of which engine.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
-    fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>>;
+    fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<Engine<Self>>>;
 }
 
 macro_rules! open {
     ($kind:ty, $default:expr, $opener:expr) => {
         impl Open for $kind {
-            fn open(dir: &Path, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+            fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>> {
                 open(dir, options, $default, $opener)
             }
             fn open_over(
                 journal: Journal,
                 replay: Option<Replay>,
                 options: &Options,
-            ) -> Result<Arc<dyn Engine<Self>>> {
+            ) -> Result<Arc<Engine<Self>>> {
                 open_over(journal, replay, options, $default, $opener)
             }
-            fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<dyn Engine<Self>>> {
+            fn create_unnamed(memory: Durable, options: &Options) -> Result<Arc<Engine<Self>>> {
                 let entry = asked(options, $opener)?.map_or_else(|| find($default), Ok)?;
                 opened(entry, None, Home::Unnamed(memory), options, $opener)
             }
@@ -245,7 +213,7 @@ fn open<K: Kind>(
     options: &Options,
     default: &str,
     opener: fn(&Entry) -> Option<Opener<K>>,
-) -> Result<Arc<dyn Engine<K>>> {
+) -> Result<Arc<Engine<K>>> {
     let asked = asked(options, opener)?;
     if let Some(entry) = asked.filter(|entry| !entry.about.durable)
         && let Some(opener) = opener(&entry)
@@ -264,9 +232,9 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
-        return opener(entry.about, Home::Nowhere, options);
+        return opener(entry.described(), Home::Nowhere, options);
     }
-    let place = if options.read_only { Place::look(dir) } else { Place::take(dir, options) };
+    let place = if options.read_only { StoreDir::look(dir) } else { StoreDir::take(dir, options) };
     let place = place.map_err(with_lasting_name)?;
     if place.fresh {
         // The same lock: no other process can make the store before the files are removed.
@@ -287,7 +255,7 @@ fn open_over<K: Kind>(
     options: &Options,
     default: &str,
     opener: fn(&Entry) -> Option<Opener<K>>,
-) -> Result<Arc<dyn Engine<K>>> {
+) -> Result<Arc<Engine<K>>> {
     let asked = asked(options, opener)?;
     let found = replay.map(|_| pmem::region::describe(&journal, Path::new("store"))).transpose()?;
     let found = found.map(|(identity, _)| identity);
@@ -300,13 +268,10 @@ fn open_over<K: Kind>(
 }
 
 /// Opens the copy of a region in a fresh place, which recovers it, and closes it cleanly. Returns its number of keys.
-pub(crate) fn close_copy(place: &Place) -> Result<u64> {
+pub(crate) fn close_copy(place: &StoreDir) -> Result<u64> {
     struct Close;
     impl OnCopy for Close {
-        fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
-        where
-            K::Value: ToOwned,
-        {
+        fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64> {
             engine.close()?;
             Ok(engine.len().keys)
         }
@@ -319,14 +284,11 @@ pub(crate) fn close_copy(place: &Place) -> Result<u64> {
 ///
 /// # Errors
 /// As opening a store; `Corrupt` if the check finds a problem.
-pub(crate) fn sound_keys(place: Place, memory: Durable) -> Result<u64> {
+pub(crate) fn sound_keys(place: StoreDir, memory: Durable) -> Result<u64> {
     struct Check;
     impl OnCopy for Check {
-        fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
-        where
-            K::Value: ToOwned,
-        {
-            let report = engine.check()?;
+        fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64> {
+            let report = engine.check();
             if !report.problems.is_empty() {
                 return Err(pmem::Error::Corrupt { what: "store", at: 0 }.into());
             }
@@ -338,25 +300,20 @@ pub(crate) fn sound_keys(place: Place, memory: Durable) -> Result<u64> {
 
 /// What is done with a copy, whatever its kind.
 trait OnCopy {
-    fn run<K: Kind>(self, engine: &dyn Engine<K>) -> Result<u64>
-    where
-        K::Value: ToOwned;
+    fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64>;
 }
 
-fn on_copy(place: Place, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
-    fn run<K: Kind>(opener: Opener<K>, about: &'static About, home: Home, what: impl OnCopy) -> Result<u64>
-    where
-        K::Value: ToOwned,
-    {
-        what.run(&*opener(about, home, &Options::default())?)
+fn on_copy(place: StoreDir, memory: Durable, replay: Option<Replay>, what: impl OnCopy) -> Result<u64> {
+    fn run<K: Kind>(opener: Opener<K>, of: Described, home: Home, what: impl OnCopy) -> Result<u64> {
+        what.run(&*opener(of, home, &Options::default())?)
     }
     let (identity, _) = pmem::region::describe(&memory, &place.path)?;
     let entry = find(&identity.engine)?;
     let home = Home::Copy(place, memory, replay);
     match (entry.fixed, ::index::Fixed::payload_words(&identity.kind)) {
-        _ if identity.kind == U64::NAME => run(entry.words, entry.about, home, what),
-        (Some(fixed), Some(_)) => run(fixed, entry.about, home, what),
-        _ => run(entry.bytes, entry.about, home, what),
+        _ if identity.kind == U64::NAME => run(entry.words, entry.described(), home, what),
+        (Some(fixed), Some(_)) => run(fixed, entry.described(), home, what),
+        _ => run(entry.bytes, entry.described(), home, what),
     }
 }
 
@@ -381,9 +338,9 @@ fn opened<K: Kind>(
     home: Home,
     options: &Options,
     opener: fn(&Entry) -> Option<Opener<K>>,
-) -> Result<Arc<dyn Engine<K>>> {
+) -> Result<Arc<Engine<K>>> {
     match opener(&entry) {
-        Some(opener) => opener(entry.about, home, options),
+        Some(opener) => opener(entry.described(), home, options),
         None => {
             let found = found.map_or_else(
                 || format!("engine {}", entry.about.name),
@@ -399,29 +356,23 @@ fn opened<K: Kind>(
 /// # Errors
 /// `NotCompiled` if it was left out, with the feature that has it; `UnknownEngine`, with the names there are.
 pub fn find(name: &str) -> Result<Entry> {
-    let other = || OTHERS.iter().find(|entry| entry.about.name == name).copied();
-    tree_entry(name).or_else(other).ok_or_else(|| match feature_of(name) {
+    visit(name, MakeEntry).ok_or_else(|| match feature_of(name) {
         Some(feature) => Error::NotCompiled { name: name.into(), feature },
         None => Error::UnknownEngine { name: name.into(), known: names().collect::<Vec<_>>().join(", ") },
     })
 }
 
-/// What an engine says that is asked for an order and has none.
-pub(crate) fn unordered(engine: &'static str) -> Error {
-    Error::Unordered { engine, ordered: names_with(|can| can.ordered) }
-}
-
-/// What an engine says that is asked for a batch and has none.
-pub(crate) fn no_batches(engine: &'static str) -> Error {
-    Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) }
-}
-
-/// What an engine says that is asked for a snapshot and has none.
-pub(crate) fn no_snapshots(engine: &str) -> Error {
-    Error::Option(format!(
-        "{engine} has no snapshots: take a store of an engine that has: {}",
-        names_with(|can| can.snapshots)
-    ))
+/// What an engine says that is asked for what it has not.
+pub(crate) fn unsupported(engine: &'static str, what: &'static str) -> Error {
+    match what {
+        pmem::error::SCANS => Error::Unordered { engine, ordered: names_with(|can| can.ordered) },
+        pmem::error::BATCHES => Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) },
+        pmem::error::SNAPSHOTS => Error::Option(format!(
+            "{engine} has no snapshots: take a store of an engine that has: {}",
+            names_with(|can| can.snapshots)
+        )),
+        _ => Error::Pmem(pmem::Error::Unsupported { engine, what }),
+    }
 }
 
 /// What an engine says that is asked for its past and keeps none.

@@ -11,18 +11,17 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
+use ::index::engine::Salvaged;
+use ::index::kind::{Bytes, Kind as _, U64};
 use ::index::{Schema, WriteOptions};
+use bptree::roster::TREES;
 use pmem::alloc::{self, Class, Kind};
 use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
-use bptree::layout::{Layout, Layouts};
-use bptree::roster::TREES;
-use bptree::shape::{Link, Node};
 
-use crate::engine::Kind as _;
 use crate::error::{Error, Result};
-use crate::place::{FILE_NAME, JOURNAL_NAME, Place, io};
 use crate::store::{Options, Store, StoreFixed, StoreU64};
+use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
 
 /// What is rescued is durable when the new store is closed, at the end.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
@@ -73,7 +72,7 @@ pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
 
 /// Keys of the store in `dir` with its journal replayed in memory, if it is sound.
 fn keys_if_sound(dir: &Path) -> Result<u64> {
-    let place = Place::look(dir)?;
+    let place = StoreDir::look(dir)?;
     let file = pmem::system::duplicate(&place.file, &place.path)
         .map_err(|source| io("cannot open", &place.path, source))?;
     let memory = match place.promise.journaled {
@@ -128,7 +127,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     let engine = crate::registry::find(&identity.engine)?;
     let has_versions = engine.capabilities.versions;
     let mut salvager = Salvager { region: &region, has_versions, newest: HashMap::new(), report, progress };
-    if identity.kind == crate::engine::U64::NAME {
+    if identity.kind == U64::NAME {
         let store = StoreU64::open(new_dir, options)?.with(UNSYNCED);
         salvager.leaves(engine.leaf_of_words, |(key, value)| store.put_if_absent(&key, &value))?;
         store.close()?;
@@ -160,90 +159,7 @@ fn guess(medium: &Native) -> Identity {
     let has_records = kinds.any(|class| matches!(class, Ok(Some(class)) if class.kind == Kind::Record));
     let has_leaves =
         alloc::classes(medium, geometry).any(|c| matches!(c, Ok(Some(class)) if class.kind == Kind::Leaf));
-    identity(if has_leaves && !has_records { crate::engine::U64::NAME } else { crate::engine::Bytes::NAME })
-}
-
-/// An entry of a leaf that was met.
-pub(crate) struct Met<P> {
-    /// `None` if its record is damaged.
-    pair: Option<P>,
-    /// Tells keys apart.
-    hash: u64,
-    /// The version that it began with, of an engine that has versions; else 0.
-    start: u64,
-    /// It was replaced or removed.
-    ended: bool,
-}
-
-/// What a leaf of this tree holds: every entry that it names.
-#[cfg(feature = "wbtree")]
-pub(crate) fn leaf<S: Schema, L: Layouts>(
-    region: &Region<Native>,
-    node: Node,
-) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
-    let medium = region.medium();
-    let identity = region.identity();
-    let Some(payload_words) = S::payload_words(&identity.kind) else { return Vec::new() };
-    let shape = L::Leaf::shape(identity.node_lines, S::KEY_WORDS, payload_words);
-    if Link::read(medium, node).is_none_or(|link| link.level != 0) {
-        return Vec::new();
-    }
-    // A slot array out of use makes an order by comparison; a damaged one names entries that are there, or not.
-    let pair = |index| {
-        let entry = shape.entry(medium, node, index);
-        Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false }
-    };
-    L::Leaf::order::<_, S>(medium, &shape, node).iter().map(pair).collect()
-}
-
-/// What a leaf of a CDDS B-Tree or a node of a CDDS hash table holds: every entry that is whole, of whatever version.
-#[cfg(feature = "cdds")]
-pub(crate) fn leaf_of_versions<X: cdds::Structure>(
-    region: &Region<Native>,
-    node: Node,
-) -> Vec<Met<PairOf<X>>> {
-    let met = |entry: cdds::node::Entry| {
-        let pair = pair::<X::Schema>(region, &X::of_schema(&entry));
-        let hash = pair.as_ref().map_or(0, |(key, _)| X::Schema::hash(X::Schema::borrow(key)));
-        Met { pair, hash, start: entry.start, ended: entry.end != 0 }
-    };
-    cdds::salvage::entries::<_, X>(region, node.0).into_iter().map(met).collect()
-}
-
-/// What a bucket of a VLAB index holds: every entry that its bitmap names.
-#[cfg(feature = "vlab")]
-pub(crate) fn leaf_of_buckets<S: Schema>(
-    region: &Region<Native>,
-    node: Node,
-) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
-    let met = |entry| Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false };
-    vlab::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
-}
-
-/// What a leaf of an NV-Tree holds: of each key the newest entry, if that is positive.
-#[cfg(feature = "paper-engines")]
-pub(crate) fn leaf_of_logs<S: Schema>(
-    region: &Region<Native>,
-    node: Node,
-) -> Vec<Met<(S::KeyBuf, S::ValueBuf)>> {
-    let met = |entry| Met { pair: pair::<S>(region, &entry), hash: 0, start: 0, ended: false };
-    nvtree::salvage::entries::<_, S>(region, node.0).into_iter().map(met).collect()
-}
-
-#[cfg(feature = "cdds")]
-type PairOf<X> = (
-    <<X as cdds::Structure>::Schema as Schema>::KeyBuf,
-    <<X as cdds::Structure>::Schema as Schema>::ValueBuf,
-);
-
-fn pair<S: Schema>(
-    region: &Region<Native>,
-    entry: &::index::Entry<S::Tail>,
-) -> Option<(S::KeyBuf, S::ValueBuf)> {
-    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
-    let sound = S::read_key(region.medium(), entry.key, &mut key)
-        && S::read_value(region.medium(), entry, &mut value);
-    sound.then_some((key, value))
+    identity(if has_leaves && !has_records { U64::NAME } else { Bytes::NAME })
 }
 
 struct Salvager<'a> {
@@ -271,14 +187,14 @@ impl Salvager<'_> {
     }
 
     /// Every entry of every allocated leaf; of an engine that has versions, the newest of each key, if that was not removed.
-    fn leaves<P>(
+    fn leaves<K: ::index::Kind>(
         &mut self,
-        read: fn(&Region<Native>, Node) -> Vec<Met<P>>,
-        mut put: impl FnMut(P) -> Result<bool>,
+        read: fn(&Region<Native>, u64) -> Vec<Salvaged<K>>,
+        mut put: impl FnMut((K::KeyBuf, K::ValueBuf)) -> Result<bool>,
     ) -> Result<()> {
         if self.has_versions {
             self.each_leaf(|this, leaf| {
-                for Met { hash, start, .. } in
+                for Salvaged { hash, start, .. } in
                     read(this.region, leaf).into_iter().filter(|met| met.pair.is_some())
                 {
                     let newest = this.newest.entry(hash).or_default();
@@ -301,13 +217,13 @@ impl Salvager<'_> {
         })
     }
 
-    fn each_leaf(&mut self, mut visit: impl FnMut(&mut Self, Node) -> Result<()>) -> Result<()> {
+    fn each_leaf(&mut self, mut visit: impl FnMut(&mut Self, u64) -> Result<()>) -> Result<()> {
         let bytes = self.region.identity().node_lines * pmem::LINE;
         self.each_block(|this, class, block| {
             if class.kind != Kind::Leaf || class.block_bytes != bytes {
                 return Ok(());
             }
-            visit(this, Node(block))
+            visit(this, block)
         })
     }
 

@@ -2,7 +2,9 @@
 
 use std::ops::RangeBounds;
 
-use crate::engine::{History, Kind, Retain, Versions, View};
+use ::index::Kind;
+use ::index::engine::{History, Retain, Versions, View};
+
 use crate::error::{Error, Result};
 use crate::store::{Scan, StoreOf};
 
@@ -75,15 +77,10 @@ impl<K: Kind> Snapshot<'_, K> {
 /// Errors of every method: [`Error::Option`] for an engine that keeps no versions (of [`StoreOf::snapshot`], that has no snapshots); see
 /// [`History`].
 #[allow(clippy::missing_errors_doc)]
-impl<K: Kind> StoreOf<K>
-where
-    K::Value: ToOwned,
-{
+impl<K: Kind> StoreOf<K> {
     /// The store as it is now, for good. What was written without sync is durable by then.
     pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
-        let view = self.engine().snapshot()?;
-        let view = view.ok_or_else(|| crate::registry::no_snapshots(&self.engine().stats().engine))?;
-        Ok(Snapshot { view })
+        Ok(Snapshot { view: self.engine().snapshot()? })
     }
 
     /// A transaction that only reads: the same as [`StoreOf::snapshot`].

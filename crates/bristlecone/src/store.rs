@@ -5,17 +5,18 @@ use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::index::{Write, WriteOptions};
+use ::index::engine::{Capabilities, Change, Count, Cursor, KeyValue};
+use ::index::kind::{Bytes, Fixed, Kind, U64};
+use ::index::{Report as CheckReport, Write, WriteOptions};
 use pmem::Journal;
 use pmem::journal::Replay;
 
 use crate::backup::Backup;
 use crate::batch::Batch;
-use crate::engine::{
-    Bytes, Capabilities, Change, CheckReport, Count, Cursor, Engine, Fixed, Kind, Pair, Space, Stats, U64,
-};
-use crate::error::Result;
+use crate::durable_engine::Engine;
+use crate::error::{Error, Result};
 use crate::latency::{Latencies, Timed};
+use crate::stats::{Space, Stats};
 use crate::{Durability, registry};
 
 /// How to open a store. `Options::default()` is the best known setting for what the directory lies on.
@@ -65,11 +66,8 @@ impl Default for Options {
 }
 
 /// A store of one kind of keys and values. Cheap to clone; many readers beside a writer, from any thread.
-pub struct StoreOf<K: Kind>
-where
-    K::Value: ToOwned,
-{
-    engine: Arc<dyn Engine<K>>,
+pub struct StoreOf<K: Kind> {
+    engine: Arc<Engine<K>>,
     how: WriteOptions,
     /// A commit is a sync, and so is a write that waits for one.
     has_syncs: bool,
@@ -83,28 +81,19 @@ pub type StoreU64 = StoreOf<U64>;
 /// A store from 64-bit integers to bytes of one length, inside the entries of an index of 4 KiB nodes.
 pub type StoreFixed = StoreOf<Fixed>;
 
-impl<K: Kind> std::fmt::Debug for StoreOf<K>
-where
-    K::Value: ToOwned,
-{
+impl<K: Kind> std::fmt::Debug for StoreOf<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store").field("kind", &K::NAME).field("how", &self.how).finish_non_exhaustive()
     }
 }
 
-impl<K: Kind> Clone for StoreOf<K>
-where
-    K::Value: ToOwned,
-{
+impl<K: Kind> Clone for StoreOf<K> {
     fn clone(&self) -> Self {
         self.with(self.how)
     }
 }
 
-impl<K: registry::Open> StoreOf<K>
-where
-    K::Value: ToOwned,
-{
+impl<K: registry::Open> StoreOf<K> {
     /// Opens the store in directory `path`, recovering it if it was not closed.
     ///
     /// # Errors
@@ -125,16 +114,13 @@ where
 
 /// Errors of every method: see [`Engine`] and [`Kind::validate`].
 #[allow(clippy::missing_errors_doc)]
-impl<K: Kind> StoreOf<K>
-where
-    K::Value: ToOwned,
-{
-    pub(crate) fn engine(&self) -> &dyn Engine<K> {
+impl<K: Kind> StoreOf<K> {
+    pub(crate) fn engine(&self) -> &Engine<K> {
         &*self.engine
     }
 
     /// Wraps an engine.
-    pub fn from_engine(engine: Arc<dyn Engine<K>>) -> Self {
+    pub fn from_engine(engine: Arc<Engine<K>>) -> Self {
         let has_syncs = engine.commits_with_sync();
         Self { engine, how: WriteOptions::default(), has_syncs, latencies: Arc::default() }
     }
@@ -175,13 +161,13 @@ where
     /// Copies the value of `key` into a buffer; false if absent.
     pub fn get_into(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
         K::validate(key, None)?;
-        self.latencies.sample(Timed::Get, || self.engine.get(key, value))
+        self.latencies.sample(Timed::Get, || self.engine.get(key, Some(value)).map_err(Error::from))
     }
 
     /// True if the key is there.
     pub fn contains(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
-        self.latencies.sample(Timed::Get, || self.engine.contains(key))
+        self.latencies.sample(Timed::Get, || self.engine.get(key, None).map_err(Error::from))
     }
 
     /// Stores a value; true if one was replaced.
@@ -197,11 +183,11 @@ where
     }
 
     /// Every write that waits for a sync is timed, of the others some.
-    fn timed_write<T>(&self, write: impl FnOnce() -> T) -> T {
-        match self.has_syncs && self.how.sync {
+    fn timed_write<T>(&self, write: impl FnOnce() -> pmem::Result<T>) -> Result<T> {
+        Ok(match self.has_syncs && self.how.sync {
             true => self.latencies.each(Timed::Write, write),
             false => self.latencies.sample(Timed::Write, write),
-        }
+        }?)
     }
 
     /// The values of many keys, in their order; `None` for an absent one. The look-ups overlap, which takes a fraction of the time
@@ -222,7 +208,7 @@ where
         mut give: impl FnMut(Option<K::ValueBuf>) -> bool,
     ) -> Result<()> {
         keys.iter().try_for_each(|key| K::validate(key, None))?;
-        self.engine.get_each(keys, &mut give)
+        Ok(self.engine.get_each(keys, &mut give)?)
     }
 
     /// Lets the processor bring in what reads of these keys will touch: for those who know the keys and want the values one by one.
@@ -238,7 +224,7 @@ where
             Write::Put(key, value) => K::validate(key, Some(value)),
             Write::Delete(key) => K::validate(key, None),
         })?;
-        self.engine.write_many(writes, self.how)
+        Ok(self.engine.write_many(writes, self.how)?)
     }
 
     /// Stores many values; says of each whether one was replaced. See [`StoreOf::write_many`].
@@ -256,8 +242,8 @@ where
         Batch::new(self)
     }
 
-    pub(crate) fn commit_batch(&self, writes: Vec<Pair<K>>, required: &[Pair<K>]) -> Result<bool> {
-        self.engine.batch(writes, required, self.how)
+    pub(crate) fn commit_batch(&self, writes: Vec<KeyValue<K>>, required: &[KeyValue<K>]) -> Result<bool> {
+        Ok(self.engine.batch(writes, required, self.how)?)
     }
 
     /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
@@ -280,7 +266,7 @@ where
             other => other,
         };
         self.timed_write(|| self.engine.update(key, &mut decide, self.how))?;
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |length| Err(length.into()))
     }
 
     /// Stores a value if the key is absent; true if it was stored.
@@ -360,7 +346,7 @@ where
 
     /// Verifies everything: structure, order, checksums, ownership of every block.
     pub fn check(&self) -> Result<CheckReport> {
-        self.engine.check()
+        Ok(self.engine.check())
     }
 
     /// What the store is, its sizes and counts, and how long operations took since it was opened. Takes no look at the region:
@@ -393,7 +379,7 @@ where
 
     /// Removes every key.
     pub fn clear(&self) -> Result<()> {
-        self.engine.clear()
+        Ok(self.engine.clear()?)
     }
 
     /// Closes cleanly. Other clones stay readable; their writes are refused, even if it fails. Dropping the last clone does

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{existing, pairs};
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{
     Durability, Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, backup,
 };

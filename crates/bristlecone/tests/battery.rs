@@ -349,7 +349,7 @@ fn every_engine_declares_what_it_can_do() {
         let is_latch_free = engine == "bwtree";
         assert_eq!((found.atomic_batch, found.several_writers), (!is_latch_free, is_latch_free));
         assert_eq!((found.durable, registry::find(engine).unwrap().about.durable), (durable, durable));
-        assert_eq!(dir.path().join(bristlecone::place::FILE_NAME).exists(), durable);
+        assert_eq!(dir.path().join(bristlecone::store_dir::FILE_NAME).exists(), durable);
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::common::{existing, options, pairs, scratch};
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry::{self, Open};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Error, Fixed, Options, Store, StoreFixed, StoreOf, StoreU64, WriteOptions, compact};
 use crash::by_tier;
 

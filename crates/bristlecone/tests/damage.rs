@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, registry, salvage};
 use tempfile::TempDir;
 

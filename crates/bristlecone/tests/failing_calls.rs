@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::common::{existing, number_from, pairs, scratch};
-use bristlecone::place::FILE_NAME;
+use bristlecone::store_dir::FILE_NAME;
 use bristlecone::{Durability, Error, Options, Store, backup, compact};
 use crash::by_tier;
 use faults::{Failing, Plan, mix};

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Error, FORMAT_VERSION, Store, StoreFixed, StoreU64};
 use contents::{ALL, Golden, Kind, fixed, key, value};
 use tempfile::TempDir;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{existing, options, pairs, scratch};
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::registry;
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Change, Error, Options, Store, StoreU64, Write, WriteOptions, backup};
 
 fn read_only() -> Options {

@@ -2,7 +2,7 @@
 
 use crate::common::{existing, options, scratch};
 use bristlecone::journal::{Journal, ORIGIN, Options as Sizes};
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Options, Percentiles, Space, Store, StoreU64, TIMED_EVERY, WriteOptions};
 use crash::{Fault, Machine, Which};
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bristlecone::place::Place;
+use bristlecone::store_dir::StoreDir;
 use bristlecone::{Change, Store, WriteOptions};
 use serde_json::json;
 use terminal::ProgressBar;
@@ -140,7 +140,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             // The store's files stay locked as long as it lives.
             drop(loader);
             closed?;
-            Place::remove(&arguments.common.dir)?;
+            StoreDir::remove(&arguments.common.dir)?;
             return Err(Failure::FirstLoad { input: lines.name.clone(), line, why });
         }
         Err((line, Bad::Line(why))) => {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-use bristlecone::engine::VALUE_BYTES_MAX;
+use bristlecone::VALUE_BYTES_MAX;
 use serde_json::json;
 
 use terminal::{NOT_FOUND, Output};

@@ -30,7 +30,7 @@ use pmem::{Error, Result, record};
 
 use crate::group::Life;
 pub use crate::images::Pair;
-use crate::kernel::{Index, Phase, Writer};
+use crate::kernel::{Embed, Phase, Writer};
 use crate::schema::Schema;
 use crate::sorting::sort_by_first;
 use crate::write::{Write, WriteOf, WriteOptions};
@@ -42,7 +42,7 @@ const REMOVED: u32 = u32::MAX;
 pub type Blocks = (Kind, u64, u64);
 
 /// What the keys of a batch are now, and what room it needs.
-pub type Survey<T> = (Vec<Pair<<T as Index>::Schema>>, <T as Batching>::Extent);
+pub type Survey<T> = (Vec<Pair<<T as Embed>::Schema>>, <T as Batching>::Extent);
 
 /// What an engine says of batches, and batches. See the module's head.
 pub trait Batching: Life {

@@ -13,7 +13,7 @@ use crate::sorting::sort_unstable_by_first;
 pub const PROBLEMS_MAX: usize = 100;
 
 /// What a verification saw.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Report {
     /// Keys in leaves.
     pub keys: u64,

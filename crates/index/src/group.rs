@@ -15,14 +15,17 @@
 
 use std::sync::PoisonError;
 
+use pmem::alloc;
 use pmem::pending::Pending;
+use pmem::region::Identity;
 use pmem::{Error, Group, LINE, Medium, Result};
 
-use crate::kernel::{Guard, Index, Phase};
+use crate::engine::Lifecycle;
+use crate::kernel::{Embed, Guard, Phase};
 use crate::write::WriteOptions;
 
 /// The life of an index. See the module's head.
-pub trait Life: Index {
+pub trait Life: Embed {
     /// The writer's lock. Readers that failed too often go first.
     ///
     /// # Errors
@@ -165,10 +168,52 @@ pub trait Life: Index {
     }
 }
 
-impl<T: Index> Life for T {}
+impl<T: Embed> Life for T {}
+
+impl<T: Embed + Send + Sync> Lifecycle for T {
+    fn commit(&self) -> Result<()> {
+        Life::commit(self)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.kernel().is_quiet()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Life::sync(self)
+    }
+
+    fn refuse_writes(&self) {
+        self.kernel().refuse_writes();
+    }
+
+    fn hold_writers(&self, run: &mut dyn FnMut()) -> Result<()> {
+        Life::hold_writers(self, run)
+    }
+
+    fn close(&self) -> Result<()> {
+        Life::close(self)
+    }
+
+    fn set_snapshot_bytes(&self, bytes: u64) {
+        self.kernel().images.set_limit(bytes);
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        Some(self.kernel().region.identity())
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.kernel().region.medium().len()
+    }
+
+    fn usage(&self) -> alloc::Usage {
+        alloc::usage(&self.kernel().region)
+    }
+}
 
 #[inline(never)]
-fn enter_group<'a, T: Index>(
+fn enter_group<'a, T: Embed>(
     index: &'a T,
     pending: &Pending,
     lines: impl Fn(&Guard<'_, T>) -> Result<u64>,
@@ -185,7 +230,7 @@ fn enter_group<'a, T: Index>(
     }
 }
 
-fn commit_group<T: Index>(index: &T, pending: &Pending) -> Result<u64> {
+fn commit_group<T: Embed>(index: &T, pending: &Pending) -> Result<u64> {
     let kernel = index.kernel();
     let mut closed = None;
     // The caller's own storage may panic. Then, too, what is not durable is taken back.
@@ -216,9 +261,9 @@ fn commit_group<T: Index>(index: &T, pending: &Pending) -> Result<u64> {
 }
 
 /// Takes everything back that is not durable, for good, when it is dropped.
-struct TakenBack<'a, T: Index>(&'a T);
+struct TakenBack<'a, T: Embed>(&'a T);
 
-impl<T: Index> Drop for TakenBack<'_, T> {
+impl<T: Embed> Drop for TakenBack<'_, T> {
     fn drop(&mut self) {
         let kernel = self.0.kernel();
         let mut writer = kernel.writer_side();

@@ -220,7 +220,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
 }
 
 /// What an engine says of itself to the kernel.
-pub trait Index: Sized {
+pub trait Embed: Sized {
     /// Where it lives.
     type Medium: Medium;
     /// Keys and values.
@@ -266,13 +266,13 @@ pub trait Index: Sized {
 }
 
 /// The writer's lock (K1). A panic while it is held ends all writes (K2).
-pub struct Guard<'a, T: Index> {
+pub struct Guard<'a, T: Embed> {
     writer: MutexGuard<'a, Writer<T::Own>>,
     /// Behind the lock: it is dropped after that was given back.
     after: AfterPanic<'a, T>,
 }
 
-impl<'a, T: Index> Guard<'a, T> {
+impl<'a, T: Embed> Guard<'a, T> {
     #[inline(always)]
     pub(crate) fn new(index: &'a T, writer: MutexGuard<'a, Writer<T::Own>>) -> Self {
         Self { writer, after: AfterPanic { index, is_armed: true } }
@@ -303,7 +303,7 @@ impl<'a, T: Index> Guard<'a, T> {
     }
 }
 
-impl<T: Index> Deref for Guard<'_, T> {
+impl<T: Embed> Deref for Guard<'_, T> {
     type Target = Writer<T::Own>;
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -311,14 +311,14 @@ impl<T: Index> Deref for Guard<'_, T> {
     }
 }
 
-impl<T: Index> DerefMut for Guard<'_, T> {
+impl<T: Embed> DerefMut for Guard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.writer
     }
 }
 
-impl<T: Index> Drop for Guard<'_, T> {
+impl<T: Embed> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -327,12 +327,12 @@ impl<T: Index> Drop for Guard<'_, T> {
     }
 }
 
-struct AfterPanic<'a, T: Index> {
+struct AfterPanic<'a, T: Embed> {
     index: &'a T,
     is_armed: bool,
 }
 
-impl<T: Index> Drop for AfterPanic<'_, T> {
+impl<T: Embed> Drop for AfterPanic<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -341,7 +341,7 @@ impl<T: Index> Drop for AfterPanic<'_, T> {
     }
 }
 
-impl<T: Index> AfterPanic<'_, T> {
+impl<T: Embed> AfterPanic<'_, T> {
     /// Has a leader take back what is not durable. A group before it may still be on its way.
     #[cold]
     fn take_back(&self) {

@@ -1,11 +1,13 @@
-//! The kernel: what every index over durable memory shares. An engine embeds a [`Kernel`] and implements [`Index`]; its life cycle, its
-//! write groups and its atomic batches are here, once.
+//! The kernel: what every index over durable memory shares. An engine embeds a [`Kernel`] and implements [`Embed`]; its life cycle, its
+//! write groups and its atomic batches are here, once. To its callers it is an [`Index`], which is their one interface.
 //!
+//! * [`engine`]: the interface of an engine: index, cursor, snapshot, versions; its entry in the registry. [`kind`]: kinds of keys and
+//!   values.
 //! * [`kernel`]: the parts of an index, its states, the writer's lock.
 //! * [`group`]: open, commit, close, fail: the life of an index, and one commit for the changes of many.
 //! * [`batch`]: writes of several keys as one step. [`images`]: what readers see beside them.
 //! * [`snapshot`]: the index as it was at one moment.
-//! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`write`](mod@write): what is asked of a writer.
+//! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`shape`]: where in a node. [`write`](mod@write): what is asked of a writer.
 //! * [`chain`]: what indexes over one list of leaves share besides.
 //! * [`region`]: an index's file. [`owner`]: whom a block belongs to. [`check`]: verification.
 //!
@@ -19,23 +21,29 @@
 pub mod batch;
 pub mod chain;
 pub mod check;
+pub mod engine;
 pub mod entry;
 pub mod group;
 pub mod images;
 pub mod kernel;
+pub mod kind;
 pub mod owner;
 pub mod region;
 pub mod schema;
+pub mod shape;
 pub mod snapshot;
 pub mod sorting;
 pub mod write;
 
 pub use batch::{Batching, Pair};
 pub use check::Report;
+pub use engine::{About, Create, Family, Form, Index, Lifecycle, Visitor, WithIndex};
 pub use entry::{Entry, LongTail, TAIL_MAX, Tail};
 pub use group::Life;
-pub use kernel::{Guard, Index, Kernel, Phase, Writer};
+pub use kernel::{Embed, Guard, Kernel, Phase, Writer};
+pub use kind::{Kind, SchemaOf};
 pub use pmem::{Error, Result};
 pub use schema::{Fixed, Keyed, Prefixed, Schema, Words};
-pub use snapshot::{Snapshot, Snapshots};
+pub use shape::Target;
+pub use snapshot::{Snapshot, SnapshotView, Snapshots};
 pub use write::{Decision, Write, WriteOf, WriteOptions};

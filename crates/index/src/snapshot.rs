@@ -8,12 +8,14 @@
 use pmem::Result;
 
 use crate::batch::Batching;
+use crate::engine;
 use crate::images::View;
-use crate::kernel::{Index, Phase};
+use crate::kernel::{Embed, Phase};
+use crate::kind::{Kind, SchemaOf};
 use crate::schema::Schema;
 
 /// An index as it was at one moment.
-pub struct Snapshot<'a, T: Index> {
+pub struct Snapshot<'a, T: Embed> {
     /// The index.
     pub index: &'a T,
     view: View<'a, T::Schema>,
@@ -78,5 +80,37 @@ impl<'a, T: Batching> Snapshot<'a, T> {
     /// Its moment, for a cursor.
     pub fn view(&self) -> View<'a, T::Schema> {
         self.view.again()
+    }
+}
+
+/// A snapshot as a [`View`] with its engine's cursors.
+pub struct SnapshotView<'a, T: Embed, C> {
+    snapshot: Snapshot<'a, T>,
+    cursor: fn(&Snapshot<'a, T>) -> C,
+}
+
+impl<'a, T: Batching, C> SnapshotView<'a, T, C> {
+    /// A snapshot of `index` as it is now; `cursor` makes its cursors.
+    ///
+    /// # Errors
+    /// As [`Snapshots::snapshot`].
+    pub fn of(index: &'a T, cursor: fn(&Snapshot<'a, T>) -> C) -> Result<Self> {
+        Ok(Self { snapshot: Snapshots::snapshot(index)?, cursor })
+    }
+}
+
+impl<'a, K, T, C> engine::View<K> for SnapshotView<'a, T, C>
+where
+    K: Kind,
+    T: Batching<Schema: SchemaOf<K>> + Sync,
+    C: engine::Cursor<K> + 'a,
+    Snapshot<'a, T>: Send + Sync,
+{
+    fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
+        self.snapshot.get(key, Some(value))
+    }
+
+    fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {
+        Box::new((self.cursor)(&self.snapshot))
     }
 }

@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use index::About;
 use pcm::{Config, Levelling, Pcm, Write};
 use pmem::alloc::{blocks_in, chunks};
 use pmem::observed::{Event, Memory, Observed, Observer};
 use pmem::{Durability, LINE, Region};
-use bptree::roster::About;
 
 pub use beside::{Beside, Row};
 pub use draw::svg;
 pub use report::{Bin, Heat, Hot, Node, Part};
 
-use crate::contender::{Making, of_words};
 use crate::keys::Random;
+use crate::measured::{Making, of_words};
 use crate::{Error, wrong};
 
 /// Bins of the time axis.

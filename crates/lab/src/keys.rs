@@ -4,8 +4,7 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 
 use index::TAIL_MAX;
-use index::{Fixed, Schema, Words};
-use bptree::roster::ByteStrings;
+use index::kind::{Bytes, Fixed, Kind, U64};
 
 /// A string key of the papers' length.
 pub type Text = [u8; 20];
@@ -45,23 +44,23 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// A key as trees of a schema take it, and the values stored with it.
-pub trait Key<S: Schema>: Random {
+/// A key as indexes of a kind take it, and the values stored with it.
+pub trait Key<K: Kind>: Random {
     /// A value.
-    type Value: Borrow<S::Value>;
+    type Value: Borrow<K::Value>;
     /// The key.
-    fn key(&self) -> &S::Key;
+    fn key(&self) -> &K::Key;
     /// The key, owned.
-    fn owned(&self) -> S::KeyBuf;
+    fn owned(&self) -> K::KeyBuf;
     /// The value made of a number, of so many words where a tree's payloads have several.
     fn value(number: u64, words: usize) -> Self::Value;
     /// The number whose value is stored with this key when it is inserted.
     fn number(&self) -> u64;
     /// True if `value` is made of the number.
-    fn is(value: &S::ValueBuf, number: u64) -> bool;
+    fn is(value: &K::ValueBuf, number: u64) -> bool;
 }
 
-impl Key<Words> for u64 {
+impl Key<U64> for u64 {
     type Value = u64;
     #[inline(always)]
     fn key(&self) -> &u64 {
@@ -127,7 +126,7 @@ impl Key<Fixed> for u64 {
     }
 }
 
-impl<S: ByteStrings> Key<S> for Text {
+impl Key<Bytes> for Text {
     type Value = [u8; 8];
     #[inline(always)]
     fn key(&self) -> &[u8] {

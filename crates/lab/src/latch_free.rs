@@ -157,7 +157,14 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let machine = machine(options);
     let (scale, seed) = (options.scale, options.seed);
     // One after the other: the largest stream takes as much memory as the map.
-    measure(options, &place, &streams::xbox(scale, seed), competitors::maps::of_bytes, &mut gathered, progress)?;
+    measure(
+        options,
+        &place,
+        &streams::xbox(scale, seed),
+        competitors::maps::of_bytes,
+        &mut gathered,
+        progress,
+    )?;
     let deduplication = streams::deduplication(scale, seed);
     measure(options, &place, &deduplication, competitors::maps::of_bytes, &mut gathered, progress)?;
     drop(deduplication);
@@ -274,7 +281,10 @@ fn measure<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
                     "5.3, B-tree, all in its cache; by one thread without locks, by several with the Concurrent Data Store",
                 );
                 let folder = place.folder("berkeley")?;
-                let opening = competitors::Options { promise: competitors::Promise::Process, bytes_max: BERKELEY_BYTES };
+                let opening = competitors::Options {
+                    promise: competitors::Promise::Process,
+                    bytes_max: BERKELEY_BYTES,
+                };
                 let stored = Stored((kind.open)(&folder, &opening)?);
                 note(BERKELEY, parts(BERKELEY, &stored, workload, *threads)?);
                 stored.0.close()?;
@@ -408,7 +418,10 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
             // Who reads leaves the chain to who writes: otherwise it would be he who decides.
             let own =
                 bwtree::Options { leaf_chain: *length, leaf_chain_read: 0, ..bwtree::Options::default() };
-            let ours = Ours(Tree::<K::Pairs>::new(own).map_err(|error| Error::Own(error.into()))?);
+            let ours = Ours(
+                Tree::<K::Pairs>::new(own)
+                    .map_err(|error| Error::Own(bristlecone::Error::Option(error.to_string())))?,
+            );
             samples.push(parts(OURS, &ours, workload, threads)?[0].1);
         }
     }

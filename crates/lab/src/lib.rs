@@ -3,7 +3,7 @@
 //! * [`costs`]: `bristlecone-lab costs`: words, flushes and fences of an operation beside the papers' formulas.
 //! * [`floor`]: what the memory itself costs: a dependent read, a dependent read with a durable store.
 //! * [`flush`]: `bristlecone-lab flush`: how many lines a second can be written back, by the size of what is flushed.
-//! * [`contender`]: the ordered maps that are compared, behind one batch interface (`rooms`: those with rooms of their own); [`keys`]: what is stored in them;
+//! * [`measured`]: the ordered maps that are measured, in batches; [`keys`]: what is stored in them;
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `bristlecone-lab run`: the papers' figures measured again, each with the paper's claims judged.
 //! * [`latch_free`]: `bench bwtree`: the Bw-tree beside other maps in memory.
@@ -15,7 +15,6 @@
 //! * [`versioned`]: `bench cdds`: the CDDS B-Tree beside Berkeley DB, and the price of versions.
 //! * [`trees`]: `bench trees`: one table of operations, as times and as multiples of the floor of the same run.
 
-pub mod contender;
 pub mod costs;
 pub mod experiment;
 pub mod floor;
@@ -23,10 +22,10 @@ pub mod flush;
 pub mod heat;
 pub mod keys;
 pub mod latch_free;
+pub mod measured;
 pub mod readers;
 pub mod registry;
 pub mod reopen;
-mod rooms;
 pub mod scratch;
 pub mod stores;
 pub mod syncs;
@@ -34,7 +33,7 @@ pub mod trees;
 pub mod verdict;
 pub mod versioned;
 
-use bptree::roster::{About, TREES};
+use index::About;
 
 /// What an experiment could not do.
 #[derive(Debug, thiserror::Error)]
@@ -159,17 +158,16 @@ pub enum Error {
     },
 }
 
-/// An engine: a line of the roster, or a tree with a room of its own.
+/// An engine of the registry.
 pub type Engine = &'static About;
 
-/// The engine of this name.
+/// The ordered engine of this name.
 ///
 /// # Errors
 /// In words, with the names there are.
 pub fn engine(name: &str) -> std::result::Result<Engine, String> {
-    let is_tree = |name| TREES.iter().any(|about| about.name == name);
-    let measured =
-        || bristlecone::registry::engines().filter(|about| is_tree(about.name) || rooms::has(about.name));
+    let is_ordered = |name| bristlecone::registry::find(name).is_ok_and(|entry| entry.capabilities.ordered);
+    let measured = || bristlecone::registry::engines().filter(|about| is_ordered(about.name));
     let names: Vec<_> = measured().map(|about| about.name).collect();
     let found = measured().find(|about| about.name == name);
     found.ok_or_else(|| format!("no engine `{name}`; there are {}", names.join(", ")))

@@ -1,7 +1,7 @@
 //! `bristlecone-lab registry`: every engine and its parts. (`cargo xtask lines` counts their lines of code.)
 
 use bristlecone::registry::engines;
-use bptree::roster::About;
+use index::About;
 
 /// An engine.
 #[derive(Debug, serde::Serialize)]

@@ -11,10 +11,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 use cdds::Recovery;
 use index::Words;
 use pmem::{Durability, Found, Medium, Native};
-use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::{Error, scratch, wrong};
 

@@ -11,7 +11,7 @@
 //! * S3: background work that a column leaves behind is waited for before the next store's turn, and is not measured.
 //! * S4: nothing is left on the backing, also after an error.
 
-mod ours;
+pub mod ours;
 pub(crate) mod place;
 mod report;
 mod work;
@@ -492,7 +492,12 @@ mod tests {
         fn delete(&mut self, key: &[u8]) -> competitors::Result<()> {
             self.0.delete(key)
         }
-        fn scan(&mut self, from: &[u8], limit: u64, met: &mut dyn FnMut(&[u8], &[u8])) -> competitors::Result<u64> {
+        fn scan(
+            &mut self,
+            from: &[u8],
+            limit: u64,
+            met: &mut dyn FnMut(&[u8], &[u8]),
+        ) -> competitors::Result<u64> {
             self.0.scan(from, limit, met)
         }
     }

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use index::Fixed;
-use pmem::{Counter, Durability, Memory, Native, Observed, Observer};
 use bptree::Slotted;
 use bptree::layout::Layout;
-use bptree::roster::About;
+use index::About;
+use index::Fixed;
+use pmem::{Counter, Durability, Memory, Native, Observed, Observer};
 
-use crate::contender::{Contender, Making, of_fixed, of_words};
 use crate::floor::Floor;
 use crate::keys::Random as _;
+use crate::measured::{Making, Measured, of_fixed, of_words};
 use crate::scratch::{self, Instructions};
 use crate::{Error, median, wrong};
 
@@ -48,7 +48,7 @@ pub struct Options {
 /// One contender's medians.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// Contender.
+    /// Measured.
     pub name: String,
     /// Operation to nanoseconds.
     pub ns: BTreeMap<&'static str, f64>,
@@ -226,11 +226,11 @@ fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> R
 }
 
 fn measure(
-    contender: &mut dyn Contender,
+    contender: &mut dyn Measured,
     times: &mut BTreeMap<&str, Vec<f64>>,
     operation: &'static str,
     keys: &[u64],
-    run: impl FnOnce(&mut dyn Contender) -> pmem::Result<u64>,
+    run: impl FnOnce(&mut dyn Measured) -> pmem::Result<u64>,
     expected: u64,
 ) -> Result<(), Error> {
     let start = Instant::now();
@@ -245,8 +245,8 @@ fn measure(
     Ok(())
 }
 
-fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Contender>>, Error> {
-    let mut all: Vec<Box<dyn Contender>> = vec![Box::new(BTreeMap::new())];
+fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Measured>>, Error> {
+    let mut all: Vec<Box<dyn Measured>> = vec![Box::new(BTreeMap::new())];
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
     for &node_lines in &options.node_lines {
         for engine in options.engines.iter().filter(|engine| engine.allows(node_lines)) {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bristlecone::{Durability, Store};
+use bristlecone::Durability;
 use competitors::Promise;
 
-use crate::contender::{Making, of_words};
 use crate::keys::Random as _;
+use crate::measured::{Making, of_words};
 use crate::scratch::{self, Instructions};
+use crate::stores::ours;
 use crate::stores::place::{Place, bytes_free};
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
@@ -186,65 +187,33 @@ fn fill(value: &mut [u8], number: u64) {
     value[last..].copy_from_slice(&(!number).to_le_bytes());
 }
 
-/// What the phases need of a store.
-trait Subject {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error>;
-    fn delete(&mut self, key: &[u8]) -> Result<(), Error>;
-}
-
-struct Ours<'a>(&'a Store);
-
-impl Subject for Ours<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.0.put(key, value).map(drop)?)
-    }
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        Ok(self.0.get_into(key, value)?)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
-        Ok(self.0.delete(key).map(drop)?)
-    }
-}
-
-impl Subject for Box<dyn competitors::Session + '_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.as_mut().put(key, value)?)
-    }
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        Ok(self.as_mut().get(key, value)?)
-    }
-    fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
-        Ok(self.as_mut().delete(key)?)
-    }
-}
-
 /// Pairs a second of each operation.
 fn measure(options: &Options, mode: &Mode, folder: &Path) -> Result<[f64; 3], Error> {
-    match mode.kind {
+    let store = match mode.kind {
         None => {
             let opening = bristlecone::Options {
                 engine: Some(cdds::ENGINE.to_owned()),
                 durability: Some(mode.durability),
                 ..bristlecone::Options::default()
             };
-            let store = Store::open(folder.join("store"), opening)?;
-            let rates = phases(options, mode.name, &mut Ours(&store))?;
-            store.close()?;
-            Ok(rates)
+            ours::open_as(&folder.join("store"), opening)?
         }
         Some(kind) => {
-            // A quarter, because contenders are given four times what they hold.
+            // A quarter, because competitors are given four times what they hold.
             let opening = competitors::Options { promise: Promise::Power, bytes_max: CACHE_BYTES / 4 };
-            let store = (kind.open)(folder, &opening)?;
-            let rates = phases(options, mode.name, &mut store.session()?)?;
-            store.close()?;
-            Ok(rates)
+            (kind.open)(folder, &opening)?
         }
-    }
+    };
+    let rates = phases(options, mode.name, &mut *store.session()?)?;
+    store.close()?;
+    Ok(rates)
 }
 
-fn phases(options: &Options, name: &'static str, store: &mut impl Subject) -> Result<[f64; 3], Error> {
+fn phases(
+    options: &Options,
+    name: &'static str,
+    store: &mut dyn competitors::Session,
+) -> Result<[f64; 3], Error> {
     let mut order: Vec<u64> = (0..options.pairs).collect();
     let mut random = fastrand::Rng::with_seed(options.seed);
     let mut value = vec![b'v'; VALUE_BYTES];
@@ -260,7 +229,7 @@ fn phases(options: &Options, name: &'static str, store: &mut impl Subject) -> Re
     };
     let put = phase(&mut |number, key| {
         fill(&mut value, number);
-        store.put(key, &value)
+        Ok(store.put(key, &value)?)
     })?;
     let get = phase(&mut |number, key| {
         let is_found = store.get(key, &mut found)?;
@@ -269,7 +238,7 @@ fn phases(options: &Options, name: &'static str, store: &mut impl Subject) -> Re
             is_found && found.len() == VALUE_BYTES && found.starts_with(&first) && found.ends_with(&last);
         if is_right { Ok(()) } else { Err(wrong(name, format!("the value of key {number}"))) }
     })?;
-    let delete = phase(&mut |_, key| store.delete(key))?;
+    let delete = phase(&mut |_, key| Ok(store.delete(key)?))?;
     let mut left = 0;
     for number in 0..options.pairs {
         left += u64::from(store.get(&key(options.seed, number), &mut found)?);

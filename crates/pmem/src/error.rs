@@ -4,6 +4,13 @@ use std::path::PathBuf;
 
 use crate::file::Holder;
 
+/// What an engine without order lacks ([`Error::Unsupported`]).
+pub const SCANS: &str = "scans";
+/// What an engine that changes each key by itself lacks.
+pub const BATCHES: &str = "batches of several keys";
+/// What an engine that keeps only the present lacks.
+pub const SNAPSHOTS: &str = "snapshots";
+
 /// Result of a pmem operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -197,6 +204,14 @@ pub enum Error {
     TakenBack {
         /// The version.
         version: u64,
+    },
+    /// The engine has no such operation.
+    #[error("{engine} has no {what}: take an engine that has")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// What it lacks: [`SCANS`], [`BATCHES`] or [`SNAPSHOTS`].
+        what: &'static str,
     },
     /// The index was closed.
     #[error("the store is closed: open it again")]

@@ -8,11 +8,12 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::search::{Scalar, Target};
+use crate::search::Scalar;
 use crate::shape::{Link, Node, Placed};
 use crate::split::Rising;
 use crate::tree::{Tree, Writer};
 use index::Schema;
+use index::Target;
 use index::{Batching, Life, WriteOptions};
 
 /// Blocks left to the nodes and separators above a leaf.

@@ -5,9 +5,10 @@ use pmem::{Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::search::{Search, Target, dispatch};
+use crate::search::{Search, dispatch};
 use crate::tree::{Tree, Writer};
 use index::Schema;
+use index::Target;
 use index::{Batching, Life, WriteOptions};
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {

@@ -6,10 +6,11 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::search::{Search, Target, dispatch};
+use crate::search::{Search, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::{Tree, Writer};
 use index::Schema;
+use index::Target;
 use index::{Batching, Decision, Life, WriteOptions};
 use index::{Entry, Tail};
 

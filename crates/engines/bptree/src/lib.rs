@@ -25,6 +25,7 @@ pub mod check;
 pub mod count;
 pub mod delete;
 pub mod discipline;
+pub mod family;
 pub mod insert;
 pub mod layout;
 mod level;
@@ -41,6 +42,7 @@ pub mod shape;
 pub mod split;
 pub mod tree;
 
+pub use self::family::TreeFamily;
 pub use self::tree::{Tree, TreeOptions};
 pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};

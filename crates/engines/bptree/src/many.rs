@@ -13,10 +13,11 @@ use pmem::{Error, LINE, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::search::{Scalar, Search, Target, dispatch};
+use crate::search::{Scalar, Search, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::{Tree, Writer};
 use index::Schema;
+use index::Target;
 use index::images::View;
 use index::write::record_bytes;
 use index::{Batching, Life, Write, WriteOf, WriteOptions};

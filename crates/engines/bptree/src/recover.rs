@@ -9,9 +9,9 @@ use pmem::{Medium, Result};
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
 use crate::search::Scalar;
-use crate::search::Target;
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
+use index::Target;
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.

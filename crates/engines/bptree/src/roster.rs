@@ -6,35 +6,8 @@ use crate::discipline::{
 };
 use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
 use crate::shape::FourGroups;
+use index::engine::About;
 use index::{Keyed, Prefixed, Schema};
-
-/// A tree's line in the roster.
-#[derive(Debug)]
-pub struct About {
-    /// Name, as users give it and superblocks hold it.
-    pub name: &'static str,
-    /// One line for people.
-    pub about: &'static str,
-    /// Layout of leaves.
-    pub leaf: &'static str,
-    /// Layout of inner nodes.
-    pub inner: &'static str,
-    /// Discipline.
-    pub discipline: &'static str,
-    /// Contents survive a crash.
-    pub durable: bool,
-    /// Fewest and most cache lines of a node.
-    pub lines: (u64, u64),
-    /// Cache lines of a node unless the user says otherwise.
-    pub default_lines: u64,
-}
-
-impl About {
-    /// True if nodes may have so many lines.
-    pub fn allows(&self, lines: u64) -> bool {
-        (self.lines.0..=self.lines.1).contains(&lines)
-    }
-}
 
 /// Schemas of byte strings.
 pub trait ByteStrings: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>> {}

@@ -15,10 +15,11 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::search::{Search, Target, dispatch_any};
+use crate::search::{Search, dispatch_any};
 use crate::shape::{Link, Node};
 use crate::tree::Tree;
 use index::Entry;
+use index::Target;
 use index::images::{Scanned, Scans, View};
 use index::{Life, Phase, Schema, Snapshot};
 

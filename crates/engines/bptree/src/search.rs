@@ -4,8 +4,6 @@
 //! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf; if its looks fail
 //! again and again, the writer gives way to it (see [`pmem::stripe`]).
 
-use std::ops::Bound;
-
 use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::{Descent, Step, Version};
@@ -15,6 +13,7 @@ use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::Tree;
+use index::Target;
 use index::{Life, Schema};
 
 /// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
@@ -199,31 +198,6 @@ pub struct Seen {
 pub(crate) struct Looked {
     pub found: bool,
     pub leaf: Node,
-}
-
-/// Which leaf a descent is for.
-#[derive(Clone, Copy, Debug)]
-pub enum Target<P> {
-    /// The leaf that holds the key, if any does.
-    Holding(P),
-    /// The leaf that holds the largest keys below this one.
-    Below(P),
-    /// The first leaf.
-    First,
-    /// The last leaf.
-    Last,
-}
-
-impl<P> Target<P> {
-    /// The leaf in which a scan goes on that has come to `from`.
-    pub fn of_scan(from: Bound<P>, descending: bool) -> Self {
-        match (from, descending) {
-            (Bound::Unbounded, false) => Self::First,
-            (Bound::Unbounded, true) => Self::Last,
-            (Bound::Excluded(probe), true) => Self::Below(probe),
-            (Bound::Included(probe) | Bound::Excluded(probe), _) => Self::Holding(probe),
-        }
-    }
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {

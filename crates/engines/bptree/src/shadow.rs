@@ -5,12 +5,13 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::Layouts;
-use crate::search::{Scalar, Target};
+use crate::search::Scalar;
 use crate::shape::{LEVELS_MAX, Link, Node, Placed};
 use crate::split::Prepared;
 use crate::tree::{Tree, Writer};
 use index::Entry;
 use index::Schema;
+use index::Target;
 
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// The leaf at the end of `writer.own.path` is replaced by one that has `entry` too.

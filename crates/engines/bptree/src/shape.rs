@@ -5,6 +5,7 @@
 //! layout's own words, and entries: key words and payload words (leaf: value or record; inner: child), side by side or in two
 //! columns. Leaves and inner nodes of one tree have as many lines, and each kind its own shape.
 
+pub use index::shape::{Node, Shape};
 use index::{Entry, Tail};
 use pmem::{Medium, WORD};
 
@@ -16,39 +17,6 @@ pub const LINES_MAX: usize = 16;
 pub const LEVELS_MAX: usize = 24;
 const NODE_TAG: u64 = 0xB7;
 const LINK_MASK: u64 = (1 << 48) - 1;
-
-/// A node's address: its offset in the region, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Node(pub u64);
-
-impl Node {
-    /// The child that an inner entry's payload names; a damaged one names some other place, never an overflow.
-    #[inline(always)]
-    pub fn of_payload(payload: u64) -> Self {
-        Self(payload & LINK_MASK)
-    }
-}
-
-/// Where things are in a node of one tree and kind. Word numbers count from the node's start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Cache lines of a node.
-    pub lines: u64,
-    /// Words of a key in an entry: 1 or 2.
-    pub key_words: usize,
-    /// Words of a payload in an entry.
-    pub payload_words: usize,
-    /// Most entries.
-    pub capacity: usize,
-    /// Word number of the first entry's key.
-    pub keys_at: u64,
-    /// Words from one key to the next.
-    pub key_step: u64,
-    /// Word number of the first entry's payload.
-    pub payloads_at: u64,
-    /// Words from one payload to the next.
-    pub payload_step: u64,
-}
 
 /// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes (and payloads of a word).
 pub type Shapes = [[Shape; 2]; LINES_MAX + 1];
@@ -93,71 +61,6 @@ impl Link {
     #[inline(always)]
     pub fn read<M: Medium>(medium: &M, node: Node) -> Option<Self> {
         Self::of(medium.word(node.0))
-    }
-}
-
-impl Shape {
-    /// Bytes of a node.
-    #[inline(always)]
-    pub fn bytes(&self) -> u64 {
-        self.lines * pmem::LINE
-    }
-
-    /// Offset of an entry's first key word.
-    #[inline(always)]
-    pub fn key_at(&self, node: Node, index: usize) -> u64 {
-        node.0 + (self.keys_at + index as u64 * self.key_step) * WORD
-    }
-
-    /// Offset of an entry's first payload word.
-    #[inline(always)]
-    pub fn payload_at(&self, node: Node, index: usize) -> u64 {
-        node.0 + (self.payloads_at + index as u64 * self.payload_step) * WORD
-    }
-
-    /// Offset of word `number` of an entry: its key's words, then its payload's.
-    #[inline(always)]
-    pub fn entry_word_at(&self, node: Node, index: usize, number: u64) -> u64 {
-        match number.checked_sub(self.key_words as u64) {
-            None => self.key_at(node, index) + number * WORD,
-            Some(number) => self.payload_at(node, index) + number * WORD,
-        }
-    }
-
-    /// Reads an entry's key words.
-    #[inline(always)]
-    pub fn key<M: Medium>(&self, medium: &M, node: Node, index: usize) -> [u64; 2] {
-        let at = self.key_at(node, index);
-        [medium.word(at), if self.key_words == 2 { medium.word(at + WORD) } else { 0 }]
-    }
-
-    /// Reads an entry.
-    #[inline(always)]
-    pub fn entry<M: Medium, T: Tail>(&self, medium: &M, node: Node, index: usize) -> Entry<T> {
-        let payload_at = self.payload_at(node, index);
-        let mut tail = T::zeros(self.payload_words - 1);
-        for (i, word) in tail.words_mut().iter_mut().enumerate() {
-            *word = medium.word(payload_at + (i as u64 + 1) * WORD);
-        }
-        Entry { key: self.key(medium, node, index), payload: medium.word(payload_at), tail }
-    }
-
-    /// An entry's words with their offsets.
-    #[inline(always)]
-    pub fn entry_words_at<T: Tail>(
-        &self,
-        node: Node,
-        index: usize,
-        entry: &Entry<T>,
-    ) -> impl Iterator<Item = (u64, u64)> + use<'_, T> {
-        let key_at = self.key_at(node, index);
-        let payload_at = self.payload_at(node, index);
-        let [first, second] = entry.key;
-        let head = [(key_at, first), (key_at + WORD, second)].into_iter().take(self.key_words);
-        let tail = entry.tail;
-        let tail =
-            (0..self.payload_words - 1).map(move |i| (payload_at + (i as u64 + 1) * WORD, tail.words()[i]));
-        head.chain([(payload_at, entry.payload)]).chain(tail)
     }
 }
 

@@ -8,11 +8,12 @@ use pmem::{Error, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
-use crate::search::{Scalar, Target};
+use crate::search::Scalar;
 use crate::shape::{Link, Node, Placed};
 use crate::tree::{Tree, Writer};
 use index::Entry;
 use index::Schema;
+use index::Target;
 
 /// What rises from a split into the parent.
 pub(crate) struct Rising {

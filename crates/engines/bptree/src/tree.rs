@@ -10,7 +10,7 @@ use std::path::Path;
 
 use index::batch::Batching;
 use index::region::{create_region, open_region};
-use index::{Index, Kernel, Life, Schema, Tail};
+use index::{Embed, Kernel, Life, Schema, Tail};
 use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicBool, AtomicU64, Ordering};
@@ -375,7 +375,7 @@ impl<S: Schema> Own<S> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Index for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Embed for Tree<M, S, L, D> {
     type Medium = D::Memory<M>;
     type Schema = S;
     type Own = Own<S>;

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bptree::shape::Shape;
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 use index::{Keyed, Prefixed, Schema, Words, Write, WriteOptions};
 use pmem::observed::Counts;
 use pmem::{Counter, Durability, Fence, Geometry, Memory, Observed};
-use bptree::shape::Shape;
-use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 type WbTree<S> = Tree<Observed, S, (Slotted, Slotted), WriteAtomic>;
 

@@ -1,8 +1,8 @@
 //! Damaged nodes: what a flipped bit of an address does to the writer.
 
+use bptree::{Error, Slotted, Tree, TreeOptions, WriteAtomic};
 use index::Words;
 use pmem::{Durability, Medium, Native};
-use bptree::{Error, Slotted, Tree, TreeOptions, WriteAtomic};
 
 /// A bit above every address of the region. The medium masks addresses into its range, so a load at such an address shows the node
 /// that the address without this bit has.

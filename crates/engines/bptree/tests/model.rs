@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use index::{Fixed, Life, Prefixed, Words};
-use pmem::{Counter, Durability, Durable, Found, Memory, Native, Observed};
 use bptree::roster::{TREES, Visitor};
 use bptree::shape::FourGroups;
 use bptree::{Redo, Slotted, Sorted, Tree, TreeOptions, WriteAtomic};
+use index::{Fixed, Life, Prefixed, Words};
+use pmem::{Counter, Durability, Durable, Found, Memory, Native, Observed};
 
 use crate::streams::{Streams, assert_same, options, payload, run, seed, text};
 

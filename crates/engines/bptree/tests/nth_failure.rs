@@ -11,10 +11,10 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 use crash::failing::{Failing, Faults, Plan, every_nth};
 use index::{Keyed, Life, Prefixed, Schema, Words};
 use pmem::{Durability, Error, Found, Geometry, Memory, Result};
-use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 /// Keys and values of a schema from small numbers.
 trait Sample: Schema<KeyBuf: Ord, ValueBuf: PartialEq> {

@@ -6,9 +6,9 @@
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bptree::{Slotted, Tree, TreeOptions, Volatile, WriteAtomic, discipline::Discipline};
 use index::Prefixed;
 use pmem::{Durability, Native};
-use bptree::{Slotted, Tree, TreeOptions, Volatile, WriteAtomic, discipline::Discipline};
 
 const READERS: u64 = 2;
 const READS: u64 = 2;

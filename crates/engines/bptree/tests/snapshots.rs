@@ -8,13 +8,14 @@ mod shared;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster::{self, ByteStrings, TREES, Visitor};
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
+use index::About;
 use index::{Prefixed, Schema, Snapshot, Words, WriteOptions};
 use pmem::{Counter, Durability, Durable, Medium, Memory, Native, Observed};
 use shared::{Make, Next, Subject, borrowed, decide};
-use bptree::discipline::Discipline;
-use bptree::layout::Layouts;
-use bptree::roster::{self, About, ByteStrings, TREES, Visitor};
-use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 use crate::streams::{Sample, options, seed};
 

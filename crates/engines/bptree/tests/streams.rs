@@ -11,13 +11,14 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
+use bptree::discipline::Discipline;
+use bptree::layout::Layouts;
+use bptree::roster::{ByteStrings, Visitor, log_records};
+use bptree::{Tree, TreeOptions, WriteAhead};
+use index::About;
 use index::Tail;
 use index::{Life, Schema, Words};
 use pmem::{Counter, Durability, Durable, Geometry, Medium, Memory, Native, Observed};
-use bptree::discipline::Discipline;
-use bptree::layout::Layouts;
-use bptree::roster::{About, ByteStrings, Visitor, log_records};
-use bptree::{Tree, TreeOptions, WriteAhead};
 
 /// Keys and values from small numbers.
 pub trait Numbered: Sized {

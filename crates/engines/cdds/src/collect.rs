@@ -16,12 +16,12 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use index::Target;
 use index::{Life, Schema, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::region::INTENTS;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
-use bptree::search::Target;
 
 use crate::meta::State;
 use crate::named::Named;

@@ -3,11 +3,11 @@
 //! The thesis ends every entry of a node that is split. Here only the link to it ends: who reads at a version that still comes
 //! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
 
+use index::Target;
 use index::{Schema, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
-use bptree::search::Target;
 
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};

@@ -16,7 +16,7 @@
 //! * [`tree`](mod@tree): the tree itself.
 //! * [`access`]: look-ups, puts, deletes. [`upkeep`]: collection, verification, clearing.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
-//! * [`kept`]: named and retained versions.
+//! * [`kept`]: named and retained versions. `maintain`: work beside users. [`family`]: as engines of the registry.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
 //! * [`sight`]: all slots of a node at one look.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
@@ -27,11 +27,13 @@ pub mod batch;
 pub mod check;
 pub mod collect;
 pub mod delete;
+pub mod family;
 pub mod group;
 pub mod hash;
 pub mod inlined;
 pub mod insert;
 pub mod kept;
+mod maintain;
 pub mod meta;
 pub mod named;
 pub mod node;
@@ -49,7 +51,7 @@ pub mod upkeep;
 pub mod version;
 pub mod versioned;
 
-use ::bptree::roster::About;
+use ::index::engine::About;
 
 /// How the tree of nodes without order stands among the engines. It is the tree's code.
 pub const ABOUT_UNSORTED: About = About {
@@ -72,6 +74,7 @@ pub const ABOUT: About = About {
     default_lines: 16,
 };
 
+pub use self::family::{HashFamily, TreeFamily};
 pub use self::inlined::Inlined;
 pub use self::kept::Kept;
 pub use self::order::{Order, Sorted, Unsorted};

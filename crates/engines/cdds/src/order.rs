@@ -15,9 +15,9 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use index::Schema;
+use index::Target;
 use index::sorting::sort_by_first;
 use pmem::Medium;
-use bptree::search::Target;
 
 use crate::node::{Entry, Node, Shape, compare, read_key};
 use crate::sight::{Mask, Sight};

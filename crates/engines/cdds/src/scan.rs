@@ -6,8 +6,8 @@
 use std::ops::Bound;
 
 use index::Schema;
+use index::Target;
 use pmem::{Error, Medium, Result};
-use bptree::search::Target;
 
 use crate::node::Entry;
 use crate::order::{Order, Sorted};

@@ -4,11 +4,11 @@
 //! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
 
 use index::Schema;
+use index::Target;
 use pmem::simd::Vectors;
 use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
-use bptree::search::Target;
 
 use crate::node::{Entry, Header, LEVELS_MAX, Node};
 use crate::order::{Look, Order};

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use index::region::{create_region, open_region};
-use index::{Guard, Index, Kernel, Life, Schema, WriteOptions, owner};
+use index::{Embed, Guard, Kernel, Life, Schema, WriteOptions, owner};
 use pmem::alloc::{Class, Kind};
 use pmem::log::Format;
 use pmem::pending::Pending;
@@ -31,6 +31,7 @@ use pmem::sync::{AtomicU64, Mutex, Ordering, fence};
 use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, Result, WORD};
 
 use crate::kept::Kept;
+use crate::maintain::Maintenance;
 use crate::meta::{META_BYTES, Meta, State, in_flight};
 use crate::node::{Node, Shape};
 use crate::persist::Persist;
@@ -114,6 +115,8 @@ pub struct Versioned<M: Medium, X: Structure> {
     /// Named versions.
     pub(crate) kept: Mutex<Vec<Kept>>,
     pub(crate) wave_blocks: usize,
+    /// Work beside users.
+    pub(crate) maintenance: Maintenance,
     /// What is the structure's own.
     pub(crate) own: X,
 }
@@ -222,6 +225,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             shown: Mutex::new((state.current, Some(state.keys))),
             kept: Mutex::default(),
             wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
+            maintenance: Maintenance::default(),
             own,
         };
         this.keys.store(state.keys, Ordering::Release);
@@ -536,7 +540,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     }
 }
 
-impl<M: Medium, X: Structure> Index for Versioned<M, X> {
+impl<M: Medium, X: Structure> Embed for Versioned<M, X> {
     type Medium = M;
     type Schema = X::Schema;
     type Own = Own<X::Pass>;

@@ -21,12 +21,12 @@
 use std::cmp::Ordering;
 
 use index::Schema;
+use index::shape::{Node, Shape as Entries};
 use index::sorting::sort_unstable_by_first;
 use index::{Entry, Tail};
 use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{Error, LINE, Medium, Result, WORD};
-use bptree::shape::{Node, Shape as Entries};
 
 /// Words of a header, as offsets in bytes.
 pub(crate) const NXT: u64 = 0;

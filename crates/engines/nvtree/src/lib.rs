@@ -8,12 +8,13 @@
 //! * [`inner`]: inner nodes and parents of leaves, addressed by calculation. [`rebuild`]: how they are built anew beside use.
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges by one switch of a link.
-//! * [`search`], [`check`], `recover`: what else it does. [`salvage`]: leaves without an index.
+//! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: leaves without an index.
 //! * Batches, groups, look-ups and scans are those of [`::index::chain`].
 #![forbid(unsafe_code)]
 
 pub mod check;
 mod delete;
+mod family;
 pub mod index;
 pub mod inner;
 mod insert;
@@ -25,7 +26,7 @@ pub mod replace;
 pub mod salvage;
 pub mod search;
 
-use ::bptree::roster::About;
+use ::index::engine::About;
 
 /// How it stands among the engines.
 pub const ABOUT: About = About {
@@ -39,6 +40,7 @@ pub const ABOUT: About = About {
     default_lines: 32,
 };
 
+pub use self::family::NvTreeFamily;
 pub use self::index::{ENGINE, NvTree, Options};
 
 /// A position in key order.

@@ -5,9 +5,10 @@ use index::Report;
 use index::chain::prelude::*;
 use index::chain::wave::{Step, Stored, WriteOf};
 use index::chain::{Pages, Writer};
+use index::engine::Anatomy;
 use index::{Schema, Write};
 use pmem::sync::Ordering;
-use pmem::{Medium, Result};
+use pmem::{Medium, Region, Result};
 
 use crate::index::{NvTree, Own};
 use crate::insert::{Change, What};
@@ -136,5 +137,19 @@ impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
 
     fn check(&self) -> Report {
         NvTree::check(self)
+    }
+
+    fn anatomy(&self, _keys: &mut dyn Iterator<Item = &S::Key>) -> Option<Anatomy> {
+        let paths = self.paths();
+        Some(Anatomy {
+            leaves: paths.leaves as u64,
+            leaf_bytes: self.shape.bytes(),
+            extra_bytes: paths.inner_bytes,
+            comparisons: None,
+        })
+    }
+
+    fn salvage<R: Medium>(region: &Region<R>, leaf: u64) -> Vec<Entry<S::Tail>> {
+        crate::salvage::entries::<R, S>(region, leaf)
     }
 }

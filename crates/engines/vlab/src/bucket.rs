@@ -17,11 +17,11 @@
 use std::cmp::Ordering;
 
 use index::Schema;
+use index::shape::{Node, Shape as Entries};
 use index::{Entry, Tail};
 use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{LINE, Medium, WORD};
-use bptree::shape::{Node, Shape as Entries};
 
 /// Words of a header, as offsets in bytes.
 pub(crate) const NXT: u64 = 0;

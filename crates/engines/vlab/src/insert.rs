@@ -60,7 +60,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let entry = self.make(writer, key, value)?;
             self.note_key(key);
             self.lock(writer, bucket.0);
-            let at = shape.entries.payload_at(bptree::shape::Node(bucket.0), slot);
+            let at = shape.entries.payload_at(index::shape::Node(bucket.0), slot);
             return stored(at, entry.payload, false);
         }
         // An update needs a second slot under the same bitmap word.

@@ -8,7 +8,7 @@
 //! * [`rewired`]: the processor's page table in its place: the buckets' pages mapped in key order.
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
-//! * [`search`], [`check`], `recover`: what else it does. [`salvage`]: buckets without an index.
+//! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: buckets without an index.
 //! * Batches, groups, look-ups and scans are those of [`::index::chain`].
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod check;
 pub mod combine;
 mod delete;
 pub mod directory;
+mod family;
 pub mod index;
 mod insert;
 mod merge;
@@ -28,7 +29,7 @@ pub mod salvage;
 pub mod search;
 mod split;
 
-use ::bptree::roster::About;
+use ::index::engine::About;
 
 /// How it stands among the engines.
 pub const ABOUT: About = About {
@@ -44,6 +45,7 @@ pub const ABOUT: About = About {
 
 pub use self::combine::Work;
 pub use self::directory::Guide;
+pub use self::family::VlabFamily;
 pub use self::index::{ENGINE, Options, Vlab};
 pub use self::rewired::{Addressed, Addressing, Why};
 /// A position in key order.

@@ -4,9 +4,10 @@ use index::Entry;
 use index::Report;
 use index::chain::wave::{Step, Stored, WriteOf};
 use index::chain::{Chain, Pages};
+use index::engine::Anatomy;
 use index::{Schema, Write};
 use pmem::sync::Ordering;
-use pmem::{Error, Medium, Result, WORD};
+use pmem::{Error, Medium, Region, Result, WORD};
 
 use crate::bucket::{Bucket, MAX, MIN, slots};
 use crate::directory::{ALIAS, Directory, SPLIT};
@@ -246,5 +247,23 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
 
     fn check(&self) -> Report {
         Vlab::check(self)
+    }
+
+    fn anatomy(&self, keys: &mut dyn Iterator<Item = &S::Key>) -> Option<Anatomy> {
+        let paths = self.paths();
+        let (mut count, mut compared) = (0_u64, 0_u64);
+        for key in keys {
+            (count, compared) = (count + 1, compared + u64::from(self.comparisons(key)));
+        }
+        Some(Anatomy {
+            leaves: (paths.directory + paths.in_braids) as u64,
+            leaf_bytes: self.shape.bytes(),
+            extra_bytes: paths.directory_bytes + paths.braids_bytes,
+            comparisons: Some(compared as f64 / count.max(1) as f64),
+        })
+    }
+
+    fn salvage<R: Medium>(region: &Region<R>, leaf: u64) -> Vec<Entry<S::Tail>> {
+        crate::salvage::entries::<R, S>(region, leaf)
     }
 }

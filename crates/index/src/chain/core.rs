@@ -15,8 +15,9 @@ use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 use super::scan::Cursor;
 use super::wave::{Step, Stored, WriteOf};
 use crate::check::Report;
+use crate::engine::Anatomy;
 use crate::entry::Entry;
-use crate::kernel::{self, Index, Kernel};
+use crate::kernel::{self, Embed, Kernel};
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 
@@ -234,6 +235,14 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
         self.leaf_of(key, false);
     }
 
+    /// Of what it is made, asked with keys that are there: see [`Index::anatomy`](crate::Index::anatomy).
+    fn anatomy(&self, _keys: &mut dyn Iterator<Item = &<Self::Schema as Schema>::Key>) -> Option<Anatomy> {
+        None
+    }
+
+    /// For salvage: every entry of the leaf at this offset that is in use, if there is one. The region may be damaged.
+    fn salvage<R: Medium>(region: &Region<R>, leaf: u64) -> Vec<Entry<<Self::Schema as Schema>::Tail>>;
+
     /// Lines of a leaf.
     fn leaf_lines(&self) -> u64 {
         self.leaf_bytes() / LINE
@@ -261,7 +270,7 @@ pub(crate) type ValueOf<T> = <SchemaOf<T> as Schema>::Value;
 /// A value as an index hands it out.
 pub(crate) type ValueBufOf<T> = <SchemaOf<T> as Schema>::ValueBuf;
 
-impl<T: Chain> Index for T {
+impl<T: Chain> Embed for T {
     type Medium = <T as Chain>::Medium;
     type Schema = <T as Chain>::Schema;
     type Own = Side<<T as Chain>::Own>;

@@ -4,10 +4,12 @@
 //! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
 //! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
+//! * `index`: such an index as one of the registry.
 //! * [`recover`]: who owns a block. [`bound`]: keys as words.
 
 pub mod bound;
 pub mod core;
+mod index;
 pub mod read;
 pub mod recover;
 pub mod room;
@@ -27,5 +29,6 @@ pub mod prelude {
     pub use super::write::Writes;
     pub use crate::batch::Batching;
     pub use crate::group::Life;
+    pub use crate::kernel::Embed;
     pub use crate::snapshot::Snapshots;
 }

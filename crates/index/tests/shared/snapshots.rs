@@ -9,7 +9,7 @@ use index::{Decision, Schema, Snapshot, Snapshots, Write, WriteOptions};
 use pmem::{Error, Result};
 
 /// The schema of an index.
-type Of<T> = <T as index::Index>::Schema;
+type Of<T> = <T as index::Embed>::Schema;
 type Key<T> = <Of<T> as Schema>::KeyBuf;
 type Value<T> = <Of<T> as Schema>::ValueBuf;
 /// Pairs in the order of a scan.

@@ -1,7 +1,8 @@
 //! The engines whose costs are compared: the durable trees of the roster, and the indexes over a list of leaves; what our own prices
 //! make of their parts, and what a paper says of them.
 
-use bptree::roster::{self, About, TREES};
+use bptree::roster::{self, TREES};
+use index::About;
 
 use super::formulas::Standing::{Apart, Equal, NoLess, RoundedUp};
 use super::formulas::ours::{self, Nodes, Parts, Protocol};

@@ -2,19 +2,14 @@
 //!
 //! Which leaf is a key's the index is asked; what is in it is read from the medium.
 
-use std::borrow::Borrow;
-use std::sync::Arc;
-
 use index::chain::prelude::*;
-use index::{Fixed, Schema, Words};
+use index::shape::Shape;
+use index::{About, Fixed, Kind, Schema, SchemaOf, Words, kind};
 use pmem::region::unchecked;
-use pmem::{Durability, LINE, Medium, Memory, Observed, WORD};
-use bptree::roster::About;
-use bptree::shape::Shape;
+use pmem::{Durability, LINE, Medium, Observed, WORD};
 
-use super::subject::{Plan, Subject};
+use super::subject::{Load, Plan, Subject};
 use super::survey::{Step, Way};
-use super::tape::{Deaf, Spent, Tape};
 use crate::keys::Key;
 
 /// VLAB with a fence behind each step of a split, and combines of durable lists.
@@ -51,32 +46,42 @@ pub fn leaf_shape(about: &About, plan: Plan) -> Option<Shape> {
 /// # Errors
 /// What making it may say.
 pub fn make(about: &'static About, plan: Plan) -> pmem::Result<Box<dyn Subject>> {
-    if is_wide(plan) { make_of::<Fixed>(about, plan) } else { make_of::<Words>(about, plan) }
+    if is_wide(plan) {
+        make_of::<kind::Fixed, Fixed>(about, plan)
+    } else {
+        make_of::<kind::U64, Words>(about, plan)
+    }
 }
 
-fn make_of<S: Schema<Key = u64, KeyBuf = u64>>(
-    about: &'static About,
-    plan: Plan,
-) -> pmem::Result<Box<dyn Subject>>
+fn make_of<K, S>(about: &'static About, plan: Plan) -> pmem::Result<Box<dyn Subject>>
 where
-    u64: Key<S>,
+    K: Kind<Key = u64, KeyBuf = u64>,
+    S: SchemaOf<K>,
+    u64: Key<K>,
 {
-    let tape = Arc::new(Tape::default());
-    let memory = Memory::new(plan.capacity, 0);
-    let quiet = Observed::new(Arc::clone(&memory), Arc::new(Deaf));
-    let medium = Observed::new(memory, Arc::clone(&tape) as Arc<_>);
     let (lines, payload_words) = (plan.node_lines, plan.payload_words());
+    let load = Load::Split(leaf_shape(about, plan).map_or(0, |shape| shape.capacity));
     if about.name == nvtree::ENGINE {
         let options = nvtree::Options { payload_words, ..nvtree::Options::new(lines, Durability::Power) };
-        let index = nvtree::NvTree::<_, S>::create(medium, &options)?;
-        let shape = index.shape().entries;
-        return Ok(Box::new(Listed { index, shape, read: log, has_second: false, tape, quiet }));
+        let create = |medium| nvtree::NvTree::<_, S>::create(medium, &options);
+        let way = |index: &nvtree::NvTree<_, S>, quiet: &_, key| {
+            way(index, (quiet, &index.shape().entries), log, false, key)
+        };
+        return plan.count::<K, _>(create, load, way);
     }
     let faithful = about.name == VLAB_STEPWISE.name;
     let options = vlab::Options { payload_words, faithful, ..vlab::Options::new(lines, Durability::Power) };
-    let index = vlab::Vlab::<_, S>::create(medium, &options)?;
-    let shape = index.shape().entries;
-    Ok(Box::new(Listed { index, shape, read: bucket, has_second: faithful, tape, quiet }))
+    let create = |medium| vlab::Vlab::<_, S>::create(medium, &options);
+    let way = if faithful { buckets_way::<S, true> } else { buckets_way::<S, false> };
+    plan.count::<K, _>(create, load, way)
+}
+
+fn buckets_way<S: Schema<Key = u64>, const FAITHFUL: bool>(
+    index: &vlab::Vlab<Observed, S>,
+    quiet: &Observed,
+    key: u64,
+) -> pmem::Result<Way> {
+    way(index, (quiet, &index.shape().entries), bucket, FAITHFUL, key)
 }
 
 /// Where a header's bitmap, or its signs, are.
@@ -120,81 +125,36 @@ fn log(medium: &Observed, shape: &Shape, leaf: u64) -> Contents {
     Contents { entries, logged: Some(count) }
 }
 
-struct Listed<I> {
-    index: I,
-    shape: Shape,
+/// The leaf that a link's word leads to.
+fn next_leaf(quiet: &Observed, at: u64) -> u64 {
+    unchecked(quiet.word(at)).unwrap_or(0) * WORD
+}
+
+/// Leaves of the list whose head is in the word at `head_at`.
+fn count_leaves(quiet: &Observed, head_at: u64) -> u64 {
+    std::iter::successors(Some(next_leaf(quiet, head_at)), |leaf| Some(next_leaf(quiet, *leaf)))
+        .take_while(|leaf| *leaf != 0)
+        .count() as u64
+}
+
+/// The way to a key. `has_second`: there is a second list, which combines bring into the first.
+fn way<I: Chain<Medium = Observed, Schema: Schema<Key = u64>>>(
+    index: &I,
+    (quiet, shape): (&Observed, &Shape),
     read: Read,
-    /// There is a second list, which combines bring into the first.
     has_second: bool,
-    tape: Arc<Tape>,
-    quiet: Observed,
-}
-
-impl<I: Chain> Listed<I> {
-    fn nxt(&self, at: u64) -> u64 {
-        unchecked(self.quiet.word(at)).unwrap_or(0) * WORD
-    }
-
-    /// Leaves of the list whose head is in the word at `head_at`.
-    fn count(&self, head_at: u64) -> u64 {
-        std::iter::successors(Some(self.nxt(head_at)), |leaf| Some(self.nxt(*leaf)))
-            .take_while(|leaf| *leaf != 0)
-            .count() as u64
-    }
-}
-
-impl<I, S> Subject for Listed<I>
-where
-    I: Chain<Medium = Observed, Schema = S>,
-    S: Schema<Key = u64, KeyBuf = u64>,
-    u64: Key<S>,
-{
-    /// A list has no loading to a fill of its own. Keys that come in descending order split the first leaf again and again, and
-    /// what a split has put to the right stays half full; then more come until it is as full as it shall be, or some go.
-    fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()> {
-        let half = self.shape.capacity.div_ceil(2);
-        let each = ((self.shape.capacity as f64 * fill) as usize).max(1);
-        // Of random keys the number above one is free, as good as always.
-        let spare = |of: &[u64]| -> Vec<u64> {
-            let missing = half.saturating_sub(of.len());
-            of.iter().cycle().zip(0..missing as u64).map(|(key, i)| key + 1 + i / of.len() as u64).collect()
-        };
-        for of in keys.rchunks(each) {
-            let mut first: Vec<u64> = of.iter().copied().take(half).chain(spare(of)).collect();
-            first.sort_unstable();
-            first.into_iter().rev().try_for_each(|key| self.put(key, key).map(drop))?;
-        }
-        for of in keys.rchunks(each) {
-            of.iter().skip(half).try_for_each(|key| self.put(*key, *key).map(drop))?;
-            spare(of).into_iter().try_for_each(|key| self.delete(key).map(drop))?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool> {
-        self.index.put(&key, <u64 as Key<S>>::value(number, self.index.payload_words()).borrow())
-    }
-
-    fn delete(&mut self, key: u64) -> pmem::Result<bool> {
-        self.index.delete(&key)
-    }
-
-    fn way(&self, key: u64) -> pmem::Result<Way> {
-        let leaf = self.index.sound_leaf_of(&key)?;
-        let Contents { mut entries, logged } = (self.read)(&self.quiet, &self.shape, leaf);
-        entries.sort_unstable();
-        let rank = entries.partition_point(|(found, _)| *found < key);
-        let hit = entries.get(rank).is_some_and(|(found, _)| *found == key);
-        let numbers = entries.into_iter().map(|(_, place)| place).collect();
-        let step = Step { node: leaf, level: 0, numbers, rank, shape: self.shape, logged };
-        let meta = self.index.root_block();
-        let lists = self.has_second.then(|| [meta, meta + WORD].map(|head_at| self.count(head_at)));
-        Ok(Way { steps: vec![step], hit, last: self.nxt(leaf) == 0, inner: None, lists })
-    }
-
-    fn take(&mut self) -> Spent {
-        self.tape.take()
-    }
+    key: u64,
+) -> pmem::Result<Way> {
+    let leaf = index.sound_leaf_of(&key)?;
+    let Contents { mut entries, logged } = read(quiet, shape, leaf);
+    entries.sort_unstable();
+    let rank = entries.partition_point(|(found, _)| *found < key);
+    let hit = entries.get(rank).is_some_and(|(found, _)| *found == key);
+    let numbers = entries.into_iter().map(|(_, place)| place).collect();
+    let step = Step { node: leaf, level: 0, numbers, rank, shape: *shape, logged };
+    let meta = index.root_block();
+    let lists = has_second.then(|| [meta, meta + WORD].map(|head_at| count_leaves(quiet, head_at)));
+    Ok(Way { steps: vec![step], hit, last: next_leaf(quiet, leaf) == 0, inner: None, lists })
 }
 
 /// A header is a line.

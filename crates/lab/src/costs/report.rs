@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pmem::observed::{Category, Counts};
 
-use bptree::roster::About;
+use index::About;
 
 use super::engines::{Claims, Source};
 use super::formulas::Met;

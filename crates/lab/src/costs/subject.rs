@@ -1,15 +1,16 @@
-//! A tree on memory that counts.
+//! An index on memory that counts.
 
 use std::borrow::Borrow;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use index::{Fixed, Schema, Words};
-use pmem::{Durability, Error, Geometry, Memory, Observed};
+use bptree::Tree;
 use bptree::discipline::Discipline;
 use bptree::layout::{Layout, Layouts};
-use bptree::roster::{self, About, ByteStrings, Visitor};
-use bptree::shape::Shape;
-use bptree::{Tree, TreeOptions};
+use bptree::roster::{ByteStrings, Visitor};
+use index::shape::Shape;
+use index::{About, Create, Fixed, Form, Index, Kind, Schema, SchemaOf, Words, WriteOptions, kind};
+use pmem::{Durability, Error, Memory, Observed};
 
 use super::survey::{self, Way};
 use super::tape::{Deaf, Spent, Tape};
@@ -29,40 +30,87 @@ pub trait Subject {
     fn take(&mut self) -> Spent;
 }
 
-struct Counted<S: Schema, L: Layouts, D: Discipline> {
-    tree: Tree<Observed, S, L, D>,
-    tape: Arc<Tape>,
-    quiet: Observed,
+/// How ascending keys come into an empty index.
+#[derive(Clone, Copy)]
+pub(super) enum Load {
+    /// As the index loads ascending keys.
+    Appended,
+    /// So that leaves of this capacity split where they become as full as they shall be.
+    Split(usize),
 }
 
-impl<S: Schema<Key = u64, KeyBuf = u64>, L: Layouts, D: Discipline> Subject for Counted<S, L, D>
+/// The way to a key in an index, read from quiet memory.
+pub(super) type WayOf<I> = fn(&I, &Observed, u64) -> pmem::Result<Way>;
+
+struct Counted<I, K> {
+    index: I,
+    words: usize,
+    load: Load,
+    way: WayOf<I>,
+    tape: Arc<Tape>,
+    quiet: Observed,
+    kind: PhantomData<fn() -> K>,
+}
+
+const SYNCED: WriteOptions = WriteOptions { sync: true };
+
+impl<K, I> Subject for Counted<I, K>
 where
-    u64: Key<S>,
+    K: Kind<Key = u64, KeyBuf = u64>,
+    I: Index<K>,
+    u64: Key<K>,
 {
     fn bulk_load(&mut self, keys: &[u64], fill: f64) -> pmem::Result<()> {
-        let words = self.tree.leaf_shape().payload_words;
-        let values: Vec<_> = keys.iter().map(|key| <u64 as Key<S>>::value(*key, words)).collect();
-        self.tree.bulk_load(keys.iter().zip(values.iter().map(Borrow::borrow)), fill).map(drop)
+        if let Load::Split(capacity) = self.load {
+            return load_by_splits(self, keys, fill, capacity);
+        }
+        let (words, mut keys) = (self.words, keys.iter());
+        let mut next = |key: &mut u64, value: &mut K::ValueBuf| {
+            let Some(next) = keys.next() else { return Ok(false) };
+            *key = *next;
+            *value = K::own_value(<u64 as Key<K>>::value(*next, words).borrow());
+            Ok(true)
+        };
+        self.index.append(&mut next, fill).map(drop)
     }
 
     fn put(&mut self, key: u64, number: u64) -> pmem::Result<bool> {
-        let words = self.tree.leaf_shape().payload_words;
-        self.tree.put(&key, <u64 as Key<S>>::value(number, words).borrow())
+        self.index.put(&key, <u64 as Key<K>>::value(number, self.words).borrow(), SYNCED)
     }
 
     fn delete(&mut self, key: u64) -> pmem::Result<bool> {
-        self.tree.delete(&key)
+        self.index.delete(&key, SYNCED)
     }
 
     fn way(&self, key: u64) -> pmem::Result<Way> {
-        let root = self.tree.region().root()?;
-        survey::way::<_, L>(&self.quiet, self.tree.leaf_shape(), self.tree.inner_shape(), root, key)
-            .ok_or(Error::Corrupt { what: "way from the root", at: root })
+        (self.way)(&self.index, &self.quiet, key)
     }
 
     fn take(&mut self) -> Spent {
         self.tape.take()
     }
+}
+
+/// A list has no loading to a fill of its own. Keys that come in descending order split the first leaf again and again, and
+/// what a split has put to the right stays half full; then more come until it is as full as it shall be, or some go.
+fn load_by_splits(list: &mut dyn Subject, keys: &[u64], fill: f64, capacity: usize) -> pmem::Result<()> {
+    let half = capacity.div_ceil(2);
+    let each = ((capacity as f64 * fill) as usize).max(1);
+    // Of random keys the number above one is free, as good as always.
+    let spare = |of: &[u64]| -> Vec<u64> {
+        let missing = half.saturating_sub(of.len());
+        of.iter().cycle().zip(0..missing as u64).map(|(key, i)| key + 1 + i / of.len() as u64).collect()
+    };
+    for of in keys.rchunks(each) {
+        let mut first: Vec<u64> = of.iter().copied().take(half).chain(spare(of)).collect();
+        first.sort_unstable();
+        first.into_iter().rev().try_for_each(|key| list.put(key, key).map(drop))?;
+    }
+    for of in keys.rchunks(each) {
+        of.iter().skip(half).try_for_each(|key| list.put(*key, *key).map(drop))?;
+        spare(of).into_iter().try_for_each(|key| list.delete(key).map(drop))?;
+    }
+    Ok(())
 }
 
 /// A tree to be made.
@@ -85,26 +133,49 @@ impl Plan {
         (self.entry_bytes / pmem::WORD) as usize - 1
     }
 
-    fn make<S: Schema<Key = u64, KeyBuf = u64>, L: Layouts, D: Discipline>(
+    /// Puts what `create` makes of a medium under the tape.
+    pub(super) fn count<K, I>(
         self,
-        name: &str,
+        create: impl FnOnce(Observed) -> pmem::Result<I>,
+        load: Load,
+        way: WayOf<I>,
     ) -> pmem::Result<Box<dyn Subject>>
     where
-        u64: Key<S>,
+        K: Kind<Key = u64, KeyBuf = u64>,
+        I: Index<K> + 'static,
+        u64: Key<K>,
     {
         let tape = Arc::new(Tape::default());
         let memory = Memory::new(self.capacity, 0);
         let quiet = Observed::new(Arc::clone(&memory), Arc::new(Deaf));
-        let medium = Observed::new(memory, Arc::clone(&tape) as Arc<_>);
-        let log_records = roster::log_records::<D>(self.node_lines);
-        let options = TreeOptions {
-            payload_words: self.payload_words(),
-            geometry: Geometry { log_records, ..Geometry::default() },
-            ..TreeOptions::new(name, self.node_lines, Durability::Power)
-        };
-        let tree = Tree::<_, S, L, D>::create(medium, &options)?;
-        Ok(Box::new(Counted { tree, tape, quiet }))
+        let index = create(Observed::new(memory, Arc::clone(&tape) as Arc<_>))?;
+        let words = self.payload_words();
+        Ok(Box::new(Counted { index, words, load, way, tape, quiet, kind: PhantomData }))
     }
+
+    fn make<K, S, L: Layouts, D: Discipline>(self, name: &'static str) -> pmem::Result<Box<dyn Subject>>
+    where
+        K: Kind<Key = u64, KeyBuf = u64>,
+        S: SchemaOf<K>,
+        u64: Key<K>,
+    {
+        let form = Form {
+            payload_words: self.payload_words(),
+            ..Form::new(name, self.node_lines, Durability::Power)
+        };
+        let create = |medium| <Tree<Observed, S, L, D> as Create<Observed>>::create(medium, &form);
+        self.count::<K, _>(create, Load::Appended, way::<S, L, D>)
+    }
+}
+
+fn way<S: Schema, L: Layouts, D: Discipline>(
+    tree: &Tree<Observed, S, L, D>,
+    quiet: &Observed,
+    key: u64,
+) -> pmem::Result<Way> {
+    let root = tree.region().root()?;
+    survey::way::<_, L>(quiet, tree.leaf_shape(), tree.inner_shape(), root, key)
+        .ok_or(Error::Corrupt { what: "way from the root", at: root })
 }
 
 impl Visitor for Plan {
@@ -112,9 +183,9 @@ impl Visitor for Plan {
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
         if const { L::PAGES } && self.entry_bytes > ENTRY_BYTES[0] {
-            return self.make::<Fixed, L, D>(about.name);
+            return self.make::<kind::Fixed, Fixed, L, D>(about.name);
         }
-        self.make::<Words, L, D>(about.name)
+        self.make::<kind::U64, Words, L, D>(about.name)
     }
 }
 

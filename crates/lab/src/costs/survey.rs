@@ -3,9 +3,9 @@
 //! Numbers of entries, ranks and places in nodes are all that the formulas depend on; they are read from the medium, not
 //! asked of the tree.
 
-use pmem::Medium;
 use bptree::layout::{Layout, Layouts};
 use bptree::shape::{Link, Node, Shape};
+use pmem::Medium;
 
 /// A node on the way, or the leaf of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

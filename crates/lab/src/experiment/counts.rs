@@ -10,7 +10,7 @@ use pmem::{Counter, Durability, Event, Memory, Observed, Observer};
 
 use super::Batch;
 use super::figure::{Plan, Sample, Subject};
-use crate::contender::Making;
+use crate::measured::Making;
 use crate::{Error, wrong};
 
 /// What one operation does, on average.

@@ -11,14 +11,14 @@
 use std::path::Path;
 use std::time::Instant;
 
+use index::About;
 use pmem::{Durability, FlushOp, Medium};
-use bptree::roster::About;
 
 use super::claims::Claim;
 use super::counts::{self, Costs};
 use super::{Batch, Experiment, Form, Options, Outcome, Progress, Report, Row, Step};
-use crate::contender::{Contender, Making, of_pointers, of_prefixes, of_words};
 use crate::keys::{Random, Text};
+use crate::measured::{self, Making, of_pointers, of_prefixes, of_words};
 use crate::scratch::{self, Instructions};
 use crate::{Error, median, wrong};
 
@@ -52,20 +52,29 @@ pub trait Sample: Random {
     /// Makes a tree.
     ///
     /// # Errors
-    /// As [`crate::contender`].
-    fn make<M: Medium>(subject: &Subject, making: Making<M>) -> Result<Box<dyn Contender<Self>>, Error>;
+    /// As [`crate::measured`].
+    fn make<M: Medium>(
+        subject: &Subject,
+        making: Making<M>,
+    ) -> Result<Box<dyn measured::Measured<Self>>, Error>;
 }
 
 impl Sample for u64 {
     const BYTES: u64 = 64;
-    fn make<M: Medium>(subject: &Subject, making: Making<M>) -> Result<Box<dyn Contender<Self>>, Error> {
+    fn make<M: Medium>(
+        subject: &Subject,
+        making: Making<M>,
+    ) -> Result<Box<dyn measured::Measured<Self>>, Error> {
         of_words(subject.about(), making)
     }
 }
 
 impl Sample for Text {
     const BYTES: u64 = 192;
-    fn make<M: Medium>(subject: &Subject, making: Making<M>) -> Result<Box<dyn Contender<Self>>, Error> {
+    fn make<M: Medium>(
+        subject: &Subject,
+        making: Making<M>,
+    ) -> Result<Box<dyn measured::Measured<Self>>, Error> {
         match subject.keys {
             Form::Prefix => of_prefixes(subject.about(), making),
             _ => of_pointers(subject.about(), making),
@@ -158,7 +167,7 @@ impl Operation {
     ///
     /// # Errors
     /// `Wrong` if it did not succeed with every key.
-    pub fn run<K>(self, tree: &mut dyn Contender<K>, keys: &[K]) -> Result<f64, Error> {
+    pub fn run<K>(self, tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<f64, Error> {
         let start = Instant::now();
         let answer = match self {
             Self::Get => tree.get(keys),
@@ -261,7 +270,7 @@ impl<K: Sample> Run<'_, K> {
         subject: &Subject,
         node_lines: u64,
         instructions: Instructions,
-    ) -> Result<Box<dyn Contender<K>>, Error> {
+    ) -> Result<Box<dyn measured::Measured<K>>, Error> {
         let durability = if subject.about().durable { Durability::Power } else { Durability::Process };
         let max_bytes = (self.plan.keys.len() as u64 * 4096).max(1 << 30);
         let name = subject.name;
@@ -269,7 +278,7 @@ impl<K: Sample> Run<'_, K> {
         K::make(subject, Making { name: name.into(), medium, node_lines, durability, payload_words: 1 })
     }
 
-    fn load(&self, tree: &mut dyn Contender<K>, fill: f64) -> Result<(), Error> {
+    fn load(&self, tree: &mut dyn measured::Measured<K>, fill: f64) -> Result<(), Error> {
         let keys = &self.plan.keys;
         let loaded = tree.load(keys, fill)?;
         let all = loaded == keys.len() as u64;
@@ -334,7 +343,7 @@ impl<K: Sample> Run<'_, K> {
 
 /// # Errors
 /// `Wrong` if a tree does not hold just these keys with their values.
-pub fn verify<K>(tree: &mut dyn Contender<K>, keys: &[K]) -> Result<(), Error> {
+pub fn verify<K>(tree: &mut dyn measured::Measured<K>, keys: &[K]) -> Result<(), Error> {
     match tree.fault(keys)? {
         None => Ok(()),
         Some(fault) => Err(wrong(tree.name(), fault)),

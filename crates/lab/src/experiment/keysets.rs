@@ -16,8 +16,8 @@ use rand_distr::{Distribution, Zipf};
 
 use super::phases::{self, NODE_LINES, workloads};
 use super::{Experiment, Options, Outcome, Progress, Step};
-use crate::contender::{Contender, Making, of_words};
 use crate::keys::Random as _;
+use crate::measured::{Making, Measured, of_words};
 use crate::scratch::{Instructions, medium};
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
@@ -224,7 +224,7 @@ fn measure(set: &Set, operations: u64, options: &Options) -> Result<Row, Error> 
     let asked = queries(set, operations.min(COMPARED as u64), options.seed);
     let mut comparisons = [f64::NAN; 2];
     for (index, comparisons) in indexes.iter_mut().zip(&mut comparisons) {
-        let of = index.anatomy(&asked)?.ok_or(Error::Unfit(OTHER))?;
+        let of = index.anatomy(&asked).ok_or(Error::Unfit(OTHER))?;
         *comparisons = of.comparisons.unwrap_or((of.leaves as f64).log2());
     }
     let ratios: Vec<f64> = ns[0].iter().zip(&ns[1]).map(|(ours, other)| ours / other).collect();
@@ -241,7 +241,7 @@ fn measure(set: &Set, operations: u64, options: &Options) -> Result<Row, Error> 
 }
 
 /// An index with the keys of a set.
-fn filled(tree: &'static str, set: &Set, options: &Options) -> Result<Box<dyn Contender>, Error> {
+fn filled(tree: &'static str, set: &Set, options: &Options) -> Result<Box<dyn Measured>, Error> {
     let bytes = (64 << 20) + set.keys.len() as u64 * 128;
     let medium = medium(&options.backing, tree, bytes, Durability::Power, Instructions::Best)?;
     let making = Making {

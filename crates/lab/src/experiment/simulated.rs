@@ -16,7 +16,7 @@ use super::claims::Claim;
 use super::counts::Costs;
 use super::figure::{self, Plan, Sample, Subject};
 use super::{Batch, Experiment, Options, Outcome, Progress, Row, Step};
-use crate::contender::{Contender, Making};
+use crate::measured::{Making, Measured};
 use crate::scratch::Instructions;
 use crate::{Error, wrong};
 
@@ -230,7 +230,7 @@ fn charge(
     Ok(rows)
 }
 
-fn make<M: Medium>(subject: &Subject, node_lines: u64, medium: M) -> Result<Box<dyn Contender<u64>>, Error> {
+fn make<M: Medium>(subject: &Subject, node_lines: u64, medium: M) -> Result<Box<dyn Measured<u64>>, Error> {
     let name = subject.name.into();
     u64::make(subject, Making { name, medium, node_lines, durability: Durability::Power, payload_words: 1 })
 }

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use index::Fixed;
 use index::chain::prelude::*;
+use index::kind;
 use pmem::{Durability, Native, WORD};
 use vlab::{Vlab, Work};
 
 use super::phases::{self, NODE_LINES};
 use super::{Experiment, Options, Outcome, Progress, Step};
-use crate::contender::{Making, of_fixed};
 use crate::keys::{Key, Random as _};
+use crate::measured::{Making, of_fixed};
 use crate::scratch::{Instructions, medium};
 use crate::{Error, wrong};
 
@@ -179,7 +180,7 @@ impl Ours {
     }
 
     fn put(&self, key: &u64) -> Result<(), Error> {
-        let value = <u64 as Key<Fixed>>::value(*key, PAYLOAD_WORDS);
+        let value = <u64 as Key<kind::Fixed>>::value(*key, PAYLOAD_WORDS);
         match self.index.put(key, value.borrow())? {
             false => Ok(()),
             true => Err(wrong(vlab::ENGINE, format!("{key} was new"))),
@@ -225,7 +226,7 @@ impl Ours {
     fn verify(&self, loaded: &[u64], fresh: &[u64]) -> Result<f64, Error> {
         let (mut found, mut comparisons) = (Vec::new(), 0);
         for key in loaded.iter().chain(fresh) {
-            if !self.index.get(key, Some(&mut found))? || !<u64 as Key<Fixed>>::is(&found, *key) {
+            if !self.index.get(key, Some(&mut found))? || !<u64 as Key<kind::Fixed>>::is(&found, *key) {
                 return Err(wrong(vlab::ENGINE, format!("{key} is there, with its value")));
             }
             comparisons += u64::from(self.index.comparisons(key));

@@ -4,10 +4,10 @@
 //! The paper loads 50 million keys, more than its caches many times over, and does half a million operations a batch. Of its
 //! string trees those with a counter in unsorted leaves are left out, as there; inline prefixes are ours.
 
-use pcm::Config;
 use bptree::discipline::Discipline;
 use bptree::layout::Layout;
 use bptree::{Bitmap, Shadow, Sorted, UndoRedo, Volatile, WriteAhead, WriteAtomic};
+use pcm::Config;
 
 use super::claims::{Claim, Factor, Said, judge};
 use super::figure::{self, Subject};

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bwtree::Tree;
-use pcm::{Config, Level};
 use competitors::maps::{Handle, Map};
+use pcm::{Config, Level};
 
 use super::streams::{self, Keys, Stream, WordKeys};
 use super::{OURS, Ours, SKIP_LIST, STD};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use competitors::Promise;
 use lab::scratch::Instructions;
 use lab::{Engine, engine, latch_free, readers, reopen, stores, trees, versioned};
-use competitors::Promise;
 
 use terminal::show;
 

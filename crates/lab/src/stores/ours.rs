@@ -28,7 +28,14 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
         Promise::Process => Durability::Process,
         Promise::Power => Durability::Power,
     };
-    let options = bristlecone::Options { durability: Some(durability), ..bristlecone::Options::default() };
+    open_as(path, bristlecone::Options { durability: Some(durability), ..bristlecone::Options::default() })
+}
+
+/// Opens a store with options of its own.
+///
+/// # Errors
+/// What the store may say.
+pub fn open_as(path: &Path, options: bristlecone::Options) -> Result<Box<dyn Contender>> {
     Ok(Box::new(Ours(Store::open(path, options).map_err(refused(NAME, "open its file"))?)))
 }
 

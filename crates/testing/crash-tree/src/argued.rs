@@ -1,10 +1,10 @@
 //! Mutants that no image can break, each with the invariant that makes it so.
 
-use crash::{Argued, Kind, Spot};
 use bptree::discipline::Discipline;
 use bptree::layout::Layout;
-use bptree::roster::About;
 use bptree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
+use crash::{Argued, Kind, Spot};
+use index::About;
 
 use crate::lists;
 

@@ -23,9 +23,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
+use bptree::roster::TREES;
 use crash::Mutant;
 use crash::workers::{Say, Stage};
-use bptree::roster::{About, TREES};
+use index::About;
 
 /// A durable tree of the roster, or an index over a list.
 #[derive(Clone, Copy, Debug)]

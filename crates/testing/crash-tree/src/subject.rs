@@ -9,13 +9,13 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
+use bptree::discipline::Discipline;
+use bptree::layout::{Layout, Layouts};
+use bptree::{Tree, TreeOptions};
 use crash::{Contents, Subject, region};
 use index::{Batching, Decision, Life, Schema, Tail, Write, WriteOptions};
 use pmem::log::Format;
 use pmem::{Durability, Error, Geometry, Observed};
-use bptree::discipline::Discipline;
-use bptree::layout::{Layout, Layouts};
-use bptree::{Tree, TreeOptions};
 
 /// Keys or values from small numbers.
 pub trait Numbered: Clone + PartialEq {

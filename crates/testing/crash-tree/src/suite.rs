@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crash::{Mutated, MutationReport, Stage, Subject, Trial, Workload, explore_changed};
-use index::{Fixed, Words};
-use pmem::log::Format;
 use bptree::discipline::Discipline;
 use bptree::layout::{Layout, Layouts};
-use bptree::roster::{self, About, ByteStrings, Visitor};
+use bptree::roster::{self, ByteStrings, Visitor};
 use bptree::{Slotted, WriteAhead};
+use crash::{Mutated, MutationReport, Stage, Subject, Trial, Workload, explore_changed};
+use index::About;
+use index::{Fixed, Words};
+use pmem::log::Format;
 
 use crate::argued;
 use crate::laps;

@@ -1,9 +1,9 @@
 //! What the trees are driven by. Every workload names the transition that it is there for.
 
-use crash::{Step, Workload, interrupted, random, sequences};
-use pmem::Geometry;
 use bptree::discipline::Discipline;
 use bptree::layout::Layouts;
+use crash::{Step, Workload, interrupted, random, sequences};
+use pmem::Geometry;
 
 use crate::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
 

@@ -1,12 +1,13 @@
 //! Every tree against `BTreeMap`. (In this crate, which has compiled them all.)
 
 // Their instantiations on the medium of a store are the library's.
-use bristlecone as _;
-use index::Fixed;
 use bptree::WriteAtomic;
 use bptree::discipline::Discipline;
 use bptree::layout::Layouts;
-use bptree::roster::{self, About, ByteStrings, TREES, Visitor};
+use bptree::roster::{self, ByteStrings, TREES, Visitor};
+use bristlecone as _;
+use index::About;
+use index::Fixed;
 
 use crate::streams::{Streams, on_observed};
 

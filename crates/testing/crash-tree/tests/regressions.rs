@@ -1,10 +1,10 @@
 //! What crash exploration once found, each as a small workload of its own. Every test here failed before its mend.
 
+use bptree::{Slotted, WriteAtomic};
 use crash::{by_tier, explore};
 use crash_tree::subject::{Act, BULK_STEP, Op, Sample, Sizes};
 use crash_tree::workloads::{Maker, Plan, whole};
 use index::{Keyed, Prefixed, Words};
-use bptree::{Slotted, WriteAtomic};
 
 /// Operations for the tree that all of them were found in.
 fn maker<S: Sample>(lines: u64) -> Maker {

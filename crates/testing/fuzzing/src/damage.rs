@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use bristlecone::place::{FILE_NAME, JOURNAL_NAME};
+use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Durability, Options, Store};
 use tempfile::TempDir;
 

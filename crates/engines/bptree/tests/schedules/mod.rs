@@ -24,11 +24,6 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
-use campaign::{CRASHES, Execution, How, LIES, Tally, WHOLE, campaign, execute, execute_journaled, notice};
-use index::{Batching, Decision, Keyed, Life, Pair, Prefixed, Report, Snapshots, Words, Write, WriteOptions};
-use pmem::canary::Canary;
-use pmem::{Durability, Geometry, Medium, Result};
-use subject::{Get, Kind, Sample, Scan, Session, Subject};
 use bptree::discipline::Discipline;
 use bptree::layout::Layouts;
 use bptree::scan::TreeCursor;
@@ -37,6 +32,11 @@ use bptree::{
     Bitmap, Counted, LineOrder, Shadow, SlotOnly, Slotted, Sorted, Stepwise, Tree, TreeOptions, UndoRedo,
     WriteAhead, WriteAtomic,
 };
+use campaign::{CRASHES, Execution, How, LIES, Tally, WHOLE, campaign, execute, execute_journaled, notice};
+use index::{Batching, Decision, Keyed, Life, Pair, Prefixed, Report, Snapshots, Words, Write, WriteOptions};
+use pmem::canary::Canary;
+use pmem::{Durability, Geometry, Medium, Result};
+use subject::{Get, Kind, Sample, Scan, Session, Subject};
 
 const ENGINE: &str = "schedules";
 
@@ -91,7 +91,9 @@ impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
     }
 }
 
-impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Session<S> for bptree::session::Session<'_, M, S, L, D> {
+impl<M: Medium, S: Sample, L: Layouts, D: Discipline> Session<S>
+    for bptree::session::Session<'_, M, S, L, D>
+{
     fn put(&mut self, key: &S::Key, value: &S::Value) -> Result<bool> {
         Self::put(self, key, value)
     }

@@ -41,7 +41,7 @@ pub mod resize;
 pub mod table;
 pub mod write;
 
-use ::bptree::roster::About;
+use ::index::engine::About;
 
 pub use self::read::{Pairs, Snapshot};
 pub use self::table::{ENGINE, Hashed, Options, Table};

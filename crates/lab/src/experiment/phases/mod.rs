@@ -19,10 +19,11 @@ use pmem::{Durability, Memory, Observed, Observer, WORD};
 
 use super::counts::{Costs, Tally};
 use super::{Experiment, Options, Outcome, Progress, Step};
-use crate::contender::{Anatomy, Contender, Making, of_fixed};
+use crate::measured::{Making, Measured, of_fixed};
 use crate::scratch::{Instructions, medium};
 use crate::verdict::Verdict;
 use crate::{Error, engine, median, wrong};
+use index::engine::Anatomy;
 use workloads::{Act, DELETE_LOAD, INSERT_LOAD, MIXED, QUERY_LOAD, Stream, UPDATE_LOAD, Workload};
 
 /// The paper's index, and those that it is held against, in the order of its tables.
@@ -381,7 +382,7 @@ fn measure(
     let right = work(&mut *index, stream)?;
     let ns = start.elapsed().as_secs_f64() * 1e9 / stream.deeds.len() as f64;
     check(tree, &mut *index, stream, right)?;
-    let anatomy = if what.anatomy { index.anatomy(&stream.after)? } else { None };
+    let anatomy = if what.anatomy { index.anatomy(&stream.after) } else { None };
     Ok(Taken { ns, anatomy })
 }
 
@@ -419,7 +420,7 @@ fn making<M>(tree: &'static str, medium: M, entry_bytes: u64, durability: Durabi
     }
 }
 
-fn fill(tree: &str, index: &mut dyn Contender, stream: &Stream) -> Result<(), Error> {
+fn fill(tree: &str, index: &mut dyn Measured, stream: &Stream) -> Result<(), Error> {
     match index.insert(&stream.before)? {
         new if new == stream.before.len() as u64 => Ok(()),
         new => Err(wrong(tree, format!("{new} of {} keys were new", stream.before.len()))),
@@ -427,7 +428,7 @@ fn fill(tree: &str, index: &mut dyn Contender, stream: &Stream) -> Result<(), Er
 }
 
 /// Does the operations; how many of them were answered as the stream says.
-fn work(index: &mut dyn Contender, stream: &Stream) -> Result<u64, Error> {
+fn work(index: &mut dyn Measured, stream: &Stream) -> Result<u64, Error> {
     let mut right = 0;
     for deed in &stream.deeds {
         let key = slice::from_ref(&deed.key);
@@ -441,7 +442,7 @@ fn work(index: &mut dyn Contender, stream: &Stream) -> Result<u64, Error> {
     Ok(right)
 }
 
-fn check(tree: &str, index: &mut dyn Contender, stream: &Stream, right: u64) -> Result<(), Error> {
+fn check(tree: &str, index: &mut dyn Measured, stream: &Stream, right: u64) -> Result<(), Error> {
     if right != stream.deeds.len() as u64 {
         return Err(wrong(tree, format!("{right} of {} operations of {}", stream.deeds.len(), stream.name)));
     }

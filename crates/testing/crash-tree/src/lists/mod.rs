@@ -9,7 +9,7 @@ pub mod subject;
 pub(crate) mod suite;
 pub mod workloads;
 
-use bptree::roster::About;
+use index::About;
 
 /// All of them.
 pub const LISTS: [&About; 2] = [&vlab::ABOUT, &nvtree::ABOUT];

@@ -32,6 +32,7 @@ use std::ops::{Add, AddAssign};
 
 pub use appended::Appended;
 pub use bitmap::Bitmap;
+use bptree::shape::Shape;
 pub use bucket::Bucket;
 pub use counted::Counted;
 pub use log_leaf::LogLeaf;
@@ -42,7 +43,6 @@ pub use shadow::Shadow;
 pub use slot_only::SlotOnly;
 pub use slotted::Slotted;
 pub use sorted::Sorted;
-use bptree::shape::Shape;
 pub use undo_redo::UndoRedo;
 pub use write_atomic::{LineOrder, Stepwise, WriteAtomic};
 

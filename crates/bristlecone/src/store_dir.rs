@@ -4,7 +4,7 @@
 //! a superblock. On an ordinary file system it has a journal beside it ([`pmem::journal`]), unless it is made for process
 //! durability; what a store was made with stays.
 //!
-//! Who writes has the file alone. Who only reads ([`Place::look`]) shares it with other readers and keeps writers out; or, where a
+//! Who writes has the file alone. Who only reads ([`StoreDir::look`]) shares it with other readers and keeps writers out; or, where a
 //! writer has it and there is a journal, takes a copy as of one moment into memory. Nothing in the directory changes either way.
 
 use std::fs::{File, OpenOptions};
@@ -20,8 +20,8 @@ use pmem::system;
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
 use crate::backup::Form;
-use crate::engine::JournalStats;
 use crate::error::{Error, Result};
+use crate::stats::JournalStats;
 use crate::store::Options;
 
 /// The region file's name inside a store's directory.
@@ -35,12 +35,12 @@ pub const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 
 /// A store's file, locked for this process, and the promise it can keep.
 #[derive(Debug)]
-pub struct Place {
+pub struct StoreDir {
     /// The region's path.
     pub path: PathBuf,
     /// The locked file.
     pub file: File,
-    /// The file is fresh, under a temporary name: format it, then call [`Place::finish`].
+    /// The file is fresh, under a temporary name: format it, then call [`StoreDir::finish`].
     pub fresh: bool,
     /// Who else may have the file.
     pub hold: Hold,
@@ -76,7 +76,7 @@ pub struct Promise {
     pub reason: &'static str,
 }
 
-impl Place {
+impl StoreDir {
     /// Finds or makes the file of the store in `dir`.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Place {
     /// Makes the file of a store that will be a copy of one of this form, under its temporary name.
     ///
     /// # Errors
-    /// As [`Place::take`]; `Option` if another process made a store there meanwhile.
+    /// As [`StoreDir::take`]; `Option` if another process made a store there meanwhile.
     pub(crate) fn for_copy(dir: &Path, form: Form) -> Result<Self> {
         let options = Options::default();
         let mut place = Self::take(dir, &options)?;
@@ -191,7 +191,7 @@ impl Place {
     /// The memory of a fresh place whose file was made a copy of a region.
     ///
     /// # Errors
-    /// As [`Place::memory`].
+    /// As [`StoreDir::memory`].
     pub(crate) fn memory_of_copy(&self) -> Result<(Durable, Option<Replay>)> {
         let (path, journal_path) = self.new_paths();
         let file = system::duplicate(&self.file, &path).map_err(|source| io("cannot open", &path, source))?;

@@ -1,0 +1,322 @@
+//! The Bw-tree as an index: volatile, so without a file, a journal or a promise; and without a lock, so many writers at once.
+//!
+//! What follows from that: a write is done when the call returns, and there is nothing to sync; many lookups are not of one moment;
+//! there are no batches, because several keys change in several steps.
+
+use std::borrow::{Borrow, Cow};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::index::engine::{
+    About, Capabilities, Change, Count, Create, Cursor, Decide, Family, Form, KeyValue, NextPair, View,
+};
+use ::index::kind::{Bytes, U64};
+use ::index::{Index, Kind, Lifecycle, Report, Write, WriteOptions};
+use bwtree::{Pairs, Tree};
+use pmem::alloc::Usage;
+use pmem::region::Identity;
+use pmem::{Error, Found, LINE, Medium, Result};
+
+/// The engine's name.
+const ENGINE: &str = "bwtree";
+
+/// What it is.
+pub(crate) const ABOUT: About = About {
+    name: ENGINE,
+    about: "latch-free Bw-tree in memory: writers do not wait for each other; nothing survives the process",
+    leaf: "deltas",
+    inner: "deltas",
+    discipline: "one exchange",
+    durable: false,
+    lines: (4, 64),
+    default_lines: 64,
+};
+
+/// See the module's head.
+pub struct BwFamily;
+
+impl Family for BwFamily {
+    const CAPABILITIES: Capabilities = Capabilities {
+        durable: false,
+        snapshots: false,
+        atomic_batch: false,
+        several_writers: true,
+        ..Capabilities::KERNEL
+    };
+    type Bytes<M: Medium> = BwIndex<bwtree::Bytes>;
+    type Words<M: Medium> = BwIndex<bwtree::Words>;
+}
+
+/// Pairs whose keys and values are those of a kind.
+pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
+    /// A key as a store hands it out.
+    fn key(key: Self::KeyBuf) -> K::KeyBuf;
+    /// A value as a store hands it out.
+    fn value(value: Self::ValueBuf) -> K::ValueBuf;
+    /// Copies a value into a buffer.
+    fn copy(value: &K::Value, to: &mut K::ValueBuf);
+}
+
+impl PairsOf<Bytes> for bwtree::Bytes {
+    fn key(key: Box<[u8]>) -> Vec<u8> {
+        key.into_vec()
+    }
+    fn value(value: Vec<u8>) -> Vec<u8> {
+        value
+    }
+    fn copy(value: &[u8], to: &mut Vec<u8>) {
+        to.clear();
+        to.extend_from_slice(value);
+    }
+}
+
+impl PairsOf<U64> for bwtree::Words {
+    fn key(key: u64) -> u64 {
+        key
+    }
+    fn value(value: u64) -> u64 {
+        value
+    }
+    fn copy(value: &u64, to: &mut u64) {
+        *to = *value;
+    }
+}
+
+/// A Bw-tree with a bound of its memory.
+pub struct BwIndex<P: Pairs> {
+    tree: Tree<P>,
+    /// Its pages and what waits to be freed may take so many bytes.
+    max_bytes: u64,
+    /// Writes are refused.
+    closed: AtomicBool,
+}
+
+/// Over no medium: the one that it is given is not used.
+impl<M: Medium, P: Pairs + 'static> Create<M> for BwIndex<P> {
+    fn create(_medium: M, form: &Form) -> Result<Self> {
+        let options = bwtree::Options::of_pages((form.node_lines * LINE) as usize);
+        let tree = Tree::<P>::new(options).map_err(refused)?;
+        Ok(Self { tree, max_bytes: form.max_bytes, closed: AtomicBool::new(false) })
+    }
+
+    fn open(_medium: M, path: &Path, _form: &Form) -> Result<(Self, Found)> {
+        Err(Error::Foreign { path: path.to_owned(), why: "bwtree keeps nothing: no file can hold it" })
+    }
+}
+
+/// What is too long for a page, and what an option may not be.
+fn refused(error: bwtree::Error) -> Error {
+    let too_long = |of, bytes, max| Error::TooLarge { of, asked: bytes as u64, limit: max as u64 };
+    match error {
+        bwtree::Error::KeyTooLong { bytes, max } => too_long("bytes of a key", bytes, max),
+        bwtree::Error::ValueTooLong { bytes, max } => too_long("bytes of a value", bytes, max),
+        _ => Error::Unsupported { engine: ENGINE, what: "pages of this size" },
+    }
+}
+
+impl<P: Pairs> BwIndex<P> {
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses what takes memory when there is too much of it. (Deletes go on, though they take some before they give it back.)
+    fn check_room(&self) -> Result<()> {
+        // As a rule a look at one word says it: what is used is never more than what the system gave.
+        if self.tree.held_bytes() < self.max_bytes {
+            return Ok(());
+        }
+        let memory = self.tree.memory();
+        if memory.total() - memory.spare_bytes < self.max_bytes {
+            return Ok(());
+        }
+        Err(Error::Full { max_bytes: self.max_bytes })
+    }
+
+    /// Asks `decide` what becomes of a key, and does it.
+    fn change<K: Kind>(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<bool>
+    where
+        P: PairsOf<K>,
+    {
+        self.check_open()?;
+        let mut room = Ok(());
+        let was_there = self
+            .tree
+            .update(key, |old| match decide(old) {
+                Change::Keep => bwtree::Change::<Cow<'static, K::Value>>::Keep,
+                Change::Delete => bwtree::Change::Delete,
+                Change::Put(value) => {
+                    room = self.check_room();
+                    if room.is_ok() { bwtree::Change::Put(value) } else { bwtree::Change::Keep }
+                }
+            })
+            .map_err(refused)?;
+        room.map(|()| was_there)
+    }
+}
+
+impl<P: Pairs + 'static> Lifecycle for BwIndex<P> {
+    fn commit(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn refuse_writes(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    fn hold_writers(&self, _run: &mut dyn FnMut()) -> Result<()> {
+        Err(Error::Unsupported { engine: ENGINE, what: "lock that writers take" })
+    }
+
+    fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn set_snapshot_bytes(&self, _bytes: u64) {}
+
+    fn identity(&self) -> Option<&Identity> {
+        None
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.tree.memory().total()
+    }
+
+    fn usage(&self) -> Usage {
+        let bwtree::Memory { page_bytes, limbo_bytes, table_bytes, spare_bytes } = self.tree.memory();
+        Usage { live_bytes: page_bytes, free_bytes: limbo_bytes + spare_bytes, overhead_bytes: table_bytes }
+    }
+
+    fn limbo_bytes(&self) -> Option<u64> {
+        Some(self.tree.memory().limbo_bytes)
+    }
+}
+
+impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwIndex<P> {
+    fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
+        Ok(match value {
+            Some(value) => self.tree.get_with(key, |found| P::copy(found, value)).is_some(),
+            None => self.tree.contains(key),
+        })
+    }
+
+    fn put(&self, key: &K::Key, value: &K::Value, _how: WriteOptions) -> Result<bool> {
+        self.check_open()?;
+        self.check_room()?;
+        self.tree.put(key, value).map_err(refused)
+    }
+
+    fn delete(&self, key: &K::Key, _how: WriteOptions) -> Result<bool> {
+        self.check_open()?;
+        self.tree.delete(key).map_err(refused)
+    }
+
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, _how: WriteOptions) -> Result<()> {
+        self.change::<K>(key, decide).map(drop)
+    }
+
+    fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
+        let mut values = keys.iter().map(|key| self.tree.get(key).map(P::value));
+        values.all(give);
+        Ok(())
+    }
+
+    fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
+        let each = writes.iter().map(|write| match write {
+            Write::Put(key, value) => Index::<K>::put(self, key, value, how),
+            Write::Delete(key) => Index::<K>::delete(self, key, how),
+        });
+        each.collect()
+    }
+
+    /// Of one key there is a batch, because that is an update.
+    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], _how: WriteOptions) -> Result<bool> {
+        let mut keys = writes.iter().chain(expected).map(|(key, _)| key);
+        let Some(key) = keys.next() else { return Ok(true) };
+        if keys.any(|other| other != key) {
+            return Err(Error::Unsupported { engine: ENGINE, what: pmem::error::BATCHES });
+        }
+        let mut is_expected = true;
+        self.change::<K>(K::key(key), &mut |old| {
+            is_expected = expected.iter().all(|(_, value)| value.as_ref().map(K::value) == old);
+            match writes.last().filter(|_| is_expected) {
+                None => Change::Keep,
+                Some((_, None)) => Change::Delete,
+                Some((_, Some(value))) => Change::Put(Cow::Owned(K::value(value).to_owned())),
+            }
+        })?;
+        Ok(is_expected)
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
+        Box::new(BwCursor { tree: &self.tree, cursor: None })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
+        Err(Error::Unsupported { engine: ENGINE, what: pmem::error::SNAPSHOTS })
+    }
+
+    fn append(&self, next: &mut NextPair<'_, K>, _fill: f64) -> Result<u64> {
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
+        let mut appended = 0;
+        while next(&mut key, &mut value)? {
+            Index::<K>::put(self, K::key(&key), K::value(&value), WriteOptions::default())?;
+            appended += 1;
+        }
+        Ok(appended)
+    }
+
+    fn clear(&self) -> Result<()> {
+        for (key, _) in &self.tree {
+            Index::<K>::delete(self, key.borrow(), WriteOptions::default())?;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> Count {
+        Count { keys: self.tree.len(), pending: false }
+    }
+
+    fn check(&self) -> Report {
+        let (found, sizes) = (self.tree.check(), self.tree.stats());
+        Report {
+            keys: found.records,
+            nodes: found.pages,
+            levels: u64::from(sizes.levels),
+            live_bytes: self.tree.memory().page_bytes,
+            problems: found.problems,
+            ..Report::default()
+        }
+    }
+}
+
+struct BwCursor<'t, P: Pairs> {
+    tree: &'t Tree<P>,
+    cursor: Option<bwtree::Cursor<'t, P>>,
+}
+
+impl<K: Kind, P: PairsOf<K>> Cursor<K> for BwCursor<'_, P> {
+    fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
+        self.cursor = Some(match descending {
+            false => self.tree.range(from, Bound::Unbounded),
+            true => self.tree.range_descending(Bound::Unbounded, from),
+        });
+        Ok(())
+    }
+
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        let cursor = self.cursor.get_or_insert_with(|| self.tree.iter());
+        let Some(pair) = cursor.next() else { return Ok(false) };
+        (*key, *value) = (P::key(pair.0), P::value(pair.1));
+        Ok(true)
+    }
+}

@@ -1,0 +1,493 @@
+//! An index as the engine of a store: what files, journals, promises, backups and threads are to it, the same for every engine.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ::index::engine::{About, Capabilities, Count, Create, Form};
+use ::index::{Index, Kind, Schema};
+use pmem::copy::Progress;
+use pmem::file::Backing;
+use pmem::journal::Replay;
+use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
+
+use crate::backup::{self, Backup};
+use crate::error::{Error, Result};
+use crate::latency::LatencyStats;
+use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
+use crate::store::Options;
+use crate::store_dir::{Hold, Promise, StoreDir};
+
+/// An engine's entry, as an opener is told it.
+#[derive(Clone, Copy)]
+pub(crate) struct Described {
+    pub about: &'static About,
+    pub capabilities: Capabilities,
+}
+
+/// Most bytes of a region: what a log record's home word can name.
+const MAX_BYTES: u64 = 1 << 42;
+
+/// An index with what makes it the engine of a store.
+pub struct Engine<K: Kind> {
+    index: Arc<dyn Index<K>>,
+    opened: Opened,
+    capabilities: Capabilities,
+    journal: Option<JournalThread>,
+    /// Does the index's work beside users; ends once it is closed.
+    maintenance: Option<JoinHandle<()>>,
+}
+
+impl<K: Kind> Deref for Engine<K> {
+    type Target = dyn Index<K>;
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &*self.index
+    }
+}
+
+/// Where an index is to be opened.
+pub(crate) enum Home {
+    /// In anonymous memory: it is volatile.
+    Nowhere,
+    /// In a file that is still to be made a store.
+    New(StoreDir),
+    /// In memory of a file that its caller gives a name when it is a whole store.
+    Unnamed(Durable),
+    /// In a store, with what its journal held.
+    Found(StoreDir, Durable, Option<Replay>),
+    /// In a copy of a store that is to be made a store, with what its journal held.
+    Copy(StoreDir, Durable, Option<Replay>),
+    /// In a journal over files of the caller's: new ones, or with what it held.
+    Given(Arc<Journal>, Option<Replay>),
+}
+
+impl Home {
+    /// True if there is a store in it already.
+    fn is_found(&self) -> bool {
+        matches!(self, Self::Found(..) | Self::Copy(..) | Self::Given(_, Some(_)))
+    }
+
+    /// The memory, and what has to be known of it. (All that does not depend on the engine, so that it is compiled once.)
+    fn prepare(self, options: &Options) -> Result<Prepared> {
+        Ok(match self {
+            Self::Nowhere => {
+                let promise = Promise {
+                    backing: Backing::Tmpfs,
+                    durability: Durability::Process,
+                    journaled: false,
+                    medium: "anonymous memory",
+                    reason: "a volatile engine: nothing survives the process",
+                };
+                let medium = Native::anonymous(options.max_bytes, promise.durability)?;
+                Prepared::new(medium.into(), promise)
+            }
+            Self::Given(journal, replay) => {
+                let promise = Promise {
+                    backing: Backing::Ordinary,
+                    durability: Durability::Power,
+                    journaled: true,
+                    medium: "a journal over files of the caller's",
+                    reason: "a journal: each group of writes is durable with one sync",
+                };
+                let found = replay.map(|_| PathBuf::from("store"));
+                let prepared = Prepared::new(Durable::from(Arc::clone(&journal)), promise);
+                Prepared { found, journal: Some(journal), replay, ..prepared }
+            }
+            Self::Unnamed(memory) => {
+                let promise = Promise {
+                    backing: Backing::Ordinary,
+                    durability: Durability::Process,
+                    journaled: false,
+                    medium: "a file without a name",
+                    reason: "it gets one when all of it is durable",
+                };
+                Prepared::new(memory, promise)
+            }
+            Self::New(place) => {
+                let (memory, _) = place.memory(options)?;
+                Prepared::at(place, memory)
+            }
+            Self::Found(place, memory, replay) | Self::Copy(place, memory, replay) => {
+                let found = Some(place.path.clone());
+                Prepared { found, replay, ..Prepared::at(place, memory) }
+            }
+        })
+    }
+}
+
+/// Memory in which an index is to be made or opened.
+struct Prepared {
+    memory: Durable,
+    /// If there is a store in it already, the path by which errors name it.
+    found: Option<PathBuf>,
+    store_dir: Option<StoreDir>,
+    promise: Promise,
+    journal: Option<Arc<Journal>>,
+    replay: Option<Replay>,
+    /// When opening began.
+    since: Instant,
+}
+
+impl Prepared {
+    /// New memory without a place in the file system.
+    fn new(memory: Durable, promise: Promise) -> Self {
+        let since = Instant::now();
+        Self { memory, found: None, store_dir: None, promise, journal: None, replay: None, since }
+    }
+
+    /// New memory of a place.
+    fn at(dir: StoreDir, memory: Durable) -> Self {
+        let (promise, since, journal) = (dir.promise, dir.since, memory.journal().cloned());
+        Self { store_dir: Some(dir), journal, since, ..Self::new(memory, promise) }
+    }
+}
+
+/// A thread beside an index. (The standard library's part of it is compiled once so, and not for each engine.)
+pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
+}
+
+/// A thread beside a journaled index. It takes full halves of the journal to the data file, and commits what was written without sync
+/// and that no caller waits for, at the latest after [`IDLE`]. It ends when this is dropped.
+struct JournalThread {
+    journal: Arc<Journal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How long writes without sync stay uncommitted.
+const IDLE: Duration = Duration::from_millis(500);
+
+impl JournalThread {
+    fn start<K: Kind>(journal: Arc<Journal>, index: Weak<dyn Index<K>>) -> Self {
+        let shared = Arc::clone(&journal);
+        let keep = move || {
+            let commit = || index.upgrade().map(|index| index.commit());
+            loop {
+                match shared.wait_until_due(IDLE) {
+                    Ok(true) => _ = shared.checkpoint(),
+                    Ok(false) if shared.group().is_some_and(|group| group.lines > 0) => _ = commit(),
+                    Ok(false) => {}
+                    Err(pmem::Error::Closed) => return,
+                    // The journal takes no more: a caller that writes without sync learns it from the index.
+                    Err(_) => {
+                        commit();
+                        return;
+                    }
+                }
+            }
+        };
+        // Without a thread, commits that find both halves full make their own checkpoints.
+        let thread = spawn("journal", Box::new(keep));
+        Self { journal, thread }
+    }
+}
+
+impl Drop for JournalThread {
+    fn drop(&mut self) {
+        self.journal.end_waits();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Longest rest between two steps of maintenance: a closed index is noticed by then.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// Does an index's work beside users, step by step, until there is none any more or the index is gone. Without a thread, writers do
+/// what is in their way, and a count is ended at close.
+fn maintain<K: Kind>(index: Weak<dyn Index<K>>) -> Option<JoinHandle<()>> {
+    let steps = move || {
+        while let Some(index) = index.upgrade() {
+            let Some(rest) = index.maintain() else { break };
+            drop(index);
+            match rest {
+                Duration::ZERO => std::thread::yield_now(),
+                rest => std::thread::park_timeout(rest.min(REST_MAX)),
+            }
+        }
+    };
+    spawn("maintenance", Box::new(steps))
+}
+
+/// What an engine knows of how it was opened.
+struct Opened {
+    engine: &'static str,
+    node_lines: u64,
+    /// Where it is, if that is a directory.
+    store_dir: Option<StoreDir>,
+    promise: Promise,
+    opened: &'static str,
+    recovery_us: u64,
+    replay: Option<Replay>,
+}
+
+impl Opened {
+    fn is_read_only(&self) -> bool {
+        self.store_dir.as_ref().is_some_and(|dir| dir.hold != Hold::Alone)
+    }
+}
+
+/// Cache lines of a node of an engine.
+///
+/// # Errors
+/// `Option` if it has no such nodes.
+pub(crate) fn node_lines(engine: &About, options: &Options) -> Result<u64> {
+    let node_lines = options.node_lines.unwrap_or(engine.default_lines);
+    if !engine.allows(node_lines) {
+        let (least, most) = engine.lines;
+        return Err(Error::Option(format!(
+            "a node of {node_lines} lines: nodes of {} have {least} to {most} lines of 64 bytes",
+            engine.name
+        )));
+    }
+    Ok(node_lines)
+}
+
+/// Words of a value in its entry, 1 where the store that there is will say.
+fn payload_words<K: Kind>(value_bytes: Option<u64>, is_new: bool) -> Result<usize> {
+    match value_bytes {
+        None if !K::HAS_VALUE_BYTES || !is_new => Ok(1),
+        None => Err(Error::Option(
+            "a new store of values of one length: say how many bytes a value has, a multiple of 8 up to 120"
+                .into(),
+        )),
+        Some(bytes) if !K::HAS_VALUE_BYTES => Err(Error::Option(format!(
+            "values of {bytes} bytes each: only a store from 64-bit keys to bytes of one length has them"
+        ))),
+        Some(bytes) => ::index::Fixed::words_of(bytes).ok_or_else(|| {
+            Error::Option(format!("values of {bytes} bytes each: they can have a multiple of 8 up to 120"))
+        }),
+    }
+}
+
+/// Opens (or makes) an index as an engine.
+pub(crate) fn open<K: Kind, I: Index<K> + Create<Durable>>(
+    engine: Described,
+    home: Home,
+    options: &Options,
+) -> Result<Arc<Engine<K>>> {
+    let create_or_open = |memory, path: Option<&Path>, form: &Form| match path {
+        Some(path) => I::open(memory, path, form).map(|(index, found)| (Arc::new(index) as _, found)),
+        None => I::create(memory, form).map(|index| (Arc::new(index) as _, Found::New)),
+    };
+    open_with(engine, home, options, &create_or_open)
+}
+
+/// Makes an index in memory, or opens the one that is there: a store's path is given then.
+type CreateOrOpen<'a, K> =
+    dyn Fn(Durable, Option<&Path>, &Form) -> pmem::Result<(Arc<dyn Index<K>>, Found)> + 'a;
+
+/// As [`open`]: compiled once for all engines of a kind.
+fn open_with<K: Kind>(
+    engine: Described,
+    home: Home,
+    options: &Options,
+    create_or_open: &CreateOrOpen<'_, K>,
+) -> Result<Arc<Engine<K>>> {
+    let Described { about, capabilities } = engine;
+    let node_lines = node_lines(about, options)?;
+    if options.max_bytes > MAX_BYTES {
+        return Err(Error::Option(format!(
+            "a maximum of {} bytes: a store has at most {MAX_BYTES}",
+            options.max_bytes
+        )));
+    }
+    let payload_words = payload_words::<K>(options.value_bytes, !home.is_found())?;
+    let is_copy = matches!(home, Home::Copy(..));
+    let Prepared { memory, found, store_dir, promise, journal, replay, since } = home.prepare(options)?;
+    let usual = Form::new(about.name, node_lines, promise.durability);
+    let form = Form { payload_words, max_bytes: options.max_bytes, ..usual };
+    let (index, is_found) = (create_or_open(memory, found.as_deref(), &form)?, found.is_some());
+    let (index, found): (Arc<dyn Index<K>>, Found) = index;
+    if is_found && options.value_bytes.is_some() {
+        check_value_bytes(&*index, payload_words)?;
+    }
+    if !is_found {
+        store_dir.iter().try_for_each(StoreDir::finish)?;
+    }
+    index.set_snapshot_bytes(options.snapshot_bytes);
+    let opened = Opened {
+        engine: about.name,
+        node_lines,
+        store_dir,
+        promise,
+        opened: match found {
+            Found::New => "new",
+            Found::Clean { .. } => "clean",
+            Found::InUse => "recovered",
+        },
+        recovery_us: since.elapsed().as_micros() as u64,
+        replay,
+    };
+    if opened.is_read_only() {
+        index.refuse_writes();
+    }
+    // A copy is closed at once, with the number of its keys.
+    let maintenance = match is_copy || !index.has_maintenance() {
+        true => None,
+        false => maintain(Arc::downgrade(&index)),
+    };
+    if is_copy {
+        index.count_all()?;
+    }
+    let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
+    Ok(Arc::new(Engine { index, opened, capabilities, journal, maintenance }))
+}
+
+/// Refuses a store whose values have another length than was asked for.
+fn check_value_bytes<K: Kind>(index: &dyn Index<K>, payload_words: usize) -> Result<()> {
+    match index.identity() {
+        Some(identity) if ::index::Fixed::payload_words(&identity.kind) != Some(payload_words) => {
+            let asked = ::index::Fixed::kind(payload_words);
+            Err(pmem::Error::Mismatch { found: identity.kind.clone(), asked }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Errors are those of [`Index`] and [`Lifecycle`](::index::Lifecycle).
+#[allow(clippy::missing_errors_doc)]
+impl<K: Kind> Engine<K> {
+    /// What the engine can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Makes what was written without sync as durable as was promised.
+    pub fn commit(&self) -> Result<()> {
+        if self.opened.is_read_only() {
+            return Ok(());
+        }
+        Ok(self.index.commit()?)
+    }
+
+    /// True if a commit is a sync, and not done by the time that a write's fences are.
+    pub fn commits_with_sync(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Number of keys; if they are being counted, once that is done.
+    pub fn count(&self) -> Result<u64> {
+        self.index.count_all()?;
+        Ok(self.index.len().keys)
+    }
+
+    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    pub fn sync(&self) -> Result<()> {
+        if self.opened.is_read_only() {
+            return Ok(());
+        }
+        Ok(self.index.sync()?)
+    }
+
+    /// What it is, sizes and counts; of latencies it knows nothing.
+    pub fn stats(&self) -> Stats {
+        let Count { keys, pending } = self.index.len();
+        let (identity, opened) = (self.index.identity(), &self.opened);
+        Stats {
+            engine: opened.engine.into(),
+            kind: identity.map_or_else(|| K::NAME.into(), |identity| identity.kind.clone()),
+            medium: opened.promise.medium.into(),
+            durability: opened.promise.durability.to_string(),
+            durability_reason: opened.promise.reason.into(),
+            keys,
+            keys_pending: pending,
+            file_bytes: opened.store_dir.as_ref().and_then(StoreDir::file_bytes),
+            region_bytes: self.index.region_bytes(),
+            node_bytes: identity.map_or(opened.node_lines, |identity| identity.node_lines) * LINE,
+            recovery_us: opened.recovery_us,
+            opened: opened.opened.into(),
+            read_only: opened.is_read_only(),
+            journal: self.journal_stats(),
+            limbo: self.index.limbo_bytes().map(|bytes| LimboStats { bytes }),
+            latency: LatencyStats::default(),
+        }
+    }
+
+    /// What the region's bytes are used for.
+    pub fn space(&self) -> Space {
+        let alloc::Usage { live_bytes, free_bytes, overhead_bytes } = self.index.usage();
+        Space { live_bytes, free_bytes, overhead_bytes }
+    }
+
+    /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
+    pub fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
+        let promise = &self.opened.promise;
+        match (&self.journal, &self.opened.store_dir) {
+            (Some(JournalThread { journal, .. }), _) => {
+                // What was written without sync before the call is there too.
+                self.index.commit()?;
+                backup::make(
+                    dir,
+                    backup::Form::new(promise, journal.capacity_bytes()),
+                    progress,
+                    &|to, progress| Ok(journal.copy_region(to, progress)?),
+                )
+            }
+            // Its memory may differ from the files by what recovery stored, so the files are read once more.
+            (None, Some(store_dir)) if store_dir.hold != Hold::Alone => {
+                backup::backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress)
+            }
+            (None, Some(store_dir)) => {
+                backup::make(dir, backup::Form::new(promise, 0), progress, &|to, progress| {
+                    let mut copied = None;
+                    let copy = &mut || copied = Some(backup::copy_mapped(store_dir, to, progress));
+                    self.index.hold_writers(copy)?;
+                    copied.expect("the copy was made while writers were held")
+                })
+            }
+            (None, None) => Err(Error::Option(format!(
+                "{} keeps nothing: there is no store to back up",
+                self.opened.engine
+            ))),
+        }
+    }
+
+    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
+    pub fn close(&self) -> Result<()> {
+        self.index.close()?;
+        // The next open has nothing to replay.
+        Ok(self.journal.as_ref().map_or(Ok(()), |thread| thread.journal.close())?)
+    }
+
+    fn journal_stats(&self) -> Option<JournalStats> {
+        let Some(JournalThread { journal, .. }) = &self.journal else {
+            // Only read, it is not open here.
+            return self.opened.store_dir.as_ref().and_then(StoreDir::journal_seen);
+        };
+        let (done, replay) = (journal.activity(), self.opened.replay);
+        let activity = JournalActivity {
+            groups: journal.newest(),
+            groups_since_open: done.groups,
+            syncs_since_open: done.syncs,
+            checkpoints_since_open: done.checkpoints,
+            waiting_bytes: done.waiting_bytes,
+            replayed_groups: replay.map_or(0, |replay| replay.groups),
+            replayed_bytes: replay.map_or(0, |replay| replay.bytes),
+        };
+        let (bytes, file_bytes) = (journal.capacity_bytes(), journal.file_bytes());
+        Some(JournalStats { bytes, file_bytes, activity: Some(activity) })
+    }
+}
+
+impl<K: Kind> Drop for Engine<K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // An index that cannot be closed is recovered at the next open.
+        let _ = self.index.close();
+        // The thread holds the index, and the index the files, while it works.
+        if let Some(maintenance) = self.maintenance.take() {
+            maintenance.thread().unpark();
+            let _ = maintenance.join();
+        }
+        if let Some(JournalThread { journal, .. }) = &self.journal {
+            let _ = journal.close();
+        }
+    }
+}

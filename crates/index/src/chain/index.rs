@@ -1,0 +1,103 @@
+//! Indexes over one list of leaves as indexes of the registry.
+
+use std::ops::Bound;
+
+use pmem::{Native, Region, Result};
+
+use super::core::Chain;
+use super::prelude::*;
+use crate::check::Report;
+use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
+use crate::kind::{Kind, SchemaOf};
+use crate::snapshot::SnapshotView;
+use crate::write::{Write, WriteOptions};
+
+/// Pairs that are appended in one group.
+const APPENDED: usize = 4096;
+/// Bytes of them, at most about so many.
+const BYTES_APPENDED: u64 = 16 << 20;
+
+impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
+    fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
+        Reads::get(self, key, value)
+    }
+
+    fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool> {
+        self.put_as(key, value, how)
+    }
+
+    fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool> {
+        self.delete_as(key, how)
+    }
+
+    fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
+        Writes::update(self, key, decide, how)
+    }
+
+    fn prefetch(&self, keys: &[&K::Key]) {
+        Reads::prefetch(self, keys);
+    }
+
+    fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()> {
+        Reads::get_each(self, keys, give)
+    }
+
+    fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
+        self.write_many_as(writes, how)
+    }
+
+    fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
+        Batching::batch(self, writes, expected, how)
+    }
+
+    fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {
+        Box::new(Chain::cursor(self))
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
+        Ok(Box::new(SnapshotView::of(self, T::cursor_of)?))
+    }
+
+    fn append(&self, next: &mut NextPair<'_, K>, _fill: f64) -> Result<u64> {
+        let mut appended = 0;
+        loop {
+            let pairs = engine::take_pairs::<K>(next, APPENDED, BYTES_APPENDED)?;
+            if pairs.is_empty() {
+                return Ok(appended);
+            }
+            appended += self.bulk_load(pairs.iter().map(|(key, value)| (K::key(key), K::value(value))))?;
+        }
+    }
+
+    fn clear(&self) -> Result<()> {
+        Writes::clear(self)
+    }
+
+    fn len(&self) -> Count {
+        Count { keys: self.kernel().len(), pending: false }
+    }
+
+    fn check(&self) -> Report {
+        Chain::check(self)
+    }
+
+    fn anatomy(&self, keys: &[K::KeyBuf]) -> Option<Anatomy> {
+        Chain::anatomy(self, &mut keys.iter().map(K::key))
+    }
+
+    fn salvage_leaf(region: &Region<Native>, leaf: u64) -> Vec<Salvaged<K>> {
+        let of = |entry| Salvaged::of::<_, T::Schema>(region, &entry);
+        T::salvage(region, leaf).into_iter().map(of).collect()
+    }
+}
+
+impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> engine::Cursor<K> for super::Cursor<'_, T> {
+    fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
+        self.seek(from.map(K::own_key), descending);
+        Ok(())
+    }
+
+    fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
+        self.next(key, value)
+    }
+}
