@@ -6,15 +6,15 @@ use bptree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtom
 use crash::{Argued, Kind, Spot};
 use index::About;
 
-use crate::lists;
+use crate::general;
 
 const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/discipline/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
 
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
-    if lists::has(about) {
-        return lists::argued::canary();
+    if general::has(about) {
+        return general::argued::canary(about);
     }
     match about.discipline {
         UndoRedo::NAME => Spot::new(
@@ -87,8 +87,8 @@ fn written_back() -> Vec<Argued> {
 
 /// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
 pub fn argued(about: &About) -> Vec<Argued> {
-    if lists::has(about) {
-        return lists::argued::argued();
+    if general::has(about) {
+        return general::argued::argued();
     }
     let lap = Argued {
         spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),

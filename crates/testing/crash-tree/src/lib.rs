@@ -3,7 +3,7 @@
 //! * [`subject`]: a tree as the explorer's subject.
 //! * [`workloads`]: what it is driven by; [`laps`]: the log alone, over more laps than its tags have.
 //! * [`suite`]: which workloads an engine gets, and the mutation run over them.
-//! * [`lists`]: the same for the indexes over a list.
+//! * [`general`]: the same for every other index of the registry.
 //! * [`argued`]: mutants that nothing can break, and why.
 //!
 //! Runs, and mutants, are independent of each other and go to several threads; the report is a function of seed and
@@ -13,8 +13,8 @@
 #![forbid(unsafe_code)]
 
 pub mod argued;
+pub mod general;
 pub mod laps;
-pub mod lists;
 pub mod subject;
 pub mod suite;
 pub mod workloads;
@@ -28,7 +28,7 @@ use crash::Mutant;
 use crash::workers::{Say, Stage};
 use index::About;
 
-/// A durable tree of the roster, or an index over a list.
+/// A durable engine of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Engine(&'static About);
 
@@ -60,7 +60,7 @@ const FLOORS: &[(&str, u64)] = &[
 impl Engine {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        TREES.iter().filter(|about| about.durable).chain(lists::LISTS).map(Self)
+        TREES.iter().filter(|about| about.durable).chain(general::engines()).map(Self)
     }
 
     /// Its name.

@@ -1,19 +1,24 @@
-//! A durable tree as a [`Subject`] of the crash explorer.
+//! An index of the registry as a [`Subject`] of the crash explorer.
 //!
 //! Keys and values are made from small numbers, so that operations print shortly and the same workload drives every
-//! schema. What `verify` asks, beyond the tree's own check: scans both ways, gets of present and absent keys and the count
+//! kind. What `verify` asks, beyond the index's own check: scans both ways, gets of present and absent keys and the count
 //! agree; the region below is whole ([`crash::region`]).
+//!
+//! * [`Explored`] says how an index is made and opened. [`Held`] is one that is held by a subject: what all subjects do is here, once.
+//! * [`TreeSubject`] does the operations of the trees' workloads, [`crate::general`] those of the general ones.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
+use bptree::Tree;
 use bptree::discipline::Discipline;
 use bptree::layout::{Layout, Layouts};
-use bptree::{Tree, TreeOptions};
 use crash::{Contents, Subject, region};
-use index::{Batching, Decision, Life, Schema, Tail, Write, WriteOptions};
+use index::engine::Change;
+use index::{Create, Form, Index, Kind, Lifecycle, Schema, SchemaOf, Write, WriteOptions};
 use pmem::log::Format;
 use pmem::{Durability, Error, Geometry, Observed};
 
@@ -61,23 +66,189 @@ impl Numbered for Vec<u8> {
     }
 }
 
-/// A schema whose keys and values come from small numbers.
-pub trait Sample: Schema<KeyBuf: Numbered, ValueBuf: Numbered> {
+/// A kind whose keys and values come from small numbers.
+pub trait Sampled: Kind<KeyBuf: Numbered, ValueBuf: Numbered> {
     /// Words of a payload: of entries of 32 bytes where values stand in them.
-    const PAYLOAD_WORDS: usize = if <Self::Tail as Tail>::EMPTY { 1 } else { 3 };
+    const PAYLOAD_WORDS: usize = if Self::HAS_VALUE_BYTES { 3 } else { 1 };
     /// Key number `n`.
-    fn key(n: u32) -> Self::KeyBuf {
+    fn number_key(n: u32) -> Self::KeyBuf {
         Self::KeyBuf::key(n)
     }
     /// Value number `n`.
-    fn value(n: u32) -> Self::ValueBuf {
+    fn number_value(n: u32) -> Self::ValueBuf {
         match Self::PAYLOAD_WORDS {
             1 => Self::ValueBuf::value(n),
             words => Self::ValueBuf::of_words(n, words),
         }
     }
 }
-impl<S: Schema<KeyBuf: Numbered, ValueBuf: Numbered>> Sample for S {}
+impl<K: Kind<KeyBuf: Numbered, ValueBuf: Numbered>> Sampled for K {}
+
+/// How an index is made, opened and tended under the explorer.
+pub trait Explored: Send + Sync + 'static {
+    /// Keys and values.
+    type Kind: Sampled;
+    /// The index.
+    type Index: Index<Self::Kind>;
+    /// Its sizes.
+    type Sizes: Copy + fmt::Debug + Send + Sync;
+
+    /// Bytes that there are in the beginning, and most bytes.
+    fn bytes(sizes: &Self::Sizes) -> (u64, u64);
+    /// Sizes of the region.
+    fn geometry(sizes: &Self::Sizes) -> Geometry;
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// What making it may say.
+    fn create(medium: Observed, sizes: &Self::Sizes) -> Result<Self::Index, Error>;
+    /// Opens what is in memory.
+    ///
+    /// # Errors
+    /// What opening it may say.
+    fn open(medium: Observed, sizes: &Self::Sizes) -> Result<Self::Index, Error>;
+    /// Does the work beside users, all that there is.
+    ///
+    /// # Errors
+    /// What it may say.
+    fn maintain(index: &Self::Index) -> Result<(), Error>;
+    /// Ends the count of keys.
+    ///
+    /// # Errors
+    /// What it may say.
+    fn count(index: &Self::Index) -> Result<(), Error> {
+        index.count_all()
+    }
+}
+
+/// What errors call the memory.
+pub(crate) const PATH: &str = "observed";
+pub(crate) const STRIPES: usize = 2;
+/// All writes are durable when their calls return.
+pub(crate) const SYNCED: WriteOptions = WriteOptions { sync: true };
+
+/// An index under the explorer.
+pub struct Held<E: Explored> {
+    medium: Observed,
+    sizes: E::Sizes,
+    index: Option<E::Index>,
+}
+
+/// Keys and values of a scan, in its order.
+pub(crate) type Pairs<K> = Vec<(<K as Kind>::KeyBuf, <K as Kind>::ValueBuf)>;
+
+/// Writes of numbers: a value, or `None` to remove the key.
+pub(crate) type NumberedWrites<K> = Vec<(<K as Kind>::KeyBuf, Option<<K as Kind>::ValueBuf>)>;
+
+impl<E: Explored> Held<E> {
+    pub(crate) fn index(&self) -> &E::Index {
+        self.index.as_ref().expect("only `reopen` takes the index out, and puts one back")
+    }
+
+    pub(crate) fn create(medium: Observed, sizes: &E::Sizes) -> Result<Self, String> {
+        let index = E::create(medium.clone(), sizes).map_err(text_of)?;
+        Ok(Self { medium, sizes: *sizes, index: Some(index) })
+    }
+
+    /// Opens an image. One with a whole superblock has to open: even inside `create`, once a superblock is whole, everything it leads to
+    /// is.
+    pub(crate) fn recover(medium: Observed, sizes: &E::Sizes) -> Result<Self, String> {
+        if let Err(problem) = region::verify_image(&medium, E::geometry(sizes)) {
+            panic!("{problem}");
+        }
+        match E::open(medium.clone(), sizes) {
+            Ok(index) => Ok(Self { medium, sizes: *sizes, index: Some(index) }),
+            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
+            Err(error) => panic!("a whole superblock, and yet: {error}"),
+        }
+    }
+
+    /// Opens again, closed before or not.
+    pub(crate) fn reopen(&mut self) -> Result<(), String> {
+        self.index = None;
+        self.index = Some(E::open(self.medium.clone(), &self.sizes).map_err(text_of)?);
+        Ok(())
+    }
+
+    pub(crate) fn write_many(&self, pairs: &NumberedWrites<E::Kind>) -> Result<(), Error> {
+        let writes: Vec<_> = pairs.iter().map(write_of::<E::Kind>).collect();
+        self.index().write_many(&writes, SYNCED).map(drop)
+    }
+
+    /// Loads pairs in key order into full leaves.
+    pub(crate) fn append(&self, pairs: Pairs<E::Kind>) -> Result<(), Error> {
+        let mut pairs = pairs.into_iter();
+        let mut next = |to: &mut _, value: &mut _| {
+            let Some(pair) = pairs.next() else { return Ok(false) };
+            (*to, *value) = pair;
+            Ok(true)
+        };
+        self.index().append(&mut next, 1.0).map(drop)
+    }
+
+    fn scan(&self, descending: bool) -> Result<Pairs<E::Kind>, String> {
+        let (mut key, mut value) = Default::default();
+        let mut cursor = self.index().cursor();
+        cursor.seek(Bound::Unbounded, descending).map_err(text_of)?;
+        let mut pairs = Vec::new();
+        while cursor.next(&mut key, &mut value).map_err(text_of)? {
+            pairs.push((key.clone(), value.clone()));
+        }
+        Ok(pairs)
+    }
+
+    /// All that there is, if everything agrees. `absent` are numbers of keys that are asked for too.
+    pub(crate) fn verify(&self, absent: impl Iterator<Item = u32>) -> Result<Contents, String> {
+        let index = self.index();
+        E::count(index).map_err(text_of)?;
+        region::verify_open(&self.medium)?;
+        let problems = index.check().problems;
+        if let Some(first) = problems.first() {
+            return Err(format!("{first} ({} problems)", problems.len()));
+        }
+        let pairs = self.scan(false)?;
+        let mut backward = self.scan(true)?;
+        backward.reverse();
+        if pairs != backward {
+            return Err(format!(
+                "{} pairs forwards, {} backwards, not the same",
+                pairs.len(),
+                backward.len()
+            ));
+        }
+        let count = index.len();
+        if (count.keys, count.pending) != (pairs.len() as u64, false) {
+            return Err(format!("{} pairs are scanned, {count:?} counted", pairs.len()));
+        }
+        let mut got = <E::Kind as Kind>::ValueBuf::default();
+        for (key, value) in &pairs {
+            let found = index.get(E::Kind::key(key), Some(&mut got)).map_err(text_of)?;
+            if !found || got != *value {
+                return Err(format!("get and scan differ at {key:?}"));
+            }
+        }
+        let contents: Contents = pairs.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
+        for n in absent {
+            let key = E::Kind::number_key(n);
+            let is_known = contents.contains_key(&key.bytes());
+            if !is_known && index.get(E::Kind::key(&key), None).map_err(text_of)? {
+                return Err(format!("get finds {key:?}, the scan does not"));
+            }
+        }
+        Ok(contents)
+    }
+
+    pub(crate) fn close(&self) -> Result<(), String> {
+        Lifecycle::close(self.index()).map_err(text_of)
+    }
+}
+
+fn write_of<K: Kind>((key, value): &(K::KeyBuf, Option<K::ValueBuf>)) -> Write<'_, K::Key, K::Value> {
+    match value {
+        Some(value) => Write::Put(K::key(key), K::value(value)),
+        None => Write::Delete(K::key(key)),
+    }
+}
 
 /// One operation on a tree. After a crash in it, [`Subject::continuation`] puts `burst` keys behind `key` and takes them
 /// out again: more than a node holds force a split and a merge.
@@ -155,8 +326,8 @@ impl Sizes {
     }
 
     /// Most entries of a leaf.
-    pub fn entries<S: Sample, L: Layouts>(&self) -> u32 {
-        L::Leaf::shape(self.lines, S::KEY_WORDS, S::PAYLOAD_WORDS).capacity as u32
+    pub fn entries<K: Sampled, S: Schema, L: Layouts>(&self) -> u32 {
+        L::Leaf::shape(self.lines, S::KEY_WORDS, K::PAYLOAD_WORDS).capacity as u32
     }
 
     /// Most separators of an inner node.
@@ -165,50 +336,49 @@ impl Sizes {
     }
 }
 
-const ENGINE: &str = "crash";
-const STRIPES: usize = 2;
+/// A durable tree.
+pub struct DurableTree<K, S, L, D>(PhantomData<fn() -> (K, S, L, D)>);
 
-/// See the module's head.
-pub struct TreeSubject<S: Schema, L, D: Discipline> {
-    medium: Observed,
-    tree: Option<Tree<Observed, S, L, D>>,
-    parts: PhantomData<(L, D)>,
+fn form(sizes: &Sizes, payload_words: usize) -> Form {
+    let usual = Form::new("crash", sizes.lines, Durability::Power);
+    Form { payload_words, geometry: Some(sizes.geometry), stripes: STRIPES, ..usual }
 }
 
-/// Keys and values of a scan, in its order.
-pub(crate) type Pairs<S> = Vec<(<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf)>;
+impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Explored for DurableTree<K, S, L, D> {
+    type Kind = K;
+    type Index = Tree<Observed, S, L, D>;
+    type Sizes = Sizes;
 
-impl<S: Sample, L: Layouts, D: Discipline> TreeSubject<S, L, D> {
-    fn new(medium: Observed, tree: Tree<Observed, S, L, D>) -> Self {
-        Self { medium, tree: Some(tree), parts: PhantomData }
+    fn bytes(sizes: &Sizes) -> (u64, u64) {
+        (0, sizes.capacity)
     }
 
-    fn tree(&self) -> &Tree<Observed, S, L, D> {
-        self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
+    fn geometry(sizes: &Sizes) -> Geometry {
+        sizes.geometry
     }
 
-    fn open(medium: &Observed) -> Result<Tree<Observed, S, L, D>, Error> {
-        let path = Path::new("observed");
-        Tree::open(medium.clone(), path, ENGINE, Durability::Power, STRIPES).map(|(tree, _)| tree)
+    fn create(medium: Observed, sizes: &Sizes) -> Result<Self::Index, Error> {
+        Create::create(medium, &form(sizes, K::PAYLOAD_WORDS))
     }
 
-    fn reopen(&mut self) -> Result<(), String> {
-        self.tree = None;
-        self.tree = Some(Self::open(&self.medium).map_err(text_of)?);
+    fn open(medium: Observed, sizes: &Sizes) -> Result<Self::Index, Error> {
+        let opened = Create::open(medium, Path::new(PATH), &form(sizes, K::PAYLOAD_WORDS));
+        opened.map(|(tree, _)| tree)
+    }
+
+    fn maintain(tree: &Self::Index) -> Result<(), Error> {
+        Self::count(tree)
+    }
+
+    /// In small steps, so that one goes on where another ended.
+    fn count(tree: &Self::Index) -> Result<(), Error> {
+        while tree.count_some(3)? {}
         Ok(())
     }
-
-    fn scan(&self, descending: bool) -> Result<Pairs<S>, String> {
-        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
-        let mut cursor = self.tree().cursor();
-        cursor.seek(Bound::Unbounded, descending);
-        let mut pairs = Vec::new();
-        while cursor.next(&mut key, &mut value).map_err(text_of)? {
-            pairs.push((key.clone(), value.clone()));
-        }
-        Ok(pairs)
-    }
 }
+
+/// See the module's head.
+pub struct TreeSubject<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(Held<DurableTree<K, S, L, D>>);
 
 pub(crate) fn text_of(error: Error) -> String {
     error.to_string()
@@ -233,103 +403,78 @@ fn many(op: &Op) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(value + i)))
 }
 
-impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
+impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Subject for TreeSubject<K, S, L, D> {
     type Op = Op;
     type Config = Sizes;
 
     fn size(sizes: &Sizes) -> (u64, u64) {
-        (0, sizes.capacity)
+        DurableTree::<K, S, L, D>::bytes(sizes)
     }
 
     fn create(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
-        let options = TreeOptions {
-            payload_words: S::PAYLOAD_WORDS,
-            geometry: sizes.geometry,
-            stripes: STRIPES,
-            ..TreeOptions::new(ENGINE, sizes.lines, Durability::Power)
-        };
-        Tree::create(medium.clone(), &options).map(|tree| Self::new(medium, tree)).map_err(text_of)
+        Held::create(medium, sizes).map(Self)
     }
 
     fn recover(medium: Observed, sizes: &Sizes) -> Result<Self, String> {
-        if let Err(problem) = region::verify_image(&medium, sizes.geometry) {
-            panic!("{problem}");
-        }
-        match Self::open(&medium) {
-            Ok(tree) => Ok(Self::new(medium, tree)),
-            Err(error @ (Error::Foreign { .. } | Error::Superblock { .. })) => Err(text_of(error)),
-            // Even inside `create`: once a superblock is whole, everything it leads to is.
-            Err(error) => panic!("a whole superblock, and yet: {error}"),
-        }
+        Held::recover(medium, sizes).map(Self)
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), String> {
-        let key = S::key(op.key);
-        let key = S::borrow(&key);
-        let tree = self.tree();
+        let (key, value) = (K::number_key, K::number_value);
+        let at = key(op.key);
+        let at = K::key(&at);
+        let put = |number| Index::<K>::put(self.0.index(), at, K::value(&value(number)), SYNCED);
         match op.act {
-            Act::Put(value) => tree.put(key, S::borrow_value(&S::value(value))).map(drop),
-            Act::Update(value) => {
-                let value = S::value(value);
-                let decide = |old: Option<&S::Value>| match old {
-                    None => Decision::Keep,
-                    Some(_) => Decision::Put(S::borrow_value(&value)),
+            Act::Put(number) => put(number).map(drop),
+            Act::Update(number) => {
+                let new = value(number);
+                let decide = &mut |old: Option<&K::Value>| match old {
+                    None => Change::Keep,
+                    Some(_) => Change::Put(Cow::Owned(K::value(&new).to_owned())),
                 };
-                tree.update(key, decide, WriteOptions::default())
+                Index::<K>::update(self.0.index(), at, decide, SYNCED)
             }
-            Act::Delete => tree.delete(key).map(drop),
+            Act::Delete => Index::<K>::delete(self.0.index(), at, SYNCED).map(drop),
             Act::Bulk(count) => {
-                let pairs: Vec<_> = bulk_keys(op, count).map(|n| (S::key(n), S::value(n % 64))).collect();
-                let pairs = pairs.iter().map(|(key, value)| (S::borrow(key), S::borrow_value(value)));
-                tree.bulk_load(pairs, 1.0).map(drop)
+                self.0.append(bulk_keys(op, count).map(|n| (key(n), value(n % 64))).collect())
             }
-            Act::Many(..) => {
-                let pairs: Vec<_> = many(op).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
-                let writes: Vec<Write<'_, S::Key, S::Value>> = pairs
-                    .iter()
-                    .map(|(key, value)| match value {
-                        Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
-                        None => Write::Delete(S::borrow(key)),
-                    })
-                    .collect();
-                tree.write_many(&writes, WriteOptions::default()).map(drop)
-            }
+            Act::Many(..) => self.0.write_many(&many(op).map(|(n, v)| (key(n), v.map(value))).collect()),
             Act::Batch(..) => {
-                let writes = many(op).map(|(n, v)| (S::key(n), v.map(S::value))).collect();
+                let writes = many(op).map(|(n, v)| (key(n), v.map(value))).collect();
                 // The condition holds; of one that does not, nothing comes.
-                let absent = [(S::key(u32::MAX / 2), None)];
-                match tree.batch(writes, &absent, WriteOptions::default()) {
+                let absent = [(key(u32::MAX / 2), None)];
+                match Index::<K>::batch(self.0.index(), writes, &absent, SYNCED) {
                     Ok(false) => return Err("a batch was not done".to_owned()),
                     other => other.map(drop),
                 }
             }
-            Act::Refused(value) => match tree.put(key, S::borrow_value(&S::value(value))) {
+            Act::Refused(number) => match put(number) {
                 Err(Error::Full { .. }) => Ok(()),
                 Err(error) => Err(error),
                 Ok(_) => return Err("there was room for what was to be refused".to_owned()),
             },
             Act::Reopen => {
-                tree.close().map_err(text_of)?;
-                return self.reopen();
+                self.0.close()?;
+                return self.0.reopen();
             }
-            Act::Kill => return self.reopen(),
+            Act::Kill => return self.0.reopen(),
         }
         .map_err(text_of)
     }
 
     fn apply_model(op: &Op, model: &mut Contents) {
-        let key = S::key(op.key).bytes();
-        let bytes = |value| S::value(value).bytes();
+        let key = K::number_key(op.key).bytes();
+        let bytes = |value| K::number_value(value).bytes();
         match op.act {
             Act::Put(value) => _ = model.insert(key, bytes(value)),
             Act::Update(value) => _ = model.get_mut(&key).map(|old| *old = bytes(value)),
             Act::Delete => _ = model.remove(&key),
             Act::Bulk(count) => {
-                model.extend(bulk_keys(op, count).map(|n| (S::key(n).bytes(), bytes(n % 64))));
+                model.extend(bulk_keys(op, count).map(|n| (K::number_key(n).bytes(), bytes(n % 64))));
             }
             Act::Many(..) | Act::Batch(..) => {
                 for (key, value) in many(op) {
-                    let key = S::key(key).bytes();
+                    let key = K::number_key(key).bytes();
                     match value {
                         Some(value) => _ = model.insert(key, bytes(value)),
                         None => _ = model.remove(&key),
@@ -345,42 +490,7 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     }
 
     fn verify(&self) -> Result<Contents, String> {
-        let tree = self.tree();
-        while tree.count_some(3).map_err(text_of)? {}
-        region::verify_open(&self.medium)?;
-        let problems = tree.check().problems;
-        if let Some(first) = problems.first() {
-            return Err(format!("{first} ({} problems)", problems.len()));
-        }
-        let pairs = self.scan(false)?;
-        let mut backward = self.scan(true)?;
-        backward.reverse();
-        let agree = |a: &(S::KeyBuf, S::ValueBuf), b: &(S::KeyBuf, S::ValueBuf)| a.0 == b.0 && a.1 == b.1;
-        if pairs.len() != backward.len() || !pairs.iter().zip(&backward).all(|(a, b)| agree(a, b)) {
-            return Err(format!(
-                "{} pairs forwards, {} backwards, not the same",
-                pairs.len(),
-                backward.len()
-            ));
-        }
-        if tree.len() != (pairs.len() as u64, false) {
-            return Err(format!("{} pairs are scanned, {:?} counted", pairs.len(), tree.len()));
-        }
-        let mut got = S::ValueBuf::default();
-        for (key, value) in &pairs {
-            let found = tree.get(S::borrow(key), Some(&mut got)).map_err(text_of)?;
-            if !found || got != *value {
-                return Err(format!("get and scan differ at {key:?}"));
-            }
-        }
-        let contents: Contents = pairs.iter().map(|(key, value)| (key.bytes(), value.bytes())).collect();
-        for n in 0..16 {
-            let key = S::key(n * 7);
-            if !contents.contains_key(&key.bytes()) && tree.get(S::borrow(&key), None).map_err(text_of)? {
-                return Err(format!("get finds {key:?}, the scan does not"));
-            }
-        }
-        Ok(contents)
+        self.0.verify((0..16).map(|n| n * 7))
     }
 
     fn continuation(op: &Op) -> Vec<Op> {
@@ -399,6 +509,6 @@ impl<S: Sample, L: Layouts, D: Discipline> Subject for TreeSubject<S, L, D> {
     }
 
     fn close(self) -> Result<(), String> {
-        self.tree().close().map_err(text_of)
+        self.0.close()
     }
 }

@@ -8,13 +8,13 @@ use bptree::roster::{self, ByteStrings, Visitor};
 use bptree::{Slotted, WriteAhead};
 use crash::{Mutated, MutationReport, Stage, Subject, Trial, Workload, explore_changed};
 use index::About;
-use index::{Fixed, Words};
+use index::{Fixed, SchemaOf, Words, kind};
 use pmem::log::Format;
 
 use crate::argued;
+use crate::general;
 use crate::laps;
-use crate::lists;
-use crate::subject::Sample;
+use crate::subject::Sampled;
 use crate::workloads::{Maker, Plan, whole};
 use crate::{Engine, Options};
 
@@ -148,8 +148,8 @@ impl Run {
 /// the engine has them.
 pub fn node_lines(engine: Engine) -> Vec<u64> {
     let about = engine.about();
-    if lists::has(about) {
-        return lists::suite::node_lines();
+    if general::has(about) {
+        return general::suite::node_lines(about);
     }
     match about.default_lines {
         // Nodes of more lines than their entries fill have nothing new to show.
@@ -164,8 +164,8 @@ pub fn node_lines(engine: Engine) -> Vec<u64> {
 
 /// The workloads of an exploration.
 pub fn exploration(options: &Options) -> Vec<Run> {
-    if lists::has(options.engine.about()) {
-        return lists::suite::exploration(options);
+    if general::has(options.engine.about()) {
+        return general::suite::exploration(options);
     }
     roster::visit(options.engine.name(), Exploration { options }).expect("engines are trees of the roster")
 }
@@ -182,11 +182,11 @@ impl Visitor for Exploration<'_> {
         let options = self.options;
         for lines in options.node_lines.map_or_else(|| node_lines(options.engine), |lines| vec![lines]) {
             if has_words(options.engine) {
-                add::<Words, L, D>(&mut runs, "words", lines, options);
+                add::<kind::U64, Words, L, D>(&mut runs, "words", lines, options);
             }
-            add::<B, L, D>(&mut runs, "byte strings", lines, options);
+            add::<kind::Bytes, B, L, D>(&mut runs, "byte strings", lines, options);
             if const { L::PAGES } && lines == about.lines.0 {
-                add::<Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
+                add::<kind::Fixed, Fixed, L, D>(&mut runs, "values of 24 bytes", lines, options);
             }
         }
         let mut laps = laps::around_a_wipe(D::LOG);
@@ -204,15 +204,20 @@ fn has_words(engine: Engine) -> bool {
 /// Workloads to be explored together, by their name.
 type Named = (String, Depth, Vec<Plan>);
 
-fn add<S: Sample, L: Layouts, D: Discipline>(runs: &mut Vec<Run>, kind: &str, lines: u64, options: &Options) {
+fn add<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(
+    runs: &mut Vec<Run>,
+    kind: &str,
+    lines: u64,
+    options: &Options,
+) {
     let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
     let traits = Traits { logged, copies_leaves: D::COPIES_LEAVES, shares_fences: D::SHARES_FENCES };
-    let maker = Maker::new::<S, L, D>(lines);
-    runs.extend(explored(&maker, kind, lines, &traits, options).into_iter().map(run_of::<S, L, D>));
+    let maker = Maker::new::<K, S, L, D>(lines);
+    runs.extend(explored(&maker, kind, lines, &traits, options).into_iter().map(run_of::<K, S, L, D>));
 }
 
-fn run_of<S: Sample, L: Layouts, D: Discipline>((name, depth, plans): Named) -> Run {
-    Run::new(name, depth, plans.into_iter().map(Plan::of::<S, L, D>).collect())
+fn run_of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>((name, depth, plans): Named) -> Run {
+    Run::new(name, depth, plans.into_iter().map(Plan::of::<K, S, L, D>).collect())
 }
 
 /// What the choice of workloads depends on in a discipline.
@@ -310,8 +315,8 @@ pub fn panics(engine: Engine, operations: usize) -> Result<crash::panics::Tally,
 
 /// The workloads that find mutants, those first that find many soon: a mutant is not tried on those behind its killer.
 fn mutation_runs(engine: Engine, seed: u64) -> Vec<Run> {
-    if lists::has(engine.about()) {
-        return lists::suite::mutation_runs(engine, seed);
+    if general::has(engine.about()) {
+        return general::suite::mutation_runs(engine, seed);
     }
     roster::visit(engine.name(), ForMutants { engine, seed }).expect("engines are trees of the roster")
 }
@@ -326,27 +331,27 @@ impl Visitor for ForMutants {
 
     fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
         let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
-        let creation = whole(Maker::new::<B, L, D>(about.lines.0).sizes, Vec::new(), Vec::new());
-        runs.push(run_of::<B, L, D>(("creation".to_owned(), Depth::Lines, vec![creation])));
+        let creation = whole(Maker::new::<kind::Bytes, B, L, D>(about.lines.0).sizes, Vec::new(), Vec::new());
+        runs.push(run_of::<kind::Bytes, B, L, D>(("creation".to_owned(), Depth::Lines, vec![creation])));
         if has_words(self.engine) {
-            add_for_mutants::<Words, L, D>(&mut runs, "words", self.seed, about);
+            add_for_mutants::<kind::U64, Words, L, D>(&mut runs, "words", self.seed, about);
         }
-        add_for_mutants::<B, L, D>(&mut runs, "byte strings", self.seed, about);
+        add_for_mutants::<kind::Bytes, B, L, D>(&mut runs, "byte strings", self.seed, about);
         runs
     }
 }
 
-fn add_for_mutants<S: Sample, L: Layouts, D: Discipline>(
+fn add_for_mutants<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(
     runs: &mut Vec<Run>,
     kind: &str,
     seed: u64,
     about: &'static About,
 ) {
-    let (least, most) = (Maker::new::<S, L, D>(about.lines.0), Maker::new::<S, L, D>(about.lines.1));
+    let (least, most) = (Maker::new::<K, S, L, D>(about.lines.0), Maker::new::<K, S, L, D>(about.lines.1));
     let logged = D::LOG == Format::UndoRedo || D::NAME == WriteAhead::NAME;
     let traits = Traits { logged, copies_leaves: D::COPIES_LEAVES, shares_fences: D::SHARES_FENCES };
     let named = for_mutants(&least, &most, (kind, seed), about, &traits);
-    runs.extend(named.into_iter().map(run_of::<S, L, D>));
+    runs.extend(named.into_iter().map(run_of::<K, S, L, D>));
 }
 
 /// With the fewest lines a node, and with the most.

@@ -3,12 +3,13 @@
 use bptree::discipline::Discipline;
 use bptree::layout::Layouts;
 use crash::{Step, Workload, interrupted, random, sequences};
+use index::SchemaOf;
 use pmem::Geometry;
 
-use crate::subject::{Act, BULK_STEP, Op, Sample, Sizes, TreeSubject};
+use crate::subject::{Act, BULK_STEP, Op, Sampled, Sizes, TreeSubject};
 
 /// A workload of a tree.
-pub type Work<S, L, D> = Workload<TreeSubject<S, L, D>>;
+pub type Work<K, S, L, D> = Workload<TreeSubject<K, S, L, D>>;
 
 /// A workload of any tree that has nodes of these sizes. (It is made without the tree's type, so that this is compiled once and not for each tree.)
 #[derive(Clone, Debug)]
@@ -23,8 +24,8 @@ pub struct Plan {
 
 impl Plan {
     /// Of one tree.
-    pub fn of<S: Sample, L: Layouts, D: Discipline>(self) -> Work<S, L, D> {
-        Work::<S, L, D> { config: self.sizes, prepare: self.prepare, steps: self.steps }
+    pub fn of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(self) -> Work<K, S, L, D> {
+        Work::<K, S, L, D> { config: self.sizes, prepare: self.prepare, steps: self.steps }
     }
 }
 
@@ -42,9 +43,9 @@ pub struct Maker {
 
 impl Maker {
     /// For nodes of so many lines.
-    pub fn new<S: Sample, L: Layouts, D: Discipline>(lines: u64) -> Self {
+    pub fn new<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(lines: u64) -> Self {
         let sizes = Sizes::new::<D>(lines);
-        let (entries, separators) = (sizes.entries::<S, L>(), sizes.separators::<S, L>());
+        let (entries, separators) = (sizes.entries::<K, S, L>(), sizes.separators::<S, L>());
         Self { sizes, entries, separators, plain: S::PLAIN }
     }
 

@@ -1,6 +1,7 @@
 //! Mutants that no image can break, each with its reason; and the canary.
 
 use crash::{Argued, Kind, Spot};
+use index::About;
 use pmem::Fence;
 
 const CORE: &str = include_str!("../../../../index/src/chain/core.rs");
@@ -35,7 +36,7 @@ pub fn argued() -> Vec<Argued> {
 }
 
 /// The fence between an entry and the word that commits it.
-pub fn canary() -> Spot {
+pub fn canary(_about: &About) -> Spot {
     let source = include_str!("../../../../index/src/chain/wave.rs");
     Spot::new(
         Kind::DropFence(Fence::Payload),

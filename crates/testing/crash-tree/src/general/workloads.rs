@@ -3,20 +3,20 @@
 use crash::{Step, Workload, interrupted, random};
 use pmem::Geometry;
 
-use super::subject::{Family, Indexed, Op, Sizes, sizes};
-use crate::subject::Sample;
+use super::subject::{Indexed, Op, Sizes, sizes};
+use crate::subject::Explored;
 
 /// A workload of an index.
-pub type Work<K, S> = Workload<Indexed<K, S>>;
+pub type Work<E> = Workload<Indexed<E>>;
 
 /// Random operations in a window of keys, with rebuilds, closes and kills among them; about one step in `cuts` is cut short.
-pub fn mixed<K: Family, S: Sample>(
+pub fn mixed<E: Explored<Sizes = Sizes>>(
     seed: u64,
     sizes: Sizes,
     count: usize,
     keys: u32,
     cuts: usize,
-) -> Work<K, S> {
+) -> Work<E> {
     let ops = random(seed, count, |rng| {
         let (key, value) = (rng.u32(..keys), rng.u32(..64));
         match rng.u32(..100) {
@@ -25,7 +25,7 @@ pub fn mixed<K: Family, S: Sample>(
             86..92 => Op::Batch(
                 (0..rng.u32(1..5)).map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64)))).collect(),
             ),
-            92..96 => Op::Rebuild,
+            92..96 => Op::Maintain,
             96..98 => Op::Reopen,
             _ => Op::Kill,
         }
@@ -36,7 +36,7 @@ pub fn mixed<K: Family, S: Sample>(
 }
 
 /// From empty up and down again: splits, appends, rebuilds; merges; then reuse.
-pub fn lives<K: Family, S: Sample>(sizes: Sizes, keys: u32) -> Work<K, S> {
+pub fn lives<E: Explored<Sizes = Sizes>>(sizes: Sizes, keys: u32) -> Work<E> {
     let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
     ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
     ops.extend((0..keys).map(|i| Op::Put(i, i + 1)));
@@ -46,9 +46,9 @@ pub fn lives<K: Family, S: Sample>(sizes: Sizes, keys: u32) -> Work<K, S> {
 
 /// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no room or
 /// leave little; in a region that need not grow.
-pub fn waves<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {
-    let sizes = Sizes { len: 96 << 10, ..sizes(2, faithful) };
-    let before = (0..16).map(|i| Op::Put(i * 2, i)).chain([Op::Rebuild]);
+pub fn waves<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
+    let sizes = Sizes { len: 96 << 10, ..sizes(lines, faithful) };
+    let before = (0..16).map(|i| Op::Put(i * 2, i)).chain([Op::Maintain]);
     let many = |from: u32, step: u32, count: u32| {
         Op::Many((0..count).map(|i| (from + i * step, (i % 3 < 2).then_some(from + 40 + i))).collect())
     };
@@ -58,12 +58,12 @@ pub fn waves<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {
 
 /// The first operations of all, with splits, a rebuild and merges; in a region that need not grow: nothing that growth waits for
 /// stands in for a fence of the index's own.
-pub fn first<K: Family, S: Sample>(faithful: bool) -> Work<K, S> {
+pub fn first<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
     let puts = [3, 5, 9, 7, 4, 6, 1, 2, 8, 10].map(|key| Op::Put(key, key + 1));
     let deletes = [3, 4, 5, 6, 7].map(Op::Delete);
     let batch = Op::Batch(vec![(6, Some(6)), (1, None), (11, Some(2))]);
-    let ops = puts.into_iter().chain([Op::Rebuild]).chain(deletes).chain([batch, Op::Kill]);
-    Workload::new(Sizes { len: 96 << 10, ..sizes(2, faithful) }, ops.collect::<Vec<_>>())
+    let ops = puts.into_iter().chain([Op::Maintain]).chain(deletes).chain([batch, Op::Kill]);
+    Workload::new(Sizes { len: 96 << 10, ..sizes(lines, faithful) }, ops.collect::<Vec<_>>())
 }
 
 /// Leaves of so many lines, and chunks in which larger records have their place.
@@ -73,18 +73,18 @@ fn of_large() -> Sizes {
 }
 
 /// Bitmaps longer than a chunk header's line. Numbers of values are their bytes.
-pub fn long_bitmap<K: Family, S: Sample>() -> Work<K, S> {
+pub fn long_bitmap<E: Explored<Sizes = Sizes>>() -> Work<E> {
     let before: Vec<Op> = (1..70).map(|key| Op::Put(key, 500)).chain((1..69).map(Op::Delete)).collect();
     Workload::new(of_large(), [Op::Put(70, 0), Op::Put(71, 0), Op::Kill]).after(before)
 }
 
 /// Chunks that are emptied.
-pub fn closed_chunks<K: Family, S: Sample>() -> Work<K, S> {
+pub fn closed_chunks<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(sizes(8, false), (1..9).map(Op::Delete)).after((1..10).map(|key| Op::Put(key, 900)))
 }
 
 /// An empty chunk of the smallest blocks, found by an open, becomes one of larger records.
-pub fn narrowed_chunk<K: Family, S: Sample>() -> Work<K, S> {
+pub fn narrowed_chunk<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(of_large(), [Op::Kill, Op::Put(2, 100), Op::Put(3, 500)])
         .after([Op::Put(1, 0), Op::Delete(1)])
 }

@@ -1,0 +1,28 @@
+//! Indexes under the crash explorer that are no trees of the roster: VLAB, by default and as its paper has it, NV-Tree, and every engine of
+//! the registry without a suite of its own.
+//!
+//! * [`subject`]: an index as the explorer's subject.
+//! * [`workloads`]: what it is driven by.
+//! * `suite`: the runs of an exploration, and those that find mutants. `argued`: equivalent mutants with their reasons, and the canary.
+
+pub(crate) mod argued;
+pub mod subject;
+pub(crate) mod suite;
+pub mod workloads;
+
+use bptree::roster::TREES;
+use bristlecone::registry;
+use index::About;
+
+/// Engines that are explored by tests of their own crate.
+const EXPLORED_ELSEWHERE: [&str; 3] = [cdds::ENGINE, cdds::ENGINE_UNSORTED, cdds::hash::ENGINE];
+
+/// All of them.
+pub fn engines() -> impl Iterator<Item = &'static About> {
+    registry::engines().filter(|about| about.durable && has(about))
+}
+
+/// True if the engine is one of these.
+pub fn has(about: &About) -> bool {
+    !TREES.iter().any(|tree| tree.name == about.name) && !EXPLORED_ELSEWHERE.contains(&about.name)
+}
