@@ -44,10 +44,7 @@ fn write<K: Open>(
     golden: Golden,
     target: &Path,
     change: impl Fn(&StoreOf<K>, u64, Option<u64>) -> bristlecone::Result<()>,
-) -> Outcome
-where
-    K::Value: ToOwned,
-{
+) -> Outcome {
     let name = golden.name(bristlecone::FORMAT_VERSION);
     let dir = target.join(&name);
     let options = Options {

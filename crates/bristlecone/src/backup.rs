@@ -1,11 +1,12 @@
 //! Backups: a store's state as of one moment, made a store of its own in another directory.
 //!
-//! A region's bytes are copied as a crash at that moment would leave them ([`pmem::copy`], [`pmem::journal::copy_files`]); the copy
-//! is opened, which recovers it, and closed, which counts its keys; only then does it get its name. So a backup is found as after
-//! a clean close, and that it opens is known.
+//! A store that this process has open gives a snapshot, whose pairs are written into a new region; readers and writers go on. A store that
+//! is closed, that another process has open, or that has named versions is copied as a crash at that moment would leave it
+//! ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts its keys; only then
+//! does it get its name. So a backup is found as after a clean close, and that it opens is known.
 //!
-//! What the moment is: over a journal a group of writes, none without those before it, while writers go on until the journal is
-//! full. Elsewhere the writer's lock is held while the file is copied. Readers always go on.
+//! The moment of such a copy of the region: over a journal the end of a group of writes, while writers go on until the journal is full.
+//! Elsewhere the writer's lock is held while the file is copied. Readers always go on.
 //!
 //! | step | a crash before it |
 //! |---|---|
@@ -20,12 +21,13 @@
 use std::path::{Path, PathBuf};
 
 use pmem::copy::{Progress, Target};
-use pmem::file::Backing;
 use pmem::system;
 
+use crate::durable_engine::Engine;
 use crate::error::{Error, Result};
-use crate::registry;
-use crate::store_dir::{FILE_NAME, Hold, JOURNAL_NAME, Promise, StoreDir, io};
+use crate::registry::{self, Open};
+use crate::rewrite;
+use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io};
 
 /// What a backup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -34,22 +36,6 @@ pub struct Backup {
     pub keys: u64,
     /// Bytes of its region.
     pub bytes: u64,
-}
-
-/// What a store is like, as far as its backup depends on it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Form {
-    /// What it lies on.
-    pub backing: Backing,
-    /// Bytes of its journal, if it has one.
-    pub journal_bytes: Option<u64>,
-}
-
-impl Form {
-    /// Of a store with this promise, whose journal has so many bytes.
-    pub fn new(promise: &Promise, journal_bytes: u64) -> Self {
-        Self { backing: promise.backing, journal_bytes: promise.journaled.then_some(journal_bytes) }
-    }
 }
 
 /// Makes a backup in `target` of the store in `dir`, which is only read. It may be closed, or left by a crash; another process may
@@ -64,21 +50,52 @@ pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backu
     let place = StoreDir::look(dir)?;
     let journal_path = dir.join(JOURNAL_NAME);
     let capacity = pmem::journal::capacity_of(&journal_path).unwrap_or(pmem::journal::CAPACITY);
-    make(target, Form::new(&place.promise, capacity), progress, &|to, progress| {
+    make(target, CopyForm::new(&place.promise, capacity), progress, &|to, progress| {
         if place.promise.journaled {
             let beside = place.hold == Hold::BesideWriter;
             return Ok(pmem::journal::copy_files(&place.path, &journal_path, beside, to, progress)?);
         }
-        copy_mapped(&place, to, progress)
+        place.copy_mapped(to, progress)
     })
 }
 
-/// Copies a file that is mapped, or was. Nobody stores to it meanwhile.
-pub(crate) fn copy_mapped(place: &StoreDir, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
-    let bytes = system::inspect(&place.file, &place.path)
-        .map_err(|source| io("cannot inspect", &place.path, source))?
-        .len();
-    Ok(pmem::copy::copy_file(&place.file, &place.path, 0, bytes, to, progress)?)
+/// Makes a backup in `dir` of the store that `engine` has open.
+///
+/// # Errors
+/// As [`Store::backup`](crate::Store::backup).
+pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
+    // Its memory may differ from the files by what recovery stored, so the files are read once more.
+    if let Some(store_dir) = engine.read_only_dir() {
+        return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
+    }
+    let form = engine.form_of_copy()?;
+    // What was written without sync before the call is there too.
+    engine.commit()?;
+    let has_names = engine.history().is_some_and(|history| !history.versions().named.is_empty());
+    make(dir, form, progress, &|to, progress| match has_names {
+        true => engine.copy_region(to, progress),
+        false => copy_pairs(engine, to, progress),
+    })
+}
+
+/// Writes the pairs of a snapshot, so that writers go on.
+fn copy_pairs<K: Open>(engine: &Engine<K>, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
+    let view = engine.snapshot()?;
+    let mut cursor = view.cursor();
+    cursor.walk(None)?;
+    let total = engine.len().keys;
+    let written = rewrite::write_pairs::<K>(&engine.stats(), to, total, progress, &mut |key, value| {
+        Ok(cursor.next(key, value)?)
+    })?;
+    match written.check.problems.first() {
+        None if written.check.keys == written.pairs => Ok(()),
+        problem => Err(Error::Option(format!(
+            "the backup would hold {} of {} keys{}: nothing was made; run `check` on the store",
+            written.check.keys,
+            written.pairs,
+            problem.map(|problem| format!(" ({problem})")).unwrap_or_default(),
+        ))),
+    }
 }
 
 /// Copies a region's bytes.
@@ -88,7 +105,7 @@ pub(crate) type Copy<'a> = &'a dyn Fn(&Target<'_>, Progress<'_>) -> Result<()>;
 ///
 /// # Errors
 /// `Option` if there is something in `dir`; `NoRoom`; what `copy` says, and what opening the copy says.
-pub(crate) fn make(dir: &Path, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
+pub(crate) fn make(dir: &Path, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let removal = Removal { existed: refuse_full(dir)?, dir };
     let place = StoreDir::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
     let made = fill(&place, form, progress, copy).and_then(|made| place.finish().map(|()| made));
@@ -99,7 +116,7 @@ pub(crate) fn make(dir: &Path, form: Form, progress: Progress<'_>, copy: Copy<'_
     })
 }
 
-fn fill(place: &StoreDir, form: Form, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
+fn fill(place: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let (path, journal_path) = place.new_paths();
     let origin = if place.promise.journaled { pmem::journal::ORIGIN } else { 0 };
     copy(&Target { file: &place.file, path: &path, origin }, progress)?;

@@ -27,10 +27,6 @@ pub struct Batch<'s, K: Kind> {
 }
 
 impl<'s, K: Kind> Batch<'s, K> {
-    pub(crate) fn new(store: &'s StoreOf<K>) -> Self {
-        Self { store, writes: Vec::new(), required: Vec::new() }
-    }
-
     /// Stores a value.
     pub fn put(&mut self, key: &K::Key, value: &K::Value) -> &mut Self {
         self.writes.push((K::own_key(key), Some(K::own_value(value))));
@@ -73,5 +69,12 @@ impl<'s, K: Kind> Batch<'s, K> {
             K::validate(K::key(key), value.as_ref().map(K::value))?;
         }
         self.store.commit_batch(self.writes, &self.required)
+    }
+}
+
+impl<K: Kind> StoreOf<K> {
+    /// Begins a batch: writes of several keys that take place together or not at all.
+    pub fn batch(&self) -> Batch<'_, K> {
+        Batch { store: self, writes: Vec::new(), required: Vec::new() }
     }
 }

@@ -20,12 +20,14 @@
 use std::fs::File;
 use std::path::Path;
 
-use pmem::copy::Progress;
-use pmem::{Durability, LINE, Native, system};
+use pmem::copy::{Progress, Target};
+use pmem::system;
 
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::registry::Open;
-use crate::store::{Options, StoreOf};
+use crate::rewrite::{Written, write_pairs};
+use crate::store::StoreOf;
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io, sync_dir};
 use ::index::kind::{Bytes, Fixed, U64};
 
@@ -89,52 +91,25 @@ fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted
 /// Writes the store's pairs to a file, makes that a store in all but name, and closes both. Returns the number of keys.
 fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progress<'_>) -> Result<u64> {
     let stats = store.stats();
-    let options = Options {
-        engine: Some(stats.engine),
-        node_lines: Some(stats.node_bytes / LINE),
-        value_bytes: ::index::Fixed::value_bytes(&stats.kind),
-        ..Options::default()
-    };
-    let again = || system::duplicate(file, path).map_err(|source| io("cannot open", path, source));
     let origin = if stats.journal.is_some() { pmem::journal::ORIGIN } else { 0 };
-    let memory = Native::map_from(again()?, path, origin, options.max_bytes, Durability::Process)?;
-    let new = K::create_unnamed(memory.into(), &options)?;
-    let total = store.len().keys;
+    let to = Target { file, path, origin };
     let mut scan = store.walk();
-    let mut given = 0;
-    let mut unread = None;
-    let mut next = |key: &mut K::KeyBuf, value: &mut K::ValueBuf| {
-        // What cannot be read ends the copy, and is told below.
-        let found = scan.next_into(key, value).unwrap_or_else(|error| {
-            unread = Some(error);
-            false
-        });
-        given += u64::from(found);
-        if given.is_multiple_of(1024) || !found {
-            progress(given, total.max(given));
-        }
-        Ok(found)
-    };
-    let appended = new.append(&mut next, ::index::engine::FILL)?;
+    let next = &mut |key: &mut K::KeyBuf, value: &mut K::ValueBuf| scan.next_into(key, value);
+    let Written { pairs, check } = write_pairs::<K>(&stats, &to, store.len().keys, progress, next)?;
     drop(scan);
-    if let Some(error) = unread {
-        return Err(error);
-    }
-    let report = new.check();
-    new.close()?;
     let keys = store.count()?;
     store.close()?;
-    if [appended, report.keys, new.len().keys] != [keys; 3] || !report.problems.is_empty() {
+    if [pairs, check.keys] != [keys; 2] || !check.problems.is_empty() {
         return Err(Error::Option(format!(
             "the compacted store would hold {} of {keys} keys{}: the store is as it was; run `check`",
-            report.keys,
-            report.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default(),
+            check.keys,
+            check.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default(),
         )));
     }
-    drop(new);
     if stats.journal.is_some() {
-        pmem::journal::adopt(again()?, path, &path.with_file_name(JOURNAL_NAME))?;
+        let again = system::duplicate(file, path).map_err(|source| io("cannot open", path, source))?;
+        pmem::journal::adopt(again, path, &path.with_file_name(JOURNAL_NAME))?;
+        system::sync_all(file, path).map_err(|source| io("cannot sync", path, source))?;
     }
-    system::sync_all(file, path).map_err(|source| io("cannot sync", path, source))?;
     Ok(keys)
 }

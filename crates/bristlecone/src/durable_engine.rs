@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 
 use ::index::engine::{About, Capabilities, Count, Create, Form};
 use ::index::{Index, Kind, Schema};
-use pmem::copy::Progress;
+use pmem::copy::{Progress, Target};
 use pmem::file::Backing;
 use pmem::journal::Replay;
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 
-use crate::backup::{self, Backup};
 use crate::error::{Error, Result};
 use crate::latency::LatencyStats;
+use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
-use crate::store::Options;
-use crate::store_dir::{Hold, Promise, StoreDir};
+use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
 
 /// An engine's entry, as an opener is told it.
 #[derive(Clone, Copy)]
@@ -414,37 +413,38 @@ impl<K: Kind> Engine<K> {
         Space { live_bytes, free_bytes, overhead_bytes }
     }
 
-    /// Makes a backup in `dir`, beside readers; `progress` is told bytes copied, and of how many.
-    pub fn backup(&self, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
-        let promise = &self.opened.promise;
-        match (&self.journal, &self.opened.store_dir) {
-            (Some(JournalThread { journal, .. }), _) => {
-                // What was written without sync before the call is there too.
-                self.index.commit()?;
-                backup::make(
-                    dir,
-                    backup::Form::new(promise, journal.capacity_bytes()),
-                    progress,
-                    &|to, progress| Ok(journal.copy_region(to, progress)?),
-                )
-            }
-            // Its memory may differ from the files by what recovery stored, so the files are read once more.
-            (None, Some(store_dir)) if store_dir.hold != Hold::Alone => {
-                backup::backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress)
-            }
-            (None, Some(store_dir)) => {
-                backup::make(dir, backup::Form::new(promise, 0), progress, &|to, progress| {
-                    let mut copied = None;
-                    let copy = &mut || copied = Some(backup::copy_mapped(store_dir, to, progress));
-                    self.index.hold_writers(copy)?;
-                    copied.expect("the copy was made while writers were held")
-                })
-            }
-            (None, None) => Err(Error::Option(format!(
+    /// Where the store is, if this engine only reads it.
+    pub(crate) fn read_only_dir(&self) -> Option<&StoreDir> {
+        self.opened.store_dir.as_ref().filter(|dir| dir.hold != Hold::Alone)
+    }
+
+    /// What a copy of the store is like.
+    ///
+    /// # Errors
+    /// `Option` if the engine keeps nothing.
+    pub(crate) fn form_of_copy(&self) -> Result<CopyForm> {
+        if self.journal.is_none() && self.opened.store_dir.is_none() {
+            return Err(Error::Option(format!(
                 "{} keeps nothing: there is no store to back up",
                 self.opened.engine
-            ))),
+            )));
         }
+        let journal_bytes = self.journal.as_ref().map_or(0, |thread| thread.journal.capacity_bytes());
+        Ok(CopyForm::new(&self.opened.promise, journal_bytes))
+    }
+
+    /// Copies the region's bytes as a crash would leave them, beside readers.
+    ///
+    /// # Errors
+    /// `NoSpace` if the target's file system is full; `Io`; `Corrupt` if the journal cannot be read back.
+    pub(crate) fn copy_region(&self, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
+        if let Some(JournalThread { journal, .. }) = &self.journal {
+            return Ok(journal.copy_region(to, progress)?);
+        }
+        let Some(store_dir) = &self.opened.store_dir else { return Ok(()) };
+        let mut copied = Ok(());
+        self.index.hold_writers(&mut || copied = store_dir.copy_mapped(to, progress))?;
+        copied
     }
 
     /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.

@@ -2,19 +2,8 @@
 
 use ::index::kind::BadLength;
 
-use crate::registry;
-
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
-
-impl From<pmem::Error> for Error {
-    fn from(error: pmem::Error) -> Self {
-        match error {
-            pmem::Error::Unsupported { engine, what } => registry::unsupported(engine, what),
-            other => Self::Pmem(other),
-        }
-    }
-}
 
 impl From<BadLength> for Error {
     fn from(length: BadLength) -> Self {

@@ -3,7 +3,7 @@
 //! A [`Store`] is a directory with one region file in it. Its index lives in durable memory and is consistent after
 //! every single store instruction, so an acknowledged write survives and reopening takes no time.
 //!
-//! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; [`Options`]; scans.
+//! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; scans. [`options`]: how to open them.
 //! * [`batch`]: writes of several keys as one.
 //! * [`index`](::index): the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
@@ -26,7 +26,9 @@ pub mod compact;
 mod durable_engine;
 pub mod error;
 mod latency;
+pub mod options;
 pub mod registry;
+mod rewrite;
 pub mod salvage;
 pub mod snapshot;
 pub mod stats;
@@ -44,6 +46,7 @@ pub use compact::{Compacted, compact};
 pub use durable_engine::Engine;
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
+pub use options::Options;
 /// Has the process end with a message and an exit code when a page of a mapped store cannot be had (SIGBUS).
 pub use pmem::bus::explain as explain_bus_errors;
 pub use pmem::region::FORMAT_VERSION;
@@ -51,7 +54,7 @@ pub use pmem::{Durability, journal};
 pub use salvage::{SalvageReport, salvage};
 pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
-pub use store::{Options, Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
+pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use pmem::{Durable, Journal, Native, Region};
 
 use crate::durable_engine::{self, Described, Engine, Home};
 use crate::error::{Error, Result};
-use crate::store::Options;
+use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 
 /// Engine of a new store.
@@ -362,8 +362,17 @@ pub fn find(name: &str) -> Result<Entry> {
     })
 }
 
+impl From<pmem::Error> for Error {
+    fn from(error: pmem::Error) -> Self {
+        match error {
+            pmem::Error::Unsupported { engine, what } => unsupported(engine, what),
+            other => Self::Pmem(other),
+        }
+    }
+}
+
 /// What an engine says that is asked for what it has not.
-pub(crate) fn unsupported(engine: &'static str, what: &'static str) -> Error {
+fn unsupported(engine: &'static str, what: &'static str) -> Error {
     match what {
         pmem::error::SCANS => Error::Unordered { engine, ordered: names_with(|can| can.ordered) },
         pmem::error::BATCHES => Error::NoBatches { engine, batched: names_with(|can| can.atomic_batch) },

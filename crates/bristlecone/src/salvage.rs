@@ -20,7 +20,8 @@ use pmem::region::{Geometry, Identity};
 use pmem::{Durability, Medium, Native, Region, record};
 
 use crate::error::{Error, Result};
-use crate::store::{Options, Store, StoreFixed, StoreU64};
+use crate::options::Options;
+use crate::store::{Store, StoreFixed, StoreU64};
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
 
 /// What is rescued is durable when the new store is closed, at the end.

@@ -11,59 +11,13 @@ use ::index::{Report as CheckReport, Write, WriteOptions};
 use pmem::Journal;
 use pmem::journal::Replay;
 
-use crate::backup::Backup;
-use crate::batch::Batch;
+use crate::backup::{self, Backup};
 use crate::durable_engine::Engine;
 use crate::error::{Error, Result};
 use crate::latency::{Latencies, Timed};
+use crate::options::Options;
+use crate::registry;
 use crate::stats::{Space, Stats};
-use crate::{Durability, registry};
-
-/// How to open a store. `Options::default()` is the best known setting for what the directory lies on.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Engine's name, `None` for the one the store was made with (a new store: [`registry::DEFAULT`],
-    /// [`registry::DEFAULT_FIXED`] for [`StoreFixed`]).
-    pub engine: Option<String>,
-    /// Promise for acknowledged writes; `None` chooses by file system.
-    pub durability: Option<Durability>,
-    /// Cache lines of a new store's index nodes (2 to 64, as the engine has them); `None` for the best measured.
-    pub node_lines: Option<u64>,
-    /// Bytes of every value of a [`StoreFixed`]: a multiple of 8 up to 120. To be given when it is made; not of other kinds.
-    pub value_bytes: Option<u64>,
-    /// Bytes of a new store's journal, 4 MiB to 1 GiB; `None` for 64 MiB. Opening after a crash reads this much, and no group
-    /// of writes (so, no value) can be larger than half of it. On an ordinary file system a store has one unless it is made
-    /// for process durability; elsewhere, if this is given.
-    pub journal_bytes: Option<u64>,
-    /// Most bytes that the region may grow to. Of an engine without a region (`bwtree`): that its pages and what waits to be freed may take;
-    /// memory that it keeps to use again, and what threads that write at that moment take, come on top.
-    pub max_bytes: u64,
-    /// Most bytes of volatile memory for values that were overwritten since a snapshot was opened, or by batches since a scan began.
-    /// At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need none.
-    pub snapshot_bytes: u64,
-    /// Make the store if there is none.
-    pub create: bool,
-    /// Only read: nothing in the directory changes, writes are refused, and the state is that of one moment. Several may read so
-    /// at once. While they do, nobody can open the store for writing; beside a process that has it open for writing already it can
-    /// be read if it has a journal, from a copy that is taken into memory when it is opened.
-    pub read_only: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            engine: None,
-            durability: None,
-            node_lines: None,
-            value_bytes: None,
-            journal_bytes: None,
-            max_bytes: 1 << 40,
-            snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
-            create: true,
-            read_only: false,
-        }
-    }
-}
 
 /// A store of one kind of keys and values. Cheap to clone; many readers beside a writer, from any thread.
 pub struct StoreOf<K: Kind> {
@@ -237,11 +191,6 @@ impl<K: Kind> StoreOf<K> {
         self.write_many(&keys.iter().map(|key| Write::Delete(*key)).collect::<Vec<_>>())
     }
 
-    /// Begins a batch: writes of several keys that take place together or not at all.
-    pub fn batch(&self) -> Batch<'_, K> {
-        Batch::new(self)
-    }
-
     pub(crate) fn commit_batch(&self, writes: Vec<KeyValue<K>>, required: &[KeyValue<K>]) -> Result<bool> {
         Ok(self.engine.batch(writes, required, self.how)?)
     }
@@ -361,22 +310,6 @@ impl<K: Kind> StoreOf<K> {
         self.engine.space()
     }
 
-    /// Makes a store in `dir` that holds this one as of one moment after the call began: every write acknowledged before is
-    /// there, and if a write that was made meanwhile is, so is every write acknowledged before it began. It is found as after a
-    /// clean close, and may be copied back, or backed up to, where the store should be again.
-    ///
-    /// Readers go on. Writers too, over a journal, until it is full; elsewhere they wait while the file is copied. `progress` is told
-    /// bytes copied, and of how many. The backup has a journal if the store has one; on another kind of file system, if a new
-    /// store there would have one.
-    ///
-    /// `progress` must not write to the store: that may be what waits for it.
-    ///
-    /// `dir` does not exist or is empty. Nothing in it looks like a store until all of it is durable; if anything fails, what was
-    /// made is removed, and this store is as it was.
-    pub fn backup(&self, dir: impl AsRef<Path>, progress: impl Fn(u64, u64)) -> Result<Backup> {
-        self.engine.backup(dir.as_ref(), &progress)
-    }
-
     /// Removes every key.
     pub fn clear(&self) -> Result<()> {
         Ok(self.engine.clear()?)
@@ -386,6 +319,26 @@ impl<K: Kind> StoreOf<K> {
     /// the same.
     pub fn close(&self) -> Result<()> {
         self.engine.close()
+    }
+}
+
+#[allow(clippy::missing_errors_doc)]
+impl<K: registry::Open> StoreOf<K> {
+    /// Makes a store in `dir` that holds this one as of one moment after the call began: every write acknowledged before is
+    /// there, and if a write that was made meanwhile is, so is every write acknowledged before it began. It is found as after a
+    /// clean close, and may be copied back, or backed up to, where the store should be again.
+    ///
+    /// Readers and writers go on: the pairs come from a [`StoreOf::snapshot`], and bound by
+    /// [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) as that is. A store with named versions is copied as it stands, so that
+    /// they are kept; its writers may wait meanwhile. `progress` is told how many keys (of such a store: bytes) are copied, and of how
+    /// many. The backup has a journal if the store has one; on another kind of file system, if a new store there would have one.
+    ///
+    /// `progress` must not write to the store: that may be what waits for it.
+    ///
+    /// `dir` does not exist or is empty. Nothing in it looks like a store until all of it is durable; if anything fails, what was
+    /// made is removed, and this store is as it was.
+    pub fn backup(&self, dir: impl AsRef<Path>, progress: impl Fn(u64, u64)) -> Result<Backup> {
+        backup::of_engine(&self.engine, dir.as_ref(), &progress)
     }
 }
 

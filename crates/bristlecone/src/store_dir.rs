@@ -13,16 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pmem::copy::Target;
+use pmem::copy::{Progress, Target};
 use pmem::file::{Backing, backing_of, lock, lock_for_reading, memory_file};
 use pmem::journal::{Journal, Replay};
 use pmem::system;
 use pmem::{Durability, Durable, Error as PmemError, Native};
 
-use crate::backup::Form;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::stats::JournalStats;
-use crate::store::Options;
 
 /// The region file's name inside a store's directory.
 pub const FILE_NAME: &str = "store.bristlecone";
@@ -32,6 +31,22 @@ const NEW_NAME: &str = "store.bristlecone.new";
 const NEW_JOURNAL_NAME: &str = "store.bristlecone.new.journal";
 /// Smallest journal of a store in bytes: any change of any index fits into a group of it many times.
 pub const JOURNAL_BYTES_MIN: u64 = 4 << 20;
+
+/// What a store is like, as far as its copy depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopyForm {
+    /// What it lies on.
+    pub backing: Backing,
+    /// Bytes of its journal, if it has one.
+    pub journal_bytes: Option<u64>,
+}
+
+impl CopyForm {
+    /// Of a store with this promise, whose journal has so many bytes.
+    pub fn new(promise: &Promise, journal_bytes: u64) -> Self {
+        Self { backing: promise.backing, journal_bytes: promise.journaled.then_some(journal_bytes) }
+    }
+}
 
 /// A store's file, locked for this process, and the promise it can keep.
 #[derive(Debug)]
@@ -128,7 +143,7 @@ impl StoreDir {
     ///
     /// # Errors
     /// As [`StoreDir::take`]; `Option` if another process made a store there meanwhile.
-    pub(crate) fn for_copy(dir: &Path, form: Form) -> Result<Self> {
+    pub(crate) fn for_copy(dir: &Path, form: CopyForm) -> Result<Self> {
         let options = Options::default();
         let mut place = Self::take(dir, &options)?;
         if !place.fresh {
@@ -253,6 +268,14 @@ impl StoreDir {
             };
             return Ok(place);
         }
+    }
+
+    /// Copies a file that is mapped, or was. No thread stores to it meanwhile.
+    pub(crate) fn copy_mapped(&self, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
+        let bytes = system::inspect(&self.file, &self.path)
+            .map_err(|source| io("cannot inspect", &self.path, source))?
+            .len();
+        Ok(pmem::copy::copy_file(&self.file, &self.path, 0, bytes, to, progress)?)
     }
 
     /// Bytes of the store's file, if it can be inspected.

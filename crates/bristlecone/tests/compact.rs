@@ -18,7 +18,6 @@ fn shrinks<K: Open>(
     put: impl Fn(&StoreOf<K>, u64),
     delete: impl Fn(&StoreOf<K>, u64),
 ) where
-    K::Value: ToOwned,
     K::ValueBuf: PartialEq,
 {
     let dir = scratch();

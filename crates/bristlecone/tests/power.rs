@@ -90,7 +90,6 @@ struct Tally {
 
 impl<K: Sample> Life<K>
 where
-    K::Value: ToOwned,
     K::ValueBuf: PartialEq,
 {
     fn new(engine: &'static str) -> Self {
@@ -222,7 +221,6 @@ fn cuts<K: Sample>(
     hasty: bool,
 ) -> Result<Tally, String>
 where
-    K::Value: ToOwned,
     K::ValueBuf: PartialEq,
 {
     let live = |cut: Option<u64>| {

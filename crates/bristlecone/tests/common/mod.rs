@@ -39,10 +39,7 @@ pub fn existing() -> Options {
 }
 
 /// All that a store holds, by key. An engine without order says so to who asks for one.
-pub fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)>
-where
-    K::Value: ToOwned,
-{
+pub fn pairs<K: Kind>(store: &StoreOf<K>) -> Vec<(K::KeyBuf, K::ValueBuf)> {
     let mut pairs = store.walk().collect::<Result<Vec<_>, _>>().unwrap();
     let scanned = store.scan(..).collect::<Result<Vec<_>, _>>();
     if store.capabilities().ordered {

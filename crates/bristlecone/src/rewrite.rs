@@ -1,0 +1,75 @@
+//! Pairs written anew, in key order where the engine has one, into a file that is not a store yet.
+
+use ::index::Report;
+use ::index::engine::FILL;
+use pmem::copy::{Progress, Target};
+use pmem::{Durability, LINE, Native, system};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::registry::Open;
+use crate::stats::Stats;
+use crate::store_dir::io;
+
+/// Pairs between two reports of progress.
+const REPORTED_AFTER: u64 = 64;
+
+/// What was written.
+pub(crate) struct Written {
+    /// Pairs that were given.
+    pub pairs: u64,
+    /// What a check of the new index found.
+    pub check: Report,
+}
+
+/// Makes an index like the one that `like` describes in the file of `to`, with the pairs that `next` gives, about `total` of them. Checks
+/// it, closes it as a store is closed, and syncs the file.
+///
+/// # Errors
+/// What `next` says; `NoSpace` if the file system is full; `Io`.
+pub(crate) fn write_pairs<K: Open>(
+    like: &Stats,
+    to: &Target<'_>,
+    total: u64,
+    progress: Progress<'_>,
+    next: &mut dyn FnMut(&mut K::KeyBuf, &mut K::ValueBuf) -> Result<bool>,
+) -> Result<Written> {
+    let options = Options {
+        engine: Some(like.engine.clone()),
+        node_lines: Some(like.node_bytes / LINE),
+        value_bytes: ::index::Fixed::value_bytes(&like.kind),
+        ..Options::default()
+    };
+    let file = system::duplicate(to.file, to.path).map_err(|source| io("cannot open", to.path, source))?;
+    let memory = Native::map_from(file, to.path, to.origin, options.max_bytes, Durability::Process)?;
+    let new = K::create_unnamed(memory.into(), &options)?;
+    let (mut given, mut unread) = (0, None);
+    let mut counted = |key: &mut K::KeyBuf, value: &mut K::ValueBuf| {
+        // A pair that cannot be read ends the copy, and its error is returned below.
+        let found = next(key, value).unwrap_or_else(|error| {
+            unread = Some(error);
+            false
+        });
+        given += u64::from(found);
+        if given.is_multiple_of(REPORTED_AFTER) || !found {
+            progress(given, total.max(given));
+        }
+        Ok(found)
+    };
+    let pairs = new.append(&mut counted, FILL)?;
+    if let Some(error) = unread {
+        return Err(error);
+    }
+    let check = new.check();
+    new.close()?;
+    if new.len().keys != check.keys {
+        return Err(Error::Option(format!(
+            "{} keys were counted and {} are there",
+            new.len().keys,
+            check.keys
+        )));
+    }
+    drop(new);
+    system::sync_all(to.file, to.path).map_err(|source| io("cannot sync", to.path, source))?;
+    Ok(Written { pairs, check })
+}
