@@ -106,6 +106,7 @@ others! {
     "paper-engines" "cdds-hash" => cdds::HashFamily, &cdds::hash::ABOUT;
     "vlab" "vlab" => vlab::VlabFamily, &vlab::ABOUT;
     "paper-engines" "nvtree" => nvtree::NvTreeFamily, &nvtree::ABOUT;
+    "toy" "toy" => toy::ToyFamily, &toy::ABOUT;
     "bwtree" "bwtree" => crate::bw_index::BwFamily, &crate::bw_index::ABOUT;
 }
 

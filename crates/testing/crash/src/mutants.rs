@@ -40,8 +40,16 @@ impl Spot {
         Self { kind, file_suffix, source, contains }
     }
 
+    /// Every mutant of a kind.
+    pub const fn anywhere(kind: Kind) -> Self {
+        Self::new(kind, "", "", "")
+    }
+
     /// Whether `mutant` is this one.
     pub fn matches(&self, mutant: &Mutant) -> bool {
+        if self.contains.is_empty() {
+            return mutant.kind == self.kind;
+        }
         let line = || self.source.lines().nth(mutant.site.line() as usize - 1);
         mutant.kind == self.kind
             && mutant.site.file().ends_with(self.file_suffix)

@@ -35,8 +35,11 @@ pub fn argued() -> Vec<Argued> {
     ]
 }
 
-/// The fence between an entry and the word that commits it.
-pub fn canary(_about: &About) -> Spot {
+/// The fence between an entry and the word that commits it. Of an engine that is not known here, every fence of a payload.
+pub fn canary(about: &About) -> Spot {
+    if ![vlab::ENGINE, nvtree::ENGINE].contains(&about.name) {
+        return Spot::anywhere(Kind::DropFence(Fence::Payload));
+    }
     let source = include_str!("../../../../index/src/chain/wave.rs");
     Spot::new(
         Kind::DropFence(Fence::Payload),

@@ -1,0 +1,117 @@
+//! The smallest engine: a list of sorted pages, of which a change writes one anew. It is registered in tests alone, and shows what an
+//! engine needs: this crate and one line of the registry.
+//!
+//! Writers, write groups, batches, snapshots, scans and the life cycle are the kernel's ([`index::chain`]). The engine says what a
+//! page is ([`page`]), how the page of a key is found ([`Toy`], a map in volatile memory), and how a page is replaced ([`change`]).
+//!
+//! Invariants:
+//! * T1: from the head on, each page's link leads to the next one; their lower bounds ascend; the first has none and stays the first.
+//! * T2: the volatile map has each page by its lower bound, but while `changes` is odd.
+//! * T3: a block is allocated if and only if the list, an entry or the meta block references it (between operations).
+#![forbid(unsafe_code)]
+
+pub mod change;
+mod family;
+mod list;
+pub mod page;
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::Path;
+
+use index::chain::Core;
+use index::chain::recover::recover_blocks;
+use index::region::{create_region, open_region};
+use index::{About, Batching, Form, Schema};
+use pmem::region::checked;
+use pmem::sync::Mutex;
+use pmem::{Error, Found, LINE, Medium, Region, Result, WORD};
+
+pub use family::ToyFamily;
+use page::{Page, Shape};
+
+/// What people are told of it.
+pub const ABOUT: About = About {
+    name: "toy",
+    about: "for tests: a list of sorted pages, of which a change writes one anew",
+    leaf: "sorted",
+    inner: "volatile",
+    discipline: "one word",
+    durable: true,
+    lines: (4, 64),
+    default_lines: 16,
+};
+
+/// Bytes of the meta block, whose first word is the head of the list (it checks itself).
+const META_BYTES: u64 = LINE;
+
+/// An index over a medium.
+pub struct Toy<M: Medium, S: Schema> {
+    core: Core<M, S, ()>,
+    shape: Shape,
+    meta: u64,
+    /// Pages by their lower bound.
+    pages: Mutex<BTreeMap<S::KeyBuf, u64>>,
+}
+
+impl<M: Medium, S: Schema> Deref for Toy<M, S> {
+    type Target = Core<M, S, ()>;
+    fn deref(&self) -> &Self::Target {
+        &self.core
+    }
+}
+
+impl<M: Medium, S: Schema> index::Create<M> for Toy<M, S> {
+    fn create(medium: M, form: &Form) -> Result<Self> {
+        let lines = form.node_lines;
+        if !(2..=64).contains(&lines) || Shape::new::<S>(lines, form.payload_words).is_none() {
+            return Err(Error::Nodes { lines });
+        }
+        let how = (form.geometry.unwrap_or_default(), form.durability);
+        let sizes = (lines, form.payload_words);
+        Self::start(create_region::<M, S>(medium, form.engine, sizes, how)?, Found::New, form)
+    }
+
+    fn open(medium: M, path: &Path, form: &Form) -> Result<(Self, Found)> {
+        let (region, found) = open_region::<M, S>(medium, path, form.engine)?;
+        Ok((Self::start(region, found, form)?, found))
+    }
+}
+
+impl<M: Medium, S: Schema> Toy<M, S> {
+    fn start(region: Region<M>, found: Found, form: &Form) -> Result<Self> {
+        let lines = region.identity().node_lines;
+        let payload_words = S::payload_words(&region.identity().kind).ok_or(Error::Nodes { lines })?;
+        let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
+        let meta = region.root()?;
+        let core = Core::new(region, found, form.durability, form.stripes, ())?;
+        let mut index = Self { core, shape, meta, pages: Mutex::default() };
+        if meta != 0 {
+            index.load()?;
+        }
+        if found == Found::InUse {
+            recover_blocks(&index)?;
+        }
+        if meta == 0 {
+            index.format()?;
+            index.load()?;
+        }
+        // No other thread has the index yet.
+        if found == Found::InUse {
+            index.finish_batch()?;
+        }
+        index.region.medium().commit_beside(|| Some(()))?;
+        Ok(index)
+    }
+
+    /// Gives an index without a meta block (new, or crashed before it had one) that and an empty page.
+    fn format(&mut self) -> Result<()> {
+        let shape = self.shape;
+        self.meta = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
+            Page(first).compose::<M, S::Tail>(medium, &shape, (0, 0), &[]);
+            medium.copy(meta, checked(first / WORD));
+            medium.flush(meta, WORD);
+        })?;
+        Ok(())
+    }
+}
