@@ -165,6 +165,7 @@ impl<M: Medium> Region<M> {
     pub fn create(medium: M, options: &RegionOptions, durability: Durability) -> Result<Self> {
         assert!(options.geometry.is_sane(), "geometry out of bounds: {:?}", options.geometry);
         medium.grow(options.geometry.heap_at())?;
+        medium.provide(0, medium.len())?;
         medium.copy(ROOT_AT, checked(0));
         medium.copy(LENGTH_AT, checked(medium.len() / WORD));
         medium.copy(LAP_AT, checked(0));
@@ -191,7 +192,7 @@ impl<M: Medium> Region<M> {
     /// Reads the superblock of an existing region and says how it was found. Stores nothing.
     ///
     /// # Errors
-    /// `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
+    /// `NoSpace` if the file has holes for which there is none. `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
     pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
         let copies = Copies::read(&medium, path)?;
         let superblock = &copies.current;
@@ -209,7 +210,29 @@ impl<M: Medium> Region<M> {
         }
         let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
         let (geometry, identity) = (superblock.geometry, superblock.identity.clone());
-        Ok((Self { medium, geometry, identity, copies: Mutex::new(copies) }, found))
+        let region = Self { medium, geometry, identity, copies: Mutex::new(copies) };
+        region.fill_holes()?;
+        Ok((region, found))
+    }
+
+    /// Gives storage to what may be stored to and has none: holes outside of free chunks, which a copy of the file may have, and space
+    /// that was reserved and not written. A chunk whose head is in a hole is free; the allocator provides for it when it takes it.
+    fn fill_holes(&self) -> Result<()> {
+        let (heap_at, chunk_bytes) = (self.geometry.heap_at(), self.geometry.chunk_bytes);
+        let start_of = |at: u64| heap_at + at.saturating_sub(heap_at) / chunk_bytes * chunk_bytes;
+        let last_end = start_of(self.medium.len());
+        for (from, to) in self.medium.holes() {
+            // The chunk that the hole begins in, or the space before the heap.
+            let first = start_of(from);
+            let first_end = if from < heap_at { heap_at } else { first + chunk_bytes };
+            if from < heap_at || (from != first && self.medium.word(first) != 0) {
+                self.medium.provide(from, first_end.min(to) - from)?;
+            }
+            if to > last_end {
+                self.medium.provide(from.max(last_end), to - from.max(last_end))?;
+            }
+        }
+        Ok(())
     }
 
     /// A region taken as it is, for reading what is left of it: nothing was verified, and it must not be written.
