@@ -91,6 +91,12 @@ fn a_refused_large_value_leaves_no_chunk_behind() {
     no_crash_breaks::<Keyed>(maker::<Keyed>(2).refused());
 }
 
+/// Random deletes once left chunks that were nearly empty for good: blocks of another size had no use for them.
+#[test]
+fn a_crash_while_records_leave_sparse_chunks_loses_none() {
+    no_crash_breaks::<Keyed>(maker::<Keyed>(2).moved_records());
+}
+
 /// A tree that crashed before it had a root gets one at open, through the log; a second recovery replayed that commit.
 #[test]
 fn a_second_recovery_of_a_tree_without_a_root_stores_nothing() {

@@ -3,7 +3,9 @@
 use index::{Fixed, Keyed, Prefixed, Words};
 
 use super::subject::{Buckets, Family, Logs, sizes};
-use super::workloads::{Work, closed_chunks, first, lives, long_bitmap, mixed, narrowed_chunk, waves};
+use super::workloads::{
+    Work, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk, waves,
+};
 use crate::subject::Sample;
 use crate::suite::{Depth, OPS_LONG, Run};
 use crate::{Engine, Options};
@@ -32,6 +34,13 @@ fn explored<K: Family>(options: &Options) -> Vec<Run> {
     for lines in options.node_lines.map_or_else(node_lines, |lines| vec![lines]) {
         add::<K, Words>(&mut runs, "words", (lines, 24), options);
         add::<K, Keyed>(&mut runs, "byte strings", (lines, 16), options);
+        if lines == 2 {
+            runs.push(Run::new(
+                "byte strings: moved records".to_owned(),
+                Depth::Lists,
+                vec![moved_records::<K, Keyed>()],
+            ));
+        }
         // Two lines hold too few of these.
         if lines > 2 {
             add::<K, Prefixed>(&mut runs, "byte strings with prefixes", (lines, 16), options);
