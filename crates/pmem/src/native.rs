@@ -11,7 +11,7 @@
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
 //!
 //! Invariants:
-//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`holes`]): no store
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]): no store
 //!   and no load can raise SIGBUS, and reading allocates nothing. What is stored to is no hole: whoever discards a range provides for
 //!   it first ([`Medium::provide`]).
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
