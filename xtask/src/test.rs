@@ -70,11 +70,11 @@ fn engines_left_out() -> Outcome {
         let output = step.command().output().map_err(fail)?;
         Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     };
-    let (code, said) = stats("v4-wbtree-bytes-mapped-closed")?;
+    let (code, said) = stats("v5-wbtree-bytes-mapped-closed")?;
     if code != Some(0) {
         return Err(format!("a program with the default features does not open a store of wbtree: {said}"));
     }
-    let (code, said) = stats("v4-nvtree-bytes-mapped-closed")?;
+    let (code, said) = stats("v5-nvtree-bytes-mapped-closed")?;
     if code != Some(1) || !said.contains("paper-engines") {
         return Err(format!(
             "a program without nvtree does not name its feature: exit code {code:?}, {said}"

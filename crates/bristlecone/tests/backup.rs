@@ -249,9 +249,12 @@ fn a_backup_beside_writers_is_of_one_moment_in_mapped_memory() {
 #[test]
 fn a_writer_writes_several_journals_while_one_backup_is_made() {
     const WRITES: u64 = 400;
-    for (engine, under) in
-        [("wbtree", Under::Mapped), ("wbtree", Under::Journal), ("vlab", Under::Mapped), ("cdds", Under::Mapped)]
-    {
+    for (engine, under) in [
+        ("wbtree", Under::Mapped),
+        ("wbtree", Under::Journal),
+        ("vlab", Under::Mapped),
+        ("cdds", Under::Mapped),
+    ] {
         let (dir, target) = (scratch(true), scratch(true));
         let store = Store::open(dir.path(), options(engine, under)).unwrap();
         store.put(b"before", b"1").unwrap();

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bristlecone::store_dir::{FILE_NAME, JOURNAL_NAME};
 use bristlecone::{Durability, Error, Options, Store, StoreFixed, StoreU64, registry, salvage};
+use pmem::Geometry;
+use pmem::region::{COPIES, LAP_AT, LENGTH_AT, ROOT_AT};
 use tempfile::TempDir;
 
 const KEYS: u64 = 3000;
@@ -96,7 +98,7 @@ fn edit(path: &Path) -> fs::File {
 #[test]
 fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
     let (dir, path) = made();
-    for copy in [0, 1024] {
+    for copy in COPIES {
         for bit in 0..256 * 8 {
             flip(&edit(&path), copy + bit / 8, (bit % 8) as u8);
             let store = open(dir.path()).unwrap_or_else(|error| panic!("copy {copy} bit {bit}: {error}"));
@@ -104,7 +106,7 @@ fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
             drop(store);
         }
     }
-    for at in [9, 9 + 1024] {
+    for at in COPIES.map(|copy| copy + 9) {
         flip(&edit(&path), at, 3);
     }
     let error = open(dir.path()).err().unwrap().to_string();
@@ -122,7 +124,7 @@ fn a_flipped_bit_in_one_superblock_copy_costs_nothing_and_in_both_is_told() {
 #[test]
 fn a_flipped_bit_in_the_root_line_or_the_lap_is_told() {
     let (dir, path) = made();
-    for word in [2048, 2056, 2112] {
+    for word in [ROOT_AT, LENGTH_AT, LAP_AT] {
         for bit in 0..64 {
             flip(&edit(&path), word + bit / 8, (bit % 8) as u8);
             let error = open(dir.path()).err().unwrap_or_else(|| panic!("word {word} bit {bit} opens"));
@@ -136,7 +138,7 @@ fn a_flipped_bit_in_the_root_line_or_the_lap_is_told() {
 #[test]
 fn a_flipped_bit_in_any_chunk_header_is_found_by_check_and_hides_no_key() {
     let (dir, path) = made();
-    let heap = 4096 + 1024 * 16;
+    let heap = Geometry::default().heap_at();
     let chunks = (fs::metadata(&path).unwrap().len() - heap) / (256 << 10);
     assert!(chunks >= 3);
     for chunk in 0..chunks {
@@ -264,7 +266,7 @@ fn random_damage(engine: &str, rounds: usize) {
 fn a_truncated_file_is_told_at_every_boundary() {
     let (dir, path) = made();
     let whole = fs::read(&path).unwrap();
-    for len in [0, 1, 255, 256, 1024, 2048, 4095, 4096, 20_480, whole.len() - 4096, whole.len() - 1] {
+    for len in [0, 1, 255, 256, 4095, 4096, 4352, 8192, 12_288, 28_672, whole.len() - 4096, whole.len() - 1] {
         fs::write(&path, &whole[..len]).unwrap();
         let error = open(dir.path()).err().unwrap_or_else(|| panic!("{len} bytes open")).to_string();
         let told =
@@ -284,11 +286,11 @@ fn foreign_missing_and_other_versions_stores_are_told_apart() {
     let error = open(dir.path()).err().unwrap().to_string();
     assert!(error.contains("is not a Bristlecone store"), "{error}");
     let (dir, path) = made();
-    for version in [1, 2, 3, 99] {
+    for version in [1, 2, 3, 4, 99] {
         change_superblock(&path, |words| words[1] = version);
         let error = open(dir.path()).err().unwrap().to_string();
         let told =
-            format!("format version {version}, this program reads version 4: open it with the program");
+            format!("format version {version}, this program reads version 5: open it with the program");
         assert!(error.contains(&told), "{error}");
     }
     let plain = dir.path().join("plain file");
@@ -300,7 +302,7 @@ fn foreign_missing_and_other_versions_stores_are_told_apart() {
 /// Rewrites both superblock copies with a right checksum.
 fn change_superblock(path: &Path, change: impl Fn(&mut [u64; 32])) {
     let file = edit(path);
-    for at in [0, 1024] {
+    for at in COPIES {
         let mut bytes = [0; 256];
         file.read_exact_at(&mut bytes, at).unwrap();
         let mut words = [0; 32];

@@ -126,7 +126,7 @@ fn a_store_on_a_read_only_file_system_is_salvaged_holes_and_all() {
 fn destroy_superblocks(store: &Path) {
     let file = fs::File::options().write(true).open(store.join("store.bristlecone")).unwrap();
     // Behind the page that pairs it with its journal.
-    for at in [4096, 4096 + 1024] {
+    for at in [4096, 4096 + 4096] {
         file.write_all_at(&[0xA5; 256], at).unwrap();
     }
 }

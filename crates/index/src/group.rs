@@ -21,7 +21,8 @@ use pmem::region::Identity;
 use pmem::{Error, Group, LINE, Medium, Result};
 
 use crate::engine::Lifecycle;
-use crate::kernel::{Embed, Guard, Phase};
+use crate::kernel::{Embed, Guard, Phase, Writer};
+use crate::moves::move_records;
 use crate::write::WriteOptions;
 
 /// The life of an index. See the module's head.
@@ -72,11 +73,20 @@ pub trait Life: Embed {
     /// # Errors
     /// As [`Life::commit`].
     #[inline(always)]
-    fn leave(&self, writer: Guard<'_, Self>, how: WriteOptions) -> Result<()> {
+    fn leave(&self, mut writer: Guard<'_, Self>, how: WriteOptions) -> Result<()> {
+        self.move_some(&mut writer);
         let Some(pending) = &self.kernel().pending else { return Ok(()) };
         let ticket = pending.ticket();
         drop(writer);
         if how.sync { self.settle(pending, ticket) } else { Ok(()) }
+    }
+
+    /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]): between two operations.
+    #[inline(always)]
+    fn move_some(&self, writer: &mut Writer<Self::Own>) {
+        if writer.allocator.has_moves() {
+            move_records(self, writer);
+        }
     }
 
     /// Makes everything written so far as durable as was promised. Nothing to do where fences did it.

@@ -248,6 +248,12 @@ pub trait Embed: Sized {
         None
     }
 
+    /// If a key leads to the record in this block, stores its value again: it leads to a new record then. False if no more records can
+    /// be moved now ([`crate::moves`]). The writer's lock is held.
+    fn move_record(&self, _writer: &mut Writer<Self::Own>, _block: u64) -> bool {
+        false
+    }
+
     /// Comes before the writer's lock is taken to close the index; of bounded length.
     fn prepare_close(&self) {}
 

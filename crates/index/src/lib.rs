@@ -9,6 +9,7 @@
 //! * [`snapshot`]: the index as it was at one moment.
 //! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`shape`]: where in a node. [`write`](mod@write): what is asked of a writer.
 //! * [`chain`]: what indexes over one list of leaves share besides.
+//! * [`moves`]: records that leave sparse chunks.
 //! * [`region`]: an index's file. [`owner`]: whom a block belongs to. [`check`]: verification.
 //!
 //! Invariants:
@@ -27,6 +28,7 @@ pub mod group;
 pub mod images;
 pub mod kernel;
 pub mod kind;
+pub mod moves;
 pub mod owner;
 pub mod region;
 pub mod schema;

@@ -19,6 +19,9 @@
 //! * A3: a chunk's bitmap is all zeros, durably, before its word 0 names a new kind; and nothing else is written where an earlier
 //!   kind had its bitmap while word 0 may durably name that. Within the header's line both follow from the order of its stores.
 //! * A4: no block of a chunk holds home words of an unsettled log lap when the chunk or block is handed out again.
+//! * A5: a record is moved by an ordinary update of its key to the value that it has, so a move needs no protocol of its own.
+//! * A6: a chunk is discarded only when it is free: its bits are durably zero and the log has no record of it (A4). What a crash leaves
+//!   of it, its old words, zeros or some of both, is an empty chunk or a free one. It is given storage before it is stored to again.
 //!
 //! Commit point of an allocation is the index's own publish; crash table:
 //!
@@ -30,19 +33,22 @@
 
 mod class;
 mod ring;
+mod space;
+mod supply;
 mod usage;
 
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use rustc_hash::FxHashSet as HashSet;
 
 pub use class::{Class, Kind};
 use ring::Ring;
 pub use ring::recover;
+use space::{Space, padded};
 pub use usage::{Usage, usage};
 
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::medium::{Fence, LINE, Medium, WORD};
-use crate::native::HUGE_PAGE;
+
 use crate::region::{Geometry, INTENTS, INTENTS_AT, Region};
 
 /// Bitmap words in the line of a chunk's header.
@@ -130,28 +136,19 @@ pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> imp
     })
 }
 
-/// Volatile state of one chunk.
-#[derive(Debug)]
-struct Chunk {
-    class: Class,
-    free: u64,
-    /// Blocks in use or promised, as the next operation may see them: at least the durable bits.
-    taken: Box<[u64]>,
-    /// Word of `taken` to look at next.
-    hint: usize,
-    /// True while the chunk is in its class's list of chunks with room.
-    listed: bool,
-}
-
 /// Volatile side of the allocator; owned by the writer.
 #[derive(Debug)]
 pub struct Allocator {
-    /// Chunks looked at since open, by offset.
-    chunks: HashMap<u64, Chunk>,
-    /// Chunks with room by class, the one in use last.
-    roomy: HashMap<Class, Vec<u64>>,
-    /// Free chunks found.
+    /// Chunks looked at since open.
+    space: Space,
+    /// Free chunks that have their storage, as far as is known.
     free_chunks: Vec<u64>,
+    /// Chunks that became free, the newest last: a few, so that a steady workload neither discards nor asks for storage.
+    held: Vec<u64>,
+    /// Free chunks that were discarded.
+    discarded: Vec<u64>,
+    /// The medium kept the storage of a chunk that was discarded: it is not asked again.
+    keeps_storage: bool,
     /// Of the chunks that are free, those whose word 0 may durably name a class with a bitmap beyond the header's line.
     wide: HashSet<u64>,
     /// Chunks below this offset have not been looked at since open; looked at from the end of the region downwards,
@@ -165,7 +162,12 @@ pub struct Allocator {
     /// Pieces of large values that the running operation takes or gives back; their records are named for them.
     pieces: Vec<Pending>,
     flipped: bool,
-    live_bytes: u64,
+    /// Records of sparse chunks are to be moved (A5).
+    moves: bool,
+    /// A record is being moved: what that takes earns nothing.
+    is_moving: bool,
+    /// Bytes that may be moved before more has been written.
+    credit_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,13 +176,6 @@ struct Pending {
     taken: bool,
 }
 
-/// Headers looked at in one search for room: bounds the pause of the first allocations after open.
-const SEARCH_CHUNKS: u64 = 1024;
-/// Bytes of a region that grows by huge pages.
-const HUGE_FROM: u64 = 8 * HUGE_PAGE;
-/// A region grows by no more at once, unless more is asked for.
-const GROWTH_BYTES_MAX: u64 = 8 * HUGE_PAGE;
-
 impl Allocator {
     /// The allocator of a region whose ring has been settled by [`recover`].
     pub fn new<M: Medium>(region: &Region<M>) -> Self {
@@ -188,9 +183,11 @@ impl Allocator {
         let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
         let ring = Ring::read(region.medium());
         Self {
-            chunks: HashMap::default(),
-            roomy: HashMap::default(),
+            space: Space::default(),
             free_chunks: Vec::new(),
+            held: Vec::new(),
+            discarded: Vec::new(),
+            keeps_storage: false,
             wide: HashSet::default(),
             unseen_end: geometry.heap_at() + count * geometry.chunk_bytes,
             ring_next: ring.next,
@@ -198,7 +195,9 @@ impl Allocator {
             pending: Vec::new(),
             pieces: Vec::new(),
             flipped: false,
-            live_bytes: 0,
+            moves: false,
+            is_moving: false,
+            credit_bytes: 0,
         }
     }
 
@@ -255,19 +254,14 @@ impl Allocator {
     ) -> Result<u64> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let class = Class::fitting(kind, bytes, chunk_bytes)?;
-        let (class, chunk_at) = match self.chunk_with_room(region, log, class) {
-            Ok(at) => (class, at),
-            // A larger block does as well where there is no room for a chunk of this class.
-            Err(error) => self.larger_with_room(class).ok_or(error)?,
+        let (class, (chunk_at, index)) = match self.space.take(class) {
+            Some(block) => (class, block),
+            None => self.find_block(region, log, class)?,
         };
-        let chunk = self.chunks.get_mut(&chunk_at).expect("chunk_with_room looked at it");
-        let index = chunk.take();
-        if chunk.free == 0 {
-            chunk.listed = false;
-            self.roomy.entry(class).or_default().pop();
-        }
         let at = chunk_at + class.first(class.blocks(chunk_bytes)) + index * class.block_bytes;
-        self.live_bytes += class.block_bytes;
+        if self.moves && !self.is_moving {
+            self.earn_moves(class.block_bytes);
+        }
         // Of other blocks only what a node was before can be in the log, and a chunk that changes its class settles it.
         let bytes = if kind.is_node() { class.block_bytes } else { class.block_bytes.min(1024) };
         if log.touches(at, bytes) {
@@ -359,7 +353,7 @@ impl Allocator {
     /// Bytes in allocated blocks of the chunks looked at since open, and chunks not looked at yet.
     pub fn live_bytes<M: Medium>(&self, region: &Region<M>) -> (u64, u64) {
         let geometry = region.geometry();
-        (self.live_bytes, self.unseen_end.saturating_sub(geometry.heap_at()) / geometry.chunk_bytes)
+        (self.space.live_bytes(), self.unseen_end.saturating_sub(geometry.heap_at()) / geometry.chunk_bytes)
     }
 
     fn reserve_intent(&self) -> Result<()> {
@@ -384,22 +378,7 @@ impl Allocator {
         // A chunk that was looked at only now, when all bits were flipped, is closed with the first of its blocks.
         let Some(place) = place(region, at) else { return };
         self.look_at(region, place.chunk, place.class);
-        let chunk = self.chunks.get_mut(&place.chunk).expect("just looked at");
-        let word = &mut chunk.taken[(place.index / 64) as usize];
-        if *word & place.bit() != 0 {
-            *word &= !place.bit();
-            chunk.free += 1;
-            self.live_bytes -= place.class.block_bytes;
-        }
-        let roomy = self.roomy.entry(place.class).or_default();
-        if !chunk.listed {
-            chunk.listed = true;
-            // Not last: the chunk in use stays in use.
-            roomy.insert(roomy.len().saturating_sub(1), place.chunk);
-        }
-        let empty = chunk.free == place.class.blocks(region.geometry().chunk_bytes);
-        if empty && roomy.last() != Some(&place.chunk) {
-            roomy.retain(|chunk| *chunk != place.chunk);
+        if self.space.release(place) {
             self.close_chunk(region, log, place.chunk);
         }
     }
@@ -411,182 +390,39 @@ impl Allocator {
         region.medium().publish(chunk, 0);
         self.forget_chunk(region, chunk);
         if chunk >= self.unseen_end {
-            self.free_chunks.push(chunk); // below it, the search for room will come by
+            // Below it, the search for space will come by.
+            self.hold(region, chunk);
         }
     }
 
     /// An empty chunk is of no class any more, but for what word 0 durably says.
     fn forget_chunk<M: Medium>(&mut self, region: &Region<M>, at: u64) {
-        let chunk = self.chunks.remove(&at);
-        if chunk.is_some_and(|chunk| chunk.class.bitmap_words(region.geometry().chunk_bytes) > HEADER_WORDS) {
+        let class = self.space.remove(at);
+        if class.is_some_and(|class| class.bitmap_words(region.geometry().chunk_bytes) > HEADER_WORDS) {
             self.wide.insert(at);
         }
     }
 
     /// Loads a chunk's bitmap if it has not been looked at since open. (Its bits are durable truth: the ring is settled.)
     fn look_at<M: Medium>(&mut self, region: &Region<M>, at: u64, class: Class) {
-        if self.chunks.contains_key(&at) {
+        if self.space.knows(at) {
             return;
         }
         let blocks = class.blocks(region.geometry().chunk_bytes);
-        let mut taken: Box<[u64]> = (0..class.bitmap_words(region.geometry().chunk_bytes))
+        let taken: Box<[u64]> = (0..class.bitmap_words(region.geometry().chunk_bytes))
             .map(|i| region.medium().word(at + WORD + i * WORD))
             .collect();
-        if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
-            *last |= u64::MAX << (blocks % 64); // bits behind the last block are never free
-        }
-        let free = taken.iter().map(|word| u64::from(word.count_zeros())).sum();
-        self.live_bytes += (blocks - free) * class.block_bytes;
-        let listed = free > 0;
-        if listed {
-            self.roomy.entry(class).or_default().insert(0, at);
-        }
-        self.chunks.insert(at, Chunk { class, free, taken, hint: 0, listed });
-    }
-
-    /// The next larger class of the same kind that has a chunk with room, but of nodes, which have one size.
-    fn larger_with_room(&self, class: Class) -> Option<(Class, u64)> {
-        let larger = |other: &Class| {
-            !class.kind.is_node() && other.kind == class.kind && other.block_bytes > class.block_bytes
-        };
-        let with_room = self.roomy.iter().filter(|(class, _)| larger(class));
-        let with_room = with_room.filter_map(|(class, chunks)| Some((*class, *chunks.last()?)));
-        with_room.min_by_key(|(class, _)| class.block_bytes)
-    }
-
-    fn chunk_with_room<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, class: Class) -> Result<u64> {
-        if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
-            return Ok(*chunk);
-        }
-        for _ in 0..SEARCH_CHUNKS {
-            if !self.look_further(region, log) {
-                break;
-            }
-            if let Some(chunk) = self.roomy.get(&class).and_then(|chunks| chunks.last()) {
-                return Ok(*chunk);
-            }
-        }
-        if self.free_chunks.is_empty() {
-            self.grow(region, 1)?;
-        }
-        let at = self.free_chunks.pop().expect("there is one, or the region just grew");
-        self.open_chunk(region, log, at, class);
-        Ok(at)
-    }
-
-    /// Looks at one more of the chunks that have not been looked at since open; false if there is none.
-    fn look_further<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> bool {
-        let geometry = region.geometry();
-        if self.unseen_end <= geometry.heap_at() {
-            return false;
-        }
-        self.unseen_end -= geometry.chunk_bytes;
-        let at = self.unseen_end;
-        match region.medium().word(at) {
-            0 => {
-                // Perhaps not durably: whoever closed it may have ended before that was written back.
-                self.wide.insert(at);
-                self.free_chunks.push(at);
-            }
-            word => {
-                // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
-                if let Some(found) = Class::of(word, geometry.chunk_bytes) {
-                    self.look_at(region, at, found);
-                    self.reclaim(region, log, at, found);
-                }
-            }
-        }
-        true
+        self.space.add(at, class, blocks, padded(taken, blocks));
     }
 
     /// Frees a chunk, looked at for the first time, in which nothing is allocated: an operation that a crash cut short
     /// opened it, or one did that was given up. Its bitmap is durably zero; opening it again replaces word 0 (A3).
-    fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
-        if self.chunks[&at].free == class.blocks(region.geometry().chunk_bytes) {
+    fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
+        if self.space.is_empty(at) {
             log.settle(region.medium()); // A4
             self.forget_chunk(region, at);
-            self.roomy.entry(class).or_default().retain(|chunk| *chunk != at);
             self.free_chunks.push(at);
         }
-    }
-
-    /// Adds free chunks at the end of the region, `least` of them or more.
-    fn grow<M: Medium>(&mut self, region: &Region<M>, least: u64) -> Result<()> {
-        let geometry = region.geometry();
-        let old = geometry.heap_at()
-            + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A share more at a time: few growths, little air. No more than the system clears within a moment, for a write waits for it.
-        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it. What is left of a
-        // nearly full disk is used too.
-        let share = if old < HUGE_FROM { 32 } else { 16 };
-        let most = (GROWTH_BYTES_MAX / geometry.chunk_bytes).max(1);
-        let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, most).max(least);
-        let [least, more] = [least, more].map(|chunks| old + chunks * geometry.chunk_bytes);
-        let mut end = if old < HUGE_FROM { more } else { more.next_multiple_of(HUGE_PAGE) };
-        while let Err(error) = region.grow(end) {
-            if end == least {
-                return Err(error);
-            }
-            end = least;
-        }
-        let chunks = (end - old) / geometry.chunk_bytes;
-        self.free_chunks.extend((0..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
-        Ok(())
-    }
-
-    /// Sees to it that so many blocks can be taken without the region having to grow: kind, bytes of a block, blocks.
-    ///
-    /// # Errors
-    /// As [`Allocator::take`]; nothing was taken.
-    pub fn prepare<M: Medium>(
-        &mut self,
-        region: &Region<M>,
-        log: &mut Log,
-        needs: impl IntoIterator<Item = (Kind, u64, u64)>,
-    ) -> Result<()> {
-        let chunk_bytes = region.geometry().chunk_bytes;
-        let mut wanted: HashMap<Class, u64> = HashMap::default();
-        // Values of a batch are often of one size.
-        let mut last = None;
-        for (kind, bytes, blocks) in needs {
-            let class = match last {
-                Some((like, class)) if like == (kind, bytes) => class,
-                _ => Class::fitting(kind, bytes, chunk_bytes)?,
-            };
-            last = Some(((kind, bytes), class));
-            *wanted.entry(class).or_default() += blocks;
-        }
-        // What is there already, then new room, then what is there and would take long to find.
-        for looked in 0_u64.. {
-            let lacking = self.lacking(&wanted, chunk_bytes);
-            if lacking == 0 {
-                break;
-            }
-            if looked < SEARCH_CHUNKS && self.look_further(region, log) {
-                continue;
-            }
-            match self.grow(region, lacking) {
-                Err(error) if !self.look_further(region, log) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Chunks that are lacking for so many blocks of each class.
-    fn lacking(&self, wanted: &HashMap<Class, u64>, chunk_bytes: u64) -> u64 {
-        let mut chunks = 0;
-        for (class, blocks) in wanted {
-            let mut lacking = *blocks;
-            for chunk in self.roomy.get(class).into_iter().flatten().rev() {
-                lacking = lacking.saturating_sub(self.chunks[chunk].free);
-                if lacking == 0 {
-                    break;
-                }
-            }
-            chunks += lacking.div_ceil(class.blocks(chunk_bytes));
-        }
-        chunks.saturating_sub(self.free_chunks.len() as u64)
     }
 
     /// Gives a free chunk a class (A3). The new word 0 becomes durable with the operation's first fence.
@@ -614,29 +450,8 @@ impl Allocator {
         }
         medium.publish(at, class.word());
         medium.flush(at, WORD);
-        let mut taken: Box<[u64]> = vec![0; words as usize].into();
-        if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
-            *last |= u64::MAX << (blocks % 64);
-        }
-        self.chunks.insert(at, Chunk { class, free: blocks, taken, hint: 0, listed: true });
-        self.roomy.entry(class).or_default().push(at);
-    }
-}
-
-impl Chunk {
-    /// Takes a free block's index.
-    fn take(&mut self) -> u64 {
-        debug_assert!(self.free > 0, "no room in a chunk of {:?}", self.class);
-        loop {
-            let word = &mut self.taken[self.hint];
-            if *word != u64::MAX {
-                let bit = word.trailing_ones();
-                *word |= 1 << bit;
-                self.free -= 1;
-                return self.hint as u64 * 64 + u64::from(bit);
-            }
-            self.hint = (self.hint + 1) % self.taken.len();
-        }
+        self.space.add(at, class, blocks, padded(vec![0; words as usize].into(), blocks));
+        self.space.use_new(at);
     }
 }
 
@@ -646,3 +461,6 @@ fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
     medium.copy(at, if taken { old | place.bit() } else { old & !place.bit() });
     medium.flush(at, WORD);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

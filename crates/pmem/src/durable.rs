@@ -106,6 +106,18 @@ impl Medium for Durable {
         pass!(self, medium => medium.grow(bytes))
     }
 
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        pass!(self, medium => medium.discard(at, bytes))
+    }
+
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        pass!(self, medium => medium.provide(at, bytes))
+    }
+
+    fn holes(&self) -> Vec<(u64, u64)> {
+        pass!(self, medium => medium.holes())
+    }
+
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
         pass!(self, medium => medium.sync(at, bytes))
     }

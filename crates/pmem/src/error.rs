@@ -87,7 +87,9 @@ pub enum Error {
     },
     /// The file was written by a program of another format version.
     #[error(
-        "the store has format version {found}, this program reads version {known}: open it with the program that made it"
+        "the store has format version {found}, this program reads version {known}: open it with the program that made it; to move \
+         it here, write its content with that program (`scan --raw > FILE` if it is text without line breaks, else `scan --json`) \
+         and load it with this one (`load FILE --format tsv --dir NEW_DIR`)"
     )]
     Version {
         /// Version in the superblock.

@@ -9,6 +9,7 @@
 //! | `publish` | after every earlier store of this thread | within its line, all earlier stores survive if it does |
 //! | `flush` | none | what the line holds now is durable once a `fence` follows |
 //! | `fence` | all earlier flushes | |
+//! | `discard` | none | each word is what it was, or zero |
 //!
 //! Anything not flushed and fenced may still become durable at any time: a cache evicts when it likes.
 
@@ -114,6 +115,28 @@ pub trait Medium: Send + Sync + 'static {
     /// # Errors
     /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. Nothing changes then.
     fn grow(&self, bytes: u64) -> Result<()>;
+
+    /// The content of `at..at + bytes` is needed no more: its storage may go back to the file system. Reads give the old bytes or
+    /// zeros from now on, after a crash too, and [`Medium::provide`] comes before the next store there. False if the storage is kept.
+    #[track_caller]
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        let _ = (at, bytes);
+        false
+    }
+
+    /// Gives `at..at + bytes` storage again where it was discarded, or the file was found to have none.
+    ///
+    /// # Errors
+    /// `NoSpace` when the file system is full, `Io` otherwise. Nothing may be stored there then.
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        let _ = (at, bytes);
+        Ok(())
+    }
+
+    /// What has no storage, from the first byte to the one behind the last: it reads as zeros.
+    fn holes(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
 
     /// Makes `at..at + bytes` durable by the means of the file system (life cycle of a region, not operations).
     ///

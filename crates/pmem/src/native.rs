@@ -11,8 +11,9 @@
 //! reaches the file. The [journal](crate::journal) reads and stores through one.
 //!
 //! Invariants:
-//! * N1: `[0, len)` of the range is the file, backed by allocated blocks: no store can raise SIGBUS. Mapped for reading
-//!   alone, it is the file's data, and zeros where the file has holes: no load can, and reading allocates nothing.
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]): no store
+//!   and no load can raise SIGBUS, and reading allocates nothing. What is stored to is no hole: whoever discards a range provides for
+//!   it first ([`Medium::provide`]).
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
 //! * N5: a sync that failed is never repeated: the kernel reports a page that it could not write once and then calls it clean.
@@ -26,10 +27,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
+mod holes;
+
 use crate::bus;
 use crate::error::{Error, Result};
 use crate::file::{allocate, free_bytes, io, is_dax, mapped, next_data};
 use crate::medium::{Fence, LINE, Line, Medium, WORD, lines_of};
+use crate::native::holes::Holes;
+use crate::sync::unmodelled::Mutex;
 use crate::system::{self, Kind};
 use crate::window::Pages;
 
@@ -119,6 +124,10 @@ pub struct Native {
     no_huge: AtomicU32,
     /// A sync failed (N5).
     failed: AtomicBool,
+    /// A window may map pages of the file.
+    shown: AtomicBool,
+    /// What of the range is not the file.
+    holes: Mutex<Holes>,
     /// Offset in the file of the first mapped byte, whole pages.
     origin: u64,
     path: PathBuf,
@@ -146,10 +155,10 @@ const PAUSE: u32 = 4;
 const ROOM: u64 = 64 << 20;
 
 impl Native {
-    /// Maps `file`, reserving room to grow to `max_bytes`.
+    /// Maps `file`, reserving room to grow to `max_bytes`. Its holes stay holes ([`Medium::holes`]) until they are provided for.
     ///
     /// # Errors
-    /// `Io` if the file cannot be inspected or mapped, `NoSpace` if its holes cannot be filled.
+    /// `Io` if the file cannot be inspected or mapped.
     pub fn map(file: File, path: &Path, max_bytes: u64, durability: Durability) -> Result<Self> {
         Self::map_from(file, path, 0, max_bytes, durability)
     }
@@ -170,13 +179,12 @@ impl Native {
         // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
         let len = meta.len().saturating_sub(origin) & !(PAGE - 1);
         let mut native = Self::reserve(max_bytes.max(len), durability, path)?;
-        if meta.blocks() * 512 < origin + len {
-            allocate(&file, path, 0, origin + len)?;
-        }
+        let is_dense = meta.blocks() * 512 >= origin + len;
         native.origin = origin;
         native.dax = is_dax(&file);
+        let data = system::duplicate(&file, path).map_err(|source| io("cannot open", path, source))?;
         native.file = Some(file);
-        native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        native.map_data(&data, len, is_dense)?;
         native.len = AtomicU64::new(len);
         Ok(native)
     }
@@ -353,6 +361,8 @@ impl Native {
             dax: false,
             private: false,
             failed: AtomicBool::new(false),
+            shown: AtomicBool::new(false),
+            holes: Mutex::default(),
             origin: 0,
             path: path.to_owned(),
         })
@@ -445,6 +455,11 @@ impl Native {
         } else if start.elapsed() > PATIENCE * ((end - first) / HUGE_PAGE) as u32 {
             self.no_huge.store(PAUSE, Ordering::Relaxed);
         }
+    }
+
+    /// True if a window may map pages of the file.
+    fn is_shown(&self) -> bool {
+        self.shown.load(Ordering::Relaxed)
     }
 
     /// Refuses after a sync that failed (N5).
@@ -597,6 +612,18 @@ impl Medium for Native {
         Ok(())
     }
 
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        self.max_bytes != 0 && self.punch(at, at + bytes)
+    }
+
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        self.fill(at, at + bytes)
+    }
+
+    fn holes(&self) -> Vec<(u64, u64)> {
+        self.all_holes()
+    }
+
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
         if self.file.is_none() {
             return Ok(());
@@ -619,6 +646,7 @@ impl Medium for Native {
     /// Not of a private image, whose stores stay out of the file, nor of a file that may have holes.
     fn pages(&self) -> Option<Pages<'_>> {
         let file = self.file.as_ref().filter(|_| !self.private && self.max_bytes != 0)?;
+        self.shown.store(true, Ordering::Relaxed);
         Some(Pages { file, origin: self.origin, len: self.len() })
     }
 

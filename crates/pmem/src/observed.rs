@@ -63,6 +63,10 @@ pub trait Observer: Send + Sync + 'static {
     fn prefetch(&self, line: u64) {
         let _ = line;
     }
+    /// True if discarded bytes are to be told as stores of zeros that nothing writes back. Else storage is kept.
+    fn follows_discards(&self) -> bool {
+        false
+    }
     /// A store, flush or fence is about to be carried out.
     fn event(&self, event: Event);
     /// A store is about to be carried out over the word `old`. Told as any other event unless the observer asks for more.
@@ -196,6 +200,15 @@ impl Medium for Observed {
         }
         self.memory.set_len(bytes.max(self.memory.len()));
         Ok(())
+    }
+
+    #[track_caller]
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        let site = Location::caller();
+        if self.observer.follows_discards() {
+            (at..at + bytes).step_by(WORD as usize).for_each(|word| self.store(word, 0, Store::Copy, site));
+        }
+        self.observer.follows_discards()
     }
 
     #[track_caller]

@@ -297,6 +297,10 @@ impl<M: Medium> Medium for Pool<M> {
         self.medium.grow(bytes)
     }
 
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        self.medium.provide(at, bytes)
+    }
+
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
         let end = at.saturating_add(bytes);
         if let Some(table) = self.table().filter(|_| end > self.from) {

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! 0      superblock copy A (256 bytes, crc32c in its last word)
-//! 1024   superblock copy B
-//! 2048   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch; each word checks itself
-//! 2112   log line: word 0 the last settled lap
-//! 2176   intent ring: 128 words
-//! 4096   redo log: `log_records` records of 16 bytes
+//! 4096   superblock copy B
+//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch; each word checks itself
+//! 8256   log line: word 0 the last settled lap
+//! 8320   intent ring: 128 words
+//! 12288  redo log: `log_records` records of 16 bytes
 //! heap   chunks of `chunk_bytes`, each with its header (see `alloc`)
 //! ```
 //!
 //! Invariants:
-//! * R1: a superblock copy is changed only while the other one is valid, durable and the newest.
+//! * R1: a superblock copy is changed only while the other one is valid, durable and the newest. Each has a block of 4 KiB of its own,
+//!   which holds nothing else: what takes such a block whole leaves a copy.
 //! * R2: words that change while the store runs check themselves: 48 bits of value, 16 bits of hash.
 //! * R3: state is `in use`, durably, before the first store of a session, and `clean` only after everything else is durable.
 //!
@@ -26,27 +27,30 @@ use crate::pool::Access;
 use crate::sync::unmodelled::Mutex;
 
 /// Format version written by this program.
-pub const FORMAT_VERSION: u64 = 4;
+pub const FORMAT_VERSION: u64 = 5;
 /// Most cache lines of a node.
 const NODE_LINES_MAX: u64 = 64;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
-const COPIES: [u64; 2] = [0, 1024];
+/// Offsets of the superblock copies.
+pub const COPIES: [u64; 2] = [0, 4096];
+/// Offset of the second copy before version 5.
+const OLD_COPY: u64 = 1024;
 const SUPER_WORDS: usize = 32;
 /// Offset of the word that holds the index's root.
-pub const ROOT_AT: u64 = 2048;
+pub const ROOT_AT: u64 = 8192;
 /// Offset of the word that holds the region's length.
 pub const LENGTH_AT: u64 = ROOT_AT + WORD;
 /// Offset of the word that holds the address of the running batch's record; all zeros is none, too.
 pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
 /// Offset of the word that holds the log's last settled lap.
-pub const LAP_AT: u64 = 2112;
+pub const LAP_AT: u64 = ROOT_AT + LINE;
 /// Offset of the intent ring.
-pub const INTENTS_AT: u64 = 2176;
+pub const INTENTS_AT: u64 = LAP_AT + LINE;
 /// Words in the intent ring: the most blocks that one operation may take or give back.
 pub const INTENTS: usize = 128;
 /// Offset of the redo log.
-pub const LOG_AT: u64 = 4096;
+pub const LOG_AT: u64 = 12288;
 
 const _: () = assert!(INTENTS_AT + INTENTS as u64 * WORD <= LOG_AT && ROOT_AT.is_multiple_of(64));
 
@@ -165,6 +169,7 @@ impl<M: Medium> Region<M> {
     pub fn create(medium: M, options: &RegionOptions, durability: Durability) -> Result<Self> {
         assert!(options.geometry.is_sane(), "geometry out of bounds: {:?}", options.geometry);
         medium.grow(options.geometry.heap_at())?;
+        medium.provide(0, medium.len())?;
         medium.copy(ROOT_AT, checked(0));
         medium.copy(LENGTH_AT, checked(medium.len() / WORD));
         medium.copy(LAP_AT, checked(0));
@@ -191,7 +196,7 @@ impl<M: Medium> Region<M> {
     /// Reads the superblock of an existing region and says how it was found. Stores nothing.
     ///
     /// # Errors
-    /// `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
+    /// `NoSpace` if the file has holes for which there is none. `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
     pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
         let copies = Copies::read(&medium, path)?;
         let superblock = &copies.current;
@@ -209,7 +214,29 @@ impl<M: Medium> Region<M> {
         }
         let found = if superblock.clean { Found::Clean { keys: superblock.keys } } else { Found::InUse };
         let (geometry, identity) = (superblock.geometry, superblock.identity.clone());
-        Ok((Self { medium, geometry, identity, copies: Mutex::new(copies) }, found))
+        let region = Self { medium, geometry, identity, copies: Mutex::new(copies) };
+        region.fill_holes()?;
+        Ok((region, found))
+    }
+
+    /// Gives storage to what may be stored to and has none: holes outside of free chunks, which a copy of the file may have, and space
+    /// that was reserved and not written. A chunk whose head is in a hole is free; the allocator provides for it when it takes it.
+    fn fill_holes(&self) -> Result<()> {
+        let (heap_at, chunk_bytes) = (self.geometry.heap_at(), self.geometry.chunk_bytes);
+        let start_of = |at: u64| heap_at + at.saturating_sub(heap_at) / chunk_bytes * chunk_bytes;
+        let last_end = start_of(self.medium.len());
+        for (from, to) in self.medium.holes() {
+            // The chunk that the hole begins in, or the space before the heap.
+            let first = start_of(from);
+            let first_end = if from < heap_at { heap_at } else { first + chunk_bytes };
+            if from < heap_at || (from != first && self.medium.word(first) != 0) {
+                self.medium.provide(from, first_end.min(to) - from)?;
+            }
+            if to > last_end {
+                self.medium.provide(from.max(last_end), to - from.max(last_end))?;
+            }
+        }
+        Ok(())
     }
 
     /// A region taken as it is, for reading what is left of it: nothing was verified, and it must not be written.
@@ -377,15 +404,13 @@ impl Superblock {
 
 impl Copies {
     fn read<M: Medium>(medium: &M, path: &Path) -> Result<Self> {
-        let copies = COPIES.map(|at| {
-            let mut words = [0; SUPER_WORDS];
-            for (i, word) in words.iter_mut().enumerate() {
-                *word = medium.word(at + i as u64 * WORD);
-            }
-            words
-        });
+        let copies = COPIES.map(|at| copy_at(medium, at));
         let newest = (0..2).filter(|copy| is_whole(&copies[*copy])).max_by_key(|copy| copies[*copy][2]);
         let Some((newest, words)) = newest.map(|newest| (newest, &copies[newest])) else {
+            let old = copy_at(medium, OLD_COPY);
+            if is_whole(&old) && old[1] < FORMAT_VERSION {
+                return Err(Error::Version { found: old[1], known: FORMAT_VERSION });
+            }
             return Err(if copies.iter().any(|words| words[0] == MAGIC) {
                 Error::Superblock { path: path.to_owned() }
             } else {
@@ -413,6 +438,10 @@ impl Copies {
         };
         Ok(Self { current, newest, agree: copies[0] == copies[1] })
     }
+}
+
+fn copy_at<M: Medium>(medium: &M, at: u64) -> [u64; SUPER_WORDS] {
+    std::array::from_fn(|word| medium.word(at + word as u64 * WORD))
 }
 
 fn is_whole(words: &[u64; SUPER_WORDS]) -> bool {
@@ -482,7 +511,43 @@ fn boot_id() -> [u64; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::observed::{Counter, Memory, Observed};
+
+    /// Once, both copies were in the first block of 4 KiB.
+    #[test]
+    fn a_region_opens_without_one_of_its_first_two_blocks() {
+        for lost in COPIES {
+            let medium = Observed::new(Memory::new(1 << 20, 0), Arc::new(Counter::default()));
+            let identity = Identity { engine: "engine".into(), kind: "kind".into(), node_lines: 4 };
+            let options = RegionOptions { geometry: Geometry::tiny(), identity: identity.clone() };
+            let region = Region::create(medium.clone(), &options, Durability::Process).unwrap();
+            region.mark_clean(7).unwrap();
+            (lost..lost + 4096).step_by(8).for_each(|at| medium.copy(at, 0));
+            let (region, found) = Region::open(medium.clone(), Path::new("region")).unwrap();
+            assert_eq!((found, region.identity()), (Found::Clean { keys: 7 }, &identity));
+            // The next change makes the lost copy whole again.
+            region.mark_in_use(Durability::Process).unwrap();
+            let kept = COPIES.into_iter().find(|copy| *copy != lost).unwrap();
+            (kept..kept + 4096).step_by(8).for_each(|at| medium.copy(at, 0));
+            assert_eq!(Region::open(medium, Path::new("region")).unwrap().1, Found::InUse);
+        }
+    }
+
+    #[test]
+    fn a_region_of_version_4_is_refused_by_whichever_copy_is_whole() {
+        for copy in [0, OLD_COPY] {
+            let medium = Observed::new(Memory::new(1 << 20, 1 << 16), Arc::new(Counter::default()));
+            let mut words = [0; SUPER_WORDS];
+            (words[0], words[1]) = (MAGIC, 4);
+            words[SUPER_WORDS - 1] = checksum(&words);
+            (0..).zip(words).for_each(|(word, value)| medium.copy(copy + word * WORD, value));
+            let error = Region::open(medium, Path::new("region")).err().unwrap();
+            assert!(matches!(error, Error::Version { found: 4, known: 5 }), "{error}");
+        }
+    }
 
     #[test]
     fn a_boot_that_is_not_known_is_another_one() {

@@ -35,6 +35,8 @@ pub enum Kind {
     SetLength,
     /// `fallocate`.
     Allocate,
+    /// `fallocate` that gives blocks back.
+    Discard,
     /// `mmap`.
     Map,
     /// `fsync`, `fdatasync`.

@@ -241,6 +241,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 count += 1;
             }
             self.write_wave(&mut writer, &rest[..count], &mut was_there[done..])?;
+            self.move_some(&mut writer);
             done += count;
             if done == writes.len() {
                 self.leave(writer, how)?;

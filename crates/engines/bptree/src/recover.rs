@@ -52,7 +52,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.walk_down(&key, |at, level, _| (level == link.level).then_some(at == node)).unwrap_or(false)
     }
 
-    fn owns_record(&self, kind: Kind, at: u64, key: &S::KeyBuf) -> bool {
+    pub(crate) fn owns_record(&self, kind: Kind, at: u64, key: &S::KeyBuf) -> bool {
         let probe = S::probe(S::borrow(key));
         self.walk_down(key, |node, level, _| {
             let located = self.locate_at(level, node, probe);

@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use index::batch::Batching;
+use index::moves::move_record;
 use index::region::{create_region, open_region};
 use index::{Embed, Kernel, Life, Schema, Tail};
 use pmem::alloc::Kind;
@@ -408,6 +409,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Embed for Tree<M, S, L, D>
             KEYS_UNKNOWN => self.counting.store(true, Ordering::Release),
             keys => self.keys.store(keys, Ordering::Release),
         }
+    }
+
+    fn move_record(&self, writer: &mut Writer<S>, block: u64) -> bool {
+        let leads = |key: &S::KeyBuf| self.owns_record(Kind::Record, block, key);
+        let fits = |bytes| matches!(self.has_room(1, bytes), Ok(true));
+        move_record(self, writer, block, leads, fits, |writer, key, value| {
+            self.put_locked(writer, key, value)
+        })
     }
 
     fn prepare_close(&self) {

@@ -16,4 +16,6 @@ mod schedules;
 #[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
+mod sparse;
+#[cfg(not(shuttle))]
 mod streams;

@@ -21,6 +21,8 @@ mod schedules;
 #[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
+mod sparse;
+#[cfg(not(shuttle))]
 mod threads;
 #[cfg(not(shuttle))]
 mod waves;

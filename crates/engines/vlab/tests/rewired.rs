@@ -250,6 +250,12 @@ impl Medium for Counted {
     fn grow(&self, bytes: u64) -> Result<()> {
         self.below.grow(bytes)
     }
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        self.below.provide(at, bytes)
+    }
+    fn holes(&self) -> Vec<(u64, u64)> {
+        self.below.holes()
+    }
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
         self.below.sync(at, bytes)
     }

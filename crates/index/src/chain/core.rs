@@ -12,12 +12,16 @@ use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicU64, Ordering, fence};
 use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
+use super::recover::owns_record;
+use super::room::Rooms;
 use super::scan::Cursor;
 use super::wave::{Step, Stored, WriteOf};
 use crate::check::Report;
 use crate::engine::Anatomy;
 use crate::entry::Entry;
+use crate::group::Life;
 use crate::kernel::{self, Embed, Kernel};
+use crate::moves::move_record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 
@@ -279,6 +283,14 @@ impl<T: Chain> Embed for T {
     #[inline(always)]
     fn kernel(&self) -> &Kernel<<T as Chain>::Medium, <T as Chain>::Schema, Side<<T as Chain>::Own>> {
         &self.deref().kernel
+    }
+
+    fn move_record(&self, writer: &mut Writer<<T as Chain>::Own>, block: u64) -> bool {
+        let leads = |key: &KeyBufOf<T>| owns_record(self, key, block);
+        let fits = |bytes| matches!(self.has_lines(self.lines_of_operation(bytes)), Ok(true));
+        move_record(self, writer, block, leads, fits, |writer, key, value| {
+            self.put_locked(writer, key, value)
+        })
     }
 
     fn shown(&self, _writer: &Writer<<T as Chain>::Own>) {}

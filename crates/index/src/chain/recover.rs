@@ -23,7 +23,7 @@ pub fn is_leaf_block<T: Chain>(index: &T, at: u64) -> bool {
 }
 
 /// True if the entry of this key leads to this record.
-fn owns_record<T: Chain>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
+pub(super) fn owns_record<T: Chain>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
     let key = SchemaOf::<T>::borrow(key);
     let entry = index.entry_of(index.leaf_of(key, false), SchemaOf::<T>::probe(key));
     entry.is_some_and(|entry| SchemaOf::<T>::blocks_of(&entry).any(|block| block == at))

@@ -22,7 +22,7 @@ use crate::batch::Batching;
 use crate::write::{Write, record_bytes};
 
 /// Writes of a wave: a bit each.
-const WAVE: usize = 64;
+pub(super) const WAVE: usize = 64;
 /// Blocks that a wave may name, with those of one write more: fewer than an operation's intents.
 const WAVE_BLOCKS: usize = INTENTS - 8;
 /// Writes whose leaves are asked for before they are looked at.

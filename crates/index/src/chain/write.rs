@@ -7,7 +7,7 @@ use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 use super::core::{Chain, KeyBufOf, KeyOf, SchemaOf, ValueBufOf, ValueOf, Writer};
 use super::read::Reads;
 use super::room::Rooms;
-use super::wave::Waves;
+use super::wave::{WAVE, Waves};
 use crate::batch::{Batching, Blocks, Pair, value_bytes};
 use crate::group::Life;
 use crate::schema::Schema;
@@ -79,7 +79,10 @@ pub trait Writes: Chain {
         if self.pending.is_none() {
             let mut found = vec![false; writes.len()];
             let mut writer = self.enter(0)?;
-            self.write_waves(&mut writer, writes, &mut found)?;
+            for (writes, found) in writes.chunks(WAVE).zip(found.chunks_mut(WAVE)) {
+                self.write_waves(&mut writer, writes, found)?;
+                self.move_some(&mut writer);
+            }
             self.leave(writer, how)?;
             return Ok(found);
         }

@@ -13,7 +13,7 @@ pub struct Usage {
     /// Bytes of allocated blocks, each with what its size class adds to what was asked for.
     pub live_bytes: u64,
     /// Bytes that later allocations use before the region grows: blocks that are not allocated (for others of their size class,
-    /// until their chunk is empty) and whole chunks without a class.
+    /// until their chunk is empty) and whole chunks without a class, whether they have storage or were discarded.
     pub free_bytes: u64,
     /// The rest: superblock, intents and log, heads and remainders of chunks, what is behind the last whole chunk. A chunk whose
     /// header is damaged counts here: nothing is taken from it.

@@ -273,6 +273,7 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
             maker.narrowed_chunk(),
             maker.narrowed_chunk_of_another_process(),
             maker.refused(),
+            maker.moved_records(),
         ];
         run("large records", Depth::Broad, special);
     }

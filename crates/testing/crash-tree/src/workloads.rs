@@ -189,6 +189,20 @@ impl Maker {
         whole(self.sizes, prepare, vec![alone(Act::Many(2, 4), 4)])
     }
 
+    /// Eight chunks with one record each beside a ninth, then records of another size: behind each write records move together, the
+    /// chunks that this frees are used, held and discarded, and discarded ones are used again.
+    pub fn moved_records(&self) -> Plan {
+        let alone = |act, key| Op { act, key, burst: 0 };
+        // Four records fill a chunk.
+        let prepare = (1..=36).map(|key| self.op(Act::Put(bytes(900)), key));
+        let sparse = self.deletes((1..=32).filter(|key| key % 4 != 0));
+        let smaller = [alone(Act::Put(bytes(600)), 3), alone(Act::Put(bytes(600)), 7), alone(Act::Kill, 1)];
+        // Two fill a chunk.
+        let larger = [40, 41, 42, 43, 44, 45, 46, 47].map(|key| alone(Act::Put(bytes(1800)), key));
+        let ops = smaller.into_iter().chain(larger);
+        whole(self.sizes, prepare.chain(sparse).collect(), ops.collect())
+    }
+
     /// Large records written, replaced by larger and smaller ones, and deleted; the last has more pieces than are
     /// written between two fences.
     pub fn large(&self) -> Plan {

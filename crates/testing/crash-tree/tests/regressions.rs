@@ -1,7 +1,7 @@
 //! What crash exploration once found, each as a small workload of its own. Every test here failed before its mend.
 
 use bptree::{Slotted, WriteAtomic};
-use crash::{by_tier, explore};
+use crash::{Step, by_tier, explore};
 use crash_tree::subject::{Act, BULK_STEP, Op, Sampled, Sizes};
 use crash_tree::workloads::{Maker, Plan, whole};
 use index::kind::{Bytes, U64};
@@ -90,6 +90,16 @@ fn a_chunk_whose_closing_was_lost_is_found_empty() {
 #[test]
 fn a_refused_large_value_leaves_no_chunk_behind() {
     no_crash_breaks::<Bytes, Keyed>(maker::<Bytes, Keyed>(2).refused());
+}
+
+/// Random deletes once left chunks that were nearly empty for good: blocks of another size had no use for them. With two more writes
+/// than the workload has, so many chunks become free that some are discarded.
+#[test]
+fn a_crash_while_records_leave_sparse_chunks_loses_none() {
+    let mut plan = maker::<Bytes, Keyed>(2).moved_records();
+    let puts = [11, 15].map(|key| Step::Run(alone(Act::Put(600 * 16 + 5), key)));
+    plan.steps.splice(2..2, puts);
+    no_crash_breaks::<Bytes, Keyed>(plan);
 }
 
 /// A tree that crashed before it had a root gets one at open, through the log; a second recovery replayed that commit.

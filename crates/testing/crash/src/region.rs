@@ -4,19 +4,18 @@
 //! with one valid superblock copy loses it to the next torn change, and a file cut down to a noted length that is too short
 //! passes for whole.
 
-use pmem::region::{LENGTH_AT, unchecked};
+use pmem::region::{COPIES, LENGTH_AT, unchecked};
 use pmem::{Geometry, Medium, Observed, WORD};
 
-/// Words of a superblock copy, and the distance between the two copies in bytes.
+/// Words of a superblock copy.
 const COPY_WORDS: u64 = 32;
-const COPIES_APART: u64 = 1024;
 
 /// For an open region: both superblock copies are the same (R1), and the noted length is the region's.
 ///
 /// # Errors
 /// Which of the two is not so.
 pub fn verify_open(medium: &Observed) -> Result<(), String> {
-    let differs = |word: &u64| medium.word(word * WORD) != medium.word(COPIES_APART + word * WORD);
+    let differs = |word: &u64| medium.word(COPIES[0] + word * WORD) != medium.word(COPIES[1] + word * WORD);
     if let Some(word) = (0..COPY_WORDS).find(differs) {
         return Err(format!(
             "the superblock copies differ in word {word}: the next change of one may leave none"

@@ -298,6 +298,10 @@ impl Inner {
 }
 
 impl Observer for Stage {
+    fn follows_discards(&self) -> bool {
+        true
+    }
+
     fn read(&self, line: u64) {
         self.step();
         if !self.is_seen(line) {

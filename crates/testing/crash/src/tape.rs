@@ -60,6 +60,10 @@ impl Tape {
 }
 
 impl Observer for Tape {
+    fn follows_discards(&self) -> bool {
+        true
+    }
+
     fn event(&self, event: Event) {
         let recorded = Recorded::new(event, &self.memory, 0);
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);

@@ -111,6 +111,7 @@ impl Watch for Failing {
             Kind::Write => ("pwrite", &[ENOSPC, EIO]),
             Kind::SetLength => ("ftruncate", &[EIO, ENOSPC]),
             Kind::Allocate => ("fallocate", &[ENOSPC, EIO]),
+            Kind::Discard => ("fallocate that gives blocks back", &[ENOSPC, EIO]),
             Kind::Map => ("mmap", &[ENOMEM]),
             Kind::Sync => ("fsync", &[EIO, ENOSPC]),
             Kind::SyncRange { .. } => ("msync", &[EIO]),

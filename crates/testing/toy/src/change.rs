@@ -25,7 +25,11 @@ pub(crate) type Run<S> = Vec<Entry<<S as Schema>::Tail>>;
 
 impl<M: Medium, S: Schema> Toy<M, S> {
     /// The entries of a page, and where the key is among them or should be.
-    pub(crate) fn find(&self, page: Page, probe: S::Probe<'_>) -> Result<(Run<S>, std::result::Result<usize, usize>)> {
+    pub(crate) fn find(
+        &self,
+        page: Page,
+        probe: S::Probe<'_>,
+    ) -> Result<(Run<S>, std::result::Result<usize, usize>)> {
         let medium = self.region.medium();
         if page.count(medium, &self.shape).is_none() {
             return Err(Error::Corrupt { what: "page", at: page.0 });
@@ -37,7 +41,12 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         Ok((entries, if is_there { Ok(rank) } else { Err(rank) }))
     }
 
-    pub(crate) fn put_in_page(&self, writer: &mut Writer<()>, key: &S::Key, value: &S::Value) -> Result<bool> {
+    pub(crate) fn put_in_page(
+        &self,
+        writer: &mut Writer<()>,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> Result<bool> {
         S::check_value(value, self.shape.0.payload_words)?;
         let page = Page(self.sound_leaf_of(key)?);
         let (mut entries, found) = self.find(page, S::probe(key))?;

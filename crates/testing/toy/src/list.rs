@@ -207,7 +207,12 @@ impl<M: Medium, S: Schema> Toy<M, S> {
             }
             let high = self.upper_bound(next);
             let high = (high != 0).then(|| bound::<M, S>(medium, high).ok()).flatten();
-            walk.check_entries::<M, S>(&self.region, next, page.entries(medium, shape), (&low, high.as_ref()));
+            walk.check_entries::<M, S>(
+                &self.region,
+                next,
+                page.entries(medium, shape),
+                (&low, high.as_ref()),
+            );
             if self.leaf_of(S::borrow(&low), false) != next {
                 walk.problem(format!("{low:?} does not lead to page {next:#x}"));
             }

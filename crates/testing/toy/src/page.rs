@@ -67,8 +67,8 @@ impl Page {
     /// Number of entries; `None` if there is no whole page here.
     pub fn count<M: Medium>(self, medium: &M, shape: &Shape) -> Option<usize> {
         let count = medium.word(self.0 + COUNT) as usize;
-        let is_whole = count <= shape.0.capacity
-            && medium.word(self.0 + HASH) == hash(self.words(medium, shape, count));
+        let is_whole =
+            count <= shape.0.capacity && medium.word(self.0 + HASH) == hash(self.words(medium, shape, count));
         is_whole.then_some(count)
     }
 
@@ -80,7 +80,10 @@ impl Page {
         count: usize,
     ) -> impl Iterator<Item = u64> + use<'m, M> {
         let entries = shape.0.keys_at..shape.0.keys_at + count as u64 * shape.0.key_step;
-        [COUNT, LOW].into_iter().chain(entries.map(|word| word * WORD)).map(move |at| medium.word(self.0 + at))
+        [COUNT, LOW]
+            .into_iter()
+            .chain(entries.map(|word| word * WORD))
+            .map(move |at| medium.word(self.0 + at))
     }
 
     /// Entry number `i`.
@@ -89,11 +92,7 @@ impl Page {
     }
 
     /// All entries, none if there is no whole page here.
-    pub fn entries<M: Medium, T: Tail>(
-        self,
-        medium: &M,
-        shape: &Shape,
-    ) -> impl Iterator<Item = Entry<T>> {
+    pub fn entries<M: Medium, T: Tail>(self, medium: &M, shape: &Shape) -> impl Iterator<Item = Entry<T>> {
         let count = self.count(medium, shape).unwrap_or(0);
         (0..count).map(move |i| self.entry(medium, shape, i))
     }

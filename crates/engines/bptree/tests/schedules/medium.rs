@@ -75,6 +75,15 @@ impl<M: Medium> Medium for Scheduled<M> {
         self.points.pass();
         self.medium.grow(bytes)
     }
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        self.medium.discard(at, bytes)
+    }
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        self.medium.provide(at, bytes)
+    }
+    fn holes(&self) -> Vec<(u64, u64)> {
+        self.medium.holes()
+    }
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
         self.medium.sync(at, bytes)
     }

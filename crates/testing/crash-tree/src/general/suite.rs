@@ -5,7 +5,9 @@ use index::{About, Family, Fixed, Keyed, Prefixed, Visitor, Words, kind};
 use pmem::Observed;
 
 use super::subject::{Buckets, Logs, Registered, Sizes, sizes};
-use super::workloads::{Work, closed_chunks, first, lives, long_bitmap, mixed, narrowed_chunk, waves};
+use super::workloads::{
+    Work, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk, waves,
+};
 use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
 use crate::{Engine, Options};
@@ -29,6 +31,7 @@ pub fn exploration(options: &Options) -> Vec<Run> {
             vlab::ENGINE => {
                 add::<Buckets<kind::U64, Words>>(&mut runs, "words", (lines, 24), options);
                 add::<Buckets<kind::Bytes, Keyed>>(&mut runs, "byte strings", (lines, 16), options);
+                runs.extend((lines == 2).then(of_moved_records::<Buckets<kind::Bytes, Keyed>>));
                 // Two lines hold too few of these.
                 if lines > 2 {
                     add::<Buckets<kind::Bytes, Prefixed>>(
@@ -43,6 +46,7 @@ pub fn exploration(options: &Options) -> Vec<Run> {
             nvtree::ENGINE => {
                 add::<Logs<kind::U64, Words>>(&mut runs, "words", (lines, 24), options);
                 add::<Logs<kind::Bytes, Keyed>>(&mut runs, "byte strings", (lines, 16), options);
+                runs.extend((lines == 2).then(of_moved_records::<Logs<kind::Bytes, Keyed>>));
                 if lines > 2 {
                     add::<Logs<kind::Bytes, Prefixed>>(
                         &mut runs,
@@ -71,11 +75,18 @@ struct AddRegistered<'a> {
 
 impl Visitor for AddRegistered<'_> {
     type Out = ();
-    fn visit<F: Family>(self, _about: &'static About) {
+    fn visit<F: Family>(self, about: &'static About) {
         let Self { runs, lines, options } = self;
         add::<Registered<kind::U64, F::Words<Observed>>>(runs, "words", (lines, 24), options);
         add::<Registered<kind::Bytes, F::Bytes<Observed>>>(runs, "byte strings", (lines, 16), options);
+        if lines == least_lines(about) {
+            runs.push(of_moved_records::<Registered<kind::Bytes, F::Bytes<Observed>>>());
+        }
     }
+}
+
+fn of_moved_records<E: Explored<Sizes = Sizes>>() -> Run {
+    Run::new("byte strings: moved records".to_owned(), Depth::Lists, vec![moved_records::<E>()])
 }
 
 /// The ways in which the engine of this name can do things.

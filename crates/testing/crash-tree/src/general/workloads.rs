@@ -83,6 +83,16 @@ pub fn closed_chunks<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(sizes(8, false), (1..9).map(Op::Delete)).after((1..10).map(|key| Op::Put(key, 900)))
 }
 
+/// Chunks with one record each, then records of another size: behind each write records move together, and the chunks that this frees
+/// are used, held and discarded.
+pub fn moved_records<E: Explored<Sizes = Sizes>>() -> Work<E> {
+    let before = (1..=36).map(|key| Op::Put(key, 900));
+    let before = before.chain((1..=32).filter(|key| key % 4 != 0).map(Op::Delete));
+    let ops = [Op::Put(3, 600), Op::Put(7, 600), Op::Kill].into_iter();
+    let ops = ops.chain((40..46).map(|key| Op::Put(key, 1800)));
+    Workload::new(sizes(8, false), ops.collect::<Vec<_>>()).after(before.collect::<Vec<_>>())
+}
+
 /// An empty chunk of the smallest blocks, found by an open, becomes one of larger records.
 pub fn narrowed_chunk<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(of_large(), [Op::Kill, Op::Put(2, 100), Op::Put(3, 500)])

@@ -1,0 +1,50 @@
+//! See the shared test.
+
+#[path = "../../../index/tests/shared/sparse.rs"]
+mod shared;
+
+use std::path::Path;
+
+use index::chain::prelude::*;
+use index::{Keyed, Write, WriteOptions};
+use pmem::{Durability, Native};
+
+use crate::common::{Index, Options};
+
+fn options() -> Options {
+    Options::new(16, Durability::Process)
+}
+
+impl shared::Subject for Index<Native, Keyed> {
+    fn create(medium: Native) -> Self {
+        Index::create(medium, &options()).unwrap()
+    }
+    fn open(medium: Native, path: &Path) -> Self {
+        Index::open(medium, path, &options()).unwrap().0
+    }
+    fn put(&self, key: &[u8], value: &[u8]) {
+        Writes::put(self, key, value).unwrap();
+    }
+    fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        let writes: Vec<_> = pairs.iter().map(|(key, value)| Write::Put(&key[..], &value[..])).collect();
+        self.write_many_as(&writes, WriteOptions::default()).unwrap();
+    }
+    fn delete(&self, key: &[u8]) {
+        assert!(Writes::delete(self, key).unwrap());
+    }
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        Reads::get(self, key, Some(&mut value)).unwrap().then_some(value)
+    }
+    fn problems(&self) -> Vec<String> {
+        Chain::check(self).problems
+    }
+    fn close(self) {
+        Life::close(&self).unwrap();
+    }
+}
+
+#[test]
+fn random_deletes_leave_space_for_records_of_another_size() {
+    shared::random_deletes_leave_space_for_records_of_another_size::<Index<Native, Keyed>>();
+}

@@ -1,0 +1,170 @@
+//! Holes of a mapped file: what was discarded, and what a file that is opened has no blocks or no data for.
+//!
+//! A hole is not mapped. In its place are the zeros of the reserved range, which take no memory and cannot be stored to, so a load
+//! there never asks the file system for a block (N1). Before the next store it is allocated and mapped.
+//!
+//! Each stretch between holes is a mapping of the kernel's, of which a process may have some ten thousands (`vm.max_map_count`).
+//! Beyond that a discard is refused, and a file that is opened is given all its blocks.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::PoisonError;
+
+use super::{Durability, Native, PAGE};
+use crate::error::Result;
+use crate::file::{allocate, mapped, next_data};
+use crate::medium::Medium;
+use crate::sync::unmodelled::MutexGuard;
+use crate::system::{self, Kind};
+
+/// Disjoint ranges: the first byte of each, and the one behind its last.
+#[derive(Debug, Default)]
+pub(super) struct Holes(BTreeMap<u64, u64>);
+
+impl Holes {
+    fn add(&mut self, from: u64, to: u64) {
+        self.remove(from, to);
+        self.0.insert(from, to);
+    }
+
+    fn remove(&mut self, from: u64, to: u64) {
+        for (first, last) in self.within(from, to) {
+            // The hole that this is of begins at or before it.
+            if let Some((&hole, &end)) = self.0.range(..=first).next_back() {
+                self.0.remove(&hole);
+                self.0.extend([(hole, first), (last, end)].into_iter().filter(|(from, to)| from < to));
+            }
+        }
+    }
+
+    /// What of `from..to` is in holes.
+    fn within(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let before = self.0.range(..from).next_back();
+        let holes = before.into_iter().chain(self.0.range(from..to));
+        let clipped = holes.map(|(first, last)| ((*first).max(from), (*last).min(to)));
+        clipped.filter(|(first, last)| first < last).collect()
+    }
+}
+
+impl Native {
+    pub(super) fn lock_holes(&self) -> MutexGuard<'_, Holes> {
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn all_holes(&self) -> Vec<(u64, u64)> {
+        self.lock_holes().0.iter().map(|(from, to)| (*from, *to)).collect()
+    }
+
+    /// Maps the first `len` bytes of a file but for its holes.
+    pub(super) fn map_data(&self, file: &File, len: u64, is_dense: bool) -> Result<()> {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        if is_dense {
+            return self.map_range(0, len, both);
+        }
+        let mut holes = Holes::default();
+        let mut at = 0;
+        while let Some((data, hole)) = next_data(file, &self.path, self.origin + at, self.origin + len)? {
+            let first = (data & !(PAGE - 1)) - self.origin;
+            let end = (hole.next_multiple_of(PAGE) - self.origin).min(len);
+            if first > at {
+                holes.add(at, first);
+            }
+            if self.map_range(first, end, both).is_err() {
+                // More stretches than the system has mappings for.
+                allocate(file, &self.path, self.origin, self.origin + len)?;
+                return self.map_range(0, len, both);
+            }
+            at = end;
+        }
+        if at < len {
+            holes.add(at, len);
+        }
+        *self.lock_holes() = holes;
+        Ok(())
+    }
+
+    /// The whole pages of `[from, to)` become a hole. False if they stay as they are.
+    pub(super) fn punch(&self, from: u64, to: u64) -> bool {
+        let (from, to) = (from.next_multiple_of(PAGE), to.min(self.len()) & !(PAGE - 1));
+        // A private image's stores stay out of the file; a window maps pages a second time, and none of them may be a hole (D2).
+        let may = !self.private && !self.is_shown() && self.check().is_ok() && from < to;
+        let Some(file) = self.file.as_ref().filter(|_| may) else { return false };
+        let mut holes = self.lock_holes();
+        // First, so that no load meets a hole.
+        if self.hide(from, to).is_err() {
+            return false;
+        }
+        let punched = system::call(Kind::Discard, &self.path, Some(file), |_| {
+            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let (at, bytes) = ((self.origin + from) as libc::off_t, (to - from) as libc::off_t);
+            // SAFETY: a system call on our own descriptor; the range is mapped nowhere.
+            match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+        if punched.is_err() && self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE).is_ok() {
+            return false;
+        }
+        holes.add(from, to);
+        true
+    }
+
+    /// Puts zeros of the reserved range in the place of pages of the file.
+    fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: `from` lies inside the reserved range (N2).
+        let place = unsafe { self.view.base.as_ptr().add(from as usize) };
+        system::call(Kind::Map, &self.path, self.file.as_ref(), |_| {
+            // SAFETY: MAP_FIXED replaces pages of our own reserved range; the caller gave up what they hold.
+            mapped(unsafe { libc::mmap(place.cast(), (to - from) as usize, libc::PROT_READ, flags, -1, 0) })
+        })
+        .map(drop)
+    }
+
+    /// Allocates and maps what of `[from, to)` is in holes.
+    pub(super) fn fill(&self, from: u64, to: u64) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE).min(self.len()));
+        let mut holes = self.lock_holes();
+        let within = holes.within(from, to);
+        for (from, to) in &within {
+            self.check()?;
+            allocate(file, &self.path, self.origin + from, self.origin + to)?;
+            if self.durability != Durability::Process {
+                self.synced(system::sync_all(file, &self.path))?;
+            }
+            self.map_range(*from, *to, libc::PROT_READ | libc::PROT_WRITE)?;
+            holes.remove(*from, *to);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_disjoint_whatever_is_added_and_removed() {
+        let mut holes = Holes::default();
+        let mut model = [false; 64];
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..10_000 {
+            let from = rng.usize(..64);
+            let to = rng.usize(from..64);
+            let is_hole = rng.bool();
+            match is_hole {
+                true if from < to => holes.add(from as u64, to as u64),
+                true => {}
+                false => holes.remove(from as u64, to as u64),
+            }
+            model[from..to].fill(is_hole);
+            let seen: Vec<bool> = (0..64).map(|at| !holes.within(at, at + 1).is_empty()).collect();
+            assert_eq!(seen, model);
+            let ends: Vec<u64> = holes.0.iter().flat_map(|(from, to)| [*from, *to]).collect();
+            assert!(ends.windows(2).all(|pair| pair[0] <= pair[1]), "{ends:?}");
+        }
+    }
+}
