@@ -11,7 +11,7 @@ use ::index::Decision;
 use ::index::{Write, WriteOptions};
 use pmem::copy::Progress;
 use pmem::file::Backing;
-use pmem::journal::Replay;
+use pmem::journal::{MEMORY_MIN, Replay};
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 use tree::roster::About;
 
@@ -239,9 +239,17 @@ where
             options.max_bytes
         )));
     }
+    if let Some(bytes) = options.memory_bytes.filter(|bytes| *bytes < MEMORY_MIN) {
+        return Err(Error::Option(format!(
+            "a bound of {bytes} bytes on the memory for writes: it is at least {MEMORY_MIN}"
+        )));
+    }
     I::check_options(options, !home.is_found())?;
     let is_copy = matches!(home, Home::Copy(..));
     let Prepared { memory, found, place, promise, journal, replay, since } = home.prepare(options)?;
+    if let (Some(journal), Some(bytes)) = (&journal, options.memory_bytes) {
+        journal.bound_memory(bytes);
+    }
     let form = Form { engine, node_lines, options, durability: promise.durability };
     let (index, found) = match (&found, &place) {
         (Some(path), _) => I::open(memory, path, &form)?,
