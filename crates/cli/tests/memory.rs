@@ -63,5 +63,5 @@ fn a_bound_that_is_too_small_is_refused_in_words() {
         run_with_input(&dir.path().join("store"), &["load", "-", "--format", "tsv", "--memory", "1M"], b"");
     assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("16777216"), "{}", stderr(&output));
-    assert!(!dir.path().join("store").exists(), "a wrong option makes no store");
+    assert!(!dir.path().join("store/store.bristlecone").exists(), "a wrong option makes no store");
 }

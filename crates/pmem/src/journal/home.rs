@@ -55,6 +55,9 @@ impl Lap {
                 break;
             }
             if group.in_annex {
+                if !found.annex.is_empty() {
+                    break; // one lap has one there (G1)
+                }
                 found.annex = read_annex(files, header, &group)?;
             }
             let Some(body) = found.body(found.end, &group).filter(|body| group.is_whole(body)) else { break };
