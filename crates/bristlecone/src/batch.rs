@@ -60,8 +60,8 @@ impl<'s, K: Kind> Batch<'s, K> {
     /// Does it. False if a key was not as required: then nothing was done.
     ///
     /// # Errors
-    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if the batch is larger than a group of the journal or a record can be
-    /// (a batch of a store without a journal: 256 MiB), with `NoSpace` or `Full` if there is no room: nothing has changed then.
+    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if its keys and values have more than 256 MiB, with `NoSpace` or
+    /// `Full` if there is no room: nothing has changed then.
     /// `NoBatches` if an engine changes each key by itself, unless the batch is of one key.
     /// `Unfinished` if it failed behind its commit point: no more writes are taken, and the next open finishes it.
     pub fn commit(self) -> Result<bool> {

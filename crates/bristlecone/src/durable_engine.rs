@@ -10,7 +10,7 @@ use ::index::engine::{About, Capabilities, Count, Create, Form};
 use ::index::{Index, Kind, Schema};
 use pmem::copy::{Progress, Target};
 use pmem::file::Backing;
-use pmem::journal::Replay;
+use pmem::journal::{MEMORY_MIN, Replay};
 use pmem::{Durability, Durable, Found, Journal, LINE, Medium, Native, alloc};
 
 use crate::error::{Error, Result};
@@ -295,9 +295,17 @@ fn open_with<K: Kind>(
             options.max_bytes
         )));
     }
+    if let Some(bytes) = options.memory_bytes.filter(|bytes| *bytes < MEMORY_MIN) {
+        return Err(Error::Option(format!(
+            "a bound of {bytes} bytes on the memory for writes: it is at least {MEMORY_MIN}"
+        )));
+    }
     let payload_words = payload_words::<K>(options.value_bytes, !home.is_found())?;
     let is_copy = matches!(home, Home::Copy(..));
     let Prepared { memory, found, store_dir, promise, journal, replay, since } = home.prepare(options)?;
+    if let (Some(journal), Some(bytes)) = (&journal, options.memory_bytes) {
+        journal.bound_memory(bytes);
+    }
     let usual = Form::new(about.name, node_lines, promise.durability);
     let form = Form { payload_words, max_bytes: options.max_bytes, ..usual };
     let (index, is_found) = (create_or_open(memory, found.as_deref(), &form)?, found.is_some());

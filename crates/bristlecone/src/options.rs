@@ -14,13 +14,17 @@ pub struct Options {
     pub node_lines: Option<u64>,
     /// Bytes of every value of a [`StoreFixed`](crate::StoreFixed): a multiple of 8 up to 120. To be given when it is made; not of other kinds.
     pub value_bytes: Option<u64>,
-    /// Bytes of a new store's journal, 4 MiB to 1 GiB; `None` for 64 MiB. Opening after a crash reads this much, and no group
-    /// of writes (so, no value) can be larger than half of it. On an ordinary file system a store has one unless it is made
-    /// for process durability; elsewhere, if this is given.
+    /// Bytes of a new store's journal, 4 MiB to 1 GiB; `None` for 64 MiB. Opening after a crash reads this much, and the newest
+    /// large group: a batch that does not fit into half of it makes the file longer until it is in the data file. On an ordinary file
+    /// system a store has a journal unless it is made for process durability; elsewhere, if this is given.
     pub journal_bytes: Option<u64>,
     /// Most bytes that the region may grow to. Of an engine without a region (`bwtree`): that its pages and what waits to be freed may take;
     /// memory that it keeps to use again, and what threads that write at that moment take, come on top.
     pub max_bytes: u64,
+    /// Most bytes of memory for writes of a store with a journal that are not in the data file yet, at least 16 MiB; `None` for a
+    /// quarter of the machine's, or of what the control group allows. A smaller bound means more checkpoints. One write or batch that
+    /// needs more gets it. What a checkpoint reads comes on top: at most half of the journal and 32 bytes for each line that changed.
+    pub memory_bytes: Option<u64>,
     /// Most bytes of volatile memory for values that were overwritten since a snapshot was opened, or by batches since a scan began.
     /// At this bound the oldest snapshot or scan fails. Engines with [versions](crate::Capabilities::versions) need none.
     pub snapshot_bytes: u64,
@@ -41,6 +45,7 @@ impl Default for Options {
             value_bytes: None,
             journal_bytes: None,
             max_bytes: 1 << 40,
+            memory_bytes: None,
             snapshot_bytes: ::index::images::SNAPSHOT_BYTES,
             create: true,
             read_only: false,

@@ -138,6 +138,16 @@ impl Life<'_> {
         }
     }
 
+    fn batch(&mut self, store: &Store, numbers: std::ops::Range<usize>, bytes: usize) {
+        let writes: Vec<_> = numbers.map(|number| (key(number), Some(value(number, bytes)))).collect();
+        let mut batch = store.batch();
+        for (key, value) in &writes {
+            batch.put(key, value.as_ref().unwrap());
+        }
+        let outcome = batch.commit();
+        self.known.note(&writes, &outcome);
+    }
+
     /// Makes a store and closes it.
     fn make(&mut self) -> Result<(), String> {
         let Ok(store) = Store::open(&self.store_dir, self.under.options()) else { return Ok(()) };
@@ -152,17 +162,13 @@ impl Life<'_> {
         for number in 0..6 {
             self.put(&store, number, 30 + number)?;
         }
-        let writes: Vec<_> = (100..110).map(|number| (key(number), Some(value(number, 50)))).collect();
-        let mut batch = store.batch();
-        for (key, value) in &writes {
-            batch.put(key, value.as_ref().unwrap());
-        }
-        let outcome = batch.commit();
-        self.known.note(&writes, &outcome);
+        self.batch(&store, 100..110, 50);
         // More than a half of the journal holds, which has two megabytes.
         for number in 200..223 {
             self.put(&store, number, 100_000)?;
         }
+        // At once.
+        self.batch(&store, 300..306, 400_000);
         // What was acknowledged is shown by the open store, whatever failed.
         if let Ok(Some(found)) = store.get(&key(3)) {
             let values = &self.known.0[&key(3)];

@@ -10,6 +10,8 @@ mod directories;
 mod failing_calls;
 mod golden;
 mod histories;
+mod journal_volume;
+mod large_batches;
 mod latch_free;
 mod power;
 mod read_only;

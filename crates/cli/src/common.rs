@@ -22,13 +22,43 @@ pub struct Common {
 impl Common {
     /// Opens the store, and makes it if there is none.
     pub fn open_or_create(&self) -> Result<Store> {
-        Ok(Store::open(&self.dir, Options::default())?)
+        self.open_or_create_within(&Memory::default())
+    }
+
+    /// As [`Common::open_or_create`], with a bound on memory.
+    pub fn open_or_create_within(&self, memory: &Memory) -> Result<Store> {
+        Ok(Store::open(&self.dir, Options { memory_bytes: memory.memory, ..Options::default() })?)
     }
 
     /// Opens the store; an error if there is none.
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(&self.dir, Options { create: false, ..Options::default() })?)
     }
+}
+
+/// Bounds of the commands that write much.
+#[derive(clap::Args, Default)]
+pub struct Memory {
+    /// Most bytes of memory for writes that are not in the store's file yet, 16M or more [default: a quarter of the machine's, or of what
+    /// the control group allows]. Less means more checkpoints.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub memory: Option<u64>,
+}
+
+/// A number of bytes: digits, then K, M, G or T if wanted.
+pub fn size(text: &str) -> std::result::Result<u64, String> {
+    let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("give a number of bytes, with K, M, G or T behind it if you like".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
 }
 
 /// Options of the commands that only look.
@@ -53,4 +83,19 @@ impl Reading {
 /// A key or value from the command line, whatever its bytes.
 pub fn bytes(argument: &OsStr) -> &[u8] {
     argument.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(size("123"), Ok(123));
+        assert_eq!(size("2k"), Ok(2048));
+        assert_eq!(size("3G"), Ok(3 << 30));
+        for wrong in ["", "K", "-1", "1.5G", "12X", "99999999999T", "99999999999999999999"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
 }

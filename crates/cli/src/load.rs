@@ -17,7 +17,7 @@ use terminal::ProgressBar;
 
 use terminal::{Output, progress_bar};
 
-use crate::common::Common;
+use crate::common::{Common, Memory};
 use crate::failure::{Failure, Result};
 use crate::input::Lines;
 
@@ -52,6 +52,8 @@ pub struct Arguments {
     /// Column with the values (otherwise all others).
     #[arg(long, value_name = "NAME", requires = "header")]
     value_column: Option<String>,
+    #[command(flatten)]
+    memory: Memory,
     #[command(flatten)]
     common: Common,
 }
@@ -122,7 +124,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // The file before the store: a wrong name must not make a store.
     let mut lines = Lines::open(&arguments.file)?;
-    let mut loader = Loader { store: arguments.common.open_or_create()?.with(UNSYNCED), pairs: 0, bytes: 0 };
+    let store = arguments.common.open_or_create_within(&arguments.memory)?.with(UNSYNCED);
+    let mut loader = Loader { store, pairs: 0, bytes: 0 };
     let is_new = loader.store.stats().opened == "new";
     let start = Instant::now();
     // Of standard input nobody knows how much there is.

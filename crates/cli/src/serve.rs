@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use terminal::Output;
 
-use crate::common::Common;
+use crate::common::{Common, Memory, size};
 use crate::failure::{Result, io};
 use crate::stats;
 
@@ -46,6 +46,8 @@ pub struct Arguments {
     /// Most bytes that the store may grow to; K, M, G and T count in powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_bytes: Option<u64>,
+    #[command(flatten)]
+    memory: Memory,
     /// Most bytes of memory for values that were overwritten since a snapshot was opened, or by batches since a scan began [default:
     /// 256M]. At this bound the oldest snapshot or scan fails.
     #[arg(long, value_name = "BYTES", value_parser = size)]
@@ -82,22 +84,6 @@ fn address(text: &str) -> std::result::Result<String, String> {
         Some(Ok(_)) => Ok(text.to_owned()),
         _ => Err("give an address and a port, as in 127.0.0.1:7379".to_owned()),
     }
-}
-
-/// A number of bytes: digits, then K, M, G or T if wanted.
-fn size(text: &str) -> std::result::Result<u64, String> {
-    let split = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let shift = match unit.to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err("give a number of bytes, with K, M, G or T behind it if you like".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
 }
 
 /// Runs the command.
@@ -160,6 +146,7 @@ fn options(arguments: &Arguments) -> Options {
         node_lines: arguments.node_lines,
         journal_bytes: arguments.journal_bytes,
         max_bytes: arguments.max_bytes.unwrap_or(defaults.max_bytes),
+        memory_bytes: arguments.memory.memory,
         snapshot_bytes: arguments.snapshot_memory.unwrap_or(defaults.snapshot_bytes),
         ..defaults
     }
@@ -186,19 +173,4 @@ fn announce(arguments: &Arguments, store: &Store, listener: &TcpListener) -> Res
         }
         output.line(&format!("  {:<12}{address}", "listening"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        assert_eq!(size("123"), Ok(123));
-        assert_eq!(size("2k"), Ok(2048));
-        assert_eq!(size("3G"), Ok(3 << 30));
-        for wrong in ["", "K", "-1", "1.5G", "12X", "99999999999T", "99999999999999999999"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -4,6 +4,7 @@ mod beside;
 mod common;
 mod durable;
 mod kill;
+mod memory;
 mod operator;
 mod real_clients;
 mod shared_keys;

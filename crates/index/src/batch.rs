@@ -126,7 +126,7 @@ pub trait Batching: Life {
     /// one key the last counts. False if it was not done because of a condition.
     ///
     /// # Errors
-    /// `TooLarge` if no group or record can hold it, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
+    /// `TooLarge` for more than 256 MiB of keys and values, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
     /// `Unfinished` if it failed behind its commit point: the index takes no more writes, readers see what was before it, and the
     /// next open finishes it. Over groups it is taken back instead, as by a failed commit, and the error is what was met.
     fn batch(
@@ -138,13 +138,12 @@ pub trait Batching: Life {
         let kernel = self.kernel();
         check_values(self, &writes)?;
         let writes = last_of_each::<Self::Schema>(writes);
+        if self.is_durable() && writes.len() > 1 {
+            check_bytes::<Self::Schema>(&writes)?;
+        }
         let is_written_down = self.is_durable() && kernel.pending.is_none() && writes.len() > 1;
         let record = is_written_down.then(|| encode::<Self::Schema>(&writes));
         let record_bytes = record.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        if record_bytes > record::VALUE_BYTES_MAX {
-            let limit = record::VALUE_BYTES_MAX;
-            return Err(Error::TooLarge { of: "bytes of keys and values", asked: record_bytes, limit });
-        }
         let (mut writer, before, extent) = loop {
             let writer = self.enter_for(|_| Ok(0))?;
             if !holds(self, expected)? {
@@ -230,6 +229,16 @@ fn save_image<T: Batching>(index: &T, key: &<T::Schema as Schema>::Key) -> Resul
 fn check_values<T: Batching>(index: &T, writes: &[Pair<T::Schema>]) -> Result<()> {
     let mut values = writes.iter().filter_map(|(_, value)| value.as_ref());
     values.try_for_each(|value| T::Schema::check_value(T::Schema::borrow_value(value), index.payload_words()))
+}
+
+/// Refuses a batch that a record could not hold, over every medium alike.
+fn check_bytes<S: Schema>(writes: &[Pair<S>]) -> Result<()> {
+    let bytes_of = |(key, value): &Pair<S>| {
+        let key_bytes = S::key_bytes(S::borrow(key)).as_ref().len() as u64;
+        8 + key_bytes + value.as_ref().map_or(0, value_bytes::<S>)
+    };
+    let (asked, limit) = (writes.iter().map(bytes_of).sum(), record::VALUE_BYTES_MAX);
+    if asked > limit { Err(Error::TooLarge { of: "bytes of keys and values", asked, limit }) } else { Ok(()) }
 }
 
 /// True if what readers are given in place of a batch is durable. They are given nothing in place of a single write.

@@ -53,19 +53,33 @@ pub trait Life: Embed {
         }
     }
 
-    /// True if the running group, if there is one, has room for so many lines.
+    /// True if the running group, if there is one, has room for so many lines. An operation that is larger than groups usually are joins
+    /// what is there: so a group is larger by one operation at most.
     ///
     /// # Errors
-    /// `TooLarge` if no group can hold them.
+    /// `TooLarge` if no group can hold them, `NoSpace` if the disk cannot.
     fn has_lines(&self, lines: u64) -> Result<bool> {
-        let Some(Group { lines: noted, lines_max }) = self.kernel().region.medium().group() else {
+        let Some(Group { lines: noted, lines_max, lines_limit }) = self.kernel().region.medium().group()
+        else {
             return Ok(true);
         };
-        if lines > lines_max {
-            let [asked, limit] = [lines, lines_max].map(|lines| lines * LINE);
-            return Err(Error::TooLarge { of: "bytes of the journal", asked, limit });
+        if lines_max + lines > lines_limit {
+            let [asked, limit] = [lines, lines_limit - lines_max].map(|lines| lines * LINE);
+            return Err(Error::TooLarge { of: "bytes of a group of writes", asked, limit });
         }
-        Ok(noted + lines <= lines_max)
+        if lines <= lines_max {
+            return Ok(noted + lines <= lines_max);
+        }
+        if noted <= lines_max {
+            self.kernel().region.medium().reserve(lines)?;
+        }
+        Ok(noted <= lines_max)
+    }
+
+    /// True if the running group, if there is one, has room for so many lines that could as well be in the next.
+    fn has_lines_beside(&self, lines: u64) -> bool {
+        let group = self.kernel().region.medium().group();
+        group.is_none_or(|group| group.lines + lines <= group.lines_max)
     }
 
     /// An operation is over: gives the lock back, and waits until what was changed is durable, if asked.

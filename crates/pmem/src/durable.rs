@@ -126,6 +126,10 @@ impl Medium for Durable {
         pass!(self, medium => medium.group())
     }
 
+    fn reserve(&self, lines: u64) -> Result<()> {
+        pass!(self, medium => medium.reserve(lines))
+    }
+
     fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
         pass!(self, medium => Medium::commit_beside(medium, hold))
     }

@@ -173,8 +173,7 @@ pub enum Error {
     },
     /// One change needs more log or intent room than there is.
     #[error(
-        "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values, or make the store with \
-         a larger journal (`--journal-bytes`) if it has one"
+        "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values"
     )]
     TooLarge {
         /// Of what: a noun in plural.

@@ -68,8 +68,10 @@ pub enum Fence {
 pub struct Group {
     /// Lines that it stored to so far.
     pub lines: u64,
-    /// Most lines that it may store to.
+    /// Most lines that several operations together should store to.
     pub lines_max: u64,
+    /// Most lines that one large operation may store to, such as a batch.
+    pub lines_limit: u64,
 }
 
 /// Durable memory. See the module's head for the verbs' meaning.
@@ -148,6 +150,16 @@ pub trait Medium: Send + Sync + 'static {
     /// The running group, where stores become durable by groups ([`crate::journal`]) and not by fences; else `None`.
     fn group(&self) -> Option<Group> {
         None
+    }
+
+    /// An operation of more lines than [`Group::lines_max`] is about to begin: makes room for them on the disk, so that a full one is
+    /// told before anything is changed.
+    ///
+    /// # Errors
+    /// `NoSpace`; `Io`.
+    fn reserve(&self, lines: u64) -> Result<()> {
+        let _ = lines;
+        Ok(())
     }
 
     /// Makes everything stored before it durable, where that goes by groups; elsewhere fences have done it already. `hold`

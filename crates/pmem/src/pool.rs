@@ -320,6 +320,10 @@ impl<M: Medium> Medium for Pool<M> {
         self.medium.group()
     }
 
+    fn reserve(&self, lines: u64) -> Result<()> {
+        self.medium.reserve(lines)
+    }
+
     fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
         self.medium.commit_beside(hold)
     }

@@ -58,6 +58,22 @@ pub enum Kind {
     MakeDirectory,
 }
 
+/// Taken for the machine's memory where it does not tell.
+const MEMORY_UNKNOWN: u64 = 4 << 30;
+/// Files that say how much memory a process of this control group may have: of version 2, of version 1.
+const GROUP_LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+/// Bytes of memory that this process may have: the machine's, or fewer if its control group says so.
+pub(crate) fn memory_bytes() -> u64 {
+    let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    let of_group: Option<u64> = GROUP_LIMITS.iter().filter_map(limit).min();
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(total.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()? << 10)
+    });
+    of_group.unwrap_or(u64::MAX).min(machine.unwrap_or(MEMORY_UNKNOWN))
+}
+
 /// Makes a call on the file at `path`. `real` makes it; if its argument is true, it does a part of its work, if it has parts.
 ///
 /// # Errors

@@ -51,18 +51,22 @@ impl Numbered for U64 {
     }
 }
 
+const MIXED: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Its inverse.
+const UNMIXED: u64 = 0xF1DE_83E1_9937_733D;
+
 impl Numbered for Bytes {
     fn numbered_key(n: u64) -> Vec<u8> {
         format!("a long beginning {n:03}").into_bytes()
     }
-    /// The number again and again, of different lengths.
+    /// The number again and again, of different lengths. Multiplied, so that a journal has to write all of its bytes.
     fn numbered_value(n: u64) -> Vec<u8> {
-        n.to_be_bytes().repeat(1 + n as usize % 50)
+        n.wrapping_mul(MIXED).to_be_bytes().repeat(1 + n as usize % 50)
     }
     fn number(value: &[u8]) -> u64 {
         let (words, rest) = value.as_chunks::<8>();
         assert!(rest.is_empty() && words.iter().all(|word| *word == words[0]), "a torn value: {value:?}");
-        u64::from_be_bytes(words[0])
+        u64::from_be_bytes(words[0]).wrapping_mul(UNMIXED)
     }
     fn key_number(key: &Vec<u8>) -> u64 {
         std::str::from_utf8(&key[key.len() - 3..]).unwrap().parse().unwrap()

@@ -235,7 +235,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             let mut count = 1;
             while let Some(next) = rest.get(count).filter(|_| count < WAVE) {
                 bytes += record_bytes::<S>(next);
-                if !matches!(self.has_room(count as u64 + 1, bytes), Ok(true)) {
+                if !self.has_room_beside(count as u64 + 1, bytes) {
                     break;
                 }
                 count += 1;

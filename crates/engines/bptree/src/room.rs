@@ -41,6 +41,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.has_lines(self.lines_of_operations(operations, bytes))
     }
 
+    /// As [`Tree::has_room`], for operations that could as well be in the next group.
+    pub(crate) fn has_room_beside(&self, operations: u64, bytes: u64) -> bool {
+        self.pending.is_none() || self.has_lines_beside(self.lines_of_operations(operations, bytes))
+    }
+
     /// Most lines that so many operations store to which write records of so many bytes together, in a group.
     fn lines_of_operations(&self, operations: u64, bytes: u64) -> u64 {
         let lines_max = self.region.medium().group().map_or(0, |group| group.lines_max);
@@ -49,7 +54,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let nodes = nodes_of_operation(levels) * self.region.identity().node_lines;
         let (log, heads) = (self.lines_of_log(), CHUNKS * self.lines_of_head());
         // Each record may straddle a line more. A piece of a large one, an eighth of a chunk, has a head, straddles and, alone
-        // in its chunk, changes a bitmap's line. So does each that is given back, of the largest record that ever fitted.
+        // in its chunk, changes a bitmap's line. So does each that is given back, of the largest record that fits into a usual group.
         let pieces = |bytes: u64| bytes.div_ceil(geometry.chunk_bytes / 8);
         let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes);
         let given_back = pieces(lines_max * LINE);
@@ -64,7 +69,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
         let once = self.lines_of_log() + CHUNKS * self.lines_of_head() + LINES_MORE;
         // A merge makes no separator.
-        !self.images.is_running() && matches!(self.has_lines(self.lines_of_turn(0) + once), Ok(true))
+        !self.images.is_running() && self.has_lines_beside(self.lines_of_turn(0) + once)
     }
 
     /// A log's lines, and what of earlier groups a pool may have to write back with them.

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 use index::{Life, Prefixed, Write, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::{Durability, Event, Geometry, Medium, Memory, Native, Observed, Observer};
-use tree::{Slotted, Tree, TreeOptions, WriteAtomic};
 
 type Index = Tree<Native, Prefixed, (Slotted, Slotted), WriteAtomic>;
 

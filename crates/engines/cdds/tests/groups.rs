@@ -255,7 +255,7 @@ fn cuts<X: Tested>(seed: u64, cuts: u64, images: &mut Images) -> u64 {
 #[test]
 fn nothing_acknowledged_is_lost_by_a_power_cut() {
     let mut images = Images::default();
-    for seed in 0..4 {
+    for seed in 0..6 {
         let opened = [
             cuts::<Hashed<Words>>(seed, 20, &mut images),
             cuts::<Hashed<Keyed>>(seed, 20, &mut images),

@@ -210,7 +210,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if self.faithful {
             // Over groups, if the running one has room: else the braids have to hold more.
             let lines = 2 * self.view().buckets() as u64;
-            if matches!(self.has_lines(lines), Ok(true)) {
+            if self.has_lines_beside(lines) {
                 self.merge_lists(writer);
                 while !self.go_on(writer).1 {}
             } else {

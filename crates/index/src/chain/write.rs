@@ -92,10 +92,7 @@ pub trait Writes: Chain {
             let mut writer = self.enter(record_bytes::<SchemaOf<Self>>(write))?;
             while let Some((write, others)) = rest.split_first() {
                 if !found.is_empty()
-                    && !matches!(
-                        self.has_lines(self.lines_of_operation(record_bytes::<SchemaOf<Self>>(write))),
-                        Ok(true)
-                    )
+                    && !self.has_lines_beside(self.lines_of_operation(record_bytes::<SchemaOf<Self>>(write)))
                 {
                     break;
                 }

@@ -168,16 +168,18 @@ fn byte_strings_behind_a_journal_are_as_acknowledged_whatever_happens() {
     campaign::<Keyed>();
 }
 
-/// A batch that no group can hold is refused, and nothing of it is there.
 #[test]
-fn a_batch_beyond_a_group_is_refused_whole() {
-    let index = create::<Words>(&Machine::new(1), false).unwrap();
+fn a_batch_that_is_larger_than_half_of_the_journal_is_there_whole_after_a_power_cut() {
+    let machine = Machine::new(1);
+    let index = create::<Words>(&machine, false).unwrap();
     index.put(&1, &1).unwrap();
-    let writes: Vec<_> = (0..200_000).map(|n| (n, Some(n + 7))).collect();
-    let refused = index.batch(writes, &[], WriteOptions::default());
-    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
-    assert_eq!(pairs(&mut index.cursor(), Bound::Unbounded, false), [(1, 1)]);
-    assert!(index.batch(vec![(2, Some(2)), (1, None)], &[(1, Some(1))], WriteOptions::default()).unwrap());
-    assert!(!index.batch(vec![(3, Some(2))], &[(1, Some(1))], WriteOptions::default()).unwrap());
-    assert_eq!(pairs(&mut index.cursor(), Bound::Unbounded, false), [(2, 2)]);
+    let expected: Vec<_> = (0..60_000).map(|n| (n, n * n + 7)).collect();
+    let writes = expected.iter().map(|(key, value)| (*key, Some(*value))).collect();
+    assert!(index.batch(writes, &[(1, Some(1))], WriteOptions::default()).unwrap());
+    let after = machine.after_power_cut(Survivors::None);
+    let again = open::<Words>(&after).unwrap();
+    assert!(pairs(&mut again.cursor(), Bound::Unbounded, false) == expected);
+    assert!(again.batch(vec![(2, Some(2)), (1, None)], &[(1, Some(8))], WriteOptions::default()).unwrap());
+    assert!(!again.batch(vec![(3, Some(2))], &[(1, Some(8))], WriteOptions::default()).unwrap());
+    assert_eq!(pairs(&mut again.cursor(), Bound::Included(1), false)[0], (2, 2));
 }

@@ -8,6 +8,7 @@
 //!               4096   header copy B
 //!               8192   half 0: groups of the laps with even numbers
 //!               8192+h half 1: groups of the laps with odd numbers
+//!               8192+2h annex: a group that is larger than a half, header and body, while its lap is live
 //! ```
 //!
 //! Two laps are live: the oldest one and the next. A half takes another lap when the header names the next lap the oldest.
@@ -29,13 +30,15 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::file::io;
 use crate::journal::group::{SECTOR, put, word};
-use crate::journal::storage::Files;
+use crate::journal::storage::{Disk, Files, Storage};
 use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 use crate::region;
 use crate::system;
 
 /// Format version of both files.
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
+/// The oldest version that is read. Its groups differ (`group`); opening writes the present one.
+const VERSION_MIN: u64 = 2;
 /// Most bytes of a region: what the address space surely holds. A range of twice as much is all that it has.
 pub(super) const REGION_MAX: u64 = 1 << 46;
 /// Bytes before the region's in the data file.
@@ -84,6 +87,19 @@ impl Header {
     /// Offset in the journal of the half that a lap fills.
     pub fn half_at(&self, lap: u64) -> u64 {
         HALVES_AT + lap % 2 * self.half_bytes
+    }
+
+    /// Offset in the journal of the annex: without one, the file's length.
+    pub fn annex_at(&self) -> u64 {
+        HALVES_AT + 2 * self.half_bytes
+    }
+
+    /// Makes the journal as long as it is without an annex, whose group is home. Where that fails, the next group that needs one uses
+    /// what is there.
+    pub fn cut_annex(&self, files: &Files) {
+        if files.journal.len().is_ok_and(|len| len > self.annex_at()) {
+            let _ = files.journal.shorten(self.annex_at());
+        }
     }
 
     /// True if nothing was said between the two.
@@ -136,7 +152,7 @@ impl Header {
     /// # Errors
     /// `NoSpace`, `Io`.
     pub fn make(self, files: &Files) -> Result<()> {
-        let journal_bytes = HALVES_AT + 2 * self.half_bytes;
+        let journal_bytes = self.annex_at();
         let found = files.journal.len()?;
         if found < journal_bytes {
             files.journal.allocate(found, journal_bytes)?;
@@ -172,7 +188,7 @@ impl Header {
     /// `Foreign`, `Version`, `Journal` (not this store's, damaged or shortened), `Io`.
     pub fn read(files: &Files) -> Result<Self> {
         let id = read_data_page(files)?;
-        Self::read_journal(files, Some(id))
+        Self::read_journal(&files.journal, Some(id))
     }
 
     /// The same for looking at what is left: if the data file's page is damaged, the journal beside it is taken for its own.
@@ -180,18 +196,26 @@ impl Header {
     /// # Errors
     /// As [`Header::read`], but for the page.
     pub fn read_to_look(files: &Files) -> Result<Self> {
-        Self::read_journal(files, read_data_page(files).ok())
+        Self::read_journal(&files.journal, read_data_page(files).ok())
     }
 
-    fn read_journal(files: &Files, id: Option<[u64; 2]>) -> Result<Self> {
-        let journal = |why| Error::Journal { path: files.journal.path().to_owned(), why };
-        let length = files.journal.len()?;
+    /// The same of a journal whose data file is not asked.
+    ///
+    /// # Errors
+    /// As [`Header::read`].
+    pub fn read_alone(journal: Box<dyn Storage>) -> Result<Self> {
+        Self::read_journal(&Disk::new(journal), None)
+    }
+
+    fn read_journal(file: &Disk, id: Option<[u64; 2]>) -> Result<Self> {
+        let journal = |why| Error::Journal { path: file.path().to_owned(), why };
+        let length = file.len()?;
         if length < HALVES_AT {
             return Err(journal("is too short to be a journal"));
         }
         let mut copies = [[0; SECTOR as usize]; 2];
         for (copy, at) in copies.iter_mut().zip(COPIES) {
-            files.journal.read(at, copy)?;
+            file.read(at, copy)?;
         }
         let whole = |copy: usize| is_sealed(&copies[copy], JOURNAL_MAGIC, WORDS);
         let newest = (0..2).filter(|copy| whole(*copy)).max_by_key(|copy| word(&copies[*copy], 4));
@@ -220,7 +244,7 @@ impl Header {
         if !sane || !near || header.first == 0 {
             return Err(journal("has a header that no program wrote"));
         }
-        if length < HALVES_AT + 2 * header.half_bytes {
+        if length < header.annex_at() {
             return Err(journal("is shorter than its header says"));
         }
         Ok(header)
@@ -253,7 +277,10 @@ fn read_data_page(files: &Files) -> Result<[u64; 2]> {
 }
 
 fn check_version(found: u64) -> Result<()> {
-    if found == VERSION { Ok(()) } else { Err(Error::Version { found, known: VERSION }) }
+    match found {
+        VERSION_MIN..=VERSION => Ok(()),
+        _ => Err(Error::Version { found, known: VERSION }),
+    }
 }
 
 /// A sector of magic, version, `words` and their checksum.

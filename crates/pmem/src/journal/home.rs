@@ -12,7 +12,7 @@
 //! What is written is read back from the journal, never from the image: a line there may have stores of the running group.
 
 use crate::error::{Error, Result};
-use crate::journal::group::{Header as Group, Patch, SECTOR};
+use crate::journal::group::{Header as Group, Patch, SECTOR, bytes_of};
 use crate::journal::header::{DATA_AT, Header};
 use crate::journal::storage::Files;
 use crate::medium::LINE;
@@ -21,10 +21,12 @@ use crate::native::PAGE;
 /// About the most bytes that are written at once.
 const STRETCH_MAX: u64 = 1 << 20;
 
-/// The groups of one lap, as they stand in its half.
+/// The groups of one lap, as they stand in its half and in the annex.
 #[derive(Debug)]
 pub(super) struct Lap {
     half: Vec<u8>,
+    /// The group whose body stands there; empty if there is none.
+    annex: Vec<u8>,
     /// Where each group begins, with its header.
     pub groups: Vec<(usize, Group)>,
     /// The first sector behind them.
@@ -46,16 +48,22 @@ impl Lap {
     pub fn read(files: &Files, header: &Header, lap: u64, bytes: u64, first: u64) -> Result<Self> {
         let mut half = vec![0; bytes as usize];
         files.journal.read(header.half_at(lap), &mut half)?;
-        let mut found = Self { half, groups: Vec::new(), end: 0 };
+        let mut found = Self { half, annex: Vec::new(), groups: Vec::new(), end: 0 };
         let salt = header.salt(lap);
         while let Some(group) = Group::read(&found.half[found.end..], salt) {
-            let bytes = &found.half[found.end..];
-            if group.number != first + found.groups.len() as u64 || !group.is_whole(bytes) {
+            if group.number != first + found.groups.len() as u64 {
                 break;
             }
+            if group.in_annex {
+                if !found.annex.is_empty() {
+                    break; // one lap has one there (G1)
+                }
+                found.annex = read_annex(files, header, &group)?;
+            }
+            let Some(body) = found.body(found.end, &group).filter(|body| group.is_whole(body)) else { break };
             // What no file can have: sums with it would overflow.
             let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
-            if !sane || !group.is_sound(bytes) {
+            if !sane || !group.is_sound(body) {
                 let at = header.half_at(lap) + found.end as u64;
                 return Err(Error::Corrupt { what: "group in the journal", at });
             }
@@ -65,15 +73,22 @@ impl Lap {
         Ok(found)
     }
 
-    /// The lines of all groups, oldest group first.
-    pub fn patches(&self) -> impl Iterator<Item = Patch<'_>> {
-        self.groups.iter().flat_map(|(from, group)| group.patches(&self.half[*from..]))
+    /// The body of the group that begins at `from`, if there is so much.
+    fn body(&self, from: usize, group: &Group) -> Option<&[u8]> {
+        group.body(if group.in_annex { &self.annex } else { &self.half[from..] })
     }
 
-    /// The newest whole group: its offset in the half, and its bytes.
-    pub fn newest(&self) -> Option<(u64, &[u8])> {
+    /// What the groups changed, in their order.
+    pub fn patches(&self) -> impl Iterator<Item = Patch<'_>> {
+        let bodies = self.groups.iter().filter_map(|(from, group)| Some((group, self.body(*from, group)?)));
+        bodies.flat_map(|(group, body)| group.patches(body))
+    }
+
+    /// The newest whole group: its offset in the half, its bytes there, and those in the annex.
+    pub fn newest(&self) -> Option<(u64, &[u8], &[u8])> {
         let (from, group) = self.groups.last()?;
-        Some((*from as u64, &self.half[*from..][..group.bytes() as usize]))
+        let annex = if group.in_annex { &self.annex[..] } else { &[] };
+        Some((*from as u64, &self.half[*from..][..group.bytes() as usize], annex))
     }
 
     /// Where behind the whole groups one was begun that is not just the next, torn.
@@ -83,6 +98,15 @@ impl Lap {
             group.is_some_and(|group| (*at, group.number) != (self.end, next))
         })
     }
+}
+
+/// What the annex holds of a group that names it; nothing if the file is too short for it.
+fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> {
+    let bytes = bytes_of(group.body_bytes);
+    let there = files.journal.len()?.saturating_sub(header.annex_at());
+    let mut annex = vec![0; if bytes <= there { bytes as usize } else { 0 }];
+    files.journal.read(header.annex_at(), &mut annex)?;
+    Ok(annex)
 }
 
 /// What the groups of `laps` (oldest first) changed, by ascending address, what a line got last behind the rest.

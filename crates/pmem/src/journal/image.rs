@@ -68,6 +68,8 @@ pub(super) struct Image {
 #[derive(Debug, Default)]
 struct Running {
     noted: Vec<Noted>,
+    /// Pages that have a line among them.
+    pages: u64,
     /// What the group noted that is closed and not acknowledged yet.
     closed: Vec<Noted>,
     /// Pages to be tried at the next checkpoint (M4), each once, however many groups change nothing.
@@ -160,7 +162,9 @@ impl Image {
             .get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
         let mut running = self.running();
         // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
-        if self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed) & bit(at) == 0 {
+        let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
+        if noted & bit(at) == 0 {
+            running.pages += u64::from(noted == 0);
             running.noted.push(Noted { at, before: self.content(at) });
         }
     }
@@ -169,9 +173,10 @@ impl Image {
         std::array::from_fn(|i| self.memory.word(line + i as u64 * WORD))
     }
 
-    /// Lines of the running group.
-    pub fn noted(&self) -> u64 {
-        self.running().noted.len() as u64
+    /// Lines of the running group, and pages that they are in.
+    pub fn noted(&self) -> (u64, u64) {
+        let running = self.running();
+        (running.noted.len() as u64, running.pages)
     }
 
     /// The lines that the running group really changed, in the order in which they were noted, into `lines`.
@@ -187,11 +192,12 @@ impl Image {
     }
 
     /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
-    /// was acknowledged. Returns how many pages got their first line of this lap.
+    /// was acknowledged. Returns how many pages got their first line of this lap, or are idle and wait for its end.
     pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
         let mut running = self.running();
-        let Running { noted, closed, idle } = &mut *running;
+        let Running { noted, closed, idle, pages: running_pages } = &mut *running;
         std::mem::swap(noted, closed);
+        *running_pages = 0;
         let mut changed = lines.iter().map(|line| line.at).peekable();
         let mut pages = 0;
         for Noted { at, .. } in closed.iter() {
@@ -199,7 +205,7 @@ impl Image {
             if changed.next_if_eq(at).is_some() {
                 pages += u64::from(page.lap.swap(lap, Ordering::Relaxed) != lap);
             } else {
-                idle.insert(at / PAGE);
+                pages += u64::from(idle.insert(at / PAGE));
             }
             page.noted.fetch_and(!bit(*at), Ordering::Relaxed);
         }
@@ -215,7 +221,8 @@ impl Image {
     /// stored to before something that leads to it stays until that is gone.
     pub fn roll_back(&self) {
         let mut running = self.running();
-        let Running { noted, closed, idle } = &mut *running;
+        let Running { noted, closed, idle, pages } = &mut *running;
+        *pages = 0;
         for noted in noted.drain(..).rev() {
             idle.insert(noted.at / PAGE);
             self.restore(&noted);
@@ -295,8 +302,8 @@ mod tests {
             image.memory.copy(at, 1);
             assert_eq!(made(), stretches);
         }
-        assert_eq!(image.noted(), 4);
+        assert_eq!(image.noted(), (4, 4));
         image.roll_back();
-        assert_eq!((image.noted(), image.memory.word(bytes - 8)), (0, 0));
+        assert_eq!((image.noted(), image.memory.word(bytes - 8)), ((0, 0), 0));
     }
 }

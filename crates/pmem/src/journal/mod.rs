@@ -8,12 +8,12 @@
 //!
 //! * [`storage`]: the file calls as a trait, and what a failed one leads to.
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
-//! * `image`: the private image and what of it is not home yet. `home`: groups go home. `recover`: opening.
+//! * `image`: the private image and what of it is not home yet. `laps`: room for groups. `home`: groups go home. `recover`: opening.
 //! * `copy`: the region as a file of its own, beside whoever stores.
 //!
 //! ```text
 //! stores -> image, lines noted with what they held
-//! commit -> journal: | header A | header B | half 0: group group group ... | half 1: group group ... |
+//! commit -> journal: | header A | header B | half 0: group group group ... | half 1: group group ... | annex: large group |
 //! checkpoint of a half -> data file: | page with the pair's id | the region's bytes |
 //! ```
 //!
@@ -36,8 +36,9 @@
 //!   header, durably, says so.
 //! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
 //!   no store made.
-//! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group has room in either
-//!   half or is refused as a whole; how full the running one is can be asked ([`Medium::group`]).
+//! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group that is larger than a half
+//!   goes into the annex, behind the halves, where one of both live laps may be: the next one waits until that lap is home, and the
+//!   file gets its length back then. How full the running group is can be asked ([`Medium::group`]).
 //! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
 //!   one of the header; a growth for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
@@ -51,14 +52,16 @@
 //! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
 //! padded to sectors, and committed lines are read back from the journal for their way home, checksums verified, because the
 //! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
-//! home. A lap is left when it is full or has lines in so many pages as its half has room for whole lines: so that is at most
-//! some 57 bytes for each byte of the journal, however little of a page a group changes.
+//! home. A lap is left when it is full, or has lines in so many pages as its half has room for whole lines (some 57 bytes for each byte
+//! of the half), or as a quarter of the memory's bound holds ([`Journal::bound_memory`]). A running group that has taken a quarter of
+//! that bound is full, too. Twice the lap's, the group's, and the buffers of the one on its way: so all of it stays within the bound.
 
 mod copy;
 mod group;
 mod header;
 mod home;
 mod image;
+mod laps;
 mod recover;
 pub mod storage;
 
@@ -70,22 +73,22 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::file::{io, lock};
-use crate::medium::{Fence, Group, Line, Medium};
+use crate::medium::{Fence, Group, LINE, Line, Medium};
 use crate::native::{PAGE, View};
 use crate::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 use crate::system;
 pub use copy::{ORIGIN, adopt, copy_files, pair, view};
-use group::{Closed, Scratch};
+use group::{Closed, Room, SECTOR, Scratch};
 pub use header::is_journaled;
 use header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
-use home::{Lap, write_home};
 use image::Image;
+use laps::Live;
 pub use recover::{Replay, capacity_of, look};
 use storage::{FileStorage, Files, Storage};
 
-/// Smallest journal in bytes, without its header pages: each half holds any group of 113 lines.
+/// Smallest journal in bytes, without its header pages: each half holds any group of 114 lines.
 pub const CAPACITY_MIN: u64 = 16 << 10;
-/// Usual size of a journal in bytes: each half holds any group of 466,033 lines.
+/// Usual size of a journal in bytes: each half holds any group of 472,597 lines.
 pub const CAPACITY: u64 = 64 << 20;
 /// Largest journal in bytes: a half's groups are held in memory while they go home.
 pub const CAPACITY_MAX: u64 = 1 << 30;
@@ -98,6 +101,15 @@ const GROWTH_DOUBLES: u64 = 16 << 20;
 const GROWTH_PART: u64 = 16;
 /// and never more than these.
 const GROWTH_MAX: u64 = 256 << 20;
+
+/// Most bytes of an annex that are allocated before it is known how many are needed.
+const RESERVED_MAX: u64 = 96 << 20;
+/// Smallest bound of a journal's memory in bytes.
+pub const MEMORY_MIN: u64 = 16 << 20;
+/// A lap's pages take no more than this part of it, the running group's neither, and what the one on its way takes besides.
+const MEMORY_PART: u64 = 4;
+/// Memory that a line of a group takes, besides its page: what it held, what it holds, and that once more as it is written.
+const LINE_MEMORY: u64 = 240;
 
 /// Sizes of a new pair of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,29 +151,6 @@ pub struct Activity {
     pub waiting_bytes: u64,
 }
 
-/// The laps, as the writer fills them and checkpoints empty them.
-#[derive(Debug)]
-struct Live {
-    /// The oldest lap that is not home.
-    oldest: u64,
-    /// The lap that takes groups: the oldest or the next.
-    lap: u64,
-    /// Bytes used of each half.
-    used: [u64; 2],
-    /// Pages of the image that hold lines of the lap in each half.
-    pages: [u64; 2],
-    /// Number of the first group of the lap in each half.
-    first: [u64; 2],
-    /// Number of the next group.
-    next: u64,
-    /// Copies that hold checkpoints off.
-    held_off: u32,
-    /// The thread that makes checkpoints is told to end.
-    waits_ended: bool,
-    /// Laps that went home.
-    checkpoints: u64,
-}
-
 /// Bytes of scratch that are kept between commits.
 const SCRATCH_MAX: usize = 1 << 20;
 
@@ -181,6 +170,8 @@ pub struct Journal {
     header: Mutex<Header>,
     /// Bytes that the data file durably has, at least.
     durable_bytes: AtomicU64,
+    /// See [`Journal::bound_memory`].
+    memory_bytes: AtomicU64,
     live: Mutex<Live>,
     /// A half is full, or the journal failed.
     turned: Condvar,
@@ -266,6 +257,7 @@ impl Journal {
             lap: header.oldest,
             used: [0; 2],
             pages: [0; 2],
+            annex: None,
             first: [header.first; 2],
             next: header.first,
             held_off: 0,
@@ -279,6 +271,7 @@ impl Journal {
             appending: Mutex::default(),
             header: Mutex::new(header),
             durable_bytes: AtomicU64::new(DATA_AT + region_bytes),
+            memory_bytes: AtomicU64::new(memory_default()),
             live: Mutex::new(live),
             turned: Condvar::new(),
         })
@@ -299,7 +292,8 @@ impl Journal {
     /// is dropped before the group is written, so that the next one runs meanwhile. If it returns `None` nothing is done.
     ///
     /// # Errors
-    /// `TooLarge` if a half cannot hold the group: nothing was written, and it can be rolled back. `Io` or `Corrupt` if the
+    /// `TooLarge` if it is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was written, and it
+    /// can be rolled back. `Io` or `Corrupt` if the
     /// group, or a checkpoint that had to make room for it, failed; `Failed` if anything did before: whether the group is
     /// there will be seen when the files are opened again, and no further one is taken.
     pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
@@ -313,27 +307,32 @@ impl Journal {
             self.image.acknowledge();
             return Ok(self.newest());
         }
-        let group_bytes = group::bytes_for(lines);
-        let (lap, at, number) = self.make_room(group_bytes, lines.len() as u64)?;
+        let (_, pages) = self.image.noted();
+        let (at, number) = self.make_room(group::bytes_for(lines), pages)?;
         let region_bytes = self.image.memory.len();
-        let pages = self.image.close(lap, lines);
+        let pages = self.image.close(at.lap, lines);
         drop(held);
-        self.write_group(&mut scratch, Closed { lap, at, number, group_bytes, region_bytes, pages })
+        self.write_group(&mut scratch, &Closed { number, at, region_bytes, pages })
     }
 
     /// Writes the lines of a closed group, and syncs them. (Not in [`Journal::commit_beside`], of which each caller has a copy.)
-    fn write_group(&self, scratch: &mut Scratch, closed: Closed) -> Result<u64> {
-        let Closed { lap, at, number, group_bytes, region_bytes, pages } = closed;
+    fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
+        let Closed { number, at: Room { lap, from, in_annex }, pages, .. } = *closed;
         let Scratch { lines, bytes } = scratch;
         lines.sort_unstable_by_key(|line| line.at);
-        group::encode(bytes, self.pair.salt(lap), number, region_bytes, lines);
-        let written = self.files.write(&self.files.journal, self.pair.half_at(lap) + at, bytes);
+        group::encode(bytes, lines);
+        group::seal(bytes, self.pair.salt(lap), closed);
+        let in_half = if in_annex { &bytes[..SECTOR as usize] } else { &bytes[..] };
+        let write = |at, bytes: &[u8]| self.files.write(&self.files.journal, at, bytes);
+        let mut written = if in_annex { write(self.pair.annex_at(), bytes) } else { Ok(()) };
+        written = written.and_then(|()| write(self.pair.half_at(lap) + from, in_half));
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
             return Err(self.fail(error));
         }
         let mut live = guard(&self.live);
-        live.used[(lap % 2) as usize] = at + group_bytes;
+        live.used[(lap % 2) as usize] = from + in_half.len() as u64;
         live.pages[(lap % 2) as usize] += pages;
+        live.annex = if in_annex { Some(lap) } else { live.annex };
         live.next = number + 1;
         drop(live);
         self.image.acknowledge();
@@ -353,7 +352,14 @@ impl Journal {
         self.image.roll_back();
     }
 
-    /// Most lines that one group may change, whatever of them.
+    /// Bounds the memory for what is not in the data file yet: private pages, and what the running group and the one on its way take
+    /// besides. A group or a lap ends early where that would be more; a single operation that stores to more gets it. What a checkpoint
+    /// reads comes on top: up to a half, and 32 bytes for each line. Without a call it is [`memory_default`].
+    pub fn bound_memory(&self, bytes: u64) {
+        self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
+    }
+
+    /// Most lines that a group may change, whatever of them, to fit into a half: one with more goes through the annex.
     pub fn group_lines_max(&self) -> u64 {
         group::lines_in(self.pair.half_bytes)
     }
@@ -509,87 +515,6 @@ impl Journal {
         self.turned.notify_all();
         error
     }
-
-    /// Where a group of so many bytes and lines will stand (lap, offset in its half) and its number. `appending` is held (J9).
-    fn make_room(&self, bytes: u64, lines: u64) -> Result<(u64, u64, u64)> {
-        let half_bytes = self.pair.half_bytes;
-        if bytes > half_bytes {
-            return Err(Error::TooLarge { of: "bytes of the journal", asked: bytes, limit: half_bytes });
-        }
-        loop {
-            let mut live = guard(&self.live);
-            let half = (live.lap % 2) as usize;
-            let used = live.used[half];
-            // Of a lap that is empty nothing more can be asked.
-            let few_pages = used == 0 || live.pages[half] + lines <= self.group_lines_max();
-            if used + bytes <= half_bytes && few_pages {
-                return Ok((live.lap, used, live.next));
-            }
-            let oldest = live.oldest;
-            if live.lap == oldest {
-                live.turn();
-                self.turned.notify_all();
-            } else {
-                drop(live);
-                self.take_home(oldest)?;
-            }
-        }
-    }
-
-    /// Takes a lap home that gets no more groups; `None` if it is home already.
-    fn take_home(&self, lap: u64) -> Result<Option<Checkpoint>> {
-        let mut header = guard(&self.header);
-        self.files.check()?;
-        let live = guard(&self.live);
-        let half = (lap % 2) as usize;
-        let (used, first, behind) = (live.used[half], live.first[half], live.first[1 - half]);
-        if live.oldest != lap {
-            return Ok(None);
-        }
-        debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
-        drop(live);
-        let outcome = self.write_home(&mut header, lap, used, first, behind);
-        let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
-        let mut live = guard(&self.live);
-        live.oldest = lap + 1;
-        live.checkpoints += 1;
-        drop(live);
-        drop(header);
-        let pages_dropped = self.image.give_up(&self.files, lap, pages);
-        Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
-    }
-
-    fn write_home(
-        &self,
-        header: &mut Header,
-        lap: u64,
-        used: u64,
-        first: u64,
-        behind: u64,
-    ) -> Result<(home::Homed, Vec<u64>)> {
-        let found = Lap::read(&self.files, header, lap, used, first)?;
-        if found.groups.len() as u64 != behind - first || found.end as u64 != used {
-            let at = header.half_at(lap) + found.end as u64;
-            return Err(Error::Corrupt { what: "group in the journal", at });
-        }
-        let (homed, pages) = write_home(&self.files, &[found])?;
-        header.advance(&self.files, lap + 1, behind)?;
-        Ok((homed, pages))
-    }
-}
-
-impl Live {
-    /// The writer has left a half that can go home.
-    fn is_due(&self) -> bool {
-        self.lap > self.oldest && self.held_off == 0
-    }
-
-    /// The writer leaves its half for the other one, which is free.
-    fn turn(&mut self) {
-        self.lap += 1;
-        let half = (self.lap % 2) as usize;
-        (self.used[half], self.pages[half], self.first[half]) = (0, 0, self.next);
-    }
 }
 
 impl Medium for Journal {
@@ -656,7 +581,27 @@ impl Medium for Journal {
     }
 
     fn group(&self) -> Option<Group> {
-        Some(Group { lines: self.image.noted(), lines_max: self.group_lines_max() })
+        let (noted, pages) = self.image.noted();
+        let lines_limit = group::lines_in(group::BODY_BYTES_MAX);
+        let (lines, lines_max) = (noted, self.group_lines_max());
+        // The next lines may all be in other pages. Whichever has less left: the half, or the memory.
+        let each = PAGE + LINE_MEMORY;
+        let taken = (pages * PAGE + noted * LINE_MEMORY).div_ceil(each);
+        let taken_max = self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / each;
+        Some(match taken_max.saturating_sub(taken) < lines_max.saturating_sub(lines) {
+            true => Group { lines: taken, lines_max: taken_max, lines_limit },
+            false => Group { lines, lines_max, lines_limit },
+        })
+    }
+
+    /// No more than [`RESERVED_MAX`]: what is needed beyond that, or while another group is in the annex, a commit allocates.
+    fn reserve(&self, lines: u64) -> Result<()> {
+        // Held meanwhile: a checkpoint takes an annex away under it.
+        let live = guard(&self.live);
+        match lines > self.group_lines_max() && live.annex.is_none() {
+            true => self.make_annex((lines * LINE).min(RESERVED_MAX)),
+            false => Ok(()),
+        }
     }
 
     fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
@@ -682,6 +627,11 @@ fn check_maximum(max_bytes: u64) -> Result<()> {
         return Err(Error::Durability("a region over a journal has at most 64 TiB"));
     }
     Ok(())
+}
+
+/// The usual bound of a journal's memory: a quarter of what the process may have, the machine's or its control group's.
+pub fn memory_default() -> u64 {
+    (system::memory_bytes() / 4).max(MEMORY_MIN)
 }
 
 /// What pairs a store's files: 128 random bits.

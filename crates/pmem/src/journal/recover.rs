@@ -31,11 +31,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::file::io;
-use crate::journal::group::{Patch, word};
-use crate::journal::header::{DATA_AT, HALVES_AT, Header, REGION_MAX};
+use crate::journal::group::{Patch, put, word};
+use crate::journal::header::{DATA_AT, Header, REGION_MAX};
 use crate::journal::home::{Lap, write_home};
 use crate::journal::storage::{FileStorage, Files};
-use crate::journal::{CAPACITY_MAX, CAPACITY_MIN};
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Native, PAGE};
 use crate::system;
@@ -74,6 +73,7 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     // Syncs the page and the length too, with or without a line to write (R3).
     let (homed, _) = write_home(files, &laps)?;
     header.advance(files, header.oldest + 2, next)?;
+    header.cut_annex(files);
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
 }
 
@@ -173,23 +173,26 @@ fn laps_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Lap>, bool) {
 /// Stores what the lines say, in their order, to an image that nobody else has.
 pub(super) fn copy_into<'a>(image: &Native, patches: impl IntoIterator<Item = Patch<'a>>) {
     for patch in patches {
-        for (i, bytes) in patch.words() {
-            image.copy(patch.at + i as u64 * WORD, word(bytes, 0));
-        }
+        let mut line = [0; LINE as usize];
+        (0..8).for_each(|i| put(&mut line, i, image.word(patch.at + i as u64 * WORD)));
+        patch.lay_over(&mut line);
+        patch.words().for_each(|i| image.copy(patch.at + i as u64 * WORD, word(&line, i)));
     }
 }
 
-/// Bytes of the journal at this path, if it is one; its data file is not asked.
+/// Bytes of the halves of the journal at this path, if it is one; its data file is not asked.
 pub fn capacity_of(journal_path: &Path) -> Option<u64> {
-    let bytes = std::fs::metadata(journal_path).ok()?.len().checked_sub(HALVES_AT)?;
-    (CAPACITY_MIN..=CAPACITY_MAX).contains(&bytes).then_some(bytes)
+    let file = system::open(File::options().read(true), journal_path).ok()?;
+    let journal = Box::new(FileStorage::new(file, journal_path));
+    Some(2 * Header::read_alone(journal).ok()?.half_bytes)
 }
 
 /// Writes the newest whole group again where it stands and syncs the journal (R1, R2): lines of a group that a power cut can
 /// still take away must not go home.
 fn make_newest_durable(files: &Files, header: &Header, laps: &[Lap]) -> Result<()> {
     let newest = (header.oldest..).zip(laps).filter_map(|(number, lap)| Some((number, lap.newest()?))).last();
-    let Some((number, (from, group))) = newest else { return Ok(()) };
+    let Some((number, (from, group, annex))) = newest else { return Ok(()) };
+    files.write(&files.journal, header.annex_at(), annex)?;
     files.write(&files.journal, header.half_at(number) + from, group)?;
     files.sync(&files.journal)
 }

@@ -56,6 +56,15 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `NoSpace` if the file system is full, `Io` otherwise; the file is as long as before.
     fn allocate(&self, from: u64, to: u64) -> Result<()>;
 
+    /// Takes the file's end away: it is `to` bytes long then, which is less than before. The default: it stays as it is.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn shorten(&self, to: u64) -> Result<()> {
+        let _ = to;
+        Ok(())
+    }
+
     /// Gives holes of the file allocated blocks of zeros, as a copy of it may have them. The default: it has none.
     ///
     /// # Errors
@@ -137,6 +146,11 @@ impl Storage for FileStorage {
         allocate(&self.file, &self.path, from, to)
     }
 
+    fn shorten(&self, to: u64) -> Result<()> {
+        system::set_len(&self.file, &self.path, to)
+            .map_err(|source| io("cannot truncate", &self.path, source))
+    }
+
     fn fill_holes(&self) -> Result<()> {
         let meta = self.again("cannot inspect", |file| system::inspect(file, &self.path))?;
         if meta.blocks() * 512 >= meta.len() {
@@ -179,8 +193,7 @@ pub(super) struct Files {
 
 impl Files {
     pub fn new(data: Box<dyn Storage>, journal: Box<dyn Storage>) -> Self {
-        let disk = |storage| Disk { storage, syncing: Mutex::new(()) };
-        let (data, journal) = (disk(data), disk(journal));
+        let (data, journal) = (Disk::new(data), Disk::new(journal));
         Self { data, journal, failed: AtomicBool::new(false), syncs: AtomicU64::new(0) }
     }
 
@@ -228,6 +241,14 @@ impl Files {
 }
 
 impl Disk {
+    pub fn new(storage: Box<dyn Storage>) -> Self {
+        Self { storage, syncing: Mutex::new(()) }
+    }
+
+    pub fn shorten(&self, to: u64) -> Result<()> {
+        self.storage.shorten(to)
+    }
+
     /// Reads until `bytes` is full.
     pub fn read(&self, mut at: u64, mut bytes: &mut [u8]) -> Result<()> {
         while !bytes.is_empty() {

@@ -19,6 +19,8 @@ pub enum Step {
     Store(u64),
     /// Stores to all words of a line.
     Line(u64),
+    /// Stores to all words of the region: more than a half of the journal holds.
+    Everything,
     Commit,
     Checkpoint,
     CheckpointAll,
@@ -52,9 +54,21 @@ pub fn program(seed: u64, groups: usize) -> Vec<Step> {
     steps
 }
 
+/// As [`program`], with every third group larger than a half.
+pub fn with_large_groups(seed: u64, groups: usize) -> Vec<Step> {
+    let mut commits = seed;
+    let larger = |step: Step| {
+        let commits_now = matches!(step, Step::Commit);
+        commits += u64::from(commits_now);
+        let first = (commits_now && commits.is_multiple_of(3)).then_some(Step::Everything);
+        first.into_iter().chain([step])
+    };
+    program(seed, groups).into_iter().flat_map(larger).collect()
+}
+
 /// A group of several sectors, which a power cut can tear. Most groups of [`program`] fit into one.
 pub fn several_sectors() -> Vec<Step> {
-    (0..12).map(|line| Step::Line(line * 40)).chain([Step::Commit]).collect()
+    (0..24).map(|line| Step::Line(line * 40)).chain([Step::Commit]).collect()
 }
 
 /// What is known of the region, whatever happens to the machine.
@@ -249,6 +263,9 @@ impl Oracle {
                 Step::Store(place) => self.store(journal, place),
                 Step::Line(place) => {
                     (place / 8 * 8..).take(8).for_each(|word| self.store(journal, word));
+                }
+                Step::Everything => {
+                    (0..self.running.len() as u64).for_each(|word| self.store(journal, word));
                 }
                 Step::Commit => self.commit(journal)?,
                 Step::Checkpoint => {

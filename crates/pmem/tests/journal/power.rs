@@ -2,9 +2,9 @@
 //! left, from the newest acknowledged to the newest begun.
 
 use pmem::region::{Found, Geometry, Identity};
-use pmem::{Durability, Group, Journal, Medium, Region, RegionOptions};
+use pmem::{Durability, Journal, Medium, Region, RegionOptions};
 
-use crate::life::{End, ID, MAX_BYTES, Oracle, Step, program, several_sectors};
+use crate::life::{End, ID, MAX_BYTES, Oracle, Step, program, several_sectors, with_large_groups};
 use crash::{Machine, Survivors, Which, by_tier, seeds};
 use faults::{Images, mix};
 
@@ -17,6 +17,8 @@ struct Sweep {
     second_every: u64,
     lies: Option<Which>,
     hasty: bool,
+    /// Every third group is larger than a half of the journal.
+    large: bool,
 }
 
 /// What a sweep did.
@@ -36,6 +38,7 @@ const FIRST_RANDOM: u64 = 4;
 
 /// Lets a program be cut at every change, in every way, and again in what comes after; says what was broken.
 fn sweep(how: Sweep) -> Result<(Tally, Images), String> {
+    let program = if how.large { with_large_groups } else { program };
     let steps = program(how.seed, how.groups);
     let more = [program(how.seed ^ 0xFF, 6), several_sectors()].concat();
     let (mut tally, mut images) = (Tally::default(), Images::default());
@@ -132,7 +135,7 @@ fn recovers(image: &Machine, oracle: &Oracle, tally: &mut Tally) -> Result<(), S
 fn a_power_cut_at_every_change_leaves_the_image_of_a_group_that_may_be_the_newest() {
     let (mut total, mut images) = (Tally::default(), Images::default());
     for seed in seeds(6, 16) {
-        let how = Sweep { seed, groups: 40, second_every: 0, lies: None, hasty: false };
+        let how = Sweep { seed, groups: 40, second_every: 0, lies: None, hasty: false, large: false };
         let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         images.add(&tried);
         total.cuts += tally.cuts;
@@ -152,8 +155,9 @@ fn a_power_cut_at_every_change_leaves_the_image_of_a_group_that_may_be_the_newes
 fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too() {
     let (mut total, mut images) = (Tally::default(), Images::default());
     for seed in seeds(1, 2) {
+        let second_every = 3;
         let how =
-            Sweep { seed: seed + 100, groups: 12, second_every: by_tier(5, 3), lies: None, hasty: false };
+            Sweep { seed: seed + 100, groups: 12, second_every, lies: None, hasty: false, large: false };
         let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         images.add(&tried);
         total.cuts += tally.cuts;
@@ -176,8 +180,29 @@ fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too
 }
 
 #[test]
+fn a_power_cut_around_groups_that_are_larger_than_a_half_leaves_each_of_them_whole_or_absent() {
+    let (mut total, mut images) = (Tally::default(), Images::default());
+    let one = Sweep { seed: 41, groups: 24, second_every: 0, lies: None, hasty: false, large: true };
+    for how in [one, Sweep { seed: 42, groups: 9, second_every: by_tier(4, 1), ..one }] {
+        let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
+        images.add(&tried);
+        total.cuts += tally.cuts;
+        total.second_images += tally.second_images;
+        total.replayed += tally.replayed;
+        total.in_flight_kept += tally.in_flight_kept;
+        total.in_flight_lost += tally.in_flight_lost;
+    }
+    println!("large groups: {total:?}, {images:?}");
+    let in_flight_min = by_tier(10, 40);
+    assert!(total.in_flight_kept > in_flight_min && total.in_flight_lost > in_flight_min, "{total:?}");
+    for how in [Sweep { hasty: true, ..one }, Sweep { lies: Some(Which::Journal), ..one }] {
+        println!("caught: {}", sweep(how).expect_err("acknowledged before the sync"));
+    }
+}
+
+#[test]
 fn who_acknowledges_before_the_sync_or_syncs_nothing_is_caught() {
-    let honest = Sweep { seed: 7, groups: 30, second_every: 0, lies: None, hasty: false };
+    let honest = Sweep { seed: 7, groups: 30, second_every: 0, lies: None, hasty: false, large: false };
     sweep(honest).unwrap();
     let canaries = [
         ("acknowledged before the sync", Sweep { hasty: true, ..honest }),
@@ -257,7 +282,8 @@ fn a_group_costs_one_write_and_one_sync_and_one_that_changes_nothing_costs_nothi
             (0..8).for_each(|word| journal.copy(line * 64 + word * 8, group));
         }
         assert_eq!(machine.calls(), before, "a store calls nobody");
-        assert_eq!(journal.group(), Some(Group { lines, lines_max: journal.group_lines_max() }));
+        let running = journal.group().unwrap();
+        assert_eq!((running.lines, running.lines_max), (lines, journal.group_lines_max()));
         assert_eq!(journal.commit().unwrap(), group);
         assert_eq!(machine.calls(), before + 2);
         // Nothing stored, or the same words again, or other words and back.

@@ -266,6 +266,13 @@ impl SimFile {
         }
     }
 
+    /// At once: a cut before the new length is durable leaves what one before this call does.
+    fn shorten(&mut self, to: usize) {
+        self.cache.truncate(to);
+        self.durable.truncate(to);
+        self.unsynced.retain(|sector, _| sector * SECTOR < to);
+    }
+
     fn sync(&mut self, mut keeps: impl FnMut() -> bool) {
         if keeps() {
             self.durable.resize(self.cache.len(), 0);
@@ -383,6 +390,17 @@ impl Storage for Handle {
             _ => {}
         }
         state.files[self.which as usize].cache.resize(to as usize, 0);
+        if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
+    }
+
+    fn shorten(&self, to: u64) -> Result<()> {
+        let mut state = self.machine.state();
+        let fault = self.call(&mut state, true)?;
+        if fault.is_some() {
+            state.faults += 1;
+            return Err(self.error("cannot truncate", EIO));
+        }
+        state.files[self.which as usize].shorten(to as usize);
         if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
     }
 
