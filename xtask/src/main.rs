@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod build_times;
+mod circles;
 mod lines;
 mod needs;
 mod programs;

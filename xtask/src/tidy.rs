@@ -1,18 +1,19 @@
-//! Tidy: the rules of the house that no compiler knows, as a text search.
+//! Tidy: the rules of the repository that no compiler knows, as a text search.
 //!
-//! * Y1: the rooms above `pmem` have no intrinsics, raw pointers or assembly; `tree` has no file or system calls.
+//! * Y1: the crates above `pmem` have no intrinsics, raw pointers or assembly; `bptree` has no file or system calls.
 //! * Y2: `unsafe` stands only in the files of [`UNSAFE_FILES`].
 //! * Y3: every source module begins with its contract (`//!`), no file is longer than [`LINES_MAX`].
 //! * Y4: nothing unfinished, and no test that does not run.
 //! * Y5: no path of somebody's own folders.
 //! * Y6: no test asserts a time or a speed: machines differ.
+//! * Y7: no files of a crate of [`circles::FREE`] import each other.
 //!
 //! The rules' own words are written in two halves here, so that this file keeps them too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Outcome;
+use crate::{Outcome, circles};
 
 /// Longest source file in lines.
 const LINES_MAX: usize = 700;
@@ -95,6 +96,9 @@ pub fn run(root: &Path) -> Outcome {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         count += 1;
         problems.extend(judge(name, &text));
+    }
+    for folder in circles::FREE {
+        problems.extend(circles::find(root, folder)?);
     }
     if problems.is_empty() {
         println!("tidy: {count} files in order");

@@ -5,7 +5,7 @@
 //!
 //! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; scans. [`options`]: how to open them.
 //! * [`batch`]: writes of several keys as one.
-//! * [`index`](::index): the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
+//! * `index`: the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
 //! * [`store_dir`]: the directory and file of a store, and which promise they can keep.
 //! * [`registry`]: the engines by name. A new engine is one room and one line there.

@@ -1,7 +1,7 @@
 //! Pairs written anew, in key order where the engine has one, into a file that is not a store yet.
 
-use ::index::Report;
 use ::index::engine::FILL;
+use ::index::{Kind, Report};
 use pmem::copy::{Progress, Target};
 use pmem::{Durability, LINE, Native, system};
 
@@ -22,6 +22,9 @@ pub(crate) struct Written {
     pub check: Report,
 }
 
+/// Gives the next pair; false at the end.
+type Next<'n, K> = dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
+
 /// Makes an index like the one that `like` describes in the file of `to`, with the pairs that `next` gives, about `total` of them. Checks
 /// it, closes it as a store is closed, and syncs the file.
 ///
@@ -32,7 +35,7 @@ pub(crate) fn write_pairs<K: Open>(
     to: &Target<'_>,
     total: u64,
     progress: Progress<'_>,
-    next: &mut dyn FnMut(&mut K::KeyBuf, &mut K::ValueBuf) -> Result<bool>,
+    next: &mut Next<'_, K>,
 ) -> Result<Written> {
     let options = Options {
         engine: Some(like.engine.clone()),

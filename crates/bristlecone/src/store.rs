@@ -70,7 +70,7 @@ impl<K: registry::Open> StoreOf<K> {
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
     pub(crate) fn engine(&self) -> &Engine<K> {
-        &*self.engine
+        &self.engine
     }
 
     /// Wraps an engine.
@@ -248,7 +248,7 @@ impl<K: Kind> StoreOf<K> {
     /// ([`Capabilities::ordered`]) says so at the first step: see [`StoreOf::walk`].
     ///
     /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile, and all or nothing of every
-    /// [`Batch`]: all if it was committed before the first step.
+    /// [`Batch`](crate::Batch): all if it was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.engine.cursor(), &range)
     }

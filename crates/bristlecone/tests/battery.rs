@@ -332,7 +332,7 @@ fn every_engine_declares_what_it_can_do() {
     for engine in registry::names() {
         let dir = scratch();
         let found = open::<Bytes>(dir.path(), engine).capabilities();
-        let pages = engine.contains("-4k") || ["vlab", "nvtree"].contains(&engine);
+        let pages = engine.contains("-4k") || ["vlab", "nvtree", "toy"].contains(&engine);
         assert_eq!((found.fixed_values, fixed().any(|name| name == engine)), (pages, pages), "{engine}");
         let durable = match engine {
             "wbtree" | "wbtree-keyptr" | "wbtree-bmp" | "wbtree-slot" | "wbtree-line" => true,
@@ -340,7 +340,7 @@ fn every_engine_declares_what_it_can_do() {
             "btree-shadow" | "unsorted-shadow" | "ubmp-shadow" => true,
             "trad-4k" | "trad-4k-shadow" | "cnt-4k" | "bmp-4k" | "wb-4k" | "bmp-all-4k" => true,
             "buffer-pool" => true,
-            "cdds" | "cdds-unsorted" | "cdds-hash" | "vlab" | "nvtree" => true,
+            "cdds" | "cdds-unsorted" | "cdds-hash" | "vlab" | "nvtree" | "toy" => true,
             "btree" | "bwtree" => false,
             other => panic!("say here what {other} can do"),
         };

@@ -1,4 +1,4 @@
-//! Kinds of keys and values, as a user of a store names them. A [`Schema`](crate::Schema) says how an engine keeps them.
+//! Kinds of keys and values, as a user of a store names them. A [`Schema`] says how an engine keeps them.
 
 use std::fmt::Debug;
 

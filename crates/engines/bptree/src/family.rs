@@ -31,7 +31,7 @@ const BYTES_APPENDED: u64 = 16 << 20;
 const KEYS_COUNTED: usize = 256;
 
 /// An engine of the roster: how it keeps byte strings, its layouts, its commit protocol.
-pub struct TreeFamily<B, L, D>(PhantomData<fn() -> (B, L, D)>);
+pub struct TreeFamily<B, L, D>(PhantomData<(B, L, D)>);
 
 impl<B: ByteStrings, L: Layouts, D: Discipline> Family for TreeFamily<B, L, D> {
     const CAPABILITIES: Capabilities =

@@ -337,7 +337,7 @@ impl Sizes {
 }
 
 /// A durable tree.
-pub struct DurableTree<K, S, L, D>(PhantomData<fn() -> (K, S, L, D)>);
+pub struct DurableTree<K, S, L, D>(PhantomData<(K, S, L, D)>);
 
 fn form(sizes: &Sizes, payload_words: usize) -> Form {
     let usual = Form::new("crash", sizes.lines, Durability::Power);

@@ -51,7 +51,7 @@ pub fn sizes(lines: u64, faithful: bool) -> Sizes {
 }
 
 /// VLAB, with short braids that are combined often and slowly.
-pub struct Buckets<K, S>(PhantomData<fn() -> (K, S)>);
+pub struct Buckets<K, S>(PhantomData<(K, S)>);
 
 fn vlab_options<K: Sampled>(sizes: &Sizes) -> vlab::Options {
     vlab::Options {
@@ -94,7 +94,7 @@ impl<K: Sampled, S: SchemaOf<K>> Explored for Buckets<K, S> {
 }
 
 /// NV-Tree, with parents of few leaves, which are soon full.
-pub struct Logs<K, S>(PhantomData<fn() -> (K, S)>);
+pub struct Logs<K, S>(PhantomData<(K, S)>);
 
 fn nvtree_options<K: Sampled>(sizes: &Sizes) -> nvtree::Options {
     nvtree::Options {
@@ -134,7 +134,7 @@ impl<K: Sampled, S: SchemaOf<K>> Explored for Logs<K, S> {
 }
 
 /// An index of the registry as it is, of the kind `K`.
-pub struct Registered<K, I>(PhantomData<fn() -> (K, I)>);
+pub struct Registered<K, I>(PhantomData<(K, I)>);
 
 /// The name in superblocks.
 const ENGINE: &str = "crash";
