@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(parse(&message(named, "lib", true)), Some(program("bristlecone-bptree", "--lib")));
         assert_eq!(
             parse(&message("path+file:///here/crates/engines/bptree#0.1.0", "bin", true)),
-            Some(program("tree", "--bin main"))
+            Some(program("bptree", "--bin main"))
         );
         assert_eq!(parse(&message(named, "lib", false)), None);
         assert_eq!(parse("{\"reason\":\"build-finished\",\"success\":true}"), None);

@@ -109,7 +109,7 @@ pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(
         "cargo test --package bristlecone-bptree --package bristlecone-bwtree --package bristlecone-vlab \
-         --package bristlecone-nvtree --test main --target-dir {} schedules:: -- --nocapture",
+         --package bristlecone-nvtree --package bristlecone-schedules --test main --target-dir {} -- --nocapture",
         folder.display()
     );
     Step::new(&line)

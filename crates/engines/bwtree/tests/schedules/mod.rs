@@ -10,9 +10,6 @@
 //! Only under `cfg(shuttle)`: `cargo xtask test` runs it. `BRISTLECONE_ROUNDS` sets how many times as many schedules there are
 //! (1), `BRISTLECONE_SEED` moves the seeds.
 
-#[path = "../../../bptree/tests/schedules/scheduler.rs"]
-mod scheduler;
-
 use std::borrow::Borrow;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +20,7 @@ use crate::common::{Numbered, key_of, number_from, value_of};
 use bwtree::canary::{Canary, sing};
 use bwtree::{Bytes, Change, Options, Stats, Tree, Words};
 use crash::{Found, History};
-use scheduler::{Bursts, Until};
+use schedules::scheduler::{Bursts, Until};
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, Runner};

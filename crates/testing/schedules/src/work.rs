@@ -3,14 +3,15 @@
 //! There are few keys, so that operations meet; a node holds a few of them, so that it splits and is joined. Three keys are
 //! written by batches alone, all with one value or none of them: whoever reads them at once must find that.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 
 use crash::{Found, History};
-use index::Decision;
-use index::{Write, WriteOptions};
+use index::engine::{Change, Cursor, View};
+use index::{Index, Write, WriteOptions};
 use pmem::Error;
 
-use super::subject::{Get, Numbered, Sample, Scan, Session, Subject};
+use crate::scheduled::{Numbered, Sampled};
 
 /// Keys are the numbers up to this one.
 pub const KEYS: u64 = 16;
@@ -20,9 +21,9 @@ pub const TOGETHER: [u64; 3] = [3, 8, 13];
 pub const UNSYNCED: u64 = 1 << 20;
 
 /// A thread that uses an index.
-pub struct Worker<'a, T> {
+pub struct Worker<'a, K: Sampled> {
     /// The index.
-    pub index: &'a T,
+    pub index: &'a dyn Index<K>,
     /// Where it is written down.
     pub history: &'a History,
     /// What decides.
@@ -38,15 +39,15 @@ type Outcome = Result<(), String>;
 /// What an operation that was refused begins to tell with.
 pub const FAILED: &str = "an operation failed";
 
-fn key<S: Sample>(n: u64) -> S::KeyBuf {
-    S::KeyBuf::key(n)
+fn key<K: Sampled>(n: u64) -> K::KeyBuf {
+    K::KeyBuf::key(n)
 }
 
 fn text(error: &Error) -> String {
     format!("{FAILED}: {error}")
 }
 
-impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
+impl<K: Sampled> Worker<'_, K> {
     /// Half of the time one of three keys that meet often.
     fn any_key(&mut self) -> u64 {
         loop {
@@ -72,29 +73,28 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
         let (index, history) = (self.index, self.history);
         let n = self.any_key();
         let (value, how) = self.any_value();
-        let bytes = S::ValueBuf::value(value);
+        let bytes = K::ValueBuf::value(value);
         match self.random.u8(..10) {
             0..4 => {
                 let called = history.now();
-                let done = index.put(S::borrow(&key::<S>(n)), S::borrow_value(&bytes), how);
+                let done = index.put(K::key(&key::<K>(n)), K::value(&bytes), how);
                 history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
                 done.map(drop)
             }
             4..6 => {
                 let called = history.now();
-                let done = index.delete(S::borrow(&key::<S>(n)));
+                let done = index.delete(K::key(&key::<K>(n)), WriteOptions::default());
                 history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
                 done.map(drop)
             }
             6 => {
                 let (mut found, called) = (Found::Untold, history.now());
-                let decide = |old: Option<&S::Value>| {
-                    let old =
-                        old.map(|old| S::value_of(S::value_bytes(old).as_ref()).and_then(|v| v.number()));
+                let decide = &mut |old: Option<&K::Value>| {
+                    let old = old.map(|old| K::own_value(old).number());
                     found = Found::Value(old.map(|old| old.unwrap_or(u64::MAX)));
-                    Decision::Put(S::borrow_value(&bytes))
+                    Change::Put(Cow::Owned(K::value(&bytes).to_owned()))
                 };
-                let done = index.update(S::borrow(&key::<S>(n)), decide, how);
+                let done = index.update(K::key(&key::<K>(n)), decide, how);
                 history.note(n, called, done.as_ref().ok().map(|()| found), Some(Some(value)));
                 done
             }
@@ -108,14 +108,21 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
     /// A put and a delete of one key with the writer's lock held, where it is held.
     fn session(&mut self, n: u64, value: u64) -> Result<(), Error> {
         let history = self.history;
-        let (key, bytes) = (key::<S>(n), S::ValueBuf::value(value));
+        let (key, bytes) = (key::<K>(n), K::ValueBuf::value(value));
         let mut session = self.index.session()?;
+        let (index, how) = (self.index, WriteOptions::default());
         let called = history.now();
-        let done = session.put(S::borrow(&key), S::borrow_value(&bytes));
+        let done = match &mut session {
+            Some(session) => session.put(K::key(&key), K::value(&bytes)),
+            None => index.put(K::key(&key), K::value(&bytes), how),
+        };
         history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(Some(value)));
         done?;
         let called = history.now();
-        let done = session.delete(S::borrow(&key));
+        let done = match &mut session {
+            Some(session) => session.delete(K::key(&key)),
+            None => index.delete(K::key(&key), how),
+        };
         history.note(n, called, done.as_ref().ok().map(|was| Found::There(*was)), Some(None));
         done.map(drop)
     }
@@ -133,14 +140,14 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
         self.next += 1;
         // Always waited for.
         let values = [Some(value % UNSYNCED), None, Some(self.next)];
-        let keys: Vec<_> = numbers.iter().map(|n| key::<S>(*n)).collect();
-        let bytes = values.map(|value| value.map(S::ValueBuf::value));
+        let keys: Vec<_> = numbers.iter().map(|n| key::<K>(*n)).collect();
+        let bytes = values.map(|value| value.map(K::ValueBuf::value));
         let writes: Vec<_> = keys
             .iter()
             .zip(&bytes)
             .map(|(key, bytes)| match bytes {
-                Some(bytes) => Write::Put(S::borrow(key), S::borrow_value(bytes)),
-                None => Write::Delete(S::borrow(key)),
+                Some(bytes) => Write::Put(K::key(key), K::value(bytes)),
+                None => Write::Delete(K::key(key)),
             })
             .collect();
         let called = history.now();
@@ -161,16 +168,16 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
         let how = if together.is_some() { how } else { WriteOptions::default() };
         let (mut writes, mut expected, mut old) = (Vec::new(), Vec::new(), None);
         for n in TOGETHER {
-            writes.push((key::<S>(n), together.map(S::ValueBuf::value)));
+            writes.push((key::<K>(n), together.map(K::ValueBuf::value)));
         }
         if self.random.bool() {
-            let mut bytes = S::ValueBuf::default();
+            let mut bytes = K::ValueBuf::default();
             let called = history.now();
-            let was = index.get(S::borrow(&key::<S>(n)), &mut bytes)?;
+            let was = index.get(K::key(&key::<K>(n)), Some(&mut bytes))?;
             old = Some(was.then(|| bytes.number().unwrap_or(u64::MAX)));
             history.note(n, called, old.map(Found::Value), None);
-            expected.push((key::<S>(n), was.then_some(bytes)));
-            writes.push((key::<S>(n), Some(S::ValueBuf::value(value))));
+            expected.push((key::<K>(n), was.then_some(bytes)));
+            writes.push((key::<K>(n), Some(K::ValueBuf::value(value))));
         }
         let called = history.now();
         let done = index.batch(writes, &expected, how);
@@ -201,19 +208,24 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
 
     fn get(&mut self) -> Outcome {
         let n = if self.random.u8(..4) == 0 { self.random.choice(TOGETHER).unwrap() } else { self.any_key() };
-        let mut bytes = S::ValueBuf::default();
+        let mut bytes = K::ValueBuf::default();
         let called = self.history.now();
-        let was = self.index.get(S::borrow(&key::<S>(n)), &mut bytes).map_err(|error| text(&error))?;
+        let was = self.index.get(K::key(&key::<K>(n)), Some(&mut bytes)).map_err(|error| text(&error))?;
         self.note(n, called, was.then_some(&bytes)).map(drop)
     }
 
     fn get_many(&mut self) -> Outcome {
         let mut numbers: Vec<u64> = (1..=KEYS).collect();
         self.random.shuffle(&mut numbers);
-        let keys: Vec<_> = numbers.iter().map(|n| key::<S>(*n)).collect();
-        let keys: Vec<_> = keys.iter().map(S::borrow).collect();
+        let keys: Vec<_> = numbers.iter().map(|n| key::<K>(*n)).collect();
+        let keys: Vec<_> = keys.iter().map(K::key).collect();
         let called = self.history.now();
-        let values = self.index.get_many(&keys).map_err(|error| text(&error))?;
+        let mut values = Vec::new();
+        let give = &mut |value| {
+            values.push(value);
+            true
+        };
+        self.index.get_each(&keys, give).map_err(|error| text(&error))?;
         let mut seen = Vec::new();
         for (n, value) in numbers.into_iter().zip(&values) {
             seen.push((n, self.note(n, called, value.as_ref())?));
@@ -224,27 +236,23 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
     /// A snapshot, scanned in both directions with writers in between: both scans and all gets say the same.
     fn snapshot(&mut self) -> Outcome {
         let (called, history) = (self.history.now(), self.history);
-        let mut outcome = Ok(());
-        let read = &mut |scan: &mut dyn Scan<S>, get: &mut Get<'_, T>| {
-            outcome = read_snapshot::<S, T>(scan, get).and_then(|seen| {
-                for n in 1..=KEYS {
-                    history.note(n, called, Some(Found::Value(seen[n as usize])), None);
-                }
-                whole("a snapshot", |n| seen[n as usize])
-            });
+        let view = match self.index.snapshot() {
+            Err(Error::Unsupported { .. }) => return Ok(()),
+            other => other.map_err(|error| text(&error))?,
         };
-        self.index.read_snapshot(read).map_err(|error| text(&error))?;
-        outcome
+        let seen = read_snapshot(&*view)?;
+        for n in 1..=KEYS {
+            history.note(n, called, Some(Found::Value(seen[n as usize])), None);
+        }
+        whole("a snapshot", |n| seen[n as usize])
     }
 
     fn scan(&mut self, descending: bool) -> Outcome {
         let called = self.history.now();
         let mut cursor = self.index.cursor();
-        if descending || self.random.bool() {
-            cursor.seek(Bound::Unbounded, descending);
-        }
+        cursor.seek(Bound::Unbounded, descending).map_err(|error| text(&error))?;
         let mut seen: Vec<(u64, Option<u64>)> = Vec::new();
-        let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+        let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
         while cursor.next(&mut key, &mut value).map_err(|error| text(&error))? {
             let n = key.number().unwrap_or(u64::MAX);
             if let Some((last, _)) = seen.last()
@@ -261,7 +269,7 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
     }
 
     /// Writes down what was read.
-    fn note(&self, n: u64, called: u64, value: Option<&S::ValueBuf>) -> Result<Option<u64>, String> {
+    fn note(&self, n: u64, called: u64, value: Option<&K::ValueBuf>) -> Result<Option<u64>, String> {
         let torn = || format!("a torn value under {n}: {value:?}");
         let value = value.map(|value| value.number().ok_or_else(torn)).transpose()?;
         self.history.note(n, called, Some(Found::Value(value)), None);
@@ -270,14 +278,12 @@ impl<S: Sample, T: Subject<Schema = S>> Worker<'_, T> {
 }
 
 /// What a snapshot has under each number, by all ways of reading it.
-fn read_snapshot<S: Sample, T: Subject<Schema = S>>(
-    scan: &mut dyn Scan<S>,
-    get: &mut Get<'_, T>,
-) -> Result<Vec<Option<u64>>, String> {
-    let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());
+fn read_snapshot<K: Sampled>(view: &dyn View<K>) -> Result<Vec<Option<u64>>, String> {
+    let mut scan: Box<dyn Cursor<K> + '_> = view.cursor();
+    let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
     let mut ways = [false, true].map(|_| vec![None; KEYS as usize + 1]);
     for (descending, seen) in [false, true].into_iter().zip(&mut ways) {
-        scan.seek(Bound::Unbounded, descending);
+        scan.seek(Bound::Unbounded, descending).map_err(|error| text(&error))?;
         while scan.next(&mut key, &mut value).map_err(|error| text(&error))? {
             let n = key.number().filter(|n| (1..=KEYS).contains(n)).ok_or("a torn key in a snapshot")?;
             seen[n as usize] =
@@ -286,7 +292,7 @@ fn read_snapshot<S: Sample, T: Subject<Schema = S>>(
     }
     let mut got = vec![None; KEYS as usize + 1];
     for n in 1..=KEYS {
-        if get(S::borrow(&self::key::<S>(n)), &mut value).map_err(|error| text(&error))? {
+        if view.get(K::key(&self::key::<K>(n)), &mut value).map_err(|error| text(&error))? {
             got[n as usize] =
                 Some(value.number().ok_or_else(|| format!("a torn value under {n}: {value:?}"))?);
         }

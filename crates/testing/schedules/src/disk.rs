@@ -8,7 +8,7 @@ use crash::{History, Machine, Survivors, Which};
 use pmem::Result;
 use pmem::journal::storage::Storage;
 
-use super::medium::Points;
+use crate::medium::Points;
 
 /// What power cuts would have left.
 #[derive(Debug)]

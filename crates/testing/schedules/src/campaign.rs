@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crash::{Fault, History, Machine, Operation, Which};
-use index::{Schema, WriteOptions};
+use index::{Index, Lifecycle, WriteOptions};
 use pmem::canary::{Canary, sing};
 use pmem::journal::{Journal, Options as Sizes};
 use pmem::{Durable, Medium};
@@ -14,11 +14,11 @@ use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, Runner};
 
-use super::disk::Cuts;
-use super::medium::{Points, Scheduled, recorded};
-use super::scheduler::{Bursts, Until};
-use super::subject::{Kind, Numbered, Subject, Turnover};
-use super::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
+use crate::disk::Cuts;
+use crate::medium::{self, Points, recorded};
+use crate::scheduled::{Numbered, Sampled, Scheduled, Turnover};
+use crate::scheduler::{Bursts, Until};
+use crate::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
 
 /// Operations of a thread.
 const STEPS: usize = 5;
@@ -141,11 +141,11 @@ fn start(n: u64) -> Option<u64> {
     (n.is_multiple_of(2) && !TOGETHER.contains(&n)).then_some(1000 + n)
 }
 
-fn fill<T: Subject>(index: &T) -> Result<(), pmem::Error> {
+fn fill<K: Sampled>(index: &dyn Index<K>) -> Result<(), pmem::Error> {
     for n in 1..=KEYS {
         if let Some(value) = start(n) {
-            let (key, value) = (Numbered::key(n), Numbered::value(value));
-            index.put(T::Schema::borrow(&key), T::Schema::borrow_value(&value), WriteOptions::default())?;
+            let (key, value) = (K::KeyBuf::key(n), K::ValueBuf::value(value));
+            index.put(K::key(&key), K::value(&value), WriteOptions::default())?;
         }
     }
     Ok(())
@@ -153,7 +153,7 @@ fn fill<T: Subject>(index: &T) -> Result<(), pmem::Error> {
 
 /// Two threads that write and two that read. Who writes may be `told` that a call failed, or that the index was closed: sometimes a
 /// fifth thread does that.
-fn beside<K: Kind, M: Medium>(
+fn beside<K: Scheduled, M: Medium>(
     index: &Arc<K::Over<M>>,
     history: &Arc<History>,
     random: &mut fastrand::Rng,
@@ -166,7 +166,7 @@ fn beside<K: Kind, M: Medium>(
         let (index, history, random) = (index.clone(), history.clone(), random.fork());
         shuttle::thread::spawn(move || {
             let next = (thread + 2) * 1000;
-            let mut worker = Worker { index: &*index, history: &history, random, next, hurries };
+            let mut worker = Worker::<K::Keys> { index: &*index, history: &history, random, next, hurries };
             if thread >= 2 {
                 let outcome = (0..STEPS).try_for_each(|_| worker.read());
                 // In a pool's frames what is durable cannot be told from what was taken back: readers are told, too.
@@ -193,18 +193,18 @@ fn beside<K: Kind, M: Medium>(
 }
 
 /// All that an index holds, and that it holds together.
-fn contents<T: Subject>(index: &T) -> Result<Vec<Option<u64>>, String> {
+fn contents<K: Sampled>(index: &dyn Index<K>) -> Result<Vec<Option<u64>>, String> {
     // Where writes did not wait, the check would see what may yet be taken back.
     let _ = index.commit();
     let report = index.check();
     if let Some(problem) = report.problems.first() {
         return Err(format!("the index is damaged: {problem}"));
     }
-    let mut bytes = Default::default();
+    let mut bytes = K::ValueBuf::default();
     let mut values = Vec::new();
     for n in 1..=KEYS {
-        let key = Numbered::key(n);
-        let was = index.get(T::Schema::borrow(&key), &mut bytes).map_err(|error| error.to_string())?;
+        let key = K::KeyBuf::key(n);
+        let was = index.get(K::key(&key), Some(&mut bytes)).map_err(|error| error.to_string())?;
         values.push(if was { Some(bytes.number().ok_or("a torn value")?) } else { None });
     }
     let present = values.iter().flatten().count() as u64;
@@ -216,8 +216,8 @@ fn contents<T: Subject>(index: &T) -> Result<Vec<Option<u64>>, String> {
 }
 
 /// What happened to the nodes of an index since then.
-fn turnover_since<T: Subject>(index: &T, before: &Turnover) -> Turnover {
-    index.turnover().into_iter().map(|(what, times)| (what, times - before[what])).collect()
+fn turnover_since(now: Turnover, before: &Turnover) -> Turnover {
+    now.into_iter().map(|(what, times)| (what, times - before[what])).collect()
 }
 
 /// Judges what was found when nobody wrote any more, or after a crash.
@@ -230,16 +230,16 @@ fn judge(history: &History, values: &[Option<u64>]) -> Verdict {
 }
 
 /// One execution of an index whose fences make writes durable.
-pub fn execute<K: Kind>(lines: u64, how: How) -> Verdict {
+pub fn execute<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
     let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
     let capacity = if lines > 16 { 2 << 20 } else { 256 << 10 };
     let (medium, tape) = recorded(capacity, &history);
-    let medium = Scheduled { medium, points: points.clone() };
+    let medium = medium::Scheduled { medium, points: points.clone() };
     let index = K::create(medium, lines).map_err(|error| error.to_string())?;
-    fill(&index).map_err(|error| error.to_string())?;
+    fill::<K::Keys>(&index).map_err(|error| error.to_string())?;
     let (index, from) = (Arc::new(index), history.now());
-    let before = index.turnover();
+    let before = K::turnover(&*index);
     if !how.honest {
         tape.lie();
     }
@@ -249,8 +249,8 @@ pub fn execute<K: Kind>(lines: u64, how: How) -> Verdict {
     if how.live {
         outcome?;
     }
-    let turnover = turnover_since(&*index, &before);
-    let values = contents(&*index)?;
+    let turnover = turnover_since(K::turnover(&*index), &before);
+    let values = contents::<K::Keys>(&*index)?;
     let mut tally = Tally { executions: 1, turnover, ..Tally::default() };
     if how.live {
         tally.add(judge(&history.until(history.now(), |_| true), &values)?);
@@ -258,8 +258,8 @@ pub fn execute<K: Kind>(lines: u64, how: How) -> Verdict {
     for (moment, image) in tape.crashes(from, how.cuts, &mut random) {
         tally.cuts += 1;
         let after = || {
-            let index = K::open(image).map_err(|error| error.to_string())?;
-            judge(&history.until(moment, |_| true), &contents(&index)?)
+            let index = K::open(image, lines).map_err(|error| error.to_string())?;
+            judge(&history.until(moment, |_| true), &contents::<K::Keys>(&index)?)
         };
         after().map_err(|why| format!("after a crash at {moment}: {why}"))?;
     }
@@ -275,7 +275,7 @@ fn promises(operation: &Operation) -> bool {
 const SIZES: Sizes = Sizes { capacity_bytes: 64 << 10, max_bytes: 1 << 20 };
 
 /// One execution of an index over a journal. In one of four a call to the disk fails.
-pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
+pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
     let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
     let machine = Machine::new(random.u64(..));
@@ -283,14 +283,14 @@ pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
     let [data, journal] = [Which::Data, Which::Journal].map(|which| cuts.file(which));
     let journal = Journal::create_on(data, journal, [1, 2], &SIZES).map_err(|error| error.to_string())?;
     let journal = Arc::new(journal);
-    let medium = Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
+    let medium = medium::Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
     let index = K::create(medium, lines).map_err(|error| error.to_string())?;
     // Once or several times, so that a half of the journal is nearly full when the others begin, or has just been left.
     for _ in 0..random.u64(1..8) {
-        fill(&index).map_err(|error| error.to_string())?;
+        fill::<K::Keys>(&index).map_err(|error| error.to_string())?;
     }
     let index = Arc::new(index);
-    let before = index.turnover();
+    let before = K::turnover(&*index);
     points.switch(true);
     cuts.allow(how.cuts);
     machine.lie_about_syncs_of((!how.honest).then_some(Which::Journal));
@@ -314,8 +314,8 @@ pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
     if how.live {
         outcome?;
     }
-    let turnover = turnover_since(&*index, &before);
-    let values = contents(&*index);
+    let turnover = turnover_since(K::turnover(&*index), &before);
+    let values = contents::<K::Keys>(&*index);
     let has_failed = machine.faults() > 0;
     let failures = u64::from(has_failed);
     let mut tally = Tally { executions: 1, failures, homes, turnover, ..Tally::default() };
@@ -334,8 +334,8 @@ pub fn execute_journaled<K: Kind>(lines: u64, how: How) -> Verdict {
             let (journal, _) =
                 Journal::open_on(data, journal, SIZES.max_bytes).map_err(|error| error.to_string())?;
             let medium = Durable::from(Arc::new(journal));
-            let index = K::open(medium).map_err(|error| error.to_string())?;
-            judge(&history.until(moment, promises), &contents(&index)?)
+            let index = K::open(medium, lines).map_err(|error| error.to_string())?;
+            judge(&history.until(moment, promises), &contents::<K::Keys>(&index)?)
         };
         after().map_err(|why| format!("after a crash at {moment}: {why}"))?;
     }
