@@ -299,3 +299,26 @@ fn a_store_bench_that_cannot_run_says_what_to_do() {
     let output = program().args(["bench", "store", "--durability", "none"]).output().unwrap();
     assert_eq!(code(&output), 2, "{output:?}");
 }
+
+/// A new engine needs no edit to be measured. The smallest one is registered in tests alone.
+#[test]
+fn bench_trees_takes_every_ordered_engine_from_the_registry() {
+    let is_ordered = |name| bristlecone::registry::find(name).unwrap().capabilities.ordered;
+    let engines: Vec<_> = bristlecone::registry::engines().filter(|about| is_ordered(about.name)).collect();
+    assert!(engines.iter().any(|about| about.name == "toy"));
+    for about in engines {
+        let backing = tempfile::tempdir().unwrap();
+        let (name, lines) = (about.name, about.default_lines);
+        let report = small(
+            &format!("bench trees --engines {name} --node-lines {lines} --operations 20"),
+            backing.path(),
+        );
+        let rows = names(&report["rows"], "name");
+        let expected = if about.durable {
+            format!("{name} power {}", lines * 64)
+        } else {
+            format!("{name} {}", lines * 64)
+        };
+        assert!(rows.contains(&expected), "{rows:?}");
+    }
+}
