@@ -57,6 +57,9 @@ const FLOORS: &[(&str, u64)] = &[
     ("nvtree", 2_190_000),
 ];
 
+/// The same of an engine that has none recorded.
+const FLOOR_OF_OTHERS: u64 = 100_000;
+
 impl Engine {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -75,7 +78,7 @@ impl Engine {
 
     /// Its recorded floor.
     pub fn floor(self) -> u64 {
-        FLOORS.iter().find(|(name, _)| *name == self.name()).map_or(0, |(_, floor)| *floor)
+        FLOORS.iter().find(|(name, _)| *name == self.name()).map_or(FLOOR_OF_OTHERS, |(_, floor)| *floor)
     }
 }
 
