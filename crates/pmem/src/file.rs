@@ -207,6 +207,19 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
     }
 }
 
+/// Gives the blocks of `[from, to)` (whole blocks) back to the file system: it reads as zeros from now on, durably after a sync.
+pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<()> {
+    system::call(Kind::Discard, path, Some(file), |_| {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (at, bytes) = (from as libc::off_t, (to - from) as libc::off_t);
+        // SAFETY: a system call on our own descriptor; callers see to it that no load meets the hole.
+        match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    })
+}
+
 /// What `mmap` returned.
 pub(crate) fn mapped(at: *mut libc::c_void) -> std::io::Result<*mut libc::c_void> {
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at) }

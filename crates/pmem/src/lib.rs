@@ -34,6 +34,7 @@ mod counter;
 pub mod durable;
 pub mod error;
 pub mod file;
+mod holes;
 pub mod journal;
 pub mod log;
 pub mod medium;

@@ -13,6 +13,8 @@
 //! * V2: groups are taken from the oldest on, without a gap, whole ones alone: so what a copy holds is what some beginning of
 //!   all groups left, with every group that was durable when the copying began.
 //! * V3: a copy has an id of its own ([`pair`]), so its files and the original's are never taken for each other's.
+//! * V4: a header is written anew between a punch and the first group that may have stores to that hole (`space`): a copy that read the
+//!   range before the punch is begun again. Who has the pair open holds the header, and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -121,9 +121,18 @@ impl Header {
     ///
     /// # Errors
     /// `Io` if a copy cannot be written or synced: whether the other half is free is then in doubt.
-    pub fn advance(&mut self, files: &Files, oldest: u64, first: u64) -> Result<()> {
+    ///
+    /// `discard` is called once that is durable, and says whether it punched holes into the data file: who reads both files beside this
+    /// then sees another header afterwards (V4 of `copy`).
+    pub fn advance(
+        &mut self,
+        files: &Files,
+        oldest: u64,
+        first: u64,
+        discard: impl FnOnce() -> bool,
+    ) -> Result<()> {
         (self.oldest, self.first, self.closed) = (oldest, first, false);
-        self.write(files)
+        self.write(files, discard)
     }
 
     /// Says, durably, that there are no groups (H4). Everything is home.
@@ -132,19 +141,19 @@ impl Header {
     /// `Io`; nothing more is to be written then.
     pub fn close(&mut self, files: &Files) -> Result<()> {
         self.closed = true;
-        let written = self.write(files).and_then(|()| files.sync(&files.journal));
+        let written = self.write(files, || false).and_then(|()| files.sync(&files.journal));
         self.closed = written.is_ok();
         written
     }
 
-    fn write(&mut self, files: &Files) -> Result<()> {
+    fn write(&mut self, files: &Files, discard: impl FnOnce() -> bool) -> Result<()> {
         self.sequence += 1;
-        let bytes = self.encode();
         let first = 1 - self.newest;
-        files.write(&files.journal, COPIES[first], &bytes)?;
+        files.write(&files.journal, COPIES[first], &self.encode())?;
         files.sync(&files.journal)?;
         let other = std::mem::replace(&mut self.newest, first);
-        files.write(&files.journal, COPIES[other], &bytes)
+        self.sequence += u64::from(discard());
+        files.write(&files.journal, COPIES[other], &self.encode())
     }
 
     /// Lays out a new pair on empty files: the journal whole and durable first, the data file's page last (H3).

@@ -6,7 +6,7 @@
 //!   group noted is kept until it is acknowledged, so that both can be rolled back, the younger first.
 //! * M2: a page knows the newest lap that holds one of its lines. It is given up only under the lock, while no line of it is
 //!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first. A group has
-//!   its lap from when it is closed.
+//!   its lap from when it is closed. (What was discarded is given up by the rules of `space`.)
 //! * M3: stores, closings and roll-backs come from one writer at a time (the index's own lock), as in every medium. A closing
 //!   between two stores of somebody else would keep the younger one and lose the older.
 //!
@@ -23,6 +23,7 @@ use std::sync::{OnceLock, PoisonError};
 use crate::error::Result;
 use crate::journal::group::Changed;
 use crate::journal::header::DATA_AT;
+use crate::journal::space::Space;
 use crate::journal::storage::Files;
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Durability, Native, PAGE};
@@ -58,10 +59,12 @@ pub(super) struct Image {
     /// Most bytes it can have.
     pub max_bytes: u64,
     /// There is no file to map: its bytes were copied.
-    copied: bool,
+    pub copied: bool,
     /// Stretches without a store so far have no state: a store that is only read costs none.
     pages: Box<[OnceLock<Box<[Page]>>]>,
     running: Mutex<Running>,
+    /// What has no storage, or will have none.
+    pub space: Space,
 }
 
 /// What the lock of the running group guards.
@@ -98,6 +101,7 @@ impl Image {
             copied: files.data.file().is_none(),
             pages: (0..stretches).map(|_| OnceLock::new()).collect(),
             running: Mutex::default(),
+            space: Space::default(),
         })
     }
 
@@ -118,7 +122,7 @@ impl Image {
     }
 
     /// Stores words that differ. In a copied image alone.
-    fn overwrite(&self, from: u64, content: &[u8]) {
+    pub fn overwrite(&self, from: u64, content: &[u8]) {
         for (i, bytes) in content.chunks_exact(WORD as usize).enumerate() {
             let (at, value) = (from + i as u64 * WORD, u64::from_le_bytes(bytes.try_into().expect("a word")));
             if self.memory.word(at) != value {
@@ -160,6 +164,8 @@ impl Image {
         let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
         self.pages[stretch as usize]
             .get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
+        let is_first = self.noted_page(at).noted.load(Ordering::Relaxed) == 0;
+        assert!(!is_first || !self.space.lacks(at), "store to what was discarded: {at:#x}");
         let mut running = self.running();
         // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
         let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
@@ -194,6 +200,7 @@ impl Image {
     /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
     /// was acknowledged. Returns how many pages got their first line of this lap, or are idle and wait for its end.
     pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
+        self.space.close(lap);
         let mut running = self.running();
         let Running { noted, closed, idle, pages: running_pages } = &mut *running;
         std::mem::swap(noted, closed);
@@ -220,6 +227,7 @@ impl Image {
     /// Takes back everything that the running group and the closed one stored, the line that was noted last first: what was
     /// stored to before something that leads to it stays until that is gone.
     pub fn roll_back(&self) {
+        self.space.roll_back();
         let mut running = self.running();
         let Running { noted, closed, idle, pages } = &mut *running;
         *pages = 0;

@@ -134,7 +134,14 @@ impl Journal {
             return Err(Error::Corrupt { what: "group in the journal", at });
         }
         let (homed, pages) = write_home(&self.files, &[found])?;
-        header.advance(&self.files, lap + 1, behind)?;
+        header.advance(&self.files, lap + 1, behind, || {
+            let has_punched = self.image.punch(&self.files, lap);
+            if has_punched {
+                self.trim_file();
+            }
+            has_punched
+        })?;
+        self.image.end_punch();
         Ok((homed, pages))
     }
 }

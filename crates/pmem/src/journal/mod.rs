@@ -9,6 +9,7 @@
 //! * [`storage`]: the file calls as a trait, and what a failed one leads to.
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
 //! * `image`: the private image and what of it is not home yet. `laps`: room for groups. `home`: groups go home. `recover`: opening.
+//! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, beside whoever stores.
 //!
 //! ```text
@@ -34,13 +35,13 @@
 //!   before are left out.
 //! * J3: the data file holds lines of durable groups only; a lap's groups stay in the journal until they are durable there and the
 //!   header, durably, says so.
-//! * J4: a page of the image is given up only while the data file holds the same bytes (M2): readers never see a change that
-//!   no store made.
+//! * J4: a page of the image is given up only while the data file holds the same bytes (M2), or what it holds was discarded (`space`):
+//!   readers never see another change that no store made.
 //! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group that is larger than a half
 //!   goes into the annex, behind the halves, where one of both live laps may be: the next one waits until that lap is home, and the
 //!   file gets its length back then. How full the running group is can be asked ([`Medium::group`]).
 //! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
-//!   one of the header; a growth for the data file's.
+//!   one of the header; a growth, or a commit behind [`Medium::provide`] of a hole, for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
 //!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
 //!   [`Journal::close`] ends writing the same way while it keeps commits out: no group is ever under a header that says there
@@ -63,6 +64,7 @@ mod home;
 mod image;
 mod laps;
 mod recover;
+mod space;
 pub mod storage;
 
 use std::fs::File;
@@ -156,8 +158,8 @@ const SCRATCH_MAX: usize = 1 << 20;
 
 /// A medium over an ordinary file and its journal. See the module's head.
 ///
-/// Locks are taken in this order: `appending`, what a commit holds the stores off with, `header`, then one of `live`, a file's
-/// turn to sync, the image's running group.
+/// Locks are taken in this order: `appending`, what a commit holds the stores off with, `header`, `durable_bytes`, then one of `live`, a
+/// file's turn to sync, the image's running group, its ranges that wait (`space`).
 #[derive(Debug)]
 pub struct Journal {
     files: Files,
@@ -168,8 +170,8 @@ pub struct Journal {
     appending: Mutex<Scratch>,
     /// Held by a checkpoint until the header has changed.
     header: Mutex<Header>,
-    /// Bytes that the data file durably has, at least.
-    durable_bytes: AtomicU64,
+    /// Bytes that the data file durably has, at least. Held while it gets longer or shorter.
+    durable_bytes: Mutex<u64>,
     /// See [`Journal::bound_memory`].
     memory_bytes: AtomicU64,
     live: Mutex<Live>,
@@ -252,6 +254,7 @@ impl Journal {
     fn go_on(files: Files, header: Header, region_bytes: u64, max_bytes: u64) -> Result<Self> {
         let image = Image::new(&files, max_bytes.max(region_bytes))?;
         image.extend(&files, region_bytes)?;
+        image.find_holes(&files)?;
         let live = Live {
             oldest: header.oldest,
             lap: header.oldest,
@@ -270,7 +273,7 @@ impl Journal {
             pair: header,
             appending: Mutex::default(),
             header: Mutex::new(header),
-            durable_bytes: AtomicU64::new(DATA_AT + region_bytes),
+            durable_bytes: Mutex::new(DATA_AT + region_bytes),
             memory_bytes: AtomicU64::new(memory_default()),
             live: Mutex::new(live),
             turned: Condvar::new(),
@@ -303,7 +306,8 @@ impl Journal {
         let Scratch { lines, .. } = &mut *scratch;
         self.image.changed(lines);
         if lines.is_empty() {
-            self.image.close(0, lines);
+            let lap = guard(&self.live).lap;
+            self.image.close(lap, lines);
             self.image.acknowledge();
             return Ok(self.newest());
         }
@@ -324,6 +328,9 @@ impl Journal {
         group::seal(bytes, self.pair.salt(lap), closed);
         let in_half = if in_annex { &bytes[..SECTOR as usize] } else { &bytes[..] };
         let write = |at, bytes: &[u8]| self.files.write(&self.files.journal, at, bytes);
+        if self.image.space.take_unsynced() {
+            self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
+        }
         let mut written = if in_annex { write(self.pair.annex_at(), bytes) } else { Ok(()) };
         written = written.and_then(|()| write(self.pair.half_at(lap) + from, in_half));
         if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
@@ -446,7 +453,7 @@ impl Journal {
             let mut live = guard(&self.live);
             let oldest = live.oldest;
             if live.lap == oldest {
-                if live.used[(oldest % 2) as usize] == 0 {
+                if live.used[(oldest % 2) as usize] == 0 && !self.image.space.waits_for(oldest) {
                     return Ok(());
                 }
                 live.turn();
@@ -480,8 +487,8 @@ impl Journal {
 
     /// Gives the data file so many bytes, durably. Each time it gets longer costs a sync: so it gets more at once than the region
     /// asks for, unless the disk is nearly full.
-    fn make_file_long(&self, bytes: u64) -> Result<()> {
-        if self.durable_bytes.load(Ordering::Relaxed) >= bytes {
+    fn make_file_long(&self, durable_bytes: &mut u64, bytes: u64) -> Result<()> {
+        if *durable_bytes >= bytes {
             return Ok(());
         }
         // Longer than that is what a growth left that failed half-way.
@@ -503,8 +510,19 @@ impl Journal {
             },
         };
         self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
-        self.durable_bytes.store(made, Ordering::Relaxed);
+        *durable_bytes = made;
         Ok(())
+    }
+
+    /// Takes away what the data file got ahead of the region, if the region has as much in holes: it does not grow soon. The header is
+    /// held. Where that fails, the file stays long.
+    fn trim_file(&self) {
+        let mut durable_bytes = guard(&self.durable_bytes);
+        let end = DATA_AT + self.image.memory.len();
+        let ahead = durable_bytes.saturating_sub(end);
+        if ahead > 0 && self.image.space.hole_bytes() >= ahead && self.files.data.shorten(end).is_ok() {
+            *durable_bytes = end;
+        }
     }
 
     /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
@@ -566,8 +584,25 @@ impl Medium for Journal {
         if new > self.image.max_bytes {
             return Err(Error::Full { max_bytes: self.image.max_bytes });
         }
-        self.make_file_long(DATA_AT + new)?;
+        let mut durable_bytes = guard(&self.durable_bytes);
+        self.make_file_long(&mut durable_bytes, DATA_AT + new)?;
         self.image.extend(&self.files, new)
+    }
+
+    /// Done by the checkpoint that brings home the group which is running now (`space`).
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        !self.has_failed() && self.image.discard(at, at + bytes)
+    }
+
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        while !self.image.provide(&self.files, at, at + bytes)? {
+            drop(guard(&self.header)); // held until all know of the hole
+        }
+        Ok(())
+    }
+
+    fn holes(&self) -> Vec<(u64, u64)> {
+        self.image.space.holes()
     }
 
     /// A commit, whatever the range: a group is not divided.

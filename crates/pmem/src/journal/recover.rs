@@ -31,9 +31,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::file::io;
+use crate::holes::Holes;
 use crate::journal::group::{Patch, put, word};
 use crate::journal::header::{DATA_AT, Header, REGION_MAX};
-use crate::journal::home::{Lap, write_home};
+use crate::journal::home::{Lap, by_address, write_home};
 use crate::journal::storage::{FileStorage, Files};
 use crate::medium::{LINE, Medium, WORD};
 use crate::native::{Native, PAGE};
@@ -64,17 +65,33 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let region_bytes = (files.data.len()? - DATA_AT) & !(PAGE - 1);
     let next = header.first + laps.iter().map(|lap| lap.groups.len() as u64).sum::<u64>();
     let bytes = laps.iter().map(|lap| lap.end as u64).sum();
-    // A home write into a hole of a full disk would fail, and that ends writing. The journal's holes, if any, get theirs too.
-    files.data.fill_holes()?;
-    files.journal.fill_holes()?;
+    fill_holes(files, &laps)?;
     header.settle(files)?;
     make_newest_durable(files, &header, &laps)?;
     header.write_data_page(files)?;
     // Syncs the page and the length too, with or without a line to write (R3).
     let (homed, _) = write_home(files, &laps)?;
-    header.advance(files, header.oldest + 2, next)?;
+    header.advance(files, header.oldest + 2, next, || false)?;
     header.cut_annex(files);
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
+}
+
+/// Gives storage to what recovery is about to write. A home write into a hole of a full disk would fail, and that ends writing. Other
+/// holes of the data file stay (`space`).
+fn fill_holes(files: &Files, laps: &[Lap]) -> Result<()> {
+    for (from, to) in files.journal.holes()? {
+        files.journal.fill_holes(from, to)?;
+    }
+    let mut holes = Holes::default();
+    files.data.holes()?.into_iter().for_each(|(from, to)| holes.add(from, to));
+    let patches = by_address(laps);
+    let pages = patches.chunk_by(|one, next| one.at / PAGE == next.at / PAGE).map(|of_page| of_page[0].at);
+    for page in std::iter::once(0).chain(pages.map(|at| DATA_AT + at / PAGE * PAGE)) {
+        for (from, to) in holes.within(page, page + PAGE) {
+            files.data.fill_holes(from, to)?;
+        }
+    }
+    Ok(())
 }
 
 /// Both live laps with their whole groups, judged; none of a journal that was closed. Nothing is changed.

@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::file::{allocate, io};
+use crate::file::{allocate, io, next_data, punch};
 use crate::observed::Site;
 use crate::sync::unmodelled::Mutex;
 use crate::system;
@@ -65,12 +65,32 @@ pub trait Storage: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Gives holes of the file allocated blocks of zeros, as a copy of it may have them. The default: it has none.
+    /// Gives the storage of `[from, to)` (whole pages) back to the file system: it reads as zeros from now on. Not durable before a
+    /// [`Storage::sync`]: until then each sector is what it was, or zero. The default: an error.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails or there is none. The range is as it was then.
+    fn discard(&self, from: u64, to: u64) -> Result<()> {
+        let _ = (from, to);
+        Err(io("cannot punch a hole in", self.path(), std::io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Gives holes in `[from, to)` allocated blocks of zeros. The default: there are none.
     ///
     /// # Errors
     /// `NoSpace` if the file system is full, `Io` otherwise; the file's bytes are as before.
-    fn fill_holes(&self) -> Result<()> {
+    fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
+        let _ = (from, to);
         Ok(())
+    }
+
+    /// Ranges without allocated blocks, in order: what was discarded, and what a copy of the file may have. They read as zeros. Where
+    /// there is one, blocks that were allocated and never written may count, too. The default: there are none.
+    ///
+    /// # Errors
+    /// `Io` if the system call fails.
+    fn holes(&self) -> Result<Vec<(u64, u64)>> {
+        Ok(Vec::new())
     }
 
     /// Bytes of the file.
@@ -151,12 +171,26 @@ impl Storage for FileStorage {
             .map_err(|source| io("cannot truncate", &self.path, source))
     }
 
-    fn fill_holes(&self) -> Result<()> {
+    fn discard(&self, from: u64, to: u64) -> Result<()> {
+        self.again("cannot punch a hole in", |file| punch(file, &self.path, from, to))
+    }
+
+    fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
+        allocate(&self.file, &self.path, from, to)
+    }
+
+    fn holes(&self) -> Result<Vec<(u64, u64)>> {
         let meta = self.again("cannot inspect", |file| system::inspect(file, &self.path))?;
-        if meta.blocks() * 512 >= meta.len() {
-            return Ok(());
+        let (mut holes, mut at, len) = (Vec::new(), 0, meta.len());
+        if meta.blocks() * 512 >= len {
+            return Ok(holes);
         }
-        allocate(&self.file, &self.path, 0, meta.len())
+        while let Some((data, hole)) = next_data(&self.file, &self.path, at, len)? {
+            holes.extend((data > at).then_some((at, data)));
+            at = hole;
+        }
+        holes.extend((at < len).then_some((at, len)));
+        Ok(holes)
     }
 
     fn len(&self) -> Result<u64> {
@@ -267,8 +301,16 @@ impl Disk {
         self.storage.allocate(from, to)
     }
 
-    pub fn fill_holes(&self) -> Result<()> {
-        self.storage.fill_holes()
+    pub fn discard(&self, from: u64, to: u64) -> Result<()> {
+        self.storage.discard(from, to)
+    }
+
+    pub fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
+        self.storage.fill_holes(from, to)
+    }
+
+    pub fn holes(&self) -> Result<Vec<(u64, u64)>> {
+        self.storage.holes()
     }
 
     pub fn len(&self) -> Result<u64> {

@@ -6,46 +6,16 @@
 //! Each stretch between holes is a mapping of the kernel's, of which a process may have some ten thousands (`vm.max_map_count`).
 //! Beyond that a discard is refused, and a file that is opened is given all its blocks.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::PoisonError;
 
 use super::{Durability, Native, PAGE};
 use crate::error::Result;
-use crate::file::{allocate, mapped, next_data};
+use crate::file::{allocate, mapped, next_data, punch};
+use crate::holes::Holes;
 use crate::medium::Medium;
 use crate::sync::unmodelled::MutexGuard;
 use crate::system::{self, Kind};
-
-/// Disjoint ranges: the first byte of each, and the one behind its last.
-#[derive(Debug, Default)]
-pub(super) struct Holes(BTreeMap<u64, u64>);
-
-impl Holes {
-    fn add(&mut self, from: u64, to: u64) {
-        self.remove(from, to);
-        self.0.insert(from, to);
-    }
-
-    fn remove(&mut self, from: u64, to: u64) {
-        for (first, last) in self.within(from, to) {
-            // The hole that this is of begins at or before it.
-            if let Some((&hole, &end)) = self.0.range(..=first).next_back() {
-                self.0.remove(&hole);
-                self.0.extend([(hole, first), (last, end)].into_iter().filter(|(from, to)| from < to));
-            }
-        }
-    }
-
-    /// What of `from..to` is in holes.
-    fn within(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let before = self.0.range(..from).next_back();
-        let holes = before.into_iter().chain(self.0.range(from..to));
-        let clipped = holes.map(|(first, last)| ((*first).max(from), (*last).min(to)));
-        clipped.filter(|(first, last)| first < last).collect()
-    }
-}
 
 impl Native {
     pub(super) fn lock_holes(&self) -> MutexGuard<'_, Holes> {
@@ -53,7 +23,7 @@ impl Native {
     }
 
     pub(super) fn all_holes(&self) -> Vec<(u64, u64)> {
-        self.lock_holes().0.iter().map(|(from, to)| (*from, *to)).collect()
+        self.lock_holes().all()
     }
 
     /// Maps the first `len` bytes of a file but for its holes.
@@ -95,24 +65,24 @@ impl Native {
         if self.hide(from, to).is_err() {
             return false;
         }
-        let punched = system::call(Kind::Discard, &self.path, Some(file), |_| {
-            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            let (at, bytes) = ((self.origin + from) as libc::off_t, (to - from) as libc::off_t);
-            // SAFETY: a system call on our own descriptor; the range is mapped nowhere.
-            match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-        if punched.is_err() && self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE).is_ok() {
+        let punched = punch(file, &self.path, self.origin + from, self.origin + to);
+        if punched.is_err() && self.show(from, to).is_ok() {
             return false;
         }
         holes.add(from, to);
         true
     }
 
+    /// Shows pages of the file again where zeros were put in their place.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be mapped.
+    pub(crate) fn show(&self, from: u64, to: u64) -> Result<()> {
+        self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
     /// Puts zeros of the reserved range in the place of pages of the file.
-    fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
+    pub(crate) fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: `from` lies inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(from as usize) };
@@ -135,36 +105,9 @@ impl Native {
             if self.durability != Durability::Process {
                 self.synced(system::sync_all(file, &self.path))?;
             }
-            self.map_range(*from, *to, libc::PROT_READ | libc::PROT_WRITE)?;
+            self.show(*from, *to)?;
             holes.remove(*from, *to);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holes_are_disjoint_whatever_is_added_and_removed() {
-        let mut holes = Holes::default();
-        let mut model = [false; 64];
-        let mut rng = fastrand::Rng::with_seed(5);
-        for _ in 0..10_000 {
-            let from = rng.usize(..64);
-            let to = rng.usize(from..64);
-            let is_hole = rng.bool();
-            match is_hole {
-                true if from < to => holes.add(from as u64, to as u64),
-                true => {}
-                false => holes.remove(from as u64, to as u64),
-            }
-            model[from..to].fill(is_hole);
-            let seen: Vec<bool> = (0..64).map(|at| !holes.within(at, at + 1).is_empty()).collect();
-            assert_eq!(seen, model);
-            let ends: Vec<u64> = holes.0.iter().flat_map(|(from, to)| [*from, *to]).collect();
-            assert!(ends.windows(2).all(|pair| pair[0] <= pair[1]), "{ends:?}");
-        }
     }
 }
