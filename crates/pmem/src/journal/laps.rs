@@ -137,7 +137,7 @@ impl Journal {
         header.advance(&self.files, lap + 1, behind, || {
             let has_punched = self.image.punch(&self.files, lap);
             if has_punched {
-                self.trim_file();
+                self.trim_file(false);
             }
             has_punched
         })?;

@@ -440,7 +440,10 @@ impl Journal {
             return Ok(());
         }
         self.take_all_home()?;
-        let closed = guard(&self.header).close(&self.files);
+        let mut header = guard(&self.header);
+        self.trim_file(true);
+        let closed = header.close(&self.files);
+        drop(header);
         // Whatever came of it: a group under a header that says closed would not be found.
         let _ = self.fail(Error::Closed);
         closed
@@ -514,13 +517,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes away what the data file got ahead of the region, if the region has as much in holes: it does not grow soon. The header is
-    /// held. Where that fails, the file stays long.
-    fn trim_file(&self) {
+    /// Takes away what the data file got ahead of the region, if `closes` or the region has as much in holes: it does not grow soon. The
+    /// header is held. Where that fails, the file stays long.
+    fn trim_file(&self, closes: bool) {
         let mut durable_bytes = guard(&self.durable_bytes);
         let end = DATA_AT + self.image.memory.len();
         let ahead = durable_bytes.saturating_sub(end);
-        if ahead > 0 && self.image.space.hole_bytes() >= ahead && self.files.data.shorten(end).is_ok() {
+        let may = closes || self.image.space.hole_bytes() >= ahead;
+        if ahead > 0 && may && self.files.data.shorten(end).is_ok() {
             *durable_bytes = end;
         }
     }
