@@ -26,7 +26,7 @@ const EQUIVALENT: [(&str, &str); 1] = [(
     "H1: where sectors are written whole, as here, a header copy that was lost is its predecessor, not a torn one; by that header \
      the same groups are found, for none is appended before the next sync of the journal. It is for disks that tear a sector.",
 )];
-const HEADER: &str = include_str!("../../src/journal/header.rs");
+const HEADER: &str = include_str!("../../src/medium/journal/header.rs");
 
 /// Whether the line before the call is that of an equivalent.
 fn is_equivalent(site: Site) -> bool {
