@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::medium::traits::Pages;
+pub use crate::medium::traits::Pages;
 use crate::medium::traits::{Fence, LINE, Line, Medium, WORD};
 use crate::medium::view::{GUARD, View};
 
