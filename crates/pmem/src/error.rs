@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::file::Holder;
-
 /// What an engine without order lacks ([`Error::Unsupported`]).
 pub const SCANS: &str = "scans";
 /// What an engine that changes each key by itself lacks.
@@ -239,6 +237,32 @@ impl Error {
                 | Self::Journal { .. }
                 | Self::Dirty
                 | Self::Truncated { .. }
+        )
+    }
+}
+/// Who has a file that cannot be locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// This process.
+    This,
+    /// Another process, and its id if the system tells.
+    Another(Option<u32>),
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let process = match self {
+            Self::This => {
+                return f.write_str(
+                    "this process already: use the store that is open, of which clones are cheap",
+                );
+            }
+            Self::Another(Some(process)) => format!("another process ({process})"),
+            Self::Another(None) => "another process".to_owned(),
+        };
+        write!(
+            f,
+            "{process}: stop that one first (one process writes, and none beside readers), or only read (`--read-only`)"
         )
     }
 }

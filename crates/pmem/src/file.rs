@@ -5,9 +5,13 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+pub use crate::error::Holder;
 use crate::error::{Error, Result};
-use crate::native::PAGE;
+use crate::medium::view::PAGE;
 use crate::system::{self, Kind};
+
+/// What the file of a region begins with.
+pub(crate) const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
 
 /// True if the file can be mapped so that flushed lines are durable (MAP_SYNC: persistent memory with DAX).
 pub fn is_dax(file: &File) -> bool {
@@ -72,25 +76,14 @@ pub fn memory_file() -> Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Who has a file that cannot be locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// This process.
-    This,
-    /// Another process, and its id if the system tells.
-    Another(Option<u32>),
-}
-
-impl Holder {
-    /// Asks the system, which lists our descriptors, and every lock.
-    fn of(file: &File) -> Self {
-        let Ok(meta) = file.metadata() else { return Self::Another(None) };
-        if is_open_twice(&meta) {
-            return Self::This;
-        }
-        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-        Self::Another(process_in(&locks, meta.ino()))
+/// Asks the system, which lists our descriptors, and every lock.
+fn holder_of(file: &File) -> Holder {
+    let Ok(meta) = file.metadata() else { return Holder::Another(None) };
+    if is_open_twice(&meta) {
+        return Holder::This;
     }
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    Holder::Another(process_in(&locks, meta.ino()))
 }
 
 /// True if this process has a second descriptor of the file.
@@ -115,24 +108,6 @@ fn process_in(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
-impl std::fmt::Display for Holder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let process = match self {
-            Self::This => {
-                return f.write_str(
-                    "this process already: use the store that is open, of which clones are cheap",
-                );
-            }
-            Self::Another(Some(process)) => format!("another process ({process})"),
-            Self::Another(None) => "another process".to_owned(),
-        };
-        write!(
-            f,
-            "{process}: stop that one first (one process writes, and none beside readers), or only read (`--read-only`)"
-        )
-    }
-}
-
 /// Takes the file for this process alone, until it is closed.
 ///
 /// # Errors
@@ -140,7 +115,7 @@ impl std::fmt::Display for Holder {
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     match system::call(Kind::Lock, path, Some(file), |_| Ok(file.try_lock()?)) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            Err(Error::Locked { path: path.to_owned(), holder: Holder::of(file) })
+            Err(Error::Locked { path: path.to_owned(), holder: holder_of(file) })
         }
         outcome => outcome.map_err(|source| io("cannot lock", path, source)),
     }
@@ -154,7 +129,7 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
 pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
     match file.try_lock_shared() {
         Err(std::fs::TryLockError::WouldBlock) => {
-            Err(Error::Locked { path: path.to_owned(), holder: Holder::of(file) })
+            Err(Error::Locked { path: path.to_owned(), holder: holder_of(file) })
         }
         Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
     }
@@ -205,6 +180,19 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
             _ => return Err(io("cannot allocate space in", path, source)),
         }
     }
+}
+
+/// Gives the blocks of `[from, to)` (whole blocks) back to the file system: it reads as zeros from now on, durably after a sync.
+pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<()> {
+    system::call(Kind::Discard, path, Some(file), |_| {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (at, bytes) = (from as libc::off_t, (to - from) as libc::off_t);
+        // SAFETY: a system call on our own descriptor; callers see to it that no load meets the hole.
+        match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    })
 }
 
 /// What `mmap` returned.

@@ -26,30 +26,18 @@
 //! * I2: addresses are offsets from the region's base, so a region may be mapped anywhere.
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
-pub mod alloc;
 pub mod bus;
-pub mod canary;
-pub mod copy;
-mod counter;
-pub mod durable;
 pub mod error;
 pub mod file;
-pub mod journal;
-pub mod log;
+pub mod heap;
 pub mod medium;
-#[cfg(all(test, loom))]
-mod model;
-pub mod native;
-pub mod observed;
-pub mod pending;
-pub mod pool;
-pub mod record;
-pub mod region;
 pub mod simd;
-pub mod stripe;
 pub mod sync;
 pub mod system;
-pub mod window;
+
+pub use heap::{alloc, log, record, region};
+pub use medium::{copy, durable, journal, native, observed, pool, window};
+pub use sync::{canary, pending, stripe};
 
 pub use durable::Durable;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@
 //! half a line, with two versions beside the key: [`Vectors::slots`]. Results are used only after the reader's second look at the
 //! node's stripe, so a line that changes under the load is never believed.
 
-use crate::medium::Line;
+use crate::medium::traits::Line;
 
 /// True if [`pair_mask`] may be called.
 pub fn available() -> bool {

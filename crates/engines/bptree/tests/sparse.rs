@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
 use index::{Life, Prefixed, Write, WriteOptions};
 use pmem::alloc::Kind;
-use pmem::{Durability, Event, Geometry, Medium, Memory, Native, Observed, Observer};
+use pmem::{Durability, Durable, Event, Geometry, Medium, Memory, Observed, Observer};
 
-type Index = Tree<Native, Prefixed, (Slotted, Slotted), WriteAtomic>;
+type Index = Tree<Durable, Prefixed, (Slotted, Slotted), WriteAtomic>;
 
 impl shared::Subject for Index {
-    fn create(medium: Native) -> Self {
+    fn create(medium: Durable) -> Self {
         Tree::create(medium, &TreeOptions::new("sparse", 16, Durability::Process)).unwrap()
     }
-    fn open(medium: Native, path: &Path) -> Self {
+    fn open(medium: Durable, path: &Path) -> Self {
         Tree::open(medium, path, "sparse", Durability::Process, 1024).unwrap().0
     }
     fn put(&self, key: &[u8], value: &[u8]) {
@@ -26,6 +26,10 @@ impl shared::Subject for Index {
     }
     fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
         let writes: Vec<_> = pairs.iter().map(|(key, value)| Write::Put(&key[..], &value[..])).collect();
+        self.write_many(&writes, WriteOptions::default()).unwrap();
+    }
+    fn delete_many(&self, keys: &[Vec<u8>]) {
+        let writes: Vec<_> = keys.iter().map(|key| Write::Delete(&key[..])).collect();
         self.write_many(&writes, WriteOptions::default()).unwrap();
     }
     fn delete(&self, key: &[u8]) {

@@ -24,7 +24,7 @@ fn argued() -> Vec<Argued> {
                     that was not committed, and never will be, that it is dead";
     let cleared = "D1: nobody looks at a slot before the number of buckets covers it, and then its line, the zeros of the others \
                    with it, was flushed with the slot and fenced";
-    let alloc = include_str!("../../../pmem/src/alloc.rs");
+    let alloc = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
     let opened = "A3: a free chunk's bitmap is durably zero, so a chunk that is opened too early is an open one without blocks, \
                   which recovery takes back";
     let free = "A3: the chunk was free before the operation began: that it is may be durable at any time";
@@ -49,8 +49,14 @@ fn argued() -> Vec<Argued> {
             "persist.flush(medium, segment, self.segment_bytes());",
             cleared,
         ),
-        (Kind::EarlyPublish, "pmem/src/alloc.rs", alloc, "medium.publish(at, class.word());", opened),
-        (Kind::SwapPublish, "pmem/src/alloc.rs", alloc, "medium.publish(at, 0);", free),
+        (
+            Kind::EarlyPublish,
+            "pmem/src/heap/alloc/allocator.rs",
+            alloc,
+            "medium.publish(at, class.word());",
+            opened,
+        ),
+        (Kind::SwapPublish, "pmem/src/heap/alloc/allocator.rs", alloc, "medium.publish(at, 0);", free),
     ]
     .into_iter()
     .map(|(kind, file, source, contains, why)| Argued::new(kind, file, source, contains, why))

@@ -12,7 +12,7 @@ use index::Words;
 use pmem::Geometry;
 
 const META: &str = include_str!("../src/meta.rs");
-const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
+const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
 
 const COUNT: &str = "medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));";
 const LAST: &str = "medium.publish(at + WORD, hi);";
@@ -51,7 +51,7 @@ const ARGUED: &[Argued] = &[
     ),
     Argued::new(
         Kind::EarlyPublish,
-        "pmem/src/alloc.rs",
+        "pmem/src/heap/alloc/allocator.rs",
         ALLOC,
         "medium.publish(at, class.word());",
         "A3: a free chunk's bitmap is durably zero, so a chunk that is opened too early is an open one without blocks, which \
@@ -59,7 +59,7 @@ const ARGUED: &[Argued] = &[
     ),
     Argued::new(
         Kind::SwapPublish,
-        "pmem/src/alloc.rs",
+        "pmem/src/heap/alloc/allocator.rs",
         ALLOC,
         "medium.publish(at, 0);",
         "the chunk was free before the operation began: that it is may be durable at any time",

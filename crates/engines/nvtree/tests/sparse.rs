@@ -7,7 +7,7 @@ use std::path::Path;
 
 use index::chain::prelude::*;
 use index::{Keyed, Write, WriteOptions};
-use pmem::{Durability, Native};
+use pmem::{Durability, Durable};
 
 use crate::common::{Index, Options};
 
@@ -15,11 +15,11 @@ fn options() -> Options {
     Options::new(16, Durability::Process)
 }
 
-impl shared::Subject for Index<Native, Keyed> {
-    fn create(medium: Native) -> Self {
+impl shared::Subject for Index<Durable, Keyed> {
+    fn create(medium: Durable) -> Self {
         Index::create(medium, &options()).unwrap()
     }
-    fn open(medium: Native, path: &Path) -> Self {
+    fn open(medium: Durable, path: &Path) -> Self {
         Index::open(medium, path, &options()).unwrap().0
     }
     fn put(&self, key: &[u8], value: &[u8]) {
@@ -27,6 +27,10 @@ impl shared::Subject for Index<Native, Keyed> {
     }
     fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
         let writes: Vec<_> = pairs.iter().map(|(key, value)| Write::Put(&key[..], &value[..])).collect();
+        self.write_many_as(&writes, WriteOptions::default()).unwrap();
+    }
+    fn delete_many(&self, keys: &[Vec<u8>]) {
+        let writes: Vec<_> = keys.iter().map(|key| Write::Delete(&key[..])).collect();
         self.write_many_as(&writes, WriteOptions::default()).unwrap();
     }
     fn delete(&self, key: &[u8]) {
@@ -46,5 +50,5 @@ impl shared::Subject for Index<Native, Keyed> {
 
 #[test]
 fn random_deletes_leave_space_for_records_of_another_size() {
-    shared::random_deletes_leave_space_for_records_of_another_size::<Index<Native, Keyed>>();
+    shared::random_deletes_leave_space_for_records_of_another_size::<Index<Durable, Keyed>>();
 }

@@ -4,30 +4,90 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pmem::{Durability, Native};
+use pmem::journal::{self, Journal};
+use pmem::{Durability, Durable, Native};
 
-/// An index over a mapped file, byte strings to byte strings.
+/// An index over a file, byte strings to byte strings.
 pub trait Subject: Sized {
-    fn create(medium: Native) -> Self;
-    fn open(medium: Native, path: &Path) -> Self;
+    fn create(medium: Durable) -> Self;
+    fn open(medium: Durable, path: &Path) -> Self;
     fn put(&self, key: &[u8], value: &[u8]);
     /// Each by itself, as one call.
     fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]);
+    fn delete_many(&self, keys: &[Vec<u8>]);
     fn delete(&self, key: &[u8]);
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
     fn problems(&self) -> Vec<String>;
     fn close(self);
 }
 
-fn mapped(path: &Path) -> Native {
+/// Operations of one commit to a journal.
+const BATCH: usize = 500;
+
+/// The file at `path`, mapped, or over a journal beside it.
+fn medium(path: &Path, journaled: bool) -> Durable {
+    let is_new = !path.exists();
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
-    Native::map(file, path, 1 << 32, Durability::Process).unwrap()
+    if !journaled {
+        return Native::map(file, path, 1 << 32, Durability::Process).unwrap().into();
+    }
+    let options = journal::Options { capacity_bytes: 8 << 20, max_bytes: 1 << 32 };
+    let beside = path.with_extension("journal");
+    let journal = match is_new {
+        true => Journal::create(file, path, &beside, &options),
+        false => Journal::open(file, path, &beside, options.max_bytes).map(|(journal, _)| journal),
+    };
+    Arc::new(journal.unwrap()).into()
 }
 
-fn file_bytes(path: &Path) -> u64 {
-    std::fs::metadata(path).unwrap().blocks() * 512
+/// An index, and what it takes to ask how large its file is.
+struct Opened<T> {
+    index: T,
+    journal: Option<Arc<Journal>>,
+    path: PathBuf,
+}
+
+impl<T: Subject> Opened<T> {
+    fn new(path: PathBuf, journaled: bool) -> Self {
+        let is_new = !path.exists();
+        let medium = medium(&path, journaled);
+        let journal = medium.journal().cloned();
+        let index = if is_new { T::create(medium) } else { T::open(medium, &path) };
+        Self { index, journal, path }
+    }
+
+    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        match self.journal {
+            Some(_) => pairs.chunks(BATCH).for_each(|pairs| self.index.put_many(pairs)),
+            None => pairs.iter().for_each(|(key, value)| self.index.put(key, value)),
+        }
+    }
+
+    fn delete_all(&self, keys: &[Vec<u8>]) {
+        match self.journal {
+            Some(_) => keys.chunks(BATCH).for_each(|keys| self.index.delete_many(keys)),
+            None => keys.iter().for_each(|key| self.index.delete(key)),
+        }
+    }
+
+    /// Bytes of the file, behind a checkpoint.
+    fn file_bytes(&self) -> u64 {
+        if let Some(journal) = &self.journal {
+            journal.checkpoint_all().unwrap();
+        }
+        std::fs::metadata(&self.path).unwrap().blocks() * 512
+    }
+
+    fn close(self) -> PathBuf {
+        self.index.close();
+        if let Some(journal) = self.journal {
+            journal.close().unwrap();
+        }
+        self.path
+    }
 }
 
 fn pair(number: u64, bytes: usize) -> (Vec<u8>, Vec<u8>) {
@@ -41,55 +101,75 @@ fn assert_holds<T: Subject>(index: &T, model: &BTreeMap<Vec<u8>, Vec<u8>>, gone:
 }
 
 /// `reopens`: between the deletes and the writes.
-fn leaves_little<T: Subject>(folder: &Path, reopens: bool) {
+fn leaves_little<T: Subject>(folder: &Path, reopens: bool, journaled: bool) {
     const KEYS: u64 = 200_000;
-    let path = folder.join(format!("store {reopens}"));
+    let path = |name: &str| folder.join(format!("{name} {reopens} {journaled}"));
     let mut rng = fastrand::Rng::with_seed(4);
-    let index = T::create(mapped(&path));
-    let mut model: BTreeMap<_, _> = (0..KEYS).map(|number| pair(number, 300)).collect();
-    model.iter().for_each(|(key, value)| index.put(key, value));
-    let full = file_bytes(&path);
+    let mut opened = Opened::<T>::new(path("store"), journaled);
+    let all: Vec<_> = (0..KEYS).map(|number| pair(number, 300)).collect();
+    opened.put_all(&all);
+    let full = opened.file_bytes();
+    let mut model: BTreeMap<_, _> = all.into_iter().collect();
     let mut gone: Vec<Vec<u8>> = model.keys().cloned().collect();
     rng.shuffle(&mut gone);
     gone.truncate(KEYS as usize * 9 / 10);
-    for key in &gone {
-        index.delete(key);
-        model.remove(key);
+    opened.delete_all(&gone);
+    gone.iter().for_each(|key| assert!(model.remove(key).is_some()));
+    if reopens {
+        opened = Opened::new(opened.close(), journaled);
     }
-    let index = if reopens {
-        index.close();
-        T::open(mapped(&path), &path)
-    } else {
-        index
-    };
     // As many bytes as are left, by puts and by several at once.
     let puts: Vec<_> = (KEYS..KEYS + KEYS / 10 * 3 / 10).map(|number| pair(number, 1000)).collect();
     let (alone, together) = puts.split_at(puts.len() / 2);
-    alone.iter().for_each(|(key, value)| index.put(key, value));
-    together.chunks(50).for_each(|pairs| index.put_many(pairs));
+    opened.put_all(alone);
+    together.chunks(50).for_each(|pairs| opened.index.put_many(pairs));
     model.extend(puts);
-    assert_holds(&index, &model, &gone);
-    let used = file_bytes(&path);
-    index.close();
+    assert_holds(&opened.index, &model, &gone);
+    let used = opened.file_bytes();
+    let closed = opened.close();
 
-    let compact_path = folder.join(format!("compact {reopens}"));
-    let compact = T::create(mapped(&compact_path));
-    model.iter().for_each(|(key, value)| compact.put(key, value));
-    let live = file_bytes(&compact_path);
-    println!("{}: {full} bytes full, {used} at the end, {live} of the same content", path.display());
+    let compact = Opened::<T>::new(path("compact"), journaled);
+    compact.put_all(&model.clone().into_iter().collect::<Vec<_>>());
+    let live = std::fs::metadata(compact.close()).unwrap().blocks() * 512;
+    println!("{}: {full} bytes full, {used} at the end, {live} of the same content", closed.display());
     assert!(used * 2 <= live * 3, "{used} bytes, {live} of the same content");
-    let index = T::open(mapped(&path), &path);
-    assert_holds(&index, &model, &gone);
-    assert!(file_bytes(&path) * 2 <= live * 3, "opened");
+    let opened = Opened::<T>::new(closed, journaled);
+    assert_holds(&opened.index, &model, &gone);
+    assert!(opened.file_bytes() * 2 <= live * 3, "opened");
 }
 
-/// In memory and on a disk.
+/// Everything is deleted: the file is about as small as it was.
+fn leaves_nothing<T: Subject>(folder: &Path, journaled: bool) {
+    let opened = Opened::<T>::new(folder.join(format!("emptied {journaled}")), journaled);
+    let empty = opened.file_bytes();
+    let (all, keys): (Vec<_>, Vec<_>) =
+        (0..50_000).map(|number| (pair(number, 300), pair(number, 0).0)).unzip();
+    opened.put_all(&all);
+    let full = opened.file_bytes();
+    opened.delete_all(&keys);
+    let none = opened.file_bytes();
+    println!("{}: {empty} bytes before, {full} full, {none} without a key", opened.path.display());
+    // Free chunks that are held, and those that the last growth brought.
+    assert!(none <= empty + (4 << 20), "{none} bytes without a key, {empty} before the first");
+    assert_eq!(opened.index.problems(), Vec::<String>::new());
+    // Its chunks are used again.
+    opened.put_all(&all);
+    assert_holds(&opened.index, &all.into_iter().collect(), &[]);
+    assert!(opened.file_bytes() * 2 <= full * 3, "{} bytes full again", opened.file_bytes());
+    assert_eq!(opened.index.problems(), Vec::<String>::new());
+}
+
+/// In memory and on a disk, mapped and over a journal.
 pub fn random_deletes_leave_space_for_records_of_another_size<T: Subject>() {
-    for reopens in [false, true] {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() {
-            leaves_little::<T>(tempfile::tempdir_in(memory).unwrap().path(), reopens);
+    let memory = Path::new("/dev/shm");
+    let mut folders = vec![tempfile::tempdir().unwrap()];
+    folders.extend(memory.is_dir().then(|| tempfile::tempdir_in(memory).unwrap()));
+    for folder in &folders {
+        for journaled in [true, false] {
+            leaves_nothing::<T>(folder.path(), journaled);
+            for reopens in [false, true] {
+                leaves_little::<T>(folder.path(), reopens, journaled);
+            }
         }
-        leaves_little::<T>(tempfile::tempdir().unwrap().path(), reopens);
     }
 }

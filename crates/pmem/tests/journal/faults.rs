@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmem::{Error, Journal, Medium};
 
-use crate::life::{End, Oracle, Step, program, several_sectors};
+use crate::life::{End, Oracle, Step, program, several_sectors, with_discards};
 use crash::{Fault, Machine, Survivors, by_tier, seeds};
 use faults::{Images, mix};
 
@@ -133,6 +133,23 @@ fn every_call_that_fails_in_every_way_loses_nothing_acknowledged() {
             && tally.not_made > 0,
         "{tally:?}"
     );
+}
+
+#[test]
+fn every_punch_and_allocation_that_fails_loses_nothing_acknowledged() {
+    let mut tally = Tally::default();
+    let steps = with_discards(71, 12);
+    for fault in [Fault::Eio, Fault::NoSpace] {
+        for call in 1.. {
+            match live_with(71, call, fault, &steps, &mut tally) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(what) => panic!("call {call} {fault:?}: {what}"),
+            }
+        }
+    }
+    println!("faults of discards: {tally:?}");
+    assert!(tally.went_on > by_tier(4, 4) && tally.refused > 20, "{tally:?}");
 }
 
 #[test]

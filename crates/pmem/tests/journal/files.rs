@@ -369,7 +369,7 @@ fn a_group_takes_what_it_changed_and_a_lap_is_left_before_it_is_in_too_many_page
 }
 
 #[test]
-fn holes_of_the_files_get_blocks_when_they_are_opened() {
+fn holes_of_the_journal_get_blocks_when_it_is_opened_and_those_of_the_data_file_before_they_are_stored_to() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = files(folder.path());
@@ -394,6 +394,15 @@ fn holes_of_the_files_get_blocks_when_they_are_opened() {
     };
     assert!(!allocated(&path) && !allocated(&journal_path));
     let (journal, _) = open(&path, &journal_path, 1 << 20).unwrap();
-    assert!(allocated(&path) && allocated(&journal_path));
+    assert!(!allocated(&path) && allocated(&journal_path));
     assert_eq!((journal.len(), journal.word(9 * PAGE)), (PAGES * PAGE, 3));
+    assert_eq!(journal.holes(), [(0, 9 * PAGE), (10 * PAGE, PAGES * PAGE)]);
+    let stored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| journal.publish(8 * PAGE, 4)));
+    assert!(stored.is_err(), "a store to a hole ends in a panic, not in a signal");
+    journal.provide(0, journal.len()).unwrap();
+    assert!(allocated(&path) && journal.holes().is_empty());
+    journal.publish(8 * PAGE, 4);
+    journal.commit().unwrap();
+    journal.checkpoint_all().unwrap();
+    assert_eq!((journal.word(8 * PAGE), journal.word(9 * PAGE)), (4, 3));
 }

@@ -1,5 +1,6 @@
 //! Random programs of groups, what each group left, and what may be found after a crash.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pmem::journal::{Options, Replay};
@@ -26,6 +27,8 @@ pub enum Step {
     CheckpointAll,
     Grow,
     RollBack,
+    /// Discards a page (a number that is taken modulo the region's, but for the first). Stores provide for theirs.
+    Discard(u64),
     /// A commit, and so many stores between its group's end and the first byte of it that is written.
     CommitBeside(u64),
 }
@@ -66,6 +69,21 @@ pub fn with_large_groups(seed: u64, groups: usize) -> Vec<Step> {
     program(seed, groups).into_iter().flat_map(larger).collect()
 }
 
+/// As [`program`], with pages that are discarded, used again and brought home in between.
+pub fn with_discards(seed: u64, groups: usize) -> Vec<Step> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut more = |step: Step| {
+        let (is_commit, is_checkpoint) = (matches!(step, Step::Commit), rng.u8(..) < 80);
+        let mut steps = vec![step];
+        if is_commit {
+            steps.extend((0..rng.u64(..4)).map(|_| Step::Discard(rng.u64(..))));
+            steps.extend([Step::Commit, Step::CheckpointAll].into_iter().filter(|_| is_checkpoint));
+        }
+        steps
+    };
+    program(seed, groups).into_iter().flat_map(&mut more).collect()
+}
+
 /// A group of several sectors, which a power cut can tear. Most groups of [`program`] fit into one.
 pub fn several_sectors() -> Vec<Step> {
     (0..24).map(|line| Step::Line(line * 40)).chain([Step::Commit]).collect()
@@ -76,8 +94,14 @@ pub fn several_sectors() -> Vec<Step> {
 pub struct Oracle {
     /// The words that each group left; group 0 is the empty region.
     states: Vec<Arc<Vec<u64>>>,
+    /// Pages that each group left discarded: a word there is what it was, or zero.
+    loose_states: Vec<BTreeSet<u64>>,
     /// The words as stored.
     running: Vec<u64>,
+    loose: BTreeSet<u64>,
+    /// Pages that were discarded, and that had been a hole when they were provided for.
+    pub discarded: u64,
+    pub refilled: u64,
     /// The newest acknowledged group.
     acknowledged: u64,
     /// The newest begun one.
@@ -130,7 +154,7 @@ fn broken<T>(what: String) -> Outcome<T> {
 
 impl Oracle {
     pub fn new() -> Self {
-        Self { states: vec![Arc::default()], ..Self::default() }
+        Self { states: vec![Arc::default()], loose_states: vec![BTreeSet::new()], ..Self::default() }
     }
 
     pub fn create(&mut self, machine: &Machine) -> Outcome<Journal> {
@@ -174,6 +198,8 @@ impl Oracle {
         (self.length, self.length_begun) = (journal.len(), journal.len());
         self.states.truncate(group as usize + 1);
         (self.acknowledged, self.begun, self.created) = (group, group, true);
+        self.loose_states.truncate(group as usize + 1);
+        self.loose = self.loose_states[group as usize].clone();
         self.running = self.states[group as usize].to_vec();
         self.running.resize((self.length / 8) as usize, 0);
         self.compare(journal, "after a crash")
@@ -181,7 +207,11 @@ impl Oracle {
 
     /// The image is what was stored.
     pub fn compare(&self, journal: &Journal, when: &str) -> Outcome<()> {
-        let differs = |(i, word): &(usize, &u64)| journal.word(*i as u64 * 8) != **word;
+        let is_loose = |i: &usize| self.loose.contains(&(*i as u64 * 8 / PAGE));
+        let differs = |(i, word): &(usize, &u64)| {
+            let found = journal.word(*i as u64 * 8);
+            found != **word && !(found == 0 && is_loose(i))
+        };
         match self.running.iter().enumerate().find(differs) {
             Some((i, word)) => {
                 broken(format!("{when}: word {i} is {:#x}, not {word:#x}", journal.word(i as u64 * 8)))
@@ -193,6 +223,7 @@ impl Oracle {
     /// What was stored since the last acknowledged group is taken back.
     pub fn roll_back(&mut self, journal: &Journal) {
         journal.roll_back();
+        self.loose = self.loose_states[self.acknowledged as usize].clone();
         self.running = self.states[self.acknowledged as usize].to_vec();
         self.running.resize((self.length / 8) as usize, 0);
     }
@@ -237,6 +268,34 @@ impl Oracle {
         if value.is_multiple_of(3) { journal.copy(word * 8, value) } else { journal.publish(word * 8, value) }
     }
 
+    fn discard(&mut self, journal: &Journal, page: u64) {
+        let pages = self.length / PAGE;
+        if let Some(page) = page.checked_rem(pages.saturating_sub(1)).map(|page| page + 1)
+            && journal.discard(page * PAGE, PAGE)
+        {
+            self.discarded += 1;
+            self.loose.insert(page);
+        }
+    }
+
+    /// Provides for the pages of these words.
+    fn provide(&mut self, journal: &Journal, words: impl IntoIterator<Item = u64>) -> Outcome<()> {
+        for word in words {
+            let Some(word) = word.checked_rem(self.running.len() as u64) else { return Ok(()) };
+            let page = word * 8 / PAGE;
+            if self.loose.contains(&page) {
+                self.compare(journal, "discarded")?;
+                let is_hole = journal.holes().iter().any(|(from, to)| (*from..*to).contains(&(page * PAGE)));
+                journal.provide(page * PAGE, PAGE)?;
+                self.refilled += u64::from(is_hole);
+                self.loose.remove(&page);
+                let of_page = (page * PAGE / 8) as usize..((page + 1) * PAGE / 8) as usize;
+                of_page.for_each(|word| self.running[word] = journal.word(word as u64 * 8));
+            }
+        }
+        Ok(())
+    }
+
     pub fn commit(&mut self, journal: &Journal) -> Outcome<()> {
         self.commit_beside(journal, 0)
     }
@@ -247,6 +306,10 @@ impl Oracle {
             self.begun = self.acknowledged + 1;
             self.states.truncate(self.begun as usize);
             self.states.push(Arc::new(self.running.clone()));
+            self.loose_states.truncate(self.begun as usize);
+            self.loose_states.push(self.loose.clone());
+        } else {
+            self.loose_states[self.acknowledged as usize].extend(&self.loose);
         }
         if self.hasty {
             self.acknowledged = self.begun;
@@ -260,11 +323,16 @@ impl Oracle {
     pub fn run(&mut self, journal: &Journal, steps: &[Step]) -> Outcome<()> {
         for step in steps {
             match *step {
-                Step::Store(place) => self.store(journal, place),
+                Step::Store(place) => {
+                    self.provide(journal, [place])?;
+                    self.store(journal, place);
+                }
                 Step::Line(place) => {
+                    self.provide(journal, (place / 8 * 8..).take(8))?;
                     (place / 8 * 8..).take(8).for_each(|word| self.store(journal, word));
                 }
                 Step::Everything => {
+                    self.provide(journal, (0..self.running.len() as u64).step_by(8))?;
                     (0..self.running.len() as u64).for_each(|word| self.store(journal, word));
                 }
                 Step::Commit => self.commit(journal)?,
@@ -294,6 +362,7 @@ impl Oracle {
                 }
                 Step::Grow => {}
                 Step::RollBack => self.roll_back(journal),
+                Step::Discard(page) => self.discard(journal, page),
                 Step::CommitBeside(stores) => self.commit_beside(journal, stores)?,
             }
         }

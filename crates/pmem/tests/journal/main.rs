@@ -2,7 +2,7 @@
 //!
 //! They run on [`crash::Machine`]. `life`: random programs and what may be found after a crash. `power`, `faults`, `damage`: one
 //! way to go wrong each. `restart`: a process that ends before the power does. `syncs`: each sync left out. `beside`: two of them
-//! with a second thread. `files`: real files, with a checkpoint thread and readers. `memory`: what is given up. `copy`: copies and
+//! with a second thread. `files`: real files, with a checkpoint thread and readers. `memory`: what is given up. `space`: what goes back to the file system. `copy`: copies and
 //! views of a pair.
 
 mod beside;
@@ -15,4 +15,5 @@ mod life;
 mod memory;
 mod power;
 mod restart;
+mod space;
 mod syncs;

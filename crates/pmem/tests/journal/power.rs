@@ -4,7 +4,9 @@
 use pmem::region::{Found, Geometry, Identity};
 use pmem::{Durability, Journal, Medium, Region, RegionOptions};
 
-use crate::life::{End, ID, MAX_BYTES, Oracle, Step, program, several_sectors, with_large_groups};
+use crate::life::{
+    End, ID, MAX_BYTES, Oracle, Step, program, several_sectors, with_discards, with_large_groups,
+};
 use crash::{Machine, Survivors, Which, by_tier, seeds};
 use faults::{Images, mix};
 
@@ -19,6 +21,8 @@ struct Sweep {
     hasty: bool,
     /// Every third group is larger than a half of the journal.
     large: bool,
+    /// Pages are discarded and used again.
+    discards: bool,
 }
 
 /// What a sweep did.
@@ -31,6 +35,8 @@ struct Tally {
     in_flight_kept: u64,
     in_flight_lost: u64,
     not_made: u64,
+    discarded: u64,
+    refilled: u64,
 }
 
 /// Random images of a first cut that second cuts follow. With every subset of the first there would be too many.
@@ -38,7 +44,11 @@ const FIRST_RANDOM: u64 = 4;
 
 /// Lets a program be cut at every change, in every way, and again in what comes after; says what was broken.
 fn sweep(how: Sweep) -> Result<(Tally, Images), String> {
-    let program = if how.large { with_large_groups } else { program };
+    let program = match (how.large, how.discards) {
+        (true, _) => with_large_groups,
+        (_, true) => with_discards,
+        _ => program,
+    };
     let steps = program(how.seed, how.groups);
     let more = [program(how.seed ^ 0xFF, 6), several_sectors()].concat();
     let (mut tally, mut images) = (Tally::default(), Images::default());
@@ -54,6 +64,8 @@ fn sweep(how: Sweep) -> Result<(Tally, Images), String> {
             Err(end) => return Err(format!("before cut {cut}: {end:?}")),
         }
         tally.cuts += 1;
+        tally.discarded += oracle.discarded;
+        tally.refilled += oracle.refilled;
         let name = |what| format!("seed {} cut {cut}: {what}", how.seed);
         let case = mix(how.seed, cut);
         if how.second_every == 0 {
@@ -135,7 +147,15 @@ fn recovers(image: &Machine, oracle: &Oracle, tally: &mut Tally) -> Result<(), S
 fn a_power_cut_at_every_change_leaves_the_image_of_a_group_that_may_be_the_newest() {
     let (mut total, mut images) = (Tally::default(), Images::default());
     for seed in seeds(6, 16) {
-        let how = Sweep { seed, groups: 40, second_every: 0, lies: None, hasty: false, large: false };
+        let how = Sweep {
+            seed,
+            groups: 40,
+            second_every: 0,
+            lies: None,
+            hasty: false,
+            large: false,
+            discards: false,
+        };
         let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         images.add(&tried);
         total.cuts += tally.cuts;
@@ -156,8 +176,15 @@ fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too
     let (mut total, mut images) = (Tally::default(), Images::default());
     for seed in seeds(1, 2) {
         let second_every = 3;
-        let how =
-            Sweep { seed: seed + 100, groups: 12, second_every, lies: None, hasty: false, large: false };
+        let how = Sweep {
+            seed: seed + 100,
+            groups: 12,
+            second_every,
+            lies: None,
+            hasty: false,
+            large: false,
+            discards: false,
+        };
         let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         images.add(&tried);
         total.cuts += tally.cuts;
@@ -182,7 +209,15 @@ fn a_second_cut_at_every_change_of_recovery_and_of_what_follows_is_recovered_too
 #[test]
 fn a_power_cut_around_groups_that_are_larger_than_a_half_leaves_each_of_them_whole_or_absent() {
     let (mut total, mut images) = (Tally::default(), Images::default());
-    let one = Sweep { seed: 41, groups: 24, second_every: 0, lies: None, hasty: false, large: true };
+    let one = Sweep {
+        seed: 41,
+        groups: 24,
+        second_every: 0,
+        lies: None,
+        hasty: false,
+        large: true,
+        discards: false,
+    };
     for how in [one, Sweep { seed: 42, groups: 9, second_every: by_tier(4, 1), ..one }] {
         let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
         images.add(&tried);
@@ -201,8 +236,46 @@ fn a_power_cut_around_groups_that_are_larger_than_a_half_leaves_each_of_them_who
 }
 
 #[test]
+fn a_power_cut_around_the_punch_and_the_reuse_of_free_pages_loses_nothing_of_any_group() {
+    let (mut total, mut images) = (Tally::default(), Images::default());
+    let one = Sweep {
+        seed: 61,
+        groups: 24,
+        second_every: 0,
+        lies: None,
+        hasty: false,
+        large: false,
+        discards: true,
+    };
+    for how in
+        [one, Sweep { seed: 62, ..one }, Sweep { seed: 63, groups: 8, second_every: by_tier(4, 1), ..one }]
+    {
+        let (tally, tried) = sweep(how).unwrap_or_else(|what| panic!("{what}"));
+        images.add(&tried);
+        total.cuts += tally.cuts;
+        total.second_images += tally.second_images;
+        total.replayed += tally.replayed;
+        total.discarded += tally.discarded;
+        total.refilled += tally.refilled;
+    }
+    println!("discards: {total:?}, {images:?}");
+    assert!(total.discarded > 1000 && total.refilled > 500, "{total:?}");
+    for how in [Sweep { hasty: true, ..one }, Sweep { lies: Some(Which::Data), ..one }] {
+        println!("caught: {}", sweep(how).expect_err("a sync that was left out"));
+    }
+}
+
+#[test]
 fn who_acknowledges_before_the_sync_or_syncs_nothing_is_caught() {
-    let honest = Sweep { seed: 7, groups: 30, second_every: 0, lies: None, hasty: false, large: false };
+    let honest = Sweep {
+        seed: 7,
+        groups: 30,
+        second_every: 0,
+        lies: None,
+        hasty: false,
+        large: false,
+        discards: false,
+    };
     sweep(honest).unwrap();
     let canaries = [
         ("acknowledged before the sync", Sweep { hasty: true, ..honest }),

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use pmem::observed::Site;
 
-use crate::life::{End, Oracle, Outcome, Step, program};
+use crate::life::{End, Oracle, Outcome, Step, program, with_discards};
 use crash::{Fault, Machine, Survivors, Which};
 
-/// Fewest call sites: make 2, header 3, commit 1, growth 1, home 1, recovery 1.
-const SITES: usize = 9;
+/// Fewest call sites: make 2, header 3, commit 2, growth 1, home 1, recovery 1.
+const SITES: usize = 10;
 /// Programs that a call is left out in, at most.
 const SEEDS: u64 = 4;
 /// Random images of one crash.
@@ -26,7 +26,7 @@ const EQUIVALENT: [(&str, &str); 1] = [(
     "H1: where sectors are written whole, as here, a header copy that was lost is its predecessor, not a torn one; by that header \
      the same groups are found, for none is appended before the next sync of the journal. It is for disks that tear a sector.",
 )];
-const HEADER: &str = include_str!("../../src/journal/header.rs");
+const HEADER: &str = include_str!("../../src/medium/journal/header.rs");
 
 /// Whether the line before the call is that of an equivalent.
 fn is_equivalent(site: Site) -> bool {
@@ -102,9 +102,8 @@ fn full_halves(seed: u64) -> Vec<Step> {
     steps.filter(|step| !matches!(step, Step::Checkpoint | Step::CheckpointAll)).collect()
 }
 
-/// One life of many groups, which a power cut ends at every change.
-fn one_life(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
-    let steps = full_halves(seed);
+/// One life, which a power cut ends at every change.
+fn one_life(seed: u64, steps: &[Step], left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
     for cut in 1.. {
         let machine = Machine::new(seed);
         machine.cut_at(cut);
@@ -112,7 +111,7 @@ fn one_life(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(), 
         let mut oracle = Oracle::new();
         tally.lives += 1;
         let name = |what| format!("seed {seed}, power cut at {cut}: {what}");
-        let closed = ended(to_the_end(&machine, &mut oracle, &steps), &machine).map_err(name)?;
+        let closed = ended(to_the_end(&machine, &mut oracle, steps), &machine).map_err(name)?;
         tally.sites.extend(machine.sync_sites());
         if closed {
             verify_copies(&machine).map_err(name)?;
@@ -183,9 +182,10 @@ fn again(
     unreachable!("the run ends")
 }
 
-/// Both kinds of lives.
+/// Both kinds of lives, and one with discards.
 fn lives(seed: u64, left_out: Option<Site>, tally: &mut Tally) -> Result<(), String> {
-    one_life(seed, left_out, tally).and_then(|()| two_lives(seed, left_out, tally))
+    one_life(seed, &full_halves(seed), left_out, tally)?;
+    one_life(seed, &with_discards(seed, 10), left_out, tally).and_then(|()| two_lives(seed, left_out, tally))
 }
 
 #[test]

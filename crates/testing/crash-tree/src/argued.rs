@@ -9,7 +9,7 @@ use index::About;
 use crate::general;
 
 const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/discipline/write_atomic.rs");
-const LOG: &str = include_str!("../../../pmem/src/log/mod.rs");
+const LOG: &str = include_str!("../../../pmem/src/heap/log/redo.rs");
 
 /// The canary: the fence that an engine's discipline rests on most.
 pub fn canary(about: &About) -> Spot {
@@ -19,13 +19,13 @@ pub fn canary(about: &About) -> Spot {
     match about.discipline {
         UndoRedo::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Undo),
-            "pmem/src/log/mod.rs",
+            "pmem/src/heap/log/redo.rs",
             LOG,
             "medium.fence(if last { Fence::Commit } else { Fence::Undo });",
         ),
         Redo::NAME | WriteAhead::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Commit),
-            "pmem/src/log/mod.rs",
+            "pmem/src/heap/log/redo.rs",
             LOG,
             "medium.fence(Fence::Commit);",
         ),
@@ -43,43 +43,55 @@ pub fn canary(about: &About) -> Spot {
 /// it writes back; P4 says that the order of the words matters in chunk headers alone. In the other engines the same words are copied,
 /// not published, so these mutants do not exist there.
 fn written_back() -> Vec<Argued> {
-    const RECORD: &str = include_str!("../../../pmem/src/record.rs");
-    const ALLOC: &str = include_str!("../../../pmem/src/alloc.rs");
-    const HOME: &str = include_str!("../../../pmem/src/log/home.rs");
-    const REGION: &str = include_str!("../../../pmem/src/region.rs");
+    const RECORD: &str = include_str!("../../../pmem/src/heap/record.rs");
+    const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
+    const HOME: &str = include_str!("../../../pmem/src/heap/log/home.rs");
+    const REGION: &str = include_str!("../../../pmem/src/heap/region.rs");
     let record = "C1: no word refers to the record before a commit behind a later fence; until then any part of it may be durable";
     let bitmap = "A3: the class of the chunk is published behind a fence that follows; until then its bitmap is not read";
     let home = "L1: data words become durable before the log generation that holds them is void; until then recovery stores them again";
     let record_head = "medium.flush(at, HEAD);";
     [
-        (Kind::SwapPublish, "pmem/src/record.rs", RECORD, record_head, record),
-        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, record_head, record),
+        (Kind::SwapPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),
+        (Kind::SplitPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),
         (
             Kind::SplitPublish,
-            "pmem/src/record.rs",
+            "pmem/src/heap/record.rs",
             RECORD,
             "medium.flush(head.key_at(at), head.bytes() - head.key_at(0));",
             record,
         ),
         (
             Kind::SplitPublish,
-            "pmem/src/record.rs",
+            "pmem/src/heap/record.rs",
             RECORD,
             "medium.flush(piece, PIECE_HEAD + piece_bytes);",
             record,
         ),
-        (Kind::SplitPublish, "pmem/src/record.rs", RECORD, "medium.flush(first, list_at - first);", record),
         (
             Kind::SplitPublish,
-            "pmem/src/alloc.rs",
+            "pmem/src/heap/record.rs",
+            RECORD,
+            "medium.flush(first, list_at - first);",
+            record,
+        ),
+        (
+            Kind::SplitPublish,
+            "pmem/src/heap/alloc/allocator.rs",
             ALLOC,
             "medium.flush(at + LINE, (words - HEADER_WORDS) * WORD);",
             bitmap,
         ),
-        (Kind::SplitPublish, "pmem/src/log/home.rs", HOME, "medium.flush(line, LINE);", home),
-        (Kind::SwapPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
-        (Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.flush(home, WORD);", home),
-        (Kind::SplitPublish, "pmem/src/region.rs", REGION, "self.medium.sync(0, self.medium.len())?;", home),
+        (Kind::SplitPublish, "pmem/src/heap/log/home.rs", HOME, "medium.flush(line, LINE);", home),
+        (Kind::SwapPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(home, WORD);", home),
+        (Kind::SplitPublish, "pmem/src/heap/log/redo.rs", LOG, "medium.flush(home, WORD);", home),
+        (
+            Kind::SplitPublish,
+            "pmem/src/heap/region.rs",
+            REGION,
+            "self.medium.sync(0, self.medium.len())?;",
+            home,
+        ),
     ]
     .map(|(kind, file, source, text, why)| Argued { spot: Spot::new(kind, file, source, text), why })
     .into()
@@ -91,7 +103,12 @@ pub fn argued(about: &About) -> Vec<Argued> {
         return general::argued::argued();
     }
     let lap = Argued {
-        spot: Spot::new(Kind::SplitPublish, "pmem/src/log/mod.rs", LOG, "medium.publish(at, tag.word());"),
+        spot: Spot::new(
+            Kind::SplitPublish,
+            "pmem/src/heap/log/redo.rs",
+            LOG,
+            "medium.publish(at, tag.word());",
+        ),
         why: "L2: the lap is in the upper half, so a record of which only the lower half was stored still carries an older \
               lap and is not read",
     };
@@ -119,8 +136,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let closed = Argued {
         spot: Spot::new(
             Kind::SwapPublish,
-            "pmem/src/alloc.rs",
-            include_str!("../../../pmem/src/alloc.rs"),
+            "pmem/src/heap/alloc/allocator.rs",
+            include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
             "region.medium().publish(chunk, 0);",
         ),
         why: "A4: where every change is logged, the lap that is settled just before holds this operation's commit, so the swap \
@@ -130,8 +147,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let opened = Argued {
         spot: Spot::new(
             Kind::SwapPublish,
-            "pmem/src/alloc.rs",
-            include_str!("../../../pmem/src/alloc.rs"),
+            "pmem/src/heap/alloc/allocator.rs",
+            include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
             "medium.publish(at, 0);",
         ),
         why: "A3: the chunk was free before the operation began, so that it is may be durable at any time; what matters, and is not \

@@ -2,7 +2,8 @@
 //!
 //! Each file has what the process sees (`cache`), what the disk holds (`durable`) and, of every sector of 512 bytes, the
 //! versions written since the last sync. A power cut keeps of each such sector any one of those versions, or the durable one;
-//! a file that became longer may be shorter again. A sync that fails keeps some of the sectors and calls the others clean:
+//! a file that became longer may be shorter again. A range that is discarded reads as zeros, which are not durable before a sync, and
+//! must have storage again before it is written; so must what lost its storage in a power cut. A sync that fails keeps some of the sectors and calls the others clean:
 //! no later sync writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use pmem::observed::Site;
 use pmem::{Error, Result};
 
 const SECTOR: usize = 512;
+const PAGE: usize = 4096;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
@@ -57,6 +59,8 @@ struct SimFile {
     cache: Vec<u8>,
     durable: Vec<u8>,
     unsynced: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    /// Pages without storage, as the process sees it, and as the disk has it.
+    holes: [BTreeSet<usize>; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -219,6 +223,10 @@ impl Machine {
         });
         let [data, journal] = state.files.each_ref().map(|file| file.survive(survivors, &mut rng));
         let machine = Self::with_files(data, journal);
+        for (file, before) in machine.state().files.iter_mut().zip(&state.files) {
+            let holes = before.holes_in(&file.cache);
+            file.holes = [holes.clone(), holes];
+        }
         (machine.state().lies, machine.state().left_out) = (state.lies, state.left_out);
         machine
     }
@@ -257,7 +265,22 @@ impl SimFile {
         bytes
     }
 
+    /// Pages of what survived that may have no storage.
+    fn holes_in(&self, bytes: &[u8]) -> BTreeSet<usize> {
+        let is_zero = |page: &usize| {
+            bytes.chunks(PAGE).nth(*page).is_some_and(|page| page.iter().all(|byte| *byte == 0))
+        };
+        self.holes.iter().flatten().copied().filter(is_zero).collect()
+    }
+
+    fn discard(&mut self, from: usize, to: usize) {
+        self.write(from, &vec![0; to - from]);
+        self.holes[0].extend(from / PAGE..to / PAGE);
+    }
+
     fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = (at + bytes.len()).div_ceil(PAGE).max(at / PAGE);
+        assert_eq!(self.holes[0].range(at / PAGE..end).next(), None, "a write to a page without storage");
         assert!(at + bytes.len() <= self.cache.len(), "a write behind the allocated end");
         self.cache[at..at + bytes.len()].copy_from_slice(bytes);
         for sector in at / SECTOR..(at + bytes.len()).div_ceil(SECTOR) {
@@ -276,6 +299,7 @@ impl SimFile {
     fn sync(&mut self, mut keeps: impl FnMut() -> bool) {
         if keeps() {
             self.durable.resize(self.cache.len(), 0);
+            self.holes[1] = self.holes[0].clone();
         }
         for (sector, versions) in std::mem::take(&mut self.unsynced) {
             let place = sector * SECTOR..(sector + 1) * SECTOR;
@@ -402,6 +426,43 @@ impl Storage for Handle {
         }
         state.files[self.which as usize].shorten(to as usize);
         if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
+    }
+
+    fn discard(&self, from: u64, to: u64) -> Result<()> {
+        let mut state = self.machine.state();
+        if let Some(Fault::Eio | Fault::NoSpace) = self.call(&mut state, true)? {
+            state.faults += 1;
+            return Err(self.error("cannot punch a hole in", EIO));
+        }
+        let file = &mut state.files[self.which as usize];
+        // A page that is a hole already stays one.
+        file.holes[0].retain(|page| !(from as usize / PAGE..to as usize / PAGE).contains(page));
+        file.discard(from as usize, to as usize);
+        if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
+    }
+
+    fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
+        let mut state = self.machine.state();
+        match self.call(&mut state, true)? {
+            Some(Fault::NoSpace) => {
+                state.faults += 1;
+                return Err(Error::NoSpace { path: self.path.clone(), bytes: to - from });
+            }
+            Some(Fault::Eio) => {
+                state.faults += 1;
+                return Err(self.error("cannot allocate space in", EIO));
+            }
+            _ => {}
+        }
+        let filled = from as usize / PAGE..(to as usize).div_ceil(PAGE);
+        state.files[self.which as usize].holes[0].retain(|page| !filled.contains(page));
+        if state.off { Err(self.error("no power for", EIO)) } else { Ok(()) }
+    }
+
+    fn holes(&self) -> Result<Vec<(u64, u64)>> {
+        let state = self.machine.state();
+        let pages = state.files[self.which as usize].holes[0].iter().map(|page| (page * PAGE) as u64);
+        Ok(pages.map(|at| (at, at + PAGE as u64)).collect())
     }
 
     fn len(&self) -> Result<u64> {

@@ -99,6 +99,15 @@ impl Storage for File {
     fn allocate(&self, from: u64, to: u64) -> Result<()> {
         self.change(|storage| storage.allocate(from, to))
     }
+    fn discard(&self, from: u64, to: u64) -> Result<()> {
+        self.change(|storage| storage.discard(from, to))
+    }
+    fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
+        self.change(|storage| storage.fill_holes(from, to))
+    }
+    fn holes(&self) -> Result<Vec<(u64, u64)>> {
+        self.storage.holes()
+    }
     fn len(&self) -> Result<u64> {
         self.storage.len()
     }

@@ -5,7 +5,7 @@ use index::About;
 use pmem::Fence;
 
 const CORE: &str = include_str!("../../../../index/src/chain/core.rs");
-const ALLOC: &str = include_str!("../../../../pmem/src/alloc.rs");
+const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
 
 /// The arguments, the same for all: what is theirs alone can be broken.
 pub fn argued() -> Vec<Argued> {
@@ -20,14 +20,14 @@ pub fn argued() -> Vec<Argued> {
         ),
         Argued::new(
             Kind::SwapPublish,
-            "pmem/src/alloc.rs",
+            "pmem/src/heap/alloc/allocator.rs",
             ALLOC,
             "medium.publish(at, 0);",
             "A3: the chunk was free before the operation began: that it is may be durable at any time",
         ),
         Argued::new(
             Kind::EarlyPublish,
-            "pmem/src/alloc.rs",
+            "pmem/src/heap/alloc/allocator.rs",
             ALLOC,
             "medium.publish(at, 0);",
             "the same: behind other publishes too",

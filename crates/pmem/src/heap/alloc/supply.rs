@@ -1,0 +1,276 @@
+//! Where blocks and chunks come from: chunks with space, heads that were not read since open, free chunks, growth; and what becomes of
+//! chunks that are free or nearly empty.
+//!
+//! A chunk that an operation needs is looked for in this order: chunks of the class that are known to have space; the next
+//! [`PROBE_CHUNKS`] heads that were not read since open; free chunks that are held, were found or came with growth; discarded
+//! ones; growth. Only before a write would be refused all heads are read.
+//!
+//! Once a chunk is needed and there are sparse ones, the index moves their records ([`Allocator::next_to_move`]) until there are none,
+//! a few behind each write.
+
+use rustc_hash::FxHashMap as HashMap;
+
+use crate::error::Result;
+use crate::heap::alloc::allocator::Allocator;
+use crate::heap::alloc::class::{Class, Kind};
+use crate::heap::log::redo::Log;
+use crate::heap::region::Region;
+use crate::medium::traits::Medium;
+use crate::medium::view::HUGE_PAGE;
+
+/// Chunk heads read for one chunk that an operation needs. As long as chunks are not looked at since open, at most one chunk is
+/// added for so many heads read, so the region grows by at most an eighth before all heads are known.
+const PROBE_CHUNKS: u64 = 8;
+/// Free chunks kept before some are discarded, and how many of them stay then.
+const HELD_MAX: usize = 4;
+const HELD_MIN: usize = 2;
+/// Bytes that may be moved for each byte written while there are sparse chunks.
+const MOVED_PER_BYTE: u64 = 3;
+/// What a move costs besides the bytes of its block, in bytes moved.
+const MOVE_BYTES: u64 = 64;
+/// Most bytes moved behind one operation, or group of them: bounds its pause.
+const CREDIT_BYTES_MAX: u64 = 256 << 10;
+/// Bytes of a region that grows by huge pages.
+const HUGE_FROM: u64 = 8 * HUGE_PAGE;
+/// A region grows by no more at once, unless more is asked for.
+const GROWTH_BYTES_MAX: u64 = 8 * HUGE_PAGE;
+
+impl Allocator {
+    /// Sees to it that so many blocks can be taken without the region having to grow: kind, bytes of a block, blocks.
+    ///
+    /// # Errors
+    /// As [`Allocator::take`]; nothing was taken.
+    pub fn prepare<M: Medium>(
+        &mut self,
+        region: &Region<M>,
+        log: &mut Log,
+        needs: impl IntoIterator<Item = (Kind, u64, u64)>,
+    ) -> Result<()> {
+        let chunk_bytes = region.geometry().chunk_bytes;
+        let mut wanted: HashMap<Class, u64> = HashMap::default();
+        // Values of a batch are often of one size.
+        let mut last = None;
+        for (kind, bytes, blocks) in needs {
+            let class = match last {
+                Some((like, class)) if like == (kind, bytes) => class,
+                _ => Class::fitting(kind, bytes, chunk_bytes)?,
+            };
+            last = Some(((kind, bytes), class));
+            *wanted.entry(class).or_default() += blocks;
+        }
+        // What is there already, then new space, then what is there and would take long to find.
+        let mut heads = self.lacking(&wanted, chunk_bytes) * PROBE_CHUNKS;
+        loop {
+            let chunks = self.lacking(&wanted, chunk_bytes);
+            let lacking = chunks.saturating_sub(self.free_count() as u64);
+            if lacking == 0 {
+                return self.provide(region, chunks);
+            }
+            let may_look = heads > 0;
+            heads = heads.saturating_sub(1);
+            if may_look && self.look_further(region, log) {
+                continue;
+            }
+            match self.grow(region, lacking) {
+                Err(error) if !self.look_further(region, log) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Chunks that have to be opened for so many blocks of each class.
+    fn lacking(&self, wanted: &HashMap<Class, u64>, chunk_bytes: u64) -> u64 {
+        let chunks = |(class, blocks): (&Class, &u64)| {
+            blocks.saturating_sub(self.space.free(*class)).div_ceil(class.blocks(chunk_bytes))
+        };
+        wanted.iter().map(chunks).sum()
+    }
+
+    /// Gives the free chunks that are opened next their storage.
+    fn provide<M: Medium>(&self, region: &Region<M>, chunks: u64) -> Result<()> {
+        let next =
+            self.held.iter().rev().chain(self.free_chunks.iter().rev()).chain(self.discarded.iter().rev());
+        next.take(chunks as usize)
+            .try_for_each(|at| region.medium().provide(*at, region.geometry().chunk_bytes))
+    }
+
+    /// Takes a block where the class's chunk in use is full or there is none: of another chunk, or of a new one.
+    #[cold]
+    pub(super) fn find_block<M: Medium>(
+        &mut self,
+        region: &Region<M>,
+        log: &mut Log,
+        class: Class,
+    ) -> Result<(Class, (u64, u64))> {
+        let class = match self.find_space(region, log, class) {
+            Ok(()) => class,
+            // A larger block does as well where there is no space for a chunk of this class.
+            Err(error) => {
+                let larger = self.space.larger_with_space(class);
+                let larger = larger.filter(|larger| self.space.with_space(*larger).is_some());
+                larger.ok_or(error)?
+            }
+        };
+        Ok((class, self.space.take(class).expect("a chunk with space is in use")))
+    }
+
+    /// Sees to it that the class has a chunk in use.
+    fn find_space<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, class: Class) -> Result<()> {
+        if self.space.with_space(class).is_some() {
+            return Ok(());
+        }
+        for _ in 0..PROBE_CHUNKS {
+            if !self.look_further(region, log) {
+                break;
+            }
+            if self.space.with_space(class).is_some() {
+                return Ok(());
+            }
+        }
+        self.moves |= self.space.has_sparse();
+        let error = match self.free_chunk(region) {
+            Ok(at) => {
+                self.open_chunk(region, log, at, class);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        // Before a write is refused all heads are read, once.
+        while self.look_further(region, log) {
+            if self.space.with_space(class).is_some() {
+                return Ok(());
+            }
+            if let Some(at) = self.free_chunks.pop() {
+                if region.medium().provide(at, region.geometry().chunk_bytes).is_ok() {
+                    self.open_chunk(region, log, at, class);
+                    return Ok(());
+                }
+                self.discarded.push(at);
+            }
+        }
+        Err(error)
+    }
+
+    /// Looks at one more of the chunks that have not been looked at since open; false if there is none.
+    fn look_further<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> bool {
+        let geometry = region.geometry();
+        if self.unseen_end <= geometry.heap_at() {
+            return false;
+        }
+        self.unseen_end -= geometry.chunk_bytes;
+        let at = self.unseen_end;
+        match region.medium().word(at) {
+            0 => {
+                // Perhaps not durably: whoever closed it may have ended before that was written back.
+                self.wide.insert(at);
+                self.free_chunks.push(at);
+            }
+            word => {
+                // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
+                if let Some(found) = Class::of(word, geometry.chunk_bytes) {
+                    self.look_at(region, at, found);
+                    self.reclaim(region, log, at);
+                }
+            }
+        }
+        true
+    }
+
+    /// A free chunk with its storage; the region grows if there is none.
+    fn free_chunk<M: Medium>(&mut self, region: &Region<M>) -> Result<u64> {
+        if self.free_count() == 0 {
+            self.grow(region, 1)?;
+        }
+        let free = self.held.pop().or_else(|| self.free_chunks.pop()).or_else(|| self.discarded.pop());
+        let at = free.expect("there is one, or the region just grew");
+        match region.medium().provide(at, region.geometry().chunk_bytes) {
+            Ok(()) => Ok(at),
+            Err(error) => {
+                self.discarded.push(at);
+                Err(error)
+            }
+        }
+    }
+
+    /// Free chunks that are known.
+    pub(super) fn free_count(&self) -> usize {
+        self.held.len() + self.free_chunks.len() + self.discarded.len()
+    }
+
+    /// Adds free chunks at the end of the region, `least` of them or more.
+    fn grow<M: Medium>(&mut self, region: &Region<M>, least: u64) -> Result<()> {
+        let geometry = region.geometry();
+        let old = geometry.heap_at()
+            + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
+        // A share more at a time: few growths, little air. No more than the system clears within a moment, for a write waits for it.
+        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it. What is left of a
+        // nearly full disk is used too.
+        let share = if old < HUGE_FROM { 32 } else { 16 };
+        let most = (GROWTH_BYTES_MAX / geometry.chunk_bytes).max(1);
+        let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, most).max(least);
+        let [least, more] = [least, more].map(|chunks| old + chunks * geometry.chunk_bytes);
+        let mut end = if old < HUGE_FROM { more } else { more.next_multiple_of(HUGE_PAGE) };
+        while let Err(error) = region.grow(end) {
+            if end == least {
+                return Err(error);
+            }
+            end = least;
+        }
+        let chunks = (end - old) / geometry.chunk_bytes;
+        self.free_chunks.extend((0..chunks).rev().map(|i| old + i * geometry.chunk_bytes));
+        Ok(())
+    }
+
+    /// A chunk became free. Of too many that are held, the storage of the oldest goes back to the file system (A6).
+    pub(super) fn hold<M: Medium>(&mut self, region: &Region<M>, chunk: u64) {
+        self.held.push(chunk);
+        if self.held.len() <= HELD_MAX {
+            return;
+        }
+        for chunk in self.held.drain(..HELD_MAX - HELD_MIN) {
+            self.keeps_storage =
+                self.keeps_storage || !region.medium().discard(chunk, region.geometry().chunk_bytes);
+            if self.keeps_storage { &mut self.free_chunks } else { &mut self.discarded }.push(chunk);
+        }
+    }
+
+    /// While there are sparse chunks, what is written pays for moves.
+    pub(super) fn earn_moves(&mut self, bytes: u64) {
+        self.credit_bytes = (self.credit_bytes + bytes * MOVED_PER_BYTE).min(CREDIT_BYTES_MAX);
+    }
+
+    /// True if records are to be moved: see [`Allocator::next_to_move`].
+    #[inline(always)]
+    pub fn has_moves(&self) -> bool {
+        self.credit_bytes > 0
+    }
+
+    /// The next record that is to be moved out of a sparse chunk (A5): the caller makes the index lead to a copy of it and gives
+    /// it back, if the index leads to it, and asks again. `None` ends it for this operation.
+    pub fn next_to_move<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> Option<u64> {
+        // Sparse chunks that were not looked at since open are found meanwhile.
+        self.look_further(region, log);
+        let next = (self.credit_bytes > 0).then(|| self.space.next_to_move());
+        match next {
+            Some(Some((chunk, class, index))) => {
+                self.is_moving = true;
+                self.credit_bytes = self.credit_bytes.saturating_sub(class.block_bytes + MOVE_BYTES);
+                let first = class.first(class.blocks(region.geometry().chunk_bytes));
+                Some(chunk + first + index * class.block_bytes)
+            }
+            Some(None) => {
+                self.end_moves();
+                None
+            }
+            None => {
+                self.is_moving = false;
+                None
+            }
+        }
+    }
+
+    /// No record is moved before a chunk is lacking again.
+    pub fn end_moves(&mut self) {
+        (self.moves, self.is_moving, self.credit_bytes) = (false, false, 0);
+    }
+}

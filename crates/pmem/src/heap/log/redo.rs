@@ -1,0 +1,369 @@
+//! The log's records: written, committed, read back. The contract is in the head of [`crate::heap::log`].
+
+use crate::error::{Error, Result};
+use crate::heap::log::home;
+use crate::heap::region::{Geometry, LAP_AT, LOG_AT, unchecked};
+use crate::medium::traits::{Fence, LINE, Medium, WORD};
+
+pub(super) const LAPS: u64 = 1 << 12;
+const HOME_BITS: u32 = 39;
+const FILTER_BITS: usize = 1 << 14;
+/// Bytes that the filter tells apart: a few looks for a node of many lines.
+const GRAIN: u64 = 256;
+
+/// Which records a log has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// New words only.
+    Redo,
+    /// Old words too.
+    UndoRedo,
+}
+
+impl Format {
+    /// Words of a line at which records begin.
+    const fn begins(self) -> &'static [u64] {
+        match self {
+            Self::Redo => &[0, 2, 4, 6],
+            Self::UndoRedo => &[0, 3, 6],
+        }
+    }
+
+    /// Places in a line.
+    const fn per_line(self) -> u64 {
+        self.begins().len() as u64
+    }
+
+    /// Offset of the record at a place.
+    pub(super) fn at(self, place: u64) -> u64 {
+        let (line, place) = (place / self.per_line(), place % self.per_line());
+        LOG_AT + line * LINE + self.begins()[place as usize] * WORD
+    }
+
+    /// True if the place has room for an old word.
+    fn holds_old(self, place: u64) -> bool {
+        self == Self::UndoRedo && place % 3 < 2
+    }
+
+    /// Most places that records of these numbers take, wherever they begin.
+    fn places(self, redo: usize, undo: usize) -> u64 {
+        match self {
+            Self::Redo => redo as u64,
+            Self::UndoRedo => redo as u64 + undo as u64 + (undo as u64).div_ceil(2) + 1,
+        }
+    }
+}
+
+/// Volatile side of the log; owned by the writer.
+#[derive(Debug)]
+pub struct Log {
+    pub(super) format: Format,
+    pub(super) lines: u64,
+    pub(super) places: u64,
+    /// Lap in use.
+    pub(super) lap: u64,
+    /// Next free place of the lap.
+    pub(super) next: u64,
+    /// Grains with unsettled home words: a filter with one hash.
+    pub(super) filter: Box<[u64; FILTER_BITS / 64]>,
+    /// Home lines to be flushed: of the commit under way, or of the lap.
+    pub(super) home_lines: Vec<u64>,
+}
+
+/// When a commit's home lines are on their way to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Homes {
+    /// At once.
+    Flushed,
+    /// When the lap ends: each line once, however many commits changed it.
+    Deferred,
+}
+
+impl Log {
+    /// The log of a freshly made region.
+    pub fn new(geometry: Geometry, format: Format) -> Self {
+        let lines = geometry.log_records / 4;
+        let places = lines * format.per_line();
+        Self {
+            format,
+            lines,
+            places,
+            lap: 1,
+            next: 0,
+            filter: Box::new([0; FILTER_BITS / 64]),
+            home_lines: Vec::new(),
+        }
+    }
+
+    /// Replays the commits that the last session left unsettled and takes back what it left uncommitted; stores nothing if
+    /// there was neither.
+    ///
+    /// # Errors
+    /// `Corrupt` if a record's home lies outside the region.
+    pub fn recover<M: Medium>(medium: &M, geometry: Geometry, format: Format) -> Result<Self> {
+        let settled = unchecked(medium.word(LAP_AT)).ok_or(Error::Corrupt { what: "log lap", at: LAP_AT })?;
+        let mut log = Self { lap: settled + 1, ..Self::new(geometry, format) };
+        let mut commit: Vec<Record> = Vec::new();
+        let mut in_order = true;
+        let mut used = false;
+        for place in 0..log.places {
+            let Some(record) = log.read(medium, place) else {
+                // A place too small for an old word may have been passed over.
+                in_order &= log.format == Format::UndoRedo && !log.format.holds_old(place);
+                continue;
+            };
+            used = true;
+            if !in_order {
+                continue;
+            }
+            commit.push(record);
+            if record.tag.commit {
+                if record.tag.count != commit.len() as u64 {
+                    in_order = false;
+                    continue;
+                }
+                for record in commit.drain(..) {
+                    record.put(medium, record.new)?;
+                }
+            }
+        }
+        // What is left was not committed. Old words are there in the order in which they were overwritten.
+        for record in commit.iter().rev() {
+            if let Some(old) = record.old {
+                record.put(medium, old)?;
+            }
+        }
+        if log.is_for_wiping() {
+            // A crash came between the lap before this one and the end of the wipe.
+            if used {
+                // Records of a program that used this lap for them, replayed above.
+                medium.fence(Fence::Checkpoint);
+            }
+            log.wipe(medium);
+        } else if used {
+            log.next = 1; // the lap held something: L3
+            log.settle(medium);
+        }
+        Ok(log)
+    }
+
+    /// The record at a place, if it is of the current lap.
+    fn read<M: Medium>(&self, medium: &M, place: u64) -> Option<Record> {
+        let at = self.format.at(place);
+        let tag = Tag::of(medium.word(at));
+        if tag.lap != self.lap % LAPS || tag.home == 0 {
+            return None;
+        }
+        let old = tag.undo && self.format.holds_old(place);
+        let old = old.then(|| medium.word(at + 2 * WORD));
+        Some(Record { at, tag, new: medium.word(at + WORD), old })
+    }
+
+    /// Most words that one redo-only commit may change.
+    pub fn capacity(&self) -> usize {
+        self.places as usize
+    }
+
+    /// Whether so many records fit in the log at all: asked before anything is changed.
+    ///
+    /// # Errors
+    /// `TooLarge` if not.
+    pub fn check_room(&self, redo: usize, undo: usize) -> Result<()> {
+        if self.format.places(redo, undo) > self.places {
+            return Err(Error::TooLarge {
+                of: "words of the log",
+                asked: (redo + undo) as u64,
+                limit: self.places,
+            });
+        }
+        Ok(())
+    }
+
+    /// Commits `writes` (offset, value) in one crash-atomic step: durable when it returns, home words written
+    /// [wB+ figure 6: `WriteRedoOnly`, `CommitRedoWrites`].
+    ///
+    /// # Errors
+    /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
+    pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)], homes: Homes) -> Result<()> {
+        self.make_room(medium, writes.len(), 0)?;
+        let first = self.next;
+        for (i, (home, new)) in writes.iter().enumerate() {
+            let last = i + 1 == writes.len();
+            self.append(medium, *home, *new, None, last.then_some(writes.len()));
+        }
+        self.flush_records(medium, first);
+        medium.fence(Fence::Commit);
+        for (home, value) in writes {
+            home::store(medium, *home, *value);
+            self.note(*home);
+        }
+        home::note_lines(writes.iter().map(|(home, _)| *home), &mut self.home_lines);
+        if homes == Homes::Flushed {
+            home::flush(medium, &mut self.home_lines);
+        }
+        Ok(())
+    }
+
+    /// Commits `fresh` words of unused space and `overwritten` words in one crash-atomic step [wB+ figure 5]: `NewRedo` for
+    /// each of the first, then `CommitNewRedo`, then `between`, then `WriteUndoRedo` for each of the others. The
+    /// `CommitNewRedo` is left out without fresh words, unless `ordered`: something else flushed must be durable before.
+    ///
+    /// # Errors
+    /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
+    pub fn commit_undo_redo<M: Medium>(
+        &mut self,
+        medium: &M,
+        fresh: &[(u64, u64)],
+        overwritten: &[(u64, u64)],
+        ordered: bool,
+        between: impl FnOnce(),
+    ) -> Result<()> {
+        self.make_room(medium, fresh.len(), overwritten.len())?;
+        let count = fresh.len() + overwritten.len();
+        let first = self.next;
+        for (i, (home, new)) in fresh.iter().enumerate() {
+            self.append(medium, *home, *new, None, (i + 1 == count).then_some(count));
+            home::store(medium, *home, *new);
+            self.note(*home);
+        }
+        if ordered || !fresh.is_empty() {
+            self.flush_records(medium, first);
+            medium.fence(Fence::Payload);
+        }
+        between();
+        for (i, (home, new)) in overwritten.iter().enumerate() {
+            let last = fresh.len() + i + 1 == count;
+            let place = self.append(medium, *home, *new, Some(medium.word(*home)), last.then_some(count));
+            medium.flush(self.format.at(place), WORD);
+            medium.fence(if last { Fence::Commit } else { Fence::Undo });
+            home::store(medium, *home, *new);
+            self.note(*home);
+        }
+        home::note_lines(fresh.iter().chain(overwritten).map(|(home, _)| *home), &mut self.home_lines);
+        home::flush(medium, &mut self.home_lines);
+        Ok(())
+    }
+
+    /// Begins a new lap if this one has too little room.
+    fn make_room<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
+        self.check_room(redo, undo)?;
+        if self.next + self.format.places(redo, undo) > self.places {
+            self.settle(medium);
+        }
+        Ok(())
+    }
+
+    /// Writes a record at the next place that has room for it; `count` makes it the last of a commit.
+    fn append<M: Medium>(
+        &mut self,
+        medium: &M,
+        home: u64,
+        new: u64,
+        old: Option<u64>,
+        count: Option<usize>,
+    ) -> u64 {
+        while old.is_some() && !self.format.holds_old(self.next) {
+            self.next += 1;
+        }
+        let place = self.next;
+        self.next += 1;
+        let at = self.format.at(place);
+        medium.copy(at + WORD, new);
+        if let Some(old) = old {
+            medium.copy(at + 2 * WORD, old);
+        }
+        let tag = Tag {
+            home: home / WORD,
+            undo: old.is_some(),
+            lap: self.lap % LAPS,
+            count: count.unwrap_or(0) as u64,
+            commit: count.is_some(),
+        };
+        medium.publish(at, tag.word());
+        place
+    }
+
+    /// Starts writing back the records from place `first` on.
+    fn flush_records<M: Medium>(&self, medium: &M, first: u64) {
+        if self.next > first {
+            let at = self.format.at(first);
+            medium.flush(at, self.format.at(self.next - 1) + WORD - at);
+        }
+    }
+
+    fn note(&mut self, home: u64) {
+        let bit = filter_bit(home / GRAIN);
+        self.filter[bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// True if `at..at + bytes` may hold unsettled home words (never falsely false).
+    #[inline(always)]
+    pub fn touches(&self, at: u64, bytes: u64) -> bool {
+        self.next != 0
+            && (at / GRAIN..(at + bytes).div_ceil(GRAIN)).any(|grain| {
+                let bit = filter_bit(grain);
+                self.filter[bit / 64] & 1 << (bit % 64) != 0
+            })
+    }
+}
+
+/// Homes below this offset are never logged, except the root word.
+const LENGTH_MIN: u64 = crate::heap::region::ROOT_AT;
+
+#[inline]
+fn filter_bit(grain: u64) -> usize {
+    (grain.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize
+}
+
+const _: () = assert!(FILTER_BITS == 1 << (64 - 50));
+
+/// A record as recovery finds it.
+#[derive(Clone, Copy)]
+struct Record {
+    at: u64,
+    tag: Tag,
+    new: u64,
+    old: Option<u64>,
+}
+
+impl Record {
+    fn put<M: Medium>(&self, medium: &M, value: u64) -> Result<()> {
+        let home = self.tag.home * WORD;
+        if home < LENGTH_MIN || home >= medium.len() {
+            return Err(Error::Corrupt { what: "log record", at: self.at });
+        }
+        medium.copy(home, value);
+        medium.flush(home, WORD);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tag {
+    home: u64,
+    undo: bool,
+    lap: u64,
+    count: u64,
+    commit: bool,
+}
+
+impl Tag {
+    fn word(self) -> u64 {
+        debug_assert!(self.home < 1 << HOME_BITS && self.count < 1 << 11);
+        self.home
+            | u64::from(self.undo) << HOME_BITS
+            | self.lap << 40
+            | self.count << 52
+            | u64::from(self.commit) << 63
+    }
+
+    fn of(word: u64) -> Self {
+        Self {
+            home: word & ((1 << HOME_BITS) - 1),
+            undo: word >> HOME_BITS & 1 != 0,
+            lap: word >> 40 & (LAPS - 1),
+            count: word >> 52 & 0x7FF,
+            commit: word >> 63 != 0,
+        }
+    }
+}

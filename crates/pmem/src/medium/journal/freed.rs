@@ -1,0 +1,89 @@
+//! Ranges that were discarded: those that wait for their punch, and holes. The contract is in the head of `space`.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::medium::holes::Holes;
+use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
+
+/// In the place of a lap: the group that freed it is not closed.
+pub(super) const RUNNING: u64 = u64::MAX;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    freed: Mutex<Freed>,
+    /// A range was allocated since the data file was synced for that (P3).
+    pub unsynced: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    /// First byte of a range, the byte behind its last, and the lap that freed it.
+    pub waiting: BTreeMap<u64, (u64, u64)>,
+    /// Those of the running group.
+    pub running: Vec<u64>,
+    pub holes: Holes,
+    /// See P4.
+    pub young: Vec<(u64, u64)>,
+}
+
+impl Freed {
+    /// Waiting ranges that overlap `from..to`.
+    pub fn waiting_in(&self, from: u64, to: u64) -> Vec<u64> {
+        let before = self.waiting.range(..from).next_back().filter(|(_, (end, _))| *end > from);
+        before.into_iter().chain(self.waiting.range(from..to)).map(|(first, _)| *first).collect()
+    }
+}
+
+impl Space {
+    pub fn freed(&self) -> MutexGuard<'_, Freed> {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The running group goes into this lap.
+    pub fn close(&self, lap: u64) {
+        let mut freed = self.freed();
+        for from in std::mem::take(&mut freed.running) {
+            if let Some((_, freed_by)) = freed.waiting.get_mut(&from)
+                && *freed_by == RUNNING
+            {
+                *freed_by = lap;
+            }
+        }
+    }
+
+    /// What the running group freed is in use again.
+    pub fn roll_back(&self) {
+        let mut freed = self.freed();
+        freed.running.clear();
+        freed.waiting.retain(|_, (_, lap)| *lap != RUNNING);
+    }
+
+    /// True once after an allocation: the data file is to be synced before the next group is written (P3).
+    pub fn take_unsynced(&self) -> bool {
+        self.unsynced.swap(false, Ordering::AcqRel)
+    }
+
+    /// True if the checkpoint of this lap has something to punch.
+    pub fn waits_for(&self, lap: u64) -> bool {
+        self.freed().waiting.values().any(|(_, freed_by)| *freed_by <= lap)
+    }
+
+    /// True if nothing may be stored at `at` (P2).
+    pub fn lacks(&self, at: u64) -> bool {
+        let freed = self.freed();
+        !freed.holes.within(at, at + 1).is_empty() || !freed.waiting_in(at, at + 1).is_empty()
+    }
+
+    /// Bytes of all holes.
+    pub fn hole_bytes(&self) -> u64 {
+        self.holes().iter().map(|(from, to)| to - from).sum()
+    }
+
+    /// What has no storage.
+    pub fn holes(&self) -> Vec<(u64, u64)> {
+        self.freed().holes.all()
+    }
+}

@@ -1,0 +1,171 @@
+//! Groups go home: what they changed is laid over the data file. A checkpoint and a recovery are this, and the header.
+//!
+//! | step | may be on the media at a power cut | recovery |
+//! |---|---|---|
+//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own so | the laps are replayed |
+//! | home lines written | any sectors of them | the laps are replayed over them |
+//! | data file synced | all of them | the same again, with the same outcome |
+//! | first header copy written, synced | it, and the other one as it was | the laps are no longer live |
+//! | other copy written | it, whole or not, or as it was | the same |
+//! | private pages given up | | |
+//!
+//! What is written is read back from the journal, never from the image: a line there may have stores of the running group.
+
+use crate::error::{Error, Result};
+use crate::medium::journal::group::{Header as Group, Patch, SECTOR, bytes_of};
+use crate::medium::journal::header::{DATA_AT, Header};
+use crate::medium::journal::storage::Files;
+use crate::medium::traits::LINE;
+use crate::medium::view::PAGE;
+
+/// About the most bytes that are written at once.
+const STRETCH_MAX: u64 = 1 << 20;
+
+/// The groups of one lap, as they stand in its half and in the annex.
+#[derive(Debug)]
+pub(super) struct Lap {
+    half: Vec<u8>,
+    /// The group whose body stands there; empty if there is none.
+    annex: Vec<u8>,
+    /// Where each group begins, with its header.
+    pub groups: Vec<(usize, Group)>,
+    /// The first sector behind them.
+    pub end: usize,
+}
+
+/// How much went home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Homed {
+    pub groups: u64,
+    pub lines: u64,
+}
+
+impl Lap {
+    /// Reads the first `bytes` of a lap's half, and in it whole groups numbered from `first` on.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if a group that is whole names a line outside its region.
+    pub fn read(files: &Files, header: &Header, lap: u64, bytes: u64, first: u64) -> Result<Self> {
+        let mut half = vec![0; bytes as usize];
+        files.journal.read(header.half_at(lap), &mut half)?;
+        let mut found = Self { half, annex: Vec::new(), groups: Vec::new(), end: 0 };
+        let salt = header.salt(lap);
+        while let Some(group) = Group::read(&found.half[found.end..], salt) {
+            if group.number != first + found.groups.len() as u64 {
+                break;
+            }
+            if group.in_annex {
+                if !found.annex.is_empty() {
+                    break; // one lap has one there (G1)
+                }
+                found.annex = read_annex(files, header, &group)?;
+            }
+            let Some(body) = found.body(found.end, &group).filter(|body| group.is_whole(body)) else { break };
+            // What no file can have: sums with it would overflow.
+            let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
+            if !sane || !group.is_sound(body) {
+                let at = header.half_at(lap) + found.end as u64;
+                return Err(Error::Corrupt { what: "group in the journal", at });
+            }
+            found.groups.push((found.end, group));
+            found.end += group.bytes() as usize;
+        }
+        Ok(found)
+    }
+
+    /// The body of the group that begins at `from`, if there is so much.
+    fn body(&self, from: usize, group: &Group) -> Option<&[u8]> {
+        group.body(if group.in_annex { &self.annex } else { &self.half[from..] })
+    }
+
+    /// What the groups changed, in their order.
+    pub fn patches(&self) -> impl Iterator<Item = Patch<'_>> {
+        let bodies = self.groups.iter().filter_map(|(from, group)| Some((group, self.body(*from, group)?)));
+        bodies.flat_map(|(group, body)| group.patches(body))
+    }
+
+    /// The newest whole group: its offset in the half, its bytes there, and those in the annex.
+    pub fn newest(&self) -> Option<(u64, &[u8], &[u8])> {
+        let (from, group) = self.groups.last()?;
+        let annex = if group.in_annex { &self.annex[..] } else { &[] };
+        Some((*from as u64, &self.half[*from..][..group.bytes() as usize], annex))
+    }
+
+    /// Where behind the whole groups one was begun that is not just the next, torn.
+    pub fn begun_behind(&self, salt: u64, next: u64) -> Option<usize> {
+        (self.end..self.half.len()).step_by(SECTOR as usize).find(|at| {
+            let group = Group::read(&self.half[*at..], salt);
+            group.is_some_and(|group| (*at, group.number) != (self.end, next))
+        })
+    }
+}
+
+/// What the annex holds of a group that names it; nothing if the file is too short for it.
+fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> {
+    let bytes = bytes_of(group.body_bytes);
+    let there = files.journal.len()?.saturating_sub(header.annex_at());
+    let mut annex = vec![0; if bytes <= there { bytes as usize } else { 0 }];
+    files.journal.read(header.annex_at(), &mut annex)?;
+    Ok(annex)
+}
+
+/// What the groups of `laps` (oldest first) changed, by ascending address, what a line got last behind the rest.
+pub(super) fn by_address(laps: &[Lap]) -> Vec<Patch<'_>> {
+    let mut patches: Vec<_> = laps.iter().flat_map(Lap::patches).collect();
+    // Stable: of one line, the groups' order stays.
+    patches.sort_by_key(|patch| patch.at);
+    patches
+}
+
+/// Lays everything that `laps` (oldest first) changed over the data file and syncs it. Returns how much that was, and the pages
+/// that were written to.
+///
+/// # Errors
+/// `Io`; the files take no more writes then.
+pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>)> {
+    let patches = by_address(laps);
+    let groups = laps.iter().map(|lap| lap.groups.len() as u64).sum();
+    let lines = patches.chunk_by(|one, next| one.at == next.at).count() as u64;
+    let mut pages: Vec<u64> = patches.iter().map(|patch| patch.at / PAGE).collect();
+    pages.dedup();
+    lay_over(
+        &patches,
+        |at, bytes| files.data.read(DATA_AT + at, bytes),
+        |at, bytes| files.write(&files.data, DATA_AT + at, bytes),
+    )?;
+    files.sync(&files.data)?;
+    Ok((Homed { groups, lines }, pages))
+}
+
+/// Lays lines (in the order of [`by_address`]) over the region's bytes that `read` and `write` reach, those of neighbouring
+/// pages in one call. What lies between them is written again as it is, which nobody else writes to; the kernel writes whole
+/// pages anyway.
+///
+/// # Errors
+/// Those of `read` and `write`.
+pub(super) fn lay_over(
+    patches: &[Patch<'_>],
+    read: impl Fn(u64, &mut [u8]) -> Result<()>,
+    write: impl Fn(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut rest, mut bytes) = (patches, Vec::new());
+    while let Some(Patch { at: first, .. }) = rest.first().copied() {
+        let near = |pair: &[Patch<'_>]| {
+            pair[1].at / PAGE <= pair[0].at / PAGE + 1 && pair[1].at - first < STRETCH_MAX
+        };
+        let count = 1 + rest.windows(2).take_while(|pair| near(pair)).count();
+        let (stretch, behind) = rest.split_at(count);
+        let end = stretch.last().map_or(first, |last| last.at) + LINE;
+        bytes.resize((end - first) as usize, 0);
+        let whole = stretch.iter().filter(|patch| patch.is_whole()).map(|patch| patch.at);
+        if !whole.eq((first..end).step_by(LINE as usize)) {
+            read(first, &mut bytes)?;
+        }
+        for patch in stretch {
+            patch.lay_over(&mut bytes[(patch.at - first) as usize..]);
+        }
+        write(first, &bytes)?;
+        rest = behind;
+    }
+    Ok(())
+}

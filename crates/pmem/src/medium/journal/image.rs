@@ -1,0 +1,318 @@
+//! The private image: what readers load from and the writer stores to, and what of it is not in the data file yet.
+//!
+//! Invariants:
+//! * M1: a line is *noted*, with what it held, before the first store to it since the last group was closed. The bit that says
+//!   so is set under the lock of the running group and cleared only when the group is closed or rolled back. What a closed
+//!   group noted is kept until it is acknowledged, so that both can be rolled back, the younger first.
+//! * M2: a page knows the newest lap that holds one of its lines. It is given up only under the lock, while no line of it is
+//!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first. A group has
+//!   its lap from when it is closed. (What was discarded is given up by the rules of `space`.)
+//! * M3: stores, closings and roll-backs come from one writer at a time (the index's own lock), as in every medium. A closing
+//!   between two stores of somebody else would keep the younger one and lose the older.
+//!
+//! * M4: a page that was noted is given up in the end: a lap names it, or it is *idle* (a line of it was noted and then not
+//!   changed, or rolled back), and the next checkpoint tries it. One that fails M2 then is noted, and will be in a lap or idle
+//!   again, or a newer lap names it.
+//!
+//! Noting costs a lock and a copy of 64 bytes for the first store to a line in a group, and one load for every other store.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError};
+
+use crate::error::Result;
+use crate::medium::journal::freed::Space;
+use crate::medium::journal::group::Changed;
+use crate::medium::journal::header::DATA_AT;
+use crate::medium::journal::storage::Files;
+use crate::medium::native::{Durability, Native};
+use crate::medium::traits::{LINE, Medium, WORD};
+use crate::medium::view::PAGE;
+use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
+
+/// Pages whose state is allocated together, with the first store to one of them: 64 MiB of the region, 256 KiB of state.
+const STRETCH: u64 = 1 << 14;
+/// Most pages given up under one hold of the lock.
+const RUN_MAX: u64 = 64;
+
+const _: () = assert!(PAGE / LINE == u64::BITS as u64, "a bit for each line of a page");
+
+/// A line of the running group.
+#[derive(Debug)]
+struct Noted {
+    at: u64,
+    before: [u64; 8],
+}
+
+/// What is not in the data file yet of a page.
+#[derive(Debug, Default)]
+struct Page {
+    /// A bit for each line that the running group has noted.
+    noted: AtomicU64,
+    /// The newest lap with a line of it; 0 if there was none since open.
+    lap: AtomicU64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub memory: Native,
+    /// Most bytes it can have.
+    pub max_bytes: u64,
+    /// There is no file to map: its bytes were copied.
+    pub copied: bool,
+    /// Stretches without a store so far have no state: a store that is only read costs none.
+    pages: Box<[OnceLock<Box<[Page]>>]>,
+    running: Mutex<Running>,
+    /// What has no storage, or will have none.
+    pub space: Space,
+}
+
+/// What the lock of the running group guards.
+#[derive(Debug, Default)]
+struct Running {
+    noted: Vec<Noted>,
+    /// Pages that have a line among them.
+    pages: u64,
+    /// What the group noted that is closed and not acknowledged yet.
+    closed: Vec<Noted>,
+    /// Pages to be tried at the next checkpoint (M4), each once, however many groups change nothing.
+    idle: BTreeSet<u64>,
+}
+
+impl Image {
+    /// An empty image of the data file with room for `max_bytes`.
+    ///
+    /// # Errors
+    /// `Io` if the range cannot be reserved.
+    pub fn new(files: &Files, max_bytes: u64) -> Result<Self> {
+        let memory = match files.data.file() {
+            Some(file) => {
+                let path = files.data.path();
+                let file = crate::system::duplicate(file, path)
+                    .map_err(|source| crate::file::io("cannot open", path, source))?;
+                Native::map_private(file, path, DATA_AT, max_bytes)?
+            }
+            None => Native::anonymous(max_bytes, Durability::Process)?,
+        };
+        let stretches = max_bytes.div_ceil(PAGE).div_ceil(STRETCH).max(1);
+        Ok(Self {
+            memory,
+            max_bytes,
+            copied: files.data.file().is_none(),
+            pages: (0..stretches).map(|_| OnceLock::new()).collect(),
+            running: Mutex::default(),
+            space: Space::default(),
+        })
+    }
+
+    /// Shows `bytes` bytes of the data file, which has them.
+    ///
+    /// # Errors
+    /// `Full`, `Io`; the image is as long as before.
+    pub fn extend(&self, files: &Files, bytes: u64) -> Result<()> {
+        let old = self.memory.len();
+        if !self.copied {
+            return self.memory.extend_private(bytes);
+        }
+        let mut content = vec![0; (bytes - old) as usize];
+        files.data.read(DATA_AT + old, &mut content)?;
+        self.memory.grow(bytes)?;
+        self.overwrite(old, &content);
+        Ok(())
+    }
+
+    /// Stores words that differ. In a copied image alone.
+    pub fn overwrite(&self, from: u64, content: &[u8]) {
+        for (i, bytes) in content.chunks_exact(WORD as usize).enumerate() {
+            let (at, value) = (from + i as u64 * WORD, u64::from_le_bytes(bytes.try_into().expect("a word")));
+            if self.memory.word(at) != value {
+                self.memory.copy(at, value);
+            }
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of a page, if there is one yet.
+    #[inline(always)]
+    fn page(&self, at: u64) -> Option<&Page> {
+        let page = at / PAGE;
+        let pages = self.pages.get((page / STRETCH) as usize)?.get()?;
+        pages.get((page % STRETCH) as usize)
+    }
+
+    /// The state of a page of which a line is or was noted.
+    fn noted_page(&self, at: u64) -> &Page {
+        self.page(at).expect("noting makes a page's state")
+    }
+
+    /// Notes the line of a word that is about to be stored (M1).
+    #[inline(always)]
+    pub fn before_store(&self, at: u64) {
+        if self.page(at).is_none_or(|page| page.noted.load(Ordering::Relaxed) & bit(at) == 0) {
+            self.note(at);
+        }
+    }
+
+    #[cold]
+    fn note(&self, at: u64) {
+        assert!(at < self.memory.len(), "store outside the region: {at:#x}");
+        let at = at & !(LINE - 1);
+        let stretch = at / PAGE / STRETCH;
+        let rest = self.max_bytes.div_ceil(PAGE) - stretch * STRETCH;
+        self.pages[stretch as usize]
+            .get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
+        let is_first = self.noted_page(at).noted.load(Ordering::Relaxed) == 0;
+        assert!(!is_first || !self.space.lacks(at), "store to what was discarded: {at:#x}");
+        let mut running = self.running();
+        // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
+        let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
+        if noted & bit(at) == 0 {
+            running.pages += u64::from(noted == 0);
+            running.noted.push(Noted { at, before: self.content(at) });
+        }
+    }
+
+    fn content(&self, line: u64) -> [u64; 8] {
+        std::array::from_fn(|i| self.memory.word(line + i as u64 * WORD))
+    }
+
+    /// Lines of the running group, and pages that they are in.
+    pub fn noted(&self) -> (u64, u64) {
+        let running = self.running();
+        (running.noted.len() as u64, running.pages)
+    }
+
+    /// The lines that the running group really changed, in the order in which they were noted, into `lines`.
+    pub fn changed(&self, lines: &mut Vec<Changed>) {
+        lines.clear();
+        let running = self.running();
+        lines.extend(
+            running
+                .noted
+                .iter()
+                .filter_map(|Noted { at, before }| Changed::of(*at, before, self.content(*at))),
+        );
+    }
+
+    /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
+    /// was acknowledged. Returns how many pages got their first line of this lap, or are idle and wait for its end.
+    pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
+        self.space.close(lap);
+        let mut running = self.running();
+        let Running { noted, closed, idle, pages: running_pages } = &mut *running;
+        std::mem::swap(noted, closed);
+        *running_pages = 0;
+        let mut changed = lines.iter().map(|line| line.at).peekable();
+        let mut pages = 0;
+        for Noted { at, .. } in closed.iter() {
+            let page = self.noted_page(*at);
+            if changed.next_if_eq(at).is_some() {
+                pages += u64::from(page.lap.swap(lap, Ordering::Relaxed) != lap);
+            } else {
+                pages += u64::from(idle.insert(at / PAGE));
+            }
+            page.noted.fetch_and(!bit(*at), Ordering::Relaxed);
+        }
+        pages
+    }
+
+    /// The closed group is durable.
+    pub fn acknowledge(&self) {
+        self.running().closed.clear();
+    }
+
+    /// Takes back everything that the running group and the closed one stored, the line that was noted last first: what was
+    /// stored to before something that leads to it stays until that is gone.
+    pub fn roll_back(&self) {
+        self.space.roll_back();
+        let mut running = self.running();
+        let Running { noted, closed, idle, pages } = &mut *running;
+        *pages = 0;
+        for noted in noted.drain(..).rev() {
+            idle.insert(noted.at / PAGE);
+            self.restore(&noted);
+            self.noted_page(noted.at).noted.fetch_and(!bit(noted.at), Ordering::Relaxed);
+        }
+        closed.drain(..).rev().for_each(|closed| self.restore(&closed));
+    }
+
+    fn restore(&self, noted: &Noted) {
+        for (i, word) in noted.before.into_iter().enumerate() {
+            self.memory.publish(noted.at + i as u64 * WORD, word);
+        }
+    }
+
+    /// Gives up those of `pages` (numbers) and of the idle ones of which nothing newer than `lap`, which is home, was stored
+    /// (M2). Returns how many.
+    pub fn give_up(&self, files: &Files, lap: u64, mut pages: Vec<u64>) -> u64 {
+        pages.extend(std::mem::take(&mut self.running().idle));
+        pages.sort_unstable();
+        pages.dedup();
+        let mut count = 0;
+        let mut rest = &pages[..];
+        while let Some(first) = rest.first() {
+            let running = self.running();
+            let is_home = |number: &u64| {
+                let page = self.noted_page(number * PAGE);
+                page.noted.load(Ordering::Relaxed) == 0 && page.lap.load(Ordering::Relaxed) <= lap
+            };
+            let run = (*first..first + RUN_MAX).zip(rest).take_while(|(a, b)| a == *b && is_home(b)).count();
+            if run > 0 {
+                let (from, to) = (first * PAGE, (first + run as u64) * PAGE);
+                if self.copied {
+                    // As the kernel would, so that a simulation sees what a page that was given up too early does.
+                    let mut content = vec![0; (to - from) as usize];
+                    if files.data.read(DATA_AT + from, &mut content).is_ok() {
+                        self.overwrite(from, &content);
+                    }
+                } else {
+                    self.memory.drop_pages(from, to);
+                }
+            }
+            drop(running);
+            count += run as u64;
+            rest = &rest[run.max(1)..];
+        }
+        count
+    }
+}
+
+/// The bit of a line among its page's.
+#[inline(always)]
+fn bit(at: u64) -> u64 {
+    1 << (at % PAGE / LINE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::medium::journal::storage::FileStorage;
+
+    #[test]
+    fn state_is_made_for_the_stretches_that_are_stored_to_alone() {
+        let bytes = 8 * STRETCH * PAGE;
+        let folder = tempfile::tempdir().unwrap();
+        let storage = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::File::create_new(&path).unwrap().set_len(DATA_AT + bytes).unwrap();
+            Box::new(FileStorage::open(&path).unwrap())
+        };
+        let files = Files::new(storage("store"), storage("store.journal"));
+        let image = Image::new(&files, bytes + PAGE).unwrap();
+        image.extend(&files, bytes).unwrap();
+        let made = || image.pages.iter().filter(|pages| pages.get().is_some()).count();
+        assert_eq!((image.pages.len(), made()), (9, 0));
+        for (at, stretches) in [(0, 1), (STRETCH * PAGE - 8, 1), (5 * STRETCH * PAGE, 2), (bytes - 8, 3)] {
+            image.before_store(at);
+            image.memory.copy(at, 1);
+            assert_eq!(made(), stretches);
+        }
+        assert_eq!(image.noted(), (4, 4));
+        image.roll_back();
+        assert_eq!((image.noted(), image.memory.word(bytes - 8)), ((0, 0), 0));
+    }
+}

@@ -1,0 +1,529 @@
+//! The medium over a pair of files: made, opened, committed to, closed. The contract is in the head of [`crate::medium::journal`].
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::file::{io, lock};
+use crate::medium::journal::group::{self, Closed, Room, SECTOR, Scratch};
+use crate::medium::journal::header::{DATA_AT, HALVES_AT, Header};
+use crate::medium::journal::image::Image;
+use crate::medium::journal::live::{Live, guard};
+use crate::medium::journal::recover::{self, Replay};
+use crate::medium::journal::sizes::*;
+use crate::medium::journal::storage::{FileStorage, Files, Storage};
+use crate::medium::traits::{Fence, Group, LINE, Line, Medium};
+use crate::medium::view::{PAGE, View};
+use crate::sync::atomics::unmodelled::{Condvar, Mutex};
+use crate::system;
+
+/// Bytes of scratch that are kept between commits.
+const SCRATCH_MAX: usize = 1 << 20;
+
+/// A medium over an ordinary file and its journal. See the module's head.
+///
+/// Locks are taken in this order: `appending`, what a commit holds the stores off with, `header`, `durable_bytes`, then one of `live`, a
+/// file's turn to sync, the image's running group, its ranges that wait (`space`).
+#[derive(Debug)]
+pub struct Journal {
+    pub(super) files: Files,
+    pub(super) image: Image,
+    /// The header as it was at open: what never changes of it is looked up here, beside a checkpoint.
+    pub(super) pair: Header,
+    /// Held by a commit until its group is durable.
+    pub(super) appending: Mutex<Scratch>,
+    /// Held by a checkpoint until the header has changed.
+    pub(super) header: Mutex<Header>,
+    /// Bytes that the data file durably has, at least. Held while it gets longer or shorter.
+    pub(super) durable_bytes: Mutex<u64>,
+    /// See [`Journal::bound_memory`].
+    pub(super) memory_bytes: AtomicU64,
+    pub(super) live: Mutex<Live>,
+    /// A half is full, or the journal failed.
+    pub(super) turned: Condvar,
+}
+
+impl Journal {
+    /// Makes a pair of files: `data` has no bytes, is open for reading and writing and locked, and `path` is its name. A file at
+    /// `journal_path` is overwritten, unless it is in use. Making the names durable is the caller's.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
+    pub fn create(data: File, path: &Path, journal_path: &Path, options: &Options) -> Result<Self> {
+        half_of(options.capacity_bytes)?;
+        check_maximum(options.max_bytes)?;
+        let how = system::new_or_found();
+        let journal =
+            system::open(&how, journal_path).map_err(|source| io("cannot make", journal_path, source))?;
+        lock(&journal, journal_path)?;
+        system::set_len(&journal, journal_path, 0)
+            .map_err(|source| io("cannot empty", journal_path, source))?;
+        let data = Box::new(FileStorage::new(data, path));
+        let journal = Box::new(FileStorage::new(journal, journal_path));
+        Self::create_on(data, journal, random_id()?, options)
+    }
+
+    /// Makes a region of no bytes on two empty files. `id` pairs them: random, or fixed in tests.
+    ///
+    /// # Errors
+    /// As [`Journal::create`].
+    pub fn create_on(
+        data: Box<dyn Storage>,
+        journal: Box<dyn Storage>,
+        id: [u64; 2],
+        options: &Options,
+    ) -> Result<Self> {
+        check_maximum(options.max_bytes)?;
+        let files = Files::new(data, journal);
+        let header = Header::new(id, half_of(options.capacity_bytes)?);
+        header.make(&files)?;
+        Self::go_on(files, header, 0, options.max_bytes)
+    }
+
+    /// Opens a pair of files, bringing home what the journal holds. `data` is open for reading and writing and locked, `path`
+    /// is its name, `max_bytes` as in [`Options`].
+    ///
+    /// # Errors
+    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
+    /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
+    /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
+    pub fn open(data: File, path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
+        let journal = match system::open(File::options().read(true).write(true), journal_path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::Journal { path: journal_path.to_owned(), why: "is missing" });
+            }
+            other => other.map_err(|source| io("cannot open", journal_path, source))?,
+        };
+        lock(&journal, journal_path)?;
+        let data = Box::new(FileStorage::new(data, path));
+        let journal = Box::new(FileStorage::new(journal, journal_path));
+        Self::open_on(data, journal, max_bytes)
+    }
+
+    /// Opens a pair of files. See [`Journal::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_on(
+        data: Box<dyn Storage>,
+        journal: Box<dyn Storage>,
+        max_bytes: u64,
+    ) -> Result<(Self, Replay)> {
+        check_maximum(max_bytes)?;
+        let files = Files::new(data, journal);
+        let (header, region_bytes, replay) = recover::recover(&files)?;
+        Ok((Self::go_on(files, header, region_bytes, max_bytes)?, replay))
+    }
+
+    fn go_on(files: Files, header: Header, region_bytes: u64, max_bytes: u64) -> Result<Self> {
+        let image = Image::new(&files, max_bytes.max(region_bytes))?;
+        image.extend(&files, region_bytes)?;
+        image.find_holes(&files)?;
+        let live = Live {
+            oldest: header.oldest,
+            lap: header.oldest,
+            used: [0; 2],
+            pages: [0; 2],
+            annex: None,
+            first: [header.first; 2],
+            next: header.first,
+            held_off: 0,
+            waits_ended: false,
+            checkpoints: 0,
+        };
+        Ok(Self {
+            files,
+            image,
+            pair: header,
+            appending: Mutex::default(),
+            header: Mutex::new(header),
+            durable_bytes: Mutex::new(DATA_AT + region_bytes),
+            memory_bytes: AtomicU64::new(memory_default()),
+            live: Mutex::new(live),
+            turned: Condvar::new(),
+        })
+    }
+
+    /// Makes everything stored since the last commit durable as one group and returns the group's number: numbers begin with
+    /// 1 and have no gaps. If nothing was changed, nothing is written, and it is the number of the newest group.
+    ///
+    /// To be called by whoever stores, or while nobody does (M3).
+    ///
+    /// # Errors
+    /// As [`Journal::commit_beside`].
+    pub fn commit(&self) -> Result<u64> {
+        self.commit_beside(|| Some(()))
+    }
+
+    /// As [`Journal::commit`], beside whoever stores: `hold` keeps stores away while the group is closed, and what it returns
+    /// is dropped before the group is written, so that the next one runs meanwhile. If it returns `None` nothing is done.
+    ///
+    /// # Errors
+    /// `TooLarge` if it is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was written, and it
+    /// can be rolled back. `Io` or `Corrupt` if the
+    /// group, or a checkpoint that had to make room for it, failed; `Failed` if anything did before: whether the group is
+    /// there will be seen when the files are opened again, and no further one is taken.
+    pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
+        let mut scratch = guard(&self.appending);
+        self.files.check()?;
+        let Some(held) = hold() else { return Ok(self.newest()) };
+        let Scratch { lines, .. } = &mut *scratch;
+        self.image.changed(lines);
+        if lines.is_empty() {
+            let lap = guard(&self.live).lap;
+            self.image.close(lap, lines);
+            self.image.acknowledge();
+            return Ok(self.newest());
+        }
+        let (_, pages) = self.image.noted();
+        let (at, number) = self.make_room(group::bytes_for(lines), pages)?;
+        let region_bytes = self.image.memory.len();
+        let pages = self.image.close(at.lap, lines);
+        drop(held);
+        self.write_group(&mut scratch, &Closed { number, at, region_bytes, pages })
+    }
+
+    /// Writes the lines of a closed group, and syncs them. (Not in [`Journal::commit_beside`], of which each caller has a copy.)
+    fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
+        let Closed { number, at: Room { lap, from, in_annex }, pages, .. } = *closed;
+        let Scratch { lines, bytes } = scratch;
+        lines.sort_unstable_by_key(|line| line.at);
+        group::encode(bytes, lines);
+        group::seal(bytes, self.pair.salt(lap), closed);
+        let in_half = if in_annex { &bytes[..SECTOR as usize] } else { &bytes[..] };
+        let write = |at, bytes: &[u8]| self.files.write(&self.files.journal, at, bytes);
+        if self.image.space.take_unsynced() {
+            self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
+        }
+        let mut written = if in_annex { write(self.pair.annex_at(), bytes) } else { Ok(()) };
+        written = written.and_then(|()| write(self.pair.half_at(lap) + from, in_half));
+        if let Err(error) = written.and_then(|()| self.files.sync(&self.files.journal)) {
+            return Err(self.fail(error));
+        }
+        let mut live = guard(&self.live);
+        live.used[(lap % 2) as usize] = from + in_half.len() as u64;
+        live.pages[(lap % 2) as usize] += pages;
+        live.annex = if in_annex { Some(lap) } else { live.annex };
+        live.next = number + 1;
+        drop(live);
+        self.image.acknowledge();
+        if bytes.capacity() > SCRATCH_MAX {
+            *scratch = Scratch::default();
+        }
+        Ok(number)
+    }
+
+    /// Takes back everything that is not durable, in the image that readers see: what was stored since the last commit, and
+    /// after a commit that failed its group too. To be called as [`Journal::commit`], and not beside one.
+    ///
+    /// Lines are taken back one by one, the one that was noted last first. That is no order of stores: a line that was stored
+    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the groups
+    /// changed, or lets them look again.
+    pub fn roll_back(&self) {
+        self.image.roll_back();
+    }
+
+    /// Bounds the memory for what is not in the data file yet: private pages, and what the running group and the one on its way take
+    /// besides. A group or a lap ends early where that would be more; a single operation that stores to more gets it. What a checkpoint
+    /// reads comes on top: up to a half, and 32 bytes for each line. Without a call it is [`memory_default`].
+    pub fn bound_memory(&self, bytes: u64) {
+        self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
+    }
+
+    /// Most lines that a group may change, whatever of them, to fit into a half: one with more goes through the annex.
+    pub fn group_lines_max(&self) -> u64 {
+        group::lines_in(self.pair.half_bytes)
+    }
+
+    /// Bytes of the journal's halves.
+    pub fn capacity_bytes(&self) -> u64 {
+        2 * self.pair.half_bytes
+    }
+
+    /// Bytes of the journal's file.
+    pub fn file_bytes(&self) -> u64 {
+        HALVES_AT + self.capacity_bytes()
+    }
+
+    /// What it did since it was opened, and what it holds.
+    pub fn activity(&self) -> Activity {
+        let live = guard(&self.live);
+        Activity {
+            groups: live.next - self.pair.first,
+            syncs: self.files.syncs(),
+            checkpoints: live.checkpoints,
+            waiting_bytes: (live.oldest..=live.lap).map(|lap| live.used[(lap % 2) as usize]).sum(),
+        }
+    }
+
+    /// What reading needs. Not to be used when this is dropped.
+    pub(crate) fn view(&self) -> View {
+        self.image.memory.view()
+    }
+
+    /// Number of the newest durable group; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        guard(&self.live).next - 1
+    }
+
+    /// True if an append, a sync or a home write failed: no more groups are taken.
+    pub fn has_failed(&self) -> bool {
+        self.files.check().is_err()
+    }
+
+    /// Takes the older half home if the writer has left it: any thread may, beside writer and readers.
+    ///
+    /// # Errors
+    /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if it
+    /// did not before.
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let live = guard(&self.live);
+        let due = live.is_due().then_some(live.oldest);
+        drop(live);
+        due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
+    }
+
+    /// Takes every group home, so that the next open has nothing to replay. The running group is left alone. Commits wait
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn checkpoint_all(&self) -> Result<()> {
+        let _appending = guard(&self.appending);
+        self.take_all_home()
+    }
+
+    /// Takes every group home for good: no more are taken, and the next open does not look for any. What was stored since the
+    /// last commit is lost. A second call does nothing.
+    ///
+    /// # Errors
+    /// As [`Journal::checkpoint`].
+    pub fn close(&self) -> Result<()> {
+        let _appending = guard(&self.appending);
+        if guard(&self.header).closed {
+            return Ok(());
+        }
+        self.take_all_home()?;
+        let mut header = guard(&self.header);
+        self.trim_file(true);
+        let closed = header.close(&self.files);
+        drop(header);
+        // Whatever came of it: a group under a header that says closed would not be found.
+        let _ = self.fail(Error::Closed);
+        closed
+    }
+
+    /// With `appending` held.
+    fn take_all_home(&self) -> Result<()> {
+        self.files.check()?;
+        loop {
+            let mut live = guard(&self.live);
+            let oldest = live.oldest;
+            if live.lap == oldest {
+                if live.used[(oldest % 2) as usize] == 0 && !self.image.space.waits_for(oldest) {
+                    return Ok(());
+                }
+                live.turn();
+            }
+            drop(live);
+            self.take_home(oldest)?;
+        }
+    }
+
+    /// Waits until a half is full, and no copy holds checkpoints off, or `limit` has passed, and says whether a half is full:
+    /// what a thread that makes checkpoints does between them.
+    ///
+    /// # Errors
+    /// `Failed` as soon as the journal takes no more groups, `Closed` after [`Journal::end_waits`].
+    pub fn wait_until_due(&self, limit: Duration) -> Result<bool> {
+        let live = guard(&self.live);
+        let idle = |live: &mut Live| !live.is_due() && !live.waits_ended && self.files.check().is_ok();
+        let waited = self.turned.wait_timeout_while(live, limit, idle);
+        let live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if live.waits_ended {
+            return Err(Error::Closed);
+        }
+        self.files.check().map(|()| live.is_due())
+    }
+
+    /// Nobody waits for a full half any more.
+    pub fn end_waits(&self) {
+        guard(&self.live).waits_ended = true;
+        self.turned.notify_all();
+    }
+
+    /// Gives the data file so many bytes, durably. Each time it gets longer costs a sync: so it gets more at once than the region
+    /// asks for, unless the disk is nearly full.
+    fn make_file_long(&self, durable_bytes: &mut u64, bytes: u64) -> Result<()> {
+        if *durable_bytes >= bytes {
+            return Ok(());
+        }
+        // Longer than that is what a growth left that failed half-way.
+        let found = self.files.data.len()?;
+        let more = match bytes {
+            ..GROWTH_EXACT => 0,
+            _ => (bytes / GROWTH_PART).max(bytes.min(GROWTH_DOUBLES)).min(GROWTH_MAX).next_multiple_of(PAGE),
+        };
+        let ahead = (bytes + more).min(DATA_AT + self.image.max_bytes).max(bytes);
+        let made = match ahead > found {
+            false => found,
+            true => match self.files.data.allocate(found, ahead) {
+                Err(Error::NoSpace { .. }) if found < bytes => {
+                    self.files.data.allocate(found, bytes)?;
+                    bytes
+                }
+                Err(Error::NoSpace { .. }) => found,
+                outcome => outcome.map(|()| ahead)?,
+            },
+        };
+        self.files.sync(&self.files.data).map_err(|error| self.fail(error))?;
+        *durable_bytes = made;
+        Ok(())
+    }
+
+    /// Takes away what the data file got ahead of the region, if `closes` or the region has as much in holes: it does not grow soon. The
+    /// header is held. Where that fails, the file stays long.
+    pub(super) fn trim_file(&self, closes: bool) {
+        let mut durable_bytes = guard(&self.durable_bytes);
+        let end = DATA_AT + self.image.memory.len();
+        let ahead = durable_bytes.saturating_sub(end);
+        let may = closes || self.image.space.hole_bytes() >= ahead;
+        if ahead > 0 && may && self.files.data.shorten(end).is_ok() {
+            *durable_bytes = end;
+        }
+    }
+
+    /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        let error = self.files.poison(error);
+        // A waiter that saw no failure holds `live` until it sleeps: notified before that, it would sleep on (J8).
+        drop(guard(&self.live));
+        self.turned.notify_all();
+        error
+    }
+}
+
+impl Medium for Journal {
+    #[inline(always)]
+    fn line(&self, at: u64) -> &Line {
+        self.image.memory.line(at)
+    }
+
+    #[inline(always)]
+    fn copy(&self, at: u64, value: u64) {
+        self.image.before_store(at);
+        self.image.memory.copy(at, value);
+    }
+
+    #[inline(always)]
+    fn publish(&self, at: u64, value: u64) {
+        self.image.before_store(at);
+        self.image.memory.publish(at, value);
+    }
+
+    /// Nothing: a group has all lines that were stored to.
+    #[inline(always)]
+    fn flush(&self, _at: u64, _bytes: u64) {}
+
+    /// Nothing: a group becomes durable as a whole.
+    #[inline(always)]
+    fn fence(&self, _why: Fence) {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: u64, bytes: u64) {
+        self.image.memory.prefetch(at, bytes);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> u64 {
+        self.image.memory.len()
+    }
+
+    /// The file's new length, if it needs one, is durable at once: its turn at syncing the data file may make this wait for a
+    /// checkpoint.
+    fn grow(&self, bytes: u64) -> Result<()> {
+        self.files.check()?;
+        let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        if new <= self.len() {
+            return Ok(());
+        }
+        if new > self.image.max_bytes {
+            return Err(Error::Full { max_bytes: self.image.max_bytes });
+        }
+        let mut durable_bytes = guard(&self.durable_bytes);
+        self.make_file_long(&mut durable_bytes, DATA_AT + new)?;
+        self.image.extend(&self.files, new)
+    }
+
+    /// Done by the checkpoint that brings home the group which is running now (`space`).
+    fn discard(&self, at: u64, bytes: u64) -> bool {
+        !self.has_failed() && self.image.discard(at, at + bytes)
+    }
+
+    fn provide(&self, at: u64, bytes: u64) -> Result<()> {
+        while !self.image.provide(&self.files, at, at + bytes)? {
+            drop(guard(&self.header)); // held until all know of the hole
+        }
+        Ok(())
+    }
+
+    fn holes(&self) -> Vec<(u64, u64)> {
+        self.image.space.holes()
+    }
+
+    /// A commit, whatever the range: a group is not divided.
+    fn sync(&self, _at: u64, _bytes: u64) -> Result<()> {
+        self.commit().map(|_| ())
+    }
+
+    #[inline(always)]
+    fn lines(&self, at: u64, count: usize) -> Option<&[Line]> {
+        self.image.memory.lines(at, count)
+    }
+
+    fn group(&self) -> Option<Group> {
+        let (noted, pages) = self.image.noted();
+        let lines_limit = group::lines_in(group::BODY_BYTES_MAX);
+        let (lines, lines_max) = (noted, self.group_lines_max());
+        // The next lines may all be in other pages. Whichever has less left: the half, or the memory.
+        let each = PAGE + LINE_MEMORY;
+        let taken = (pages * PAGE + noted * LINE_MEMORY).div_ceil(each);
+        let taken_max = self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / each;
+        Some(match taken_max.saturating_sub(taken) < lines_max.saturating_sub(lines) {
+            true => Group { lines: taken, lines_max: taken_max, lines_limit },
+            false => Group { lines, lines_max, lines_limit },
+        })
+    }
+
+    /// No more than [`RESERVED_MAX`]: what is needed beyond that, or while another group is in the annex, a commit allocates.
+    fn reserve(&self, lines: u64) -> Result<()> {
+        // Held meanwhile: a checkpoint takes an annex away under it.
+        let live = guard(&self.live);
+        match lines > self.group_lines_max() && live.annex.is_none() {
+            true => self.make_annex((lines * LINE).min(RESERVED_MAX)),
+            false => Ok(()),
+        }
+    }
+
+    fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<()> {
+        Self::commit_beside(self, hold).map(|_| ())
+    }
+
+    fn roll_back(&self) {
+        Self::roll_back(self);
+    }
+}
+
+/// What pairs a store's files: 128 random bits.
+pub(super) fn random_id() -> Result<[u64; 2]> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    let read = File::open(source).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(|error| io("cannot read", source, error))?;
+    Ok([group::word(&bytes, 0), group::word(&bytes, 1)])
+}

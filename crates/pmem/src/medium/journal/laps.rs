@@ -1,0 +1,110 @@
+//! The laps: room for the next group in them, and how they go home.
+
+use std::sync::atomic::Ordering;
+
+use crate::error::{Error, Result};
+use crate::medium::journal::group::{self, Room, SECTOR};
+use crate::medium::journal::header::Header;
+use crate::medium::journal::home::{self, Lap, write_home};
+use crate::medium::journal::journaled::Journal;
+use crate::medium::journal::live::guard;
+use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
+use crate::medium::view::PAGE;
+
+impl Journal {
+    /// Where a group of so many bytes (at most) and pages will stand, and its number. `appending` is held (J9).
+    pub(super) fn make_room(&self, bytes: u64, pages: u64) -> Result<(Room, u64)> {
+        let half_bytes = self.pair.half_bytes;
+        if bytes > group::BODY_BYTES_MAX {
+            let limit = group::BODY_BYTES_MAX;
+            return Err(Error::TooLarge { of: "bytes of a group of writes", asked: bytes, limit });
+        }
+        let in_annex = bytes > half_bytes;
+        let bytes_in_half = if in_annex { SECTOR } else { bytes };
+        let pages_max =
+            self.group_lines_max().min(self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / PAGE);
+        loop {
+            let mut live = guard(&self.live);
+            let half = (live.lap % 2) as usize;
+            let from = live.used[half];
+            // Of a lap that is empty nothing more can be asked.
+            let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
+            let is_annex_free = !in_annex || live.annex.is_none();
+            if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
+                let room = (Room { lap: live.lap, from, in_annex }, live.next);
+                drop(live);
+                if in_annex {
+                    self.make_annex(bytes)?;
+                }
+                return Ok(room);
+            }
+            let oldest = live.oldest;
+            if live.lap == oldest {
+                live.turn();
+                self.turned.notify_all();
+            } else {
+                drop(live);
+                self.take_home(oldest)?;
+            }
+        }
+    }
+
+    /// Gives the journal an annex of so many bytes. No lap has a group in it.
+    pub(super) fn make_annex(&self, bytes: u64) -> Result<()> {
+        let (found, end) = (self.files.journal.len()?, self.pair.annex_at() + bytes);
+        if end > found { self.files.journal.allocate(found, end) } else { Ok(()) }
+    }
+
+    /// Takes a lap home that gets no more groups; `None` if it is home already.
+    pub(super) fn take_home(&self, lap: u64) -> Result<Option<Checkpoint>> {
+        let mut header = guard(&self.header);
+        self.files.check()?;
+        let live = guard(&self.live);
+        let half = (lap % 2) as usize;
+        let (used, first, behind) = (live.used[half], live.first[half], live.first[1 - half]);
+        if live.oldest != lap {
+            return Ok(None);
+        }
+        debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
+        drop(live);
+        let outcome = self.write_home(&mut header, lap, used, first, behind);
+        let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
+        let mut live = guard(&self.live);
+        if live.annex == Some(lap) {
+            // Under the lock, before it is free: it is not made longer meanwhile.
+            header.cut_annex(&self.files);
+            live.annex = None;
+        }
+        live.oldest = lap + 1;
+        live.checkpoints += 1;
+        drop(live);
+        drop(header);
+        let pages_dropped = self.image.give_up(&self.files, lap, pages);
+        Ok(Some(Checkpoint { groups: homed.groups, lines: homed.lines, pages_dropped }))
+    }
+
+    fn write_home(
+        &self,
+        header: &mut Header,
+        lap: u64,
+        used: u64,
+        first: u64,
+        behind: u64,
+    ) -> Result<(home::Homed, Vec<u64>)> {
+        let found = Lap::read(&self.files, header, lap, used, first)?;
+        if found.groups.len() as u64 != behind - first || found.end as u64 != used {
+            let at = header.half_at(lap) + found.end as u64;
+            return Err(Error::Corrupt { what: "group in the journal", at });
+        }
+        let (homed, pages) = write_home(&self.files, &[found])?;
+        header.advance(&self.files, lap + 1, behind, || {
+            let has_punched = self.image.punch(&self.files, lap);
+            if has_punched {
+                self.trim_file(false);
+            }
+            has_punched
+        })?;
+        self.image.end_punch();
+        Ok((homed, pages))
+    }
+}

@@ -1,0 +1,48 @@
+//! Which laps are live, and what is known of them between two commits.
+
+use std::sync::PoisonError;
+
+use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
+
+/// The laps, as the writer fills them and checkpoints empty them.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// The oldest lap that is not home.
+    pub oldest: u64,
+    /// The lap that takes groups: the oldest or the next.
+    pub lap: u64,
+    /// Bytes used of each half.
+    pub used: [u64; 2],
+    /// Pages of the image that hold lines of the lap in each half.
+    pub pages: [u64; 2],
+    /// The lap whose group stands in the annex.
+    pub annex: Option<u64>,
+    /// Number of the first group of the lap in each half.
+    pub first: [u64; 2],
+    /// Number of the next group.
+    pub next: u64,
+    /// Copies that hold checkpoints off.
+    pub held_off: u32,
+    /// The thread that makes checkpoints is told to end.
+    pub waits_ended: bool,
+    /// Laps that went home.
+    pub checkpoints: u64,
+}
+
+impl Live {
+    /// The writer has left a half that can go home.
+    pub fn is_due(&self) -> bool {
+        self.lap > self.oldest && self.held_off == 0
+    }
+
+    /// The writer leaves its half for the other one, which is free.
+    pub fn turn(&mut self) {
+        self.lap += 1;
+        let half = (self.lap % 2) as usize;
+        (self.used[half], self.pages[half], self.first[half]) = (0, 0, self.next);
+    }
+}
+
+pub(super) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

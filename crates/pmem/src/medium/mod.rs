@@ -1,0 +1,16 @@
+//! Durable memory and the ways to it: the trait, and what implements it.
+
+pub mod copy;
+pub(crate) mod counter;
+pub mod durable;
+pub(crate) mod events;
+pub(crate) mod holes;
+pub mod journal;
+pub mod native;
+pub mod observed;
+pub mod pool;
+pub(crate) mod traits;
+pub(crate) mod view;
+pub mod window;
+
+pub use traits::{Fence, Group, LINE, Line, Medium, Pages, WORD, lines_of};

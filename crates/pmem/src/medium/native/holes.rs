@@ -1,0 +1,114 @@
+//! Holes of a mapped file: what was discarded, and what a file that is opened has no blocks or no data for.
+//!
+//! A hole is not mapped. In its place are the zeros of the reserved range, which take no memory and cannot be stored to, so a load
+//! there never asks the file system for a block (N1). Before the next store it is allocated and mapped.
+//!
+//! Each stretch between holes is a mapping of the kernel's, of which a process may have some ten thousands (`vm.max_map_count`).
+//! Beyond that a discard is refused, and a file that is opened is given all its blocks.
+
+use std::fs::File;
+use std::sync::PoisonError;
+
+use super::{Durability, Native};
+use crate::error::Result;
+use crate::file::{allocate, mapped, next_data, punch};
+use crate::medium::holes::Holes;
+use crate::medium::traits::Medium;
+use crate::medium::view::PAGE;
+use crate::sync::atomics::unmodelled::MutexGuard;
+use crate::system::{self, Kind};
+
+impl Native {
+    pub(super) fn lock_holes(&self) -> MutexGuard<'_, Holes> {
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn all_holes(&self) -> Vec<(u64, u64)> {
+        self.lock_holes().all()
+    }
+
+    /// Maps the first `len` bytes of a file but for its holes.
+    pub(super) fn map_data(&self, file: &File, len: u64, is_dense: bool) -> Result<()> {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        if is_dense {
+            return self.map_range(0, len, both);
+        }
+        let mut holes = Holes::default();
+        let mut at = 0;
+        while let Some((data, hole)) = next_data(file, &self.path, self.origin + at, self.origin + len)? {
+            let first = (data & !(PAGE - 1)) - self.origin;
+            let end = (hole.next_multiple_of(PAGE) - self.origin).min(len);
+            if first > at {
+                holes.add(at, first);
+            }
+            if self.map_range(first, end, both).is_err() {
+                // More stretches than the system has mappings for.
+                allocate(file, &self.path, self.origin, self.origin + len)?;
+                return self.map_range(0, len, both);
+            }
+            at = end;
+        }
+        if at < len {
+            holes.add(at, len);
+        }
+        *self.lock_holes() = holes;
+        Ok(())
+    }
+
+    /// The whole pages of `[from, to)` become a hole. False if they stay as they are.
+    pub(super) fn punch(&self, from: u64, to: u64) -> bool {
+        let (from, to) = (from.next_multiple_of(PAGE), to.min(self.len()) & !(PAGE - 1));
+        // A private image's stores stay out of the file; a window maps pages a second time, and none of them may be a hole (D2).
+        let may = !self.private && !self.is_shown() && self.check().is_ok() && from < to;
+        let Some(file) = self.file.as_ref().filter(|_| may) else { return false };
+        let mut holes = self.lock_holes();
+        // First, so that no load meets a hole.
+        if self.hide(from, to).is_err() {
+            return false;
+        }
+        let punched = punch(file, &self.path, self.origin + from, self.origin + to);
+        if punched.is_err() && self.show(from, to).is_ok() {
+            return false;
+        }
+        holes.add(from, to);
+        true
+    }
+
+    /// Shows pages of the file again where zeros were put in their place.
+    ///
+    /// # Errors
+    /// `Io` if the file cannot be mapped.
+    pub(crate) fn show(&self, from: u64, to: u64) -> Result<()> {
+        self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Puts zeros of the reserved range in the place of pages of the file.
+    pub(crate) fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: `from` lies inside the reserved range (N2).
+        let place = unsafe { self.view.base.as_ptr().add(from as usize) };
+        system::call(Kind::Map, &self.path, self.file.as_ref(), |_| {
+            // SAFETY: MAP_FIXED replaces pages of our own reserved range; the caller gave up what they hold.
+            mapped(unsafe { libc::mmap(place.cast(), (to - from) as usize, libc::PROT_READ, flags, -1, 0) })
+        })
+        .map(drop)
+    }
+
+    /// Allocates and maps what of `[from, to)` is in holes.
+    pub(super) fn fill(&self, from: u64, to: u64) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE).min(self.len()));
+        let mut holes = self.lock_holes();
+        let within = holes.within(from, to);
+        for (from, to) in &within {
+            self.check()?;
+            allocate(file, &self.path, self.origin + from, self.origin + to)?;
+            if self.durability != Durability::Process {
+                self.synced(system::sync_all(file, &self.path))?;
+            }
+            self.show(*from, *to)?;
+            holes.remove(*from, *to);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! Protocols between threads, and the door to the atomics that they use.
+
+pub(crate) mod atomics;
+pub mod canary;
+#[cfg(all(test, loom))]
+pub(crate) mod model;
+pub mod pending;
+pub mod stripe;
+
+pub use atomics::{
+    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard,
+};
+pub use atomics::{RwLockWriteGuard, fence, step, yield_now};

@@ -1,0 +1,31 @@
+//! Runs models under loom: counted, and with a part of a protocol left out. Only under `cfg(loom)`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::canary::{Canary, sing};
+
+/// Explores a model with two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says. Returns the number of executions.
+pub fn explored(model: impl Fn() + Send + Sync + 'static) -> u64 {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    let executions = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&executions);
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let executions = executions.load(Ordering::Relaxed);
+    println!("{executions} executions");
+    executions
+}
+
+/// Explores a model with a part of the protocol left out: some execution must fail.
+pub fn is_noticed(canary: Canary, model: fn()) {
+    sing(canary);
+    let outcome = catch_unwind(AssertUnwindSafe(model));
+    sing(None);
+    assert!(outcome.is_err(), "without {canary:?} all is well");
+    println!("without {canary:?}: noticed");
+}

@@ -1,0 +1,600 @@
+//! What is in the index and not durable yet, where durability comes by groups ([`crate::journal`]) and a commit takes
+//! milliseconds: who waits for which group, who commits it, and which readers may not answer before.
+//!
+//! A writer changes the index under its lock and notes the nodes and the key that it changed with the number of the running
+//! group, its *ticket*; then it lets go of the lock and waits until that group is durable. The first who waits commits: the
+//! *leader*. The others sleep; when it is done those whose group became durable go, and one of the rest leads the next. So
+//! whatever was written while one sync ran goes to the disk with the next one, and writers wait for nobody in memory. Those who
+//! were released come back in a moment, mostly: so a leader *gathers*, for a small part of a sync's time, until as many wait as
+//! did before. Else two halves of the writers would take turns, each waiting for the other's sync.
+//!
+//! A reader takes no part in this. After its second look ([`crate::stripe`]) it asks whether the leaf that it read was changed
+//! by a group that is not durable; if so, whether its key was (a scan: for the leaf alone). Only then does it wait, as a
+//! writer does, and may even lead. If the group fails, what it read is taken back, and it reads again. So a read waits for its own
+//! key alone, and a scan for its own leaves, however much else is not durable.
+//!
+//! Invariants:
+//! * W1: notes are made under the index's writer lock, before the node's stripe becomes even again; so a reader that saw the
+//!   change sees the note. A note's ticket only grows, until its group is durable.
+//! * W2: a ticket is durable only if every group up to it is: groups are closed, committed and told of in the order of their
+//!   numbers, by one leader at a time.
+//! * W3: `failed` is told after everything that is not durable was taken back, and for good. So what is read after that is
+//!   durable, whatever the notes say.
+//! * W4: nobody sleeps while nobody leads and his group is not durable: whoever sees no leader leads.
+//!
+//! A note is a ticket under a number: a node's address, or the hash of a key. A small table, looked at without a lock, says of most
+//! nodes that they have none. What it does not rule out is looked up in maps that have each number by itself, in shards with a lock
+//! each; numbers of durable groups leave them when they are in the way.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+use crate::sync::atomics::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, unmodelled};
+use crate::sync::canary::{Canary, sings};
+
+/// Entries of the table of nodes (32 KiB). A model needs to tell two apart, a schedule some, no more.
+const ENTRIES: usize = if cfg!(all(test, loom)) {
+    2
+} else if cfg!(shuttle) {
+    16
+} else {
+    4096
+};
+/// Shards of a map.
+const SHARDS: usize = if cfg!(any(all(test, loom), shuttle)) { 1 } else { 64 };
+/// Numbers that all shards keep together. A group's lines are bounded, its notes are not: a removal of a key that was not there
+/// changes no line.
+const NUMBERS: usize = 1 << 20;
+/// Numbers of a shard at which it looks for those that are durable.
+const PURGED: usize = 256;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Pending {
+    /// Number of the group that runs. Changed under the index's writer lock.
+    running: AtomicU64,
+    durable: AtomicU64,
+    /// The newest ticket in a note.
+    noted: AtomicU64,
+    failed: AtomicBool,
+    /// The newest ticket of the nodes that fall together in each entry.
+    table: Box<[AtomicU64]>,
+    nodes: Notes,
+    keys: Notes,
+    lead: Mutex<Lead>,
+    /// A leader is done.
+    done: Condvar,
+    /// As many wait as the leader gathers for.
+    gathered: Condvar,
+}
+
+/// The newest ticket of each number that was noted and may not be durable.
+#[derive(Debug)]
+struct Notes(Box<[unmodelled::Mutex<Shard>]>);
+
+#[derive(Debug, Default)]
+struct Shard {
+    tickets: FxHashMap<u64, u64>,
+    /// So many numbers, and it looks for those that are durable.
+    purged_at: usize,
+    /// The numbers up to this ticket were too many to be kept: any may be one.
+    any: u64,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self((0..SHARDS).map(|_| unmodelled::Mutex::default()).collect())
+    }
+}
+
+impl Notes {
+    fn shard(&self, number: u64) -> unmodelled::MutexGuard<'_, Shard> {
+        let shard = &self.0[spread(number) % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a ticket under a number; all up to `durable` may be forgotten.
+    fn note(&self, number: u64, ticket: u64, durable: u64) {
+        let mut shard = self.shard(number);
+        let Shard { tickets, purged_at, any } = &mut *shard;
+        tickets.insert(number, ticket);
+        if tickets.len() > *purged_at {
+            tickets.retain(|_, ticket| *ticket > durable);
+            if tickets.len() > NUMBERS / SHARDS {
+                tickets.clear();
+                *any = ticket;
+            }
+            *purged_at = PURGED.max(2 * tickets.len());
+        }
+    }
+
+    /// The newest ticket under a number, or one that is older and durable.
+    fn ticket(&self, number: u64) -> u64 {
+        let shard = self.shard(number);
+        shard.tickets.get(&number).copied().unwrap_or_default().max(shard.any)
+    }
+}
+
+/// Who leads, and who waits.
+#[derive(Debug, Default)]
+struct Lead {
+    /// Somebody leads.
+    led: bool,
+    /// Those who wait for a group, the leader among them.
+    waiting: u32,
+    /// How many waited when the last leader was done: for its group, and for the next.
+    before: u32,
+    /// How long its commit took.
+    took: Duration,
+    /// Commits that gather nobody, because the last gathering ended before all had come.
+    skips: u32,
+}
+
+/// Time does not pass in models and schedules: there every commit takes long enough to gather for, and a gathering's time may be up at any
+/// moment.
+const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
+/// The part of a commit's time that a leader gathers for at most.
+const GATHER_PART: u32 = 4;
+/// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
+const GATHER_MIN: Duration = Duration::from_micros(80);
+/// Commits that gather nobody after one that did so in vain: who released them may be readers, or be gone.
+const GATHER_SKIPS: u32 = if MODELLED { 1 } else { 3 };
+/// A commit that took very long is not what the next one will take.
+const GATHER_MAX: Duration = Duration::from_millis(2);
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            running: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            table: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect(),
+            nodes: Notes::default(),
+            keys: Notes::default(),
+            lead: Mutex::default(),
+            done: Condvar::new(),
+            gathered: Condvar::new(),
+        }
+    }
+}
+
+impl Pending {
+    /// The running group's ticket. Under the writer lock: of what was changed under this hold of it.
+    pub fn ticket(&self) -> u64 {
+        self.running.load(Ordering::Acquire)
+    }
+
+    /// The newest ticket in a note of a key. Under the writer lock: when it is durable, so is every change of a key so far.
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    /// Every group up to this ticket is durable.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Writer: this node is about to be changed (W1).
+    #[inline]
+    pub fn note_node(&self, node: u64) {
+        let ticket = self.running.load(Ordering::Relaxed);
+        self.nodes.note(node, ticket, self.durable());
+        // Relaxed: the stripe's release, which follows, tells of it.
+        self.table[place(node)].store(ticket, Ordering::Relaxed);
+    }
+
+    /// Writer: the key of this hash is about to be changed (W1).
+    pub fn note_key(&self, hash: u64) {
+        let ticket = self.running.load(Ordering::Relaxed);
+        self.keys.note(hash, ticket, self.durable());
+        self.noted.store(ticket, Ordering::Relaxed);
+    }
+
+    /// True if one of these hashes may be of a key that was changed and is not durable. It is, unless two keys have one
+    /// hash or there are more keys than are kept.
+    pub fn has_any(&self, hashes: impl IntoIterator<Item = u64>) -> bool {
+        !self.is_quiet() && hashes.into_iter().any(|hash| self.wait_for_key(hash).is_some())
+    }
+
+    /// True if everything was durable a moment ago: a read is unlikely to wait.
+    pub fn is_quiet(&self) -> bool {
+        self.noted.load(Ordering::Relaxed) <= self.durable()
+    }
+
+    /// Writer: the running group ends here and the next begins; returns the ticket of the one that ended.
+    pub fn close(&self) -> u64 {
+        let ticket = self.running.load(Ordering::Relaxed);
+        self.running.store(ticket + 1, Ordering::Release);
+        ticket
+    }
+
+    /// True after a group failed and everything that is not durable was taken back (W3). To be asked before a read.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// False if all that was read of this node is durable; else it may be. To be asked after the second look at it.
+    #[inline]
+    pub fn may_wait_for_node(&self, node: u64) -> bool {
+        self.table[place(node)].load(Ordering::Relaxed) > self.durable() && !sings(Canary::Notes)
+    }
+
+    /// The ticket to wait for, if what was read of this node may not be durable. To be asked after the second look at it.
+    #[inline]
+    pub fn wait_for_node(&self, node: u64) -> Option<u64> {
+        if !self.may_wait_for_node(node) {
+            return None;
+        }
+        let ticket = self.nodes.ticket(node);
+        (ticket > self.durable()).then_some(ticket)
+    }
+
+    /// The ticket to wait for, if what was read of the key of this hash may not be durable.
+    pub fn wait_for_key(&self, hash: u64) -> Option<u64> {
+        let ticket = self.keys.ticket(hash);
+        (ticket > self.durable()).then_some(ticket)
+    }
+
+    /// Waits until a group is durable. If nobody leads, the caller does: `commit` commits all that was changed and returns the ticket of
+    /// the group that it closed, or takes back what is not durable and returns why.
+    ///
+    /// # Errors
+    /// What `commit` says to the leader, `Failed` to the others. The group and all that follow are taken back then.
+    pub fn settle(&self, ticket: u64, commit: impl FnOnce() -> Result<u64>) -> Result<()> {
+        if self.durable() >= ticket {
+            return Ok(());
+        }
+        let mut lead = guard(&self.lead);
+        lead.waiting += 1;
+        if lead.waiting >= lead.before {
+            self.gathered.notify_one();
+        }
+        let outcome = loop {
+            if self.durable() >= ticket {
+                break Ok(());
+            }
+            if self.has_failed() {
+                break Err(Error::Failed);
+            }
+            if !lead.led {
+                lead.led = !sings(Canary::Lead);
+                drop(self.gather(lead));
+                let mut lead_ends = LeadEnds { pending: self, since: Instant::now(), durable: None };
+                lead_ends.durable = Some(commit()?);
+                return Ok(());
+            }
+            lead = self.done.wait(lead).unwrap_or_else(PoisonError::into_inner);
+        };
+        lead.waiting -= 1;
+        outcome
+    }
+
+    /// Leader: waits a little, until as many wait as did when the last one was done.
+    fn gather<'a>(&'a self, mut lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
+        if lead.took < GATHER_MIN || lead.waiting >= lead.before {
+            return lead;
+        }
+        if lead.skips > 0 {
+            lead.skips -= 1;
+            return lead;
+        }
+        let limit = (lead.took / GATHER_PART).min(GATHER_MAX);
+        let mut lead = self.wait_for_others(lead, limit);
+        if lead.waiting < lead.before {
+            lead.skips = GATHER_SKIPS;
+        }
+        lead
+    }
+
+    /// Leader: lets go of the lock until as many wait as the last leader had, or the time is up.
+    #[cfg(not(any(all(test, loom), shuttle)))]
+    fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, limit: Duration) -> MutexGuard<'a, Lead> {
+        let too_few = |lead: &mut Lead| lead.waiting < lead.before;
+        let waited = self.gathered.wait_timeout_while(lead, limit, too_few);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The same where no time passes: others may take any number of steps meanwhile.
+    #[cfg(any(all(test, loom), shuttle))]
+    fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, _limit: Duration) -> MutexGuard<'a, Lead> {
+        drop(lead);
+        crate::sync::atomics::yield_now();
+        guard(&self.lead)
+    }
+}
+
+/// Tells the others how it went when it is dropped, however the leader left.
+struct LeadEnds<'a> {
+    pending: &'a Pending,
+    since: Instant,
+    durable: Option<u64>,
+}
+
+impl Drop for LeadEnds<'_> {
+    fn drop(&mut self) {
+        let mut lead = guard(&self.pending.lead);
+        lead.led = false;
+        lead.before = lead.waiting;
+        lead.waiting -= 1;
+        lead.took = if MODELLED { GATHER_MIN } else { self.since.elapsed() };
+        match self.durable {
+            Some(newest) => self.pending.durable.store(newest, Ordering::Release),
+            None => self.pending.failed.store(true, Ordering::Release),
+        }
+        drop(lead);
+        self.pending.done.notify_all();
+    }
+}
+
+fn guard(mutex: &Mutex<Lead>) -> MutexGuard<'_, Lead> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[inline]
+fn place(of: u64) -> usize {
+    spread(of) % ENTRIES
+}
+
+/// Of neighbouring numbers other ends.
+#[inline]
+fn spread(number: u64) -> usize {
+    (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_waited_for_until_its_group_is_durable_and_others_are_not() {
+        let pending = Pending::default();
+        pending.note_key(7);
+        assert_eq!((pending.wait_for_key(7), pending.wait_for_key(8)), (Some(1), None));
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert_eq!((pending.wait_for_key(7), pending.durable(), pending.ticket()), (None, 1, 2));
+        // Settled long ago: nobody leads.
+        pending.settle(1, || unreachable!("durable already")).unwrap();
+    }
+
+    /// Once, a read of any key waited that shared an entry of a table with two keys that were not durable.
+    #[test]
+    fn a_key_or_node_that_is_durable_is_not_waited_for_whatever_else_is_not() {
+        let pending = Pending::default();
+        (0..50_000).for_each(|n| {
+            pending.note_key(2 * n);
+            pending.note_node(128 * n);
+        });
+        let waits = |keys: u64, nodes: u64| {
+            let key = |n| pending.wait_for_key(2 * n + keys).is_some();
+            let node = |n| pending.wait_for_node(128 * n + nodes).is_some();
+            let count = |waits: &dyn Fn(u64) -> bool| (0..50_000).filter(|n| waits(*n)).count();
+            (count(&key), count(&node))
+        };
+        assert_eq!((waits(0, 0), waits(1, 64)), ((50_000, 50_000), (0, 0)));
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert_eq!(waits(0, 0), (0, 0));
+    }
+
+    #[test]
+    fn of_many_keys_exactly_those_are_met_that_are_not_durable() {
+        let pending = Pending::default();
+        // So many that in the table nearly every one would fall together with others.
+        let of = |group: u64| (0..5_000).map(move |i| (group << 32) + i * 3);
+        of(0).for_each(|hash| pending.note_key(hash));
+        let first = pending.close();
+        of(1).rev().for_each(|hash| pending.note_key(hash));
+        let others = || (0..2).flat_map(|group| of(group).map(|hash| hash + 1));
+        assert!(!pending.has_any(others()));
+        assert!([0, 1].into_iter().flat_map(of).all(|hash| pending.has_any([1, hash, 2])));
+        pending.note_key(1);
+        assert!(pending.has_any([1]), "noted after a look");
+        pending.settle(first, || Ok(first)).unwrap();
+        assert!(!pending.has_any(of(0)) && pending.has_any(of(1)));
+        pending.settle(2, || Ok(pending.close())).unwrap();
+        assert!(!pending.has_any(of(1)));
+    }
+
+    #[test]
+    fn a_group_of_very_many_keys_is_not_kept_without_end() {
+        let pending = Pending::default();
+        let kept = || pending.keys.0.iter().map(|shard| shard.lock().unwrap().tickets.len()).sum::<usize>();
+        (0..3 * NUMBERS as u64).for_each(|hash| pending.note_key(2 * hash));
+        assert!(kept() <= 2 * NUMBERS);
+        assert!((0..3 * NUMBERS as u64).all(|hash| pending.has_any([2 * hash])), "each may be not durable");
+        assert!(pending.has_any([1]), "any key may be one");
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert!(!pending.has_any([1]) && !pending.has_any([0]));
+        // They leave when others come.
+        (0..NUMBERS as u64).for_each(|hash| pending.note_key(2 * hash + 1));
+        assert!(kept() <= 2 * NUMBERS && !pending.has_any([0]));
+    }
+
+    #[test]
+    fn after_a_failure_everybody_is_refused_but_what_was_durable_before() {
+        let pending = Pending::default();
+        pending.settle(1, || Ok(pending.close())).unwrap();
+        assert!(matches!(pending.settle(2, || Err(Error::Closed)), Err(Error::Closed)));
+        assert!(pending.has_failed());
+        assert!(matches!(pending.settle(2, || Ok(2)), Err(Error::Failed)));
+        pending.settle(1, || Ok(1)).unwrap();
+    }
+}
+
+/// Writers that change a word under a lock and wait, a reader that looks and waits, and commits that take the lock to close a
+/// group, in every order. What is acknowledged, and what a reader returns, is durable.
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::stripe::{Held, Stripes};
+
+    const NODE: u64 = 4096;
+    const KEY: u64 = 7;
+
+    struct Shared {
+        pending: Pending,
+        stripes: Stripes,
+        /// What readers see.
+        word: AtomicU64,
+        /// What the disk holds.
+        disk: AtomicU64,
+        /// The writer lock; what it guards is how often the word was changed.
+        writer: Mutex<u64>,
+        /// The n-th commit fails.
+        fails_at: u64,
+        commits: AtomicU64,
+    }
+
+    impl Shared {
+        fn new(fails_at: u64) -> Self {
+            let [word, disk, commits] = [0; 3].map(AtomicU64::new);
+            let (pending, stripes) = (Pending::default(), Stripes::new(2));
+            Self { pending, stripes, word, disk, writer: Mutex::new(0), fails_at, commits }
+        }
+
+        fn commit(&self) -> Result<u64> {
+            let writer = self.writer.lock().unwrap();
+            let (ticket, content) = (self.pending.close(), self.word.load(Ordering::Relaxed));
+            drop(writer);
+            if self.commits.fetch_add(1, Ordering::Relaxed) + 1 < self.fails_at {
+                self.disk.store(content, Ordering::Relaxed);
+                return Ok(ticket);
+            }
+            let _writer = self.writer.lock().unwrap();
+            let mut held = Held::default();
+            self.stripes.lock(NODE, &mut held);
+            self.word.store(self.disk.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.stripes.unlock(&mut held);
+            Err(Error::Closed)
+        }
+
+        /// Changes the word and waits; the word's new value if that is durable.
+        fn write(&self) -> Option<u64> {
+            let mut writer = self.writer.lock().unwrap();
+            if self.commits.load(Ordering::Relaxed) >= self.fails_at {
+                return None;
+            }
+            let mut held = Held::default();
+            *writer += 1;
+            let value = *writer;
+            self.pending.note_key(KEY);
+            self.stripes.lock(NODE, &mut held);
+            self.pending.note_node(NODE);
+            self.word.store(value, Ordering::Relaxed);
+            self.stripes.unlock(&mut held);
+            let ticket = self.pending.ticket();
+            drop(writer);
+            self.pending.settle(ticket, || self.commit()).ok()?;
+            assert!(self.disk.load(Ordering::Relaxed) >= value, "acknowledged and not on the disk");
+            Some(value)
+        }
+
+        /// As a get reads; nothing if its looks failed once.
+        fn read(&self) -> Option<u64> {
+            let failed = self.pending.has_failed();
+            let version = self.stripes.read(NODE);
+            let value = self.word.load(Ordering::Relaxed);
+            if !self.stripes.check(version) {
+                return None;
+            }
+            if !failed
+                && self.pending.wait_for_node(NODE).is_some()
+                && let Some(ticket) = self.pending.wait_for_key(KEY)
+                && self.pending.settle(ticket, || self.commit()).is_err()
+            {
+                return None;
+            }
+            assert!(self.disk.load(Ordering::Relaxed) >= value, "read and not on the disk");
+            Some(value)
+        }
+    }
+
+    /// Fewest executions of a model.
+    const EXECUTIONS_MIN: u64 = 90;
+
+    fn explore(fails_at: u64, beside: fn(&Shared)) {
+        explore_behind(0, fails_at, beside);
+    }
+
+    /// As behind a commit that so many waited for: a leader gathers if there were more than now.
+    fn explore_behind(before: u32, fails_at: u64, beside: fn(&Shared)) {
+        let executions = crate::sync::model::explored(move || {
+            let shared = Arc::new(Shared::new(fails_at));
+            *guard(&shared.pending.lead) = Lead { before, took: GATHER_MIN, ..Lead::default() };
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || beside(&other));
+            shared.write();
+            thread.join().unwrap();
+            if fails_at == u64::MAX {
+                assert_eq!(shared.word.load(Ordering::Relaxed), shared.disk.load(Ordering::Relaxed));
+            }
+        });
+        assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
+    }
+
+    #[test]
+    fn a_leader_that_gathers_for_two_is_joined_or_goes_on_alone() {
+        explore_behind(2, u64::MAX, |shared| assert!(shared.write().is_some()));
+    }
+
+    #[test]
+    fn a_leader_that_gathers_in_vain_skips_the_next_gathering() {
+        explore_behind(3, u64::MAX, |shared| {
+            assert!(shared.write().is_some());
+            assert!(shared.write().is_some());
+        });
+    }
+
+    #[test]
+    fn a_reader_beside_a_leader_that_gathers_returns_what_is_durable() {
+        explore_behind(2, 2, |shared| {
+            shared.read();
+            shared.read();
+        });
+    }
+
+    /// Each part of the protocol, left out, is noticed by a model here.
+    #[test]
+    fn canaries_are_noticed() {
+        crate::sync::model::is_noticed(Canary::Notes, what_a_reader_returns_is_durable);
+        crate::sync::model::is_noticed(
+            Canary::Lead,
+            a_leader_that_gathers_for_two_is_joined_or_goes_on_alone,
+        );
+    }
+
+    #[test]
+    fn two_writers_hand_the_lead_over_and_both_are_durable() {
+        explore(u64::MAX, |shared| assert!(shared.write().is_some()));
+    }
+
+    #[test]
+    fn what_a_reader_returns_is_durable() {
+        explore(u64::MAX, |shared| {
+            shared.read();
+        });
+    }
+
+    #[test]
+    fn what_a_reader_returns_beside_a_failing_commit_is_durable() {
+        explore(1, |shared| {
+            shared.read();
+            shared.read();
+        });
+    }
+
+    #[test]
+    fn writers_beside_a_failing_commit_are_told_or_durable() {
+        explore(2, |shared| {
+            shared.write();
+        });
+    }
+}
