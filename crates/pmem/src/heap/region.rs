@@ -472,7 +472,7 @@ fn get_text(words: &[u64]) -> Option<String> {
 /// A word that checks itself: 48 bits of value below 16 bits of hash (R2).
 #[inline]
 pub fn checked(value: u64) -> u64 {
-    debug_assert!(value < 1 << 48);
+    assert!(value < 1 << 48);
     value | hash16(value) << 48
 }
 

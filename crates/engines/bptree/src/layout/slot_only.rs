@@ -100,7 +100,7 @@ impl Layout for SlotOnly {
     ) {
         edit.start(node, shape.bytes());
         let index = (!Self::used(medium, shape, node)).trailing_zeros() as usize;
-        debug_assert!(index < shape.capacity, "insert into a full node");
+        assert!(index < shape.capacity, "insert into a full node");
         edit.fresh.extend(shape.entry_words_at(node, index, entry));
         let order = Self::order::<M, S>(medium, shape, node).with(rank, index as u8);
         edit.switch.push((node.0 + SLOTS_AT * WORD, Self::word(&order)));

@@ -217,7 +217,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
         edit.start(node, shape.bytes());
         let order = Self::order::<M, S>(medium, shape, node);
         let index = Self::free(medium, shape, node);
-        debug_assert!(index < shape.capacity, "insert into a full node");
+        assert!(index < shape.capacity, "insert into a full node");
         let at = Self::bitmap_at(node, index / GROUP);
         let bitmap = medium.word(at);
         if bitmap & VALID != 0 {

@@ -189,7 +189,7 @@ impl Allocator {
         if self.pending.is_empty() {
             return;
         }
-        debug_assert!(self.flipped, "an operation ended with its bits unflipped");
+        assert!(self.flipped, "an operation ended with its bits unflipped");
         for index in 0..self.pending.len() {
             let pending = self.pending[index];
             if !pending.taken {
@@ -208,7 +208,7 @@ impl Allocator {
 
     /// The operation is given up before its named blocks were flipped: what it took is free again.
     pub fn abort<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
-        debug_assert!(!self.flipped, "an operation was given up after its bits were flipped");
+        assert!(!self.flipped, "an operation was given up after its bits were flipped");
         if !self.pending.is_empty() {
             self.operation = self.operation.wrapping_add(1);
         }
@@ -240,7 +240,7 @@ impl Allocator {
     }
 
     fn name<M: Medium>(&mut self, medium: &M, pending: Pending) {
-        debug_assert!(!self.flipped, "a block was named after the operation's bits were flipped");
+        assert!(!self.flipped, "a block was named after the operation's bits were flipped");
         let at = INTENTS_AT + self.ring_next * WORD;
         medium.copy(at, pending.at | u64::from(self.operation) << 48);
         medium.flush(at, WORD);

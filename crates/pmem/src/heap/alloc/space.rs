@@ -297,7 +297,7 @@ impl Chunk {
 
     /// Takes a free block's number.
     fn take(&mut self) -> u64 {
-        debug_assert!(self.free > 0, "no space in a chunk of {:?}", self.class);
+        assert!(self.free > 0, "no space in a chunk of {:?}", self.class);
         loop {
             let word = &mut self.taken[self.hint];
             if *word != u64::MAX {

@@ -349,7 +349,7 @@ struct Tag {
 
 impl Tag {
     fn word(self) -> u64 {
-        debug_assert!(self.home < 1 << HOME_BITS && self.count < 1 << 11);
+        assert!(self.home < 1 << HOME_BITS && self.count < 1 << 11);
         self.home
             | u64::from(self.undo) << HOME_BITS
             | self.lap << 40

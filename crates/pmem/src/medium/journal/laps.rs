@@ -65,7 +65,7 @@ impl Journal {
         if live.oldest != lap {
             return Ok(None);
         }
-        debug_assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
+        assert!(live.lap == lap + 1, "a lap that takes groups does not go home");
         drop(live);
         let outcome = self.write_home(&mut header, lap, used, first, behind);
         let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
