@@ -4,9 +4,9 @@ use index::{Schema, Write, WriteOptions};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
+use crate::structure::Versioned;
 use crate::structure::{KeyOf, Structure, ValueBufOf, ValueOf};
 use crate::version::View;
-use crate::versioned::Versioned;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.

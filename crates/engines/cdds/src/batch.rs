@@ -24,9 +24,10 @@ use index::{Life, Pair, Schema, Write, WriteOptions};
 use pmem::{Fence, Medium, Result};
 
 use crate::meta::State;
+use crate::structure::Versioned;
 use crate::structure::{ChangeOf, KeyOf, Structure, ValueBufOf, ValueOf, WriteOf, WriterOf};
 use crate::version::{Death, INTERVALS, Interval};
-use crate::versioned::{Versioned, too_many_intervals};
+use crate::versioned::too_many_intervals;
 
 /// Dead intervals that a batch in waves may need.
 const INTERVALS_OF_BATCH: usize = 2;

@@ -9,7 +9,7 @@ use pmem::{Medium, Region, record};
 
 use crate::node::{Entry, Header, Node, compare_words, read_key};
 use crate::order::Order;
-use crate::tree::Tree;
+use crate::ordered::Tree;
 use crate::version::View;
 
 const PROBLEMS_MAX: usize = 100;

@@ -14,7 +14,7 @@
 //!
 //! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use index::Target;
 use index::{Life, Schema, WriteOptions};
@@ -27,23 +27,8 @@ use crate::meta::State;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node, read_key};
 use crate::order::Order;
-use crate::tree::{Tree, Writer};
+use crate::ordered::{Pass, Tree, Writer};
 use crate::version::{Interval, View};
-
-/// A pass through the tree.
-#[derive(Debug, Default)]
-pub struct Pass {
-    /// Key word's bytes of the next leaf's lower bound; none: the first leaf.
-    next: Option<Vec<u8>>,
-    /// Dead intervals whose traces this pass removes.
-    removes: Vec<Interval>,
-    /// Nodes that had been replaced when it began.
-    retired: u64,
-    /// It removes the traces of the version in flight, too.
-    doubt: bool,
-    /// Nodes of retained versions that were cleaned.
-    met: HashSet<Node>,
-}
 
 /// Room in the intent ring that the removal of one entry may need, without what lies below.
 const RING_SPARE: usize = 8;

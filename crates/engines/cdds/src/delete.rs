@@ -8,8 +8,8 @@ use pmem::{Error, Medium, Result};
 
 use crate::node::{Entry, Header, Node};
 use crate::order::Order;
+use crate::ordered::{Change, Tree};
 use crate::sight::Sight;
-use crate::tree::{Change, Tree};
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {

@@ -16,13 +16,14 @@ use pmem::{Error, Found, Medium, Native, Region, Result};
 
 use crate::hash::Hashed;
 use crate::inlined::Inlined;
-use crate::kept::Kept;
 use crate::order::Order;
+use crate::ordered::Ordered;
+use crate::pins::Kept;
 use crate::pins::Mark;
 use crate::snapshot::SnapshotOf;
 use crate::structure::Structure;
-use crate::tree::Ordered;
-use crate::versioned::{Recovery, Versioned};
+use crate::structure::Versioned;
+use crate::versioned::Recovery;
 
 /// Writes that are one version where they need not be.
 const WRITES: usize = 64;

@@ -14,8 +14,8 @@ use index::{Guard, Life, Schema, Write, WriteOptions};
 use pmem::sync::Ordering;
 use pmem::{LINE, Medium, Result};
 
+use crate::structure::Versioned;
 use crate::structure::{Structure, WriteOf};
-use crate::versioned::Versioned;
 
 /// Lines besides nodes, log and chunk heads: the intents, the meta block, the superblock's, the bits of all blocks of a ring.
 const LINES_MORE: u64 = 192;

@@ -9,11 +9,12 @@ use pmem::alloc::Kind;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 
+use crate::mask::Mask;
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
 use crate::order::{Holes, Order};
-use crate::sight::{Mask, Sight};
-use crate::tree::{Change, Tree};
+use crate::ordered::{Change, Tree};
+use crate::sight::Sight;
 
 /// A link that is to be made: key word and child.
 pub(crate) type Link = (u64, Node);

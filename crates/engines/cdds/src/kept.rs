@@ -19,23 +19,14 @@ use pmem::alloc::Kind;
 use pmem::sync::{MutexGuard, Ordering};
 use pmem::{Error, Fence, Medium, Result, WORD, record};
 
-use crate::pins::Mark;
+use crate::pins::{Kept, Mark};
+use crate::structure::Versioned;
 use crate::structure::{Structure, WriterOf};
-use crate::versioned::Versioned;
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Most named versions.
 pub const NAMES_MAX: usize = 1000;
-
-/// A named version.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// Its name.
-    pub name: String,
-    /// What keeps it.
-    pub mark: Mark,
-}
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Gives the newest version a name, under which it is found also after a restart. False if there is one of that name.

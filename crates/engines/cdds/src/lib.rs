@@ -18,7 +18,8 @@
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions. `maintain`: work beside users. [`family`]: as engines of the registry.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
-//! * [`sight`]: all slots of a node at one look.
+//! * [`sight`]: all slots of a node at one look. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: what steps of the
+//!   work beside users know of each other.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
 
@@ -34,10 +35,13 @@ pub mod inlined;
 pub mod insert;
 pub mod kept;
 mod maintain;
+pub mod mask;
 pub mod meta;
 pub mod named;
 pub mod node;
 pub mod order;
+pub mod ordered;
+mod passes;
 pub mod persist;
 pub mod pins;
 pub mod salvage;
@@ -76,11 +80,12 @@ pub const ABOUT: About = About {
 
 pub use self::family::{HashFamily, TreeFamily};
 pub use self::inlined::Inlined;
-pub use self::kept::Kept;
 pub use self::order::{Order, Sorted, Unsorted};
-pub use self::pins::Mark;
+pub use self::ordered::{Ordered, Tree};
+pub use self::pins::{Kept, Mark};
 pub use self::scan::{Cursor, Snapshot};
 pub use self::snapshot::SnapshotOf;
 pub use self::structure::Structure;
-pub use self::tree::{ENGINE, ENGINE_UNSORTED, Ordered, Tree};
-pub use self::versioned::{Options, Recovery, Versioned};
+pub use self::structure::{Options, Versioned};
+pub use self::tree::{ENGINE, ENGINE_UNSORTED};
+pub use self::versioned::Recovery;

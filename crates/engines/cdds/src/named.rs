@@ -14,7 +14,7 @@ use pmem::{Error, Medium, Result};
 
 use crate::node::{Header, Node, read_key};
 use crate::order::Order;
-use crate::tree::Tree;
+use crate::ordered::Tree;
 use crate::version::{Death, View};
 
 /// Where to look, and what does not count.

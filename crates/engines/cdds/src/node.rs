@@ -24,8 +24,8 @@ use index::Schema;
 use pmem::simd::Vectors;
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 
+use crate::mask::Mask;
 use crate::persist::Persist;
-use crate::sight::Mask;
 use crate::version::View;
 
 /// Most levels of a tree.

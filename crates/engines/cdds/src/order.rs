@@ -19,29 +19,10 @@ use index::Target;
 use index::sorting::sort_by_first;
 use pmem::Medium;
 
-use crate::node::{Entry, Node, Shape, compare, read_key};
-use crate::sight::{Mask, Sight};
-use crate::version::View;
-
-/// A node, and what somebody sees of it.
-pub struct Look<'a, M> {
-    /// The node.
-    pub node: Node,
-    /// Where it is.
-    pub medium: &'a M,
-    /// Its sizes.
-    pub shape: &'a Shape,
-    /// Who looks.
-    pub view: &'a View,
-}
-
-impl<M> Clone for Look<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M> Copy for Look<'_, M> {}
+use crate::mask::Mask;
+use crate::node::{Entry, Node, compare, read_key};
+pub use crate::sight::Look;
+use crate::sight::Sight;
 
 impl<'a, M: Medium> Look<'a, M> {
     /// Slots of entries that the view sees.

@@ -338,6 +338,15 @@ impl Drop for Mark {
     }
 }
 
+/// A named version.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// What keeps it.
+    pub mark: Mark,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

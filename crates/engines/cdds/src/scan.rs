@@ -11,9 +11,9 @@ use pmem::{Error, Medium, Result};
 
 use crate::node::Entry;
 use crate::order::{Order, Sorted};
+use crate::ordered::{Ordered, Tree};
 use crate::pins::Mark;
 use crate::snapshot::SnapshotOf;
-use crate::tree::{Ordered, Tree};
 use crate::version::View;
 
 /// A version of the tree.

@@ -12,7 +12,7 @@ use pmem::{Error, Medium, Result};
 
 use crate::node::{Entry, Header, LEVELS_MAX, Node};
 use crate::order::{Look, Order};
-use crate::tree::Tree;
+use crate::ordered::Tree;
 use crate::version::View;
 
 /// An inner node's answer.

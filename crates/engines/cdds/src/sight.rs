@@ -8,56 +8,29 @@
 use index::Schema;
 use pmem::Medium;
 
-use crate::node::{Shape, compare};
-use crate::order::Look;
+use crate::mask::Mask;
+use crate::node::{Node, Shape, compare};
+use crate::version::View;
 
-/// A bit for each slot of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mask(pub u128);
+/// A node, and the view that it is read at.
+pub struct Look<'a, M> {
+    /// The node.
+    pub node: Node,
+    /// Where it is.
+    pub medium: &'a M,
+    /// Its sizes.
+    pub shape: &'a Shape,
+    /// Who looks.
+    pub view: &'a View,
+}
 
-impl Mask {
-    /// True if a slot is among them.
-    #[inline]
-    pub fn has(self, slot: usize) -> bool {
-        self.0 >> slot & 1 == 1
-    }
-
-    /// The first slot.
-    #[inline]
-    pub fn first(self) -> Option<usize> {
-        (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
-    }
-
-    /// The last slot.
-    #[inline]
-    pub fn last(self) -> Option<usize> {
-        (self.0 != 0).then(|| 127 - self.0.leading_zeros() as usize)
-    }
-
-    /// Those before a slot.
-    #[inline]
-    pub fn below(self, slot: usize) -> Self {
-        Self(self.0 & ((1 << slot) - 1))
-    }
-
-    /// Those from a slot on.
-    #[inline]
-    pub fn from(self, slot: usize) -> Self {
-        Self(self.0 & !((1 << slot) - 1))
-    }
-
-    /// How many.
-    #[inline]
-    pub fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// True without any.
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
+impl<M> Clone for Look<'_, M> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
+
+impl<M> Copy for Look<'_, M> {}
 
 impl FromIterator<usize> for Mask {
     fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {

@@ -8,8 +8,8 @@ use pmem::sync::{Ordering, fence};
 use pmem::{Error, Medium, Result};
 
 use crate::pins::{Mark, Pin};
+use crate::structure::Versioned;
 use crate::structure::{KeyOf, Structure, ValueBufOf};
-use crate::versioned::Versioned;
 
 /// A version, whole as long as this lives. It is not durable: after a restart there are the newest version and named ones alone.
 pub struct SnapshotOf<'a, M: Medium, X: Structure> {

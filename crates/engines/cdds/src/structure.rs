@@ -1,16 +1,117 @@
 //! What a structure of versions has to say for itself: how entries are found, written and swept. All the rest is
 //! [`Versioned`]'s.
 
-use index::Report;
-use index::{Schema, Write};
-use pmem::alloc::Class;
-use pmem::{Medium, Region, Result};
+use std::sync::Arc;
 
+use index::{Kernel, Report, Schema, Write};
+use pmem::alloc::Class;
+use pmem::region::INTENTS;
+use pmem::sync::{AtomicU64, Mutex};
+use pmem::{Durability, Geometry, Medium, Region, Result};
+
+use crate::meta::{Meta, State};
 use crate::node::{Entry, Node, Shape};
+use crate::passes::Maintenance;
 use crate::persist::Persist;
-use crate::pins::Mark;
-use crate::version::View;
-use crate::versioned::{Change, Options, Versioned, Writer};
+use crate::pins::{Kept, Mark, Pins};
+use crate::version::{Dead, Interval, SharedDead, View};
+
+/// How to make and open a tree, or what a table has in common with one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Cache lines of a node, 2 to 64. (Of an existing one, what it was made with.)
+    pub node_lines: u64,
+    /// The region's fixed sizes. (Of an existing one, what it was made with.)
+    pub geometry: Geometry,
+    /// The promise, for the superblock.
+    pub durability: Durability,
+    /// Version stripes; a power of two.
+    pub stripes: usize,
+    /// A fence before and after each flush [thesis §4.1], and every entry of a node that is split ended in it [algorithm 3].
+    pub faithful: bool,
+    /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
+    /// allocator's ring names. (Tests make it small.)
+    pub wave_blocks: usize,
+}
+
+impl Options {
+    /// Production settings.
+    pub fn new(node_lines: u64, durability: Durability) -> Self {
+        Self {
+            node_lines,
+            geometry: Geometry::default(),
+            durability,
+            stripes: 1024,
+            faithful: false,
+            wave_blocks: INTENTS / 2,
+        }
+    }
+}
+
+impl AsRef<Self> for Options {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// A structure of versions over a medium.
+pub struct Versioned<M: Medium, X: Structure> {
+    pub(crate) kernel: Kernel<M, X::Schema, Own<X::Pass>>,
+    pub(crate) shape: Shape,
+    pub(crate) persist: Persist,
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) meta: Meta,
+    /// Right for every version from the horizon to [`Versioned::visible`].
+    pub(crate) root: AtomicU64,
+    /// The newest version that is durable.
+    pub(crate) visible: AtomicU64,
+    /// The newest version that there is.
+    pub(crate) applied: AtomicU64,
+    /// The newest version that somebody was told of who did not wait until it is durable.
+    pub(crate) told: AtomicU64,
+    pub(crate) dead: SharedDead,
+    /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
+    pub(crate) shown: Mutex<(u64, Option<u64>)>,
+    /// Named versions.
+    pub(crate) kept: Mutex<Vec<Kept>>,
+    pub(crate) wave_blocks: usize,
+    /// Work beside users.
+    pub(crate) maintenance: Maintenance,
+    /// What is the structure's own.
+    pub(crate) own: X,
+}
+
+/// What only the writer has.
+pub type Writer<P> = index::Writer<Own<P>>;
+
+/// What the writer has besides.
+pub struct Own<P> {
+    pub(crate) state: State,
+    pub(crate) dead: Dead,
+    /// The version in flight may have left traces, and no durable interval says so (M1).
+    pub(crate) in_doubt: bool,
+    /// The running pass of the collector.
+    pub(crate) pass: Option<P>,
+    /// Of a tree the leaf of the one write that there was made room for, and that comes next.
+    pub(crate) hint: Option<Node>,
+    /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
+    pub(crate) rolled_back: Option<(u64, Interval)>,
+}
+
+/// A change in the making.
+pub struct Change<'a, P, C> {
+    pub(crate) writer: &'a mut Writer<P>,
+    /// Of the version that it makes.
+    pub(crate) view: View,
+    /// What will be true.
+    pub(crate) state: State,
+    /// Something was stored in nodes.
+    pub(crate) stored: bool,
+    /// The version of its first wave, if one has ended ([`crate::batch`]).
+    pub(crate) first_wave: Option<u64>,
+    /// What the structure keeps of it.
+    pub(crate) own: C,
+}
 
 /// The writer of a structure.
 pub type WriterOf<X> = Writer<<X as Structure>::Pass>;

@@ -19,15 +19,16 @@ use pmem::alloc::{Class, Kind};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{Error, LINE, Medium, Region, Result};
 
-use crate::collect::Pass;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node, Shape};
-use crate::order::{Order, Sorted};
+use crate::order::Order;
+pub(crate) use crate::ordered::{Change, Pass, Writer};
+pub use crate::ordered::{Ordered, Part, Tree};
 use crate::persist::Persist;
 use crate::pins::Mark;
+use crate::structure::Options;
 use crate::structure::Structure;
 use crate::version::View;
-use crate::versioned::{self, Options, Versioned};
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "cdds";
@@ -37,29 +38,6 @@ pub const ENGINE_UNSORTED: &str = "cdds-unsorted";
 const NODES_OF_LEVEL: u64 = 4;
 /// Levels that an operation may add.
 const LEVELS_MORE: u64 = 2;
-
-/// A CDDS B-Tree over a medium.
-pub type Tree<M, S, O = Sorted> = Versioned<M, Ordered<S, O>>;
-pub(crate) type Writer = versioned::Writer<Pass>;
-pub(crate) type Change<'a> = versioned::Change<'a, Pass, Part>;
-
-/// Keys have an order, and `O` says whether the entries of a node are kept in it.
-pub struct Ordered<S, O = Sorted> {
-    /// Nodes that were replaced since open. Only the writer's.
-    pub(crate) retired: AtomicU64,
-    parts: PhantomData<fn() -> (S, O)>,
-}
-
-/// What a change of a tree keeps.
-pub struct Part {
-    pub(crate) horizon: u64,
-    /// Blocks that an entry of this version named and names no more; who else does is asked at the end.
-    pub(crate) dropped: Vec<(Kind, u64)>,
-    /// Nodes that were inserted into since the last fence.
-    pub(crate) unfenced: Vec<Node>,
-    /// Nodes are being split by a key above all others.
-    pub(crate) appends: bool,
-}
 
 impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
     const ENGINE: &'static str = O::ENGINE;

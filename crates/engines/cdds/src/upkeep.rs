@@ -4,7 +4,7 @@ use index::{Life, Report};
 use pmem::{Medium, Result};
 
 use crate::structure::Structure;
-use crate::versioned::Versioned;
+use crate::structure::Versioned;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
     /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table, and says

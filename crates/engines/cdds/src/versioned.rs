@@ -28,15 +28,14 @@ use pmem::log::Format;
 use pmem::pending::Pending;
 use pmem::region::{INTENTS, ROOT_AT};
 use pmem::sync::{AtomicU64, Mutex, Ordering, fence};
-use pmem::{Durability, Error, Fence, Found, Geometry, Medium, Region, Result, WORD};
+use pmem::{Error, Fence, Found, Medium, Region, Result, WORD};
 
-use crate::kept::Kept;
-use crate::maintain::Maintenance;
 use crate::meta::{META_BYTES, Meta, State, in_flight};
-use crate::node::{Node, Shape};
+use crate::node::Shape;
+use crate::passes::Maintenance;
 use crate::persist::Persist;
 use crate::pins::Pins;
-use crate::structure::{ChangeOf, Structure, WriterOf};
+use crate::structure::{Change, ChangeOf, Own, Structure, Versioned, WriterOf};
 use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
 /// Dead intervals that there is room for before a rollback over a medium of groups.
@@ -45,44 +44,6 @@ const INTERVALS_SPARE: usize = 4;
 /// The error of a change that would leave so many dead intervals.
 pub(crate) fn too_many_intervals(asked: usize) -> Error {
     Error::TooLarge { of: "intervals of dead versions", asked: asked as u64, limit: INTERVALS as u64 }
-}
-
-/// How to make and open a tree, or what a table has in common with one.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Cache lines of a node, 2 to 64. (Of an existing one, what it was made with.)
-    pub node_lines: u64,
-    /// The region's fixed sizes. (Of an existing one, what it was made with.)
-    pub geometry: Geometry,
-    /// The promise, for the superblock.
-    pub durability: Durability,
-    /// Version stripes; a power of two.
-    pub stripes: usize,
-    /// A fence before and after each flush [thesis §4.1], and every entry of a node that is split ended in it [algorithm 3].
-    pub faithful: bool,
-    /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
-    /// allocator's ring names. (Tests make it small.)
-    pub wave_blocks: usize,
-}
-
-impl Options {
-    /// Production settings.
-    pub fn new(node_lines: u64, durability: Durability) -> Self {
-        Self {
-            node_lines,
-            geometry: Geometry::default(),
-            durability,
-            stripes: 1024,
-            faithful: false,
-            wave_blocks: INTENTS / 2,
-        }
-    }
-}
-
-impl AsRef<Self> for Options {
-    fn as_ref(&self) -> &Self {
-        self
-    }
 }
 
 /// What is done at open about what a crash left.
@@ -94,70 +55,11 @@ pub enum Recovery {
     Scan,
 }
 
-/// A structure of versions over a medium.
-pub struct Versioned<M: Medium, X: Structure> {
-    kernel: Kernel<M, X::Schema, Own<X::Pass>>,
-    pub(crate) shape: Shape,
-    pub(crate) persist: Persist,
-    pub(crate) pins: Arc<Pins>,
-    pub(crate) meta: Meta,
-    /// Right for every version from the horizon to [`Versioned::visible`].
-    pub(crate) root: AtomicU64,
-    /// The newest version that is durable.
-    pub(crate) visible: AtomicU64,
-    /// The newest version that there is.
-    pub(crate) applied: AtomicU64,
-    /// The newest version that somebody was told of who did not wait until it is durable.
-    pub(crate) told: AtomicU64,
-    pub(crate) dead: SharedDead,
-    /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
-    pub(crate) shown: Mutex<(u64, Option<u64>)>,
-    /// Named versions.
-    pub(crate) kept: Mutex<Vec<Kept>>,
-    pub(crate) wave_blocks: usize,
-    /// Work beside users.
-    pub(crate) maintenance: Maintenance,
-    /// What is the structure's own.
-    pub(crate) own: X,
-}
-
 impl<M: Medium, X: Structure> Deref for Versioned<M, X> {
     type Target = Kernel<M, X::Schema, Own<X::Pass>>;
     fn deref(&self) -> &Self::Target {
         &self.kernel
     }
-}
-
-/// What only the writer has.
-pub type Writer<P> = index::Writer<Own<P>>;
-
-/// What the writer has besides.
-pub struct Own<P> {
-    pub(crate) state: State,
-    pub(crate) dead: Dead,
-    /// The version in flight may have left traces, and no durable interval says so (M1).
-    pub(crate) in_doubt: bool,
-    /// The running pass of the collector.
-    pub(crate) pass: Option<P>,
-    /// Of a tree the leaf of the one write that there was made room for, and that comes next.
-    pub(crate) hint: Option<Node>,
-    /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
-    pub(crate) rolled_back: Option<(u64, Interval)>,
-}
-
-/// A change in the making.
-pub struct Change<'a, P, C> {
-    pub(crate) writer: &'a mut Writer<P>,
-    /// Of the version that it makes.
-    pub(crate) view: View,
-    /// What will be true.
-    pub(crate) state: State,
-    /// Something was stored in nodes.
-    pub(crate) stored: bool,
-    /// The version of its first wave, if one has ended ([`crate::batch`]).
-    pub(crate) first_wave: Option<u64>,
-    /// What the structure keeps of it.
-    pub(crate) own: C,
 }
 
 impl<M: Medium, X: Structure> Versioned<M, X> {

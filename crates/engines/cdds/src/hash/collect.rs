@@ -19,22 +19,13 @@ use pmem::{Fence, Medium, Result, WORD, record};
 
 use super::bucket::{Chain, next_at};
 use super::directory::Directory;
+use super::pass::Pass;
 use super::table::{Hashed, Table, Writer, stripe_of};
 use super::write::is_unneeded;
 use crate::node::Node;
 use crate::pins::Readers;
 use crate::structure::Structure;
-use crate::version::{Interval, View};
-
-/// A pass through the table.
-#[derive(Debug)]
-pub struct Pass {
-    next: u64,
-    /// Dead intervals whose traces this pass removes.
-    removes: Vec<Interval>,
-    /// It removes the traces of the version in flight, too.
-    doubt: bool,
-}
+use crate::version::View;
 
 /// Room in the intent ring that one entry may need, and most changes that wait for a fence.
 const RING_SPARE: usize = 4;

@@ -36,6 +36,7 @@ pub mod check;
 pub mod collect;
 pub mod directory;
 pub mod own;
+mod pass;
 pub mod read;
 pub mod resize;
 pub mod table;

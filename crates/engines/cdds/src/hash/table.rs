@@ -10,14 +10,14 @@ use pmem::{Durability, Error, Fence, LINE, Medium, Region, Result, WORD};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::bucket::bucket_in;
-use super::collect::Pass;
 use super::directory::{Directory, SEGMENT_SLOTS_MAX, partner};
+use super::pass::Pass;
 use crate::node::{Entry, Node, Shape};
 use crate::persist::Persist;
 use crate::pins::{Mark, Readers};
 use crate::structure::Structure;
+use crate::structure::{self, Versioned};
 use crate::version::View;
-use crate::versioned::{self, Versioned};
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "cdds-hash";
@@ -33,7 +33,7 @@ pub(crate) fn stripe_of(bucket: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What is the same for a tree.
-    pub common: versioned::Options,
+    pub common: structure::Options,
     /// Slots of a segment of the directory: a power of two, 2 to 16,384. (Of an existing table, what it was made with.)
     pub segment_slots: u64,
     /// Seed of the hash: unknown to others where they choose the keys. (Of an existing table, what it was made with.)
@@ -43,20 +43,20 @@ pub struct Options {
 impl Options {
     /// Production settings.
     pub fn new(node_lines: u64, durability: Durability) -> Self {
-        Self { common: versioned::Options::new(node_lines, durability), segment_slots: 4096, seed: 0 }
+        Self { common: structure::Options::new(node_lines, durability), segment_slots: 4096, seed: 0 }
     }
 }
 
-impl AsRef<versioned::Options> for Options {
-    fn as_ref(&self) -> &versioned::Options {
+impl AsRef<structure::Options> for Options {
+    fn as_ref(&self) -> &structure::Options {
         &self.common
     }
 }
 
 /// A CDDS hash table over a medium.
 pub type Table<M, S> = Versioned<M, Hashed<S>>;
-pub(crate) type Writer = versioned::Writer<Pass>;
-pub(crate) type Change<'a> = versioned::Change<'a, Pass, Part>;
+pub(crate) type Writer = structure::Writer<Pass>;
+pub(crate) type Change<'a> = structure::Change<'a, Pass, Part>;
 
 /// Entries in buckets.
 pub struct Hashed<S> {
