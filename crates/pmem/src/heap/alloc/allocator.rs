@@ -53,7 +53,7 @@ pub(super) struct Pending {
 }
 
 impl Allocator {
-    /// The allocator of a region whose ring has been settled by [`recover`].
+    /// The allocator of a region whose ring has been settled by [`crate::alloc::recover`].
     pub fn new<M: Medium>(region: &Region<M>) -> Self {
         let geometry = region.geometry();
         let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;

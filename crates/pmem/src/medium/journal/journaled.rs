@@ -500,7 +500,7 @@ impl Medium for Journal {
         })
     }
 
-    /// No more than [`RESERVED_MAX`]: what is needed beyond that, or while another group is in the annex, a commit allocates.
+    /// No more than `RESERVED_MAX`: what is needed beyond that, or while another group is in the annex, a commit allocates.
     fn reserve(&self, lines: u64) -> Result<()> {
         // Held meanwhile: a checkpoint takes an annex away under it.
         let live = guard(&self.live);

@@ -39,9 +39,9 @@
 //!   readers never see another change that no store made.
 //! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group that is larger than a half
 //!   goes into the annex, behind the halves, where one of both live laps may be: the next one waits until that lap is home, and the
-//!   file gets its length back then. How full the running group is can be asked ([`Medium::group`]).
+//!   file gets its length back then. How full the running group is can be asked ([`Medium::group`](crate::Medium::group)).
 //! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
-//!   one of the header; a growth, or a commit behind [`Medium::provide`] of a hole, for the data file's.
+//!   one of the header; a growth, or a commit behind [`Medium::provide`](crate::Medium::provide) of a hole, for the data file's.
 //! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
 //!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
 //!   [`Journal::close`] ends writing the same way while it keeps commits out: no group is ever under a header that says there
