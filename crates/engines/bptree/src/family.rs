@@ -11,6 +11,7 @@ use index::engine::{
     self, Anatomy, Capabilities, Count, Create, Cursor, Decide, Family, Form, Index, KeyValue, NextPair,
     Salvaged, View, WithIndex,
 };
+use index::garbage::free_once;
 use index::kind::{Fixed, Kind};
 use index::{Schema, SchemaOf, SnapshotView, Words, Write, WriteOptions};
 use pmem::{Found, Geometry, Medium, Native, Region, Result};
@@ -139,12 +140,14 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn has_maintenance(&self) -> bool {
-        self.len().1
+        self.len().1 || self.has_garbage()
     }
 
-    /// Counts keys after a crash. A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
+    /// Counts keys after a crash, then frees what a clear left. A damaged leaf ends the count: it stays pending, and reads of that leaf
+    /// say what is wrong.
     fn maintain(&self) -> Option<Duration> {
-        (self.len().1 && matches!(self.count_some(KEYS_COUNTED), Ok(true))).then_some(Duration::ZERO)
+        let counts = self.len().1 && matches!(self.count_some(KEYS_COUNTED), Ok(true));
+        (counts || matches!(free_once(self), Ok(true))).then_some(Duration::ZERO)
     }
 
     fn check(&self) -> Report {

@@ -1,6 +1,7 @@
 //! Indexes over one list of leaves as indexes of the registry.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use pmem::{Native, Region, Result};
 
@@ -8,6 +9,7 @@ use super::core::Chain;
 use super::prelude::*;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
+use crate::garbage::free_once;
 use crate::kind::{Kind, SchemaOf};
 use crate::snapshot::SnapshotView;
 use crate::write::{Write, WriteOptions};
@@ -75,6 +77,14 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
 
     fn len(&self) -> Count {
         Count { keys: self.kernel().len(), pending: false }
+    }
+
+    fn has_maintenance(&self) -> bool {
+        self.has_garbage()
+    }
+
+    fn maintain(&self) -> Option<Duration> {
+        matches!(free_once(self), Ok(true)).then_some(Duration::ZERO)
     }
 
     fn check(&self) -> Report {

@@ -28,6 +28,7 @@ const FLOORS: &[(&str, u64)] = &[
     ("buffer-pool", 57_500),
     ("vlab", 9_000),
     ("nvtree", 4_500),
+    ("toy", 4_500),
 ];
 
 /// States, and crash points at which not all of them were tried.
@@ -82,7 +83,7 @@ fn no_crash_of_a_tree_of_pages_loses_or_invents_anything() {
 
 #[test]
 fn no_crash_of_a_list_of_leaves_loses_or_invents_anything() {
-    explore_all(|name| matches!(name, "vlab" | "nvtree"));
+    explore_all(|name| matches!(name, "vlab" | "nvtree" | "toy"));
 }
 
 #[test]
