@@ -378,7 +378,7 @@ impl Garbage {
 
     /// The word that says so; without garbage, that there is none.
     pub fn word(garbage: Option<Self>) -> u64 {
-        checked(garbage.map_or(0, |garbage| garbage.node / LINE << Self::DONE_BITS | garbage.done))
+        checked(garbage.map_or(0, |garbage| (garbage.node / LINE) << Self::DONE_BITS | garbage.done))
     }
 
     /// Reads the word at `at`.

@@ -201,7 +201,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             if level == 0 {
                 let done = if node == last.leaf { garbage.done } else { 0 };
                 let entries = self.entries_from(node, done);
-                for block in entries.iter().flat_map(|entry| S::blocks_of(entry)) {
+                for block in entries.iter().flat_map(S::blocks_of) {
                     owned.push((block, Kind::Record));
                     owned.extend(record::pieces(&self.region, block).into_iter().map(|at| (at, Kind::Piece)));
                 }

@@ -82,7 +82,7 @@ pub fn own<T: Chain>(index: &T, walk: &mut Walk) {
         if separator != 0 {
             walk.own(separator, Kind::Separator);
         }
-        for block in entries.iter().flat_map(|entry| SchemaOf::<T>::blocks_of(entry)) {
+        for block in entries.iter().flat_map(SchemaOf::<T>::blocks_of) {
             walk.own(block, Kind::Record);
             record::pieces(&index.region, block).into_iter().for_each(|piece| walk.own(piece, Kind::Piece));
         }

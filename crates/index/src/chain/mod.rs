@@ -5,7 +5,7 @@
 //! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
 //! * `index`: such an index as one of the registry.
-//! * [`garbage`]: clearing.
+//! * `garbage`: clearing.
 //! * [`recover`]: who owns a block. [`bound`]: keys as words.
 
 pub mod bound;
