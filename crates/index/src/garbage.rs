@@ -3,7 +3,7 @@
 //!
 //! A durable word says what is garbage ([`Garbage`]): of trees in the root line, beside the root, so both change through the log
 //! in one step; of lists in the meta block, which a clear writes anew and names by one store. Writers free a part behind each write, the
-//! maintenance thread frees the rest, and what a crash leaves is freed after the next open. A second clear first frees what
+//! maintenance thread frees the rest, a write that finds no space frees what it needs, and what a crash leaves is freed after the next open. A second clear first frees what
 //! the first one left: each block is freed once, whatever the order.
 //!
 //! | fence passed | may be on the medium | recovery |
@@ -62,6 +62,19 @@ pub fn free_once<T: Embed>(index: &T) -> Result<bool> {
     index.kernel().set_garbage(matches!(outcome, Ok(true)));
     index.leave(writer, WriteOptions { sync: false })?;
     outcome.map(|_| index.kernel().has_garbage())
+}
+
+/// Makes a write that changes nothing if it fails; while it finds no space and there is garbage, frees some of this and tries again.
+///
+/// # Errors
+/// What `write` says.
+pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) -> Result<R> {
+    loop {
+        match write() {
+            Err(error) if lacks_space(&error) && index.kernel().has_garbage() => _ = free_once(index)?,
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Frees the blocks of the next entries of a leaf, as part of the running operation; returns how many entries that are.
