@@ -3,7 +3,8 @@
 //! Three sources, from the surest to the least: what leaves still hold, found by looking at every allocated leaf rather than by
 //! descending (a damaged inner node hides nothing); allocated records that no intact leaf names; and, in chunks whose own
 //! header is damaged, whatever bears a record's tag and checksum. A key is taken from the surest source that has it. The
-//! last source may bring back deleted keys, so its keys are counted apart.
+//! last source may bring back deleted keys, so its keys are counted apart. So may the first, of keys that a clear of all keys removed and
+//! whose leaves were not freed yet.
 //!
 //! The damaged store is only read: its file may be read-only, and nothing of it changes.
 

@@ -153,7 +153,7 @@ pub trait Batching: Life {
             }
             let (before, extent) = self.survey(&writes)?;
             let Some(pending) = &kernel.pending else { break (writer, before, extent) };
-            if self.has_lines(self.lines_of(&extent))? && shows_durable::<Self::Schema>(pending, &writes) {
+            if self.has_lines(self.lines_of(&extent))? && shows_durable(self, pending, &writes) {
                 break (writer, before, extent);
             }
             let ticket = pending.ticket();
@@ -242,8 +242,10 @@ fn check_bytes<S: Schema>(writes: &[Pair<S>]) -> Result<()> {
 }
 
 /// True if what readers are given in place of a batch is durable. They are given nothing in place of a single write.
-fn shows_durable<S: Schema>(pending: &Pending, writes: &[Pair<S>]) -> bool {
-    writes.len() < 2 || !pending.has_any(writes.iter().map(|(key, _)| S::hash(S::borrow(key))))
+fn shows_durable<T: Batching>(index: &T, pending: &Pending, writes: &[Pair<T::Schema>]) -> bool {
+    let hash = |(key, _): &Pair<T::Schema>| T::Schema::hash(T::Schema::borrow(key));
+    let waits = |pair: &Pair<T::Schema>| index.kernel().wait_for_key(pending, hash(pair)).is_some();
+    writes.len() < 2 || pending.is_quiet() || !writes.iter().any(waits)
 }
 
 /// True if all of these keys have these values. The writer's lock is held.

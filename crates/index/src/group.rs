@@ -21,6 +21,7 @@ use pmem::region::Identity;
 use pmem::{Error, Group, LINE, Medium, Result};
 
 use crate::engine::Lifecycle;
+use crate::garbage::free_behind;
 use crate::kernel::{Embed, Guard, Phase, Writer};
 use crate::moves::move_records;
 use crate::write::WriteOptions;
@@ -89,6 +90,9 @@ pub trait Life: Embed {
     #[inline(always)]
     fn leave(&self, mut writer: Guard<'_, Self>, how: WriteOptions) -> Result<()> {
         self.move_some(&mut writer);
+        if self.kernel().has_garbage() {
+            free_behind(self, &mut writer);
+        }
         let Some(pending) = &self.kernel().pending else { return Ok(()) };
         let ticket = pending.ticket();
         drop(writer);

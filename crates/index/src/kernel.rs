@@ -7,7 +7,7 @@ use pmem::alloc::Allocator;
 use pmem::log::{Format, Log};
 use pmem::pending::Pending;
 use pmem::stripe::{Held, Stripes};
-use pmem::sync::{AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
+use pmem::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering};
 use pmem::{Durability, Error, Found, Medium, Region, Result, record};
 
 use crate::entry::Entry;
@@ -75,6 +75,10 @@ pub struct Kernel<M: Medium, S: Schema, W> {
     pub pending: Option<Box<Pending>>,
     /// What writes replaced, for readers that still see it.
     pub images: Images<S>,
+    /// A clear left something to be freed ([`crate::garbage`]).
+    pub(crate) garbage: AtomicBool,
+    /// Ticket of the group of the newest clear.
+    cleared: AtomicU64,
     phase: AtomicU8,
     /// Who closes, and who keeps others from it.
     pub(crate) closing: Mutex<()>,
@@ -105,6 +109,8 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
             keys: AtomicU64::new(0),
             pending: region.medium().group().map(|_| Box::default()),
             images: Images::default(),
+            garbage: AtomicBool::new(false),
+            cleared: AtomicU64::new(0),
             phase: AtomicU8::new(Phase::Open as u8),
             closing: Mutex::new(()),
             writer: Mutex::new(Writer { log, allocator, held: Held::default(), own }),
@@ -213,6 +219,32 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         }
     }
 
+    /// All keys are about to go. The writer's lock is held, and all stripes are.
+    pub fn note_clear(&self) {
+        if let Some(pending) = &self.pending {
+            // Of any key: it counts the group among those that have changed keys.
+            pending.note_key(0);
+            self.cleared.store(pending.ticket(), Ordering::Relaxed);
+        }
+    }
+
+    /// The ticket to wait for, if what was read of the key of this hash may not be durable.
+    pub fn wait_for_key(&self, pending: &Pending, hash: u64) -> Option<u64> {
+        let cleared = self.cleared.load(Ordering::Relaxed);
+        pending.wait_for_key(hash).or_else(|| (cleared > pending.durable()).then_some(cleared))
+    }
+
+    /// True if a clear left something to be freed.
+    #[inline(always)]
+    pub fn has_garbage(&self) -> bool {
+        self.garbage.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a clear left something to be freed.
+    pub fn set_garbage(&self, garbage: bool) {
+        self.garbage.store(garbage, Ordering::Relaxed);
+    }
+
     /// True if everything was durable a moment ago: a read will hardly have to wait.
     pub fn is_quiet(&self) -> bool {
         self.pending.as_ref().is_none_or(|pending| pending.is_quiet())
@@ -252,6 +284,20 @@ pub trait Embed: Sized {
     /// be moved now ([`crate::moves`]). The writer's lock is held.
     fn move_record(&self, _writer: &mut Writer<Self::Own>, _block: u64) -> bool {
         false
+    }
+
+    /// Most lines that [`Embed::free_some`] changes.
+    fn lines_of_free(&self) -> u64 {
+        0
+    }
+
+    /// Frees a bounded part of what a clear left ([`crate::garbage`]); false if there is no more. The writer's lock is held, between two
+    /// operations, and there is space for it in the running group.
+    ///
+    /// # Errors
+    /// `Corrupt`: the rest stays.
+    fn free_some(&self, _writer: &mut Writer<Self::Own>) -> Result<bool> {
+        Ok(false)
     }
 
     /// Comes before the writer's lock is taken to close the index; of bounded length.

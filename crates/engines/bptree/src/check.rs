@@ -62,6 +62,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             walk.owned
                 .extend(record::pieces(&self.region, batch).into_iter().map(|piece| (piece, Kind::Piece)));
         }
+        match self.blocks_of_garbage() {
+            Ok(blocks) => walk.owned.extend(blocks),
+            Err(error) => walk.report.problem(error.to_string()),
+        }
         self.check_blocks(&mut walk);
         walk.report
     }

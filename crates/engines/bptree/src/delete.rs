@@ -71,19 +71,4 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         self.leave(writer, how)?;
         Ok(was_there)
     }
-
-    /// Removes every key, from the greatest down; readers and other writers go on meanwhile, so keys written while it runs may
-    /// stay. Durable when it returns; after a crash before that, some of the greatest are gone.
-    ///
-    /// # Errors
-    /// As [`Tree::delete`]; keys removed until then stay removed.
-    pub fn clear(&self) -> Result<()> {
-        let mut cursor = self.cursor().unsettled();
-        cursor.seek(std::ops::Bound::Unbounded, true);
-        let mut key = S::KeyBuf::default();
-        while cursor.next_key(&mut key)? {
-            self.delete_as(S::borrow(&key), WriteOptions { sync: false })?;
-        }
-        self.commit()
-    }
 }

@@ -11,6 +11,7 @@ use index::engine::{
     self, Anatomy, Capabilities, Count, Create, Cursor, Decide, Family, Form, Index, KeyValue, NextPair,
     Salvaged, View, WithIndex,
 };
+use index::garbage::{free_once, with_space};
 use index::kind::{Fixed, Kind};
 use index::{Schema, SchemaOf, SnapshotView, Words, Write, WriteOptions};
 use pmem::{Found, Geometry, Medium, Native, Region, Result};
@@ -71,7 +72,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool> {
-        self.put_as(key, value, how)
+        with_space(self, || self.put_as(key, value, how))
     }
 
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool> {
@@ -79,7 +80,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
-        self.update(key, decide, how)
+        with_space(self, || self.update(key, &mut *decide, how))
     }
 
     fn prefetch(&self, keys: &[&K::Key]) {
@@ -95,7 +96,10 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
-        Batching::batch(self, writes, expected, how)
+        if !self.has_garbage() {
+            return Batching::batch(self, writes, expected, how);
+        }
+        with_space(self, || Batching::batch(self, writes.clone(), expected, how))
     }
 
     fn cursor(&self) -> Box<dyn Cursor<K> + '_> {
@@ -139,12 +143,14 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn has_maintenance(&self) -> bool {
-        self.len().1
+        self.len().1 || self.has_garbage()
     }
 
-    /// Counts keys after a crash. A damaged leaf ends the count: it stays pending, and reads of that leaf say what is wrong.
+    /// Counts keys after a crash, then frees what a clear left. A damaged leaf ends the count: it stays pending, and reads of that leaf
+    /// say what is wrong.
     fn maintain(&self) -> Option<Duration> {
-        (self.len().1 && matches!(self.count_some(KEYS_COUNTED), Ok(true))).then_some(Duration::ZERO)
+        let counts = self.len().1 && matches!(self.count_some(KEYS_COUNTED), Ok(true));
+        (counts || matches!(free_once(self), Ok(true))).then_some(Duration::ZERO)
     }
 
     fn check(&self) -> Report {

@@ -7,7 +7,7 @@
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
 //! * [`batch`]: what a batch needs. [`room`]: what an operation may store, and the room for it in a group.
 //! * [`session`]: the writer's lock held over several changes.
-//! * [`search`], [`insert`], [`delete`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
+//! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does. [`many`]: what it does with many keys at once.
 //!
 //! [`roster`] names the combinations that are engines. All else is the kernel's ([`index`]): keys and values, life cycle, groups, batches.
@@ -22,6 +22,7 @@
 pub mod batch;
 pub mod bulk;
 pub mod check;
+pub mod clear;
 pub mod count;
 pub mod delete;
 pub mod discipline;

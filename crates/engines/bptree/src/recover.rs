@@ -16,7 +16,9 @@ use index::Target;
 impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
-        owner::recover_blocks(&self.region, |class, at| Ok(self.root().0 != 0 && self.owns(class, at)))
+        owner::recover_blocks(&self.region, |class, at| {
+            Ok(self.root().0 != 0 && (self.owns(class, at) || self.garbage_owns(at)))
+        })
     }
 
     /// True if the tree reaches this block. Asked by descending with a key that the block itself holds: a block that the

@@ -47,7 +47,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 
     /// Most lines that so many operations store to which write records of so many bytes together, in a group.
-    fn lines_of_operations(&self, operations: u64, bytes: u64) -> u64 {
+    pub(crate) fn lines_of_operations(&self, operations: u64, bytes: u64) -> u64 {
         let lines_max = self.region.medium().group().map_or(0, |group| group.lines_max);
         let geometry = self.region.geometry();
         let levels = Link::read(self.region.medium(), self.root()).map_or(0, |link| link.level) as u64;

@@ -341,7 +341,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             if failed || !pending.may_wait_for_node(looked.leaf.0) {
                 return Ok(looked.found);
             }
-            match pending.wait_for_key(S::hash(key)) {
+            match self.wait_for_key(pending, S::hash(key)) {
                 Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
                 _ => return Ok(looked.found),
             }

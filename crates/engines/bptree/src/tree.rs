@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use index::batch::Batching;
+use index::garbage::LINES_OF_STEP;
 use index::moves::move_record;
 use index::region::{create_region, open_region};
 use index::{Embed, Kernel, Life, Schema, Tail};
@@ -207,6 +208,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         // The log may have had the root's word.
         tree.root = AtomicU64::new(tree.region.root()?);
         tree.keys.store(keys, Ordering::Release);
+        tree.set_garbage(tree.garbage()?.is_some());
         if found == Found::InUse {
             tree.recover_blocks()?;
         }
@@ -417,6 +419,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Embed for Tree<M, S, L, D>
         move_record(self, writer, block, leads, fits, |writer, key, value| {
             self.put_locked(writer, key, value)
         })
+    }
+
+    fn free_some(&self, writer: &mut Writer<S>) -> Result<bool> {
+        self.free_last(writer)
+    }
+
+    fn lines_of_free(&self) -> u64 {
+        self.lines_of_operations(1, 0) + LINES_OF_STEP
     }
 
     fn prepare_close(&self) {

@@ -2,7 +2,9 @@
 
 pub use index::Report;
 use index::Schema;
+use index::chain::Chain;
 use index::chain::bound::bound;
+use index::chain::garbage::own as own_garbage;
 use index::check::Walk;
 use pmem::Medium;
 use pmem::alloc::{self, Kind};
@@ -14,11 +16,12 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
     pub fn check(&self) -> Report {
         let _writer = self.writer_side();
-        let mut walk = Walk::begin(&self.region, self.meta.0);
-        match self.meta.head(self.region.medium()) {
+        let mut walk = Walk::begin(&self.region, self.root_block());
+        match self.meta().head(self.region.medium()) {
             Ok(head) => self.check_list(&mut walk, head),
             Err(error) => walk.problem(error.to_string()),
         }
+        own_garbage(self, &mut walk);
         walk.end(&self.region, self.len())
     }
 

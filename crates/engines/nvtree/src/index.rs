@@ -26,10 +26,12 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use index::Batching;
 use index::Schema;
+use index::chain::Chain;
 use index::chain::Core;
+use index::chain::garbage::find_garbage;
 use index::chain::recover::recover_blocks;
 use index::region::{create_region, open_region};
-use pmem::sync::step;
+use pmem::sync::{AtomicU64, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 
 use crate::inner::{Inner, ROOM};
@@ -71,7 +73,7 @@ pub struct NvTree<M: Medium, S: Schema> {
     pub(crate) shape: Shape,
     pub(crate) room: usize,
     shown: ArcSwap<Inner>,
-    pub(crate) meta: Meta,
+    pub(crate) root: AtomicU64,
 }
 
 /// What the writer has besides.
@@ -127,12 +129,13 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             shape,
             room: options.room.max(4),
             shown: ArcSwap::from_pointee(Inner::default()),
-            meta: Meta(root),
+            root: AtomicU64::new(root),
             core: Core::new(region, found, options.durability, options.stripes, Own::default())?,
         };
         if root != 0 {
             index.load(found)?;
         }
+        find_garbage(&index)?;
         if found == Found::InUse {
             recover_blocks(&index)?;
         }
@@ -152,11 +155,15 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
-            Leaf(first).compose::<_, S::Tail>(medium, &shape, (0, 0), [].into_iter());
-            Meta(meta).create(medium, first);
+            write_empty::<M, S>(medium, &shape, first, meta);
         });
-        self.meta = Meta(root?);
+        self.set_root_block(root?);
         Ok(())
+    }
+
+    /// The meta block.
+    pub(crate) fn meta(&self) -> Meta {
+        Meta(self.root_block())
     }
 
     /// Sizes of leaves.
@@ -196,4 +203,10 @@ pub struct Paths {
     pub inner_bytes: u64,
     /// Rebuilds since open for which an insert had to wait.
     pub hurried: u64,
+}
+
+/// Writes an empty leaf and a meta block that leads to it, and starts writing them back.
+pub(crate) fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
+    Leaf(first).compose::<_, S::Tail>(medium, shape, (0, 0), [].into_iter());
+    Meta(meta).create(medium, first);
 }

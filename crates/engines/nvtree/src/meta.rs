@@ -1,10 +1,11 @@
 //! The meta block: the head of the list, which is switched as any leaf's link is.
 //!
 //! ```text
-//! word 0 head of the list (checks itself)
+//! word 0 head of the list (checks itself)   7 what a clear left to be freed ([`index::chain::garbage`])
 //! ```
 
-use pmem::region::{checked, unchecked};
+use index::chain::garbage::GARBAGE;
+use pmem::region::{Garbage, checked, unchecked};
 use pmem::{Error, LINE, Medium, Result, WORD};
 
 /// Bytes of the block.
@@ -18,7 +19,8 @@ impl Meta {
     /// Writes a new block for a list that begins with `head`, and starts writing it back.
     pub(crate) fn create<M: Medium>(self, medium: &M, head: u64) {
         medium.copy(self.0, checked(head / WORD));
-        medium.flush(self.0, WORD);
+        medium.copy(self.0 + GARBAGE, Garbage::word(None));
+        medium.flush(self.0, META_BYTES);
     }
 
     /// The first leaf.

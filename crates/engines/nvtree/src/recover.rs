@@ -22,7 +22,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// `Corrupt` if it is not a list of leaves whose bounds ascend.
     pub(crate) fn load(&self, found: Found) -> Result<()> {
         let medium = self.region.medium();
-        let head = self.meta.head(medium)?;
+        let head = self.meta().head(medium)?;
         let leaves = self.walk(head)?;
         let keys = match found {
             Found::Clean { keys } => keys,

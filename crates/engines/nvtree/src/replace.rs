@@ -123,7 +123,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         let old = Leaf(inner.leaf(place));
         let right = gone.map(|gone| Leaf(inner.leaf(gone)));
         let before = inner.before(place).map(|before| inner.leaf(before));
-        let link_at = before.map_or(self.meta.0, |before| before + NXT);
+        let link_at = before.map_or(self.root_block(), |before| before + NXT);
         let corrupt = |at| Error::Corrupt { what: "link to a leaf", at };
         let leads_to = |at: u64| unchecked(medium.word(at)).map(|nxt| nxt * WORD);
         if leads_to(link_at) != Some(old.0) {

@@ -2,7 +2,9 @@
 
 pub use index::Report;
 use index::Schema;
+use index::chain::Chain;
 use index::chain::bound::bound;
+use index::chain::garbage::own as own_garbage;
 use index::check::Walk;
 use pmem::Medium;
 use pmem::alloc::{self, Kind};
@@ -15,11 +17,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     pub fn check(&self) -> Report {
         let _writer = self.writer_side();
         let medium = self.region.medium();
-        let mut walk = Walk::begin(&self.region, self.meta.0);
-        match (self.meta.head(medium), self.meta.second(medium)) {
+        let mut walk = Walk::begin(&self.region, self.root_block());
+        match (self.meta().head(medium), self.meta().second(medium)) {
             (Ok(head), Ok(second)) => self.check_list(&mut walk, [head, second]),
             (Err(error), _) | (_, Err(error)) => walk.problem(error.to_string()),
         }
+        own_garbage(self, &mut walk);
         walk.end(&self.region, self.len())
     }
 

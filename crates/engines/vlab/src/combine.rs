@@ -263,7 +263,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             medium.flush(at + VNXT, WORD);
         }
         medium.fence(Fence::Payload);
-        self.meta.publish_phase(medium, Phase::Linked);
+        self.meta().publish_phase(medium, Phase::Linked);
         medium.fence(Fence::Commit);
         self.copy_links(&order);
         self.stripes.unlock(&mut writer.held);
@@ -277,7 +277,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             medium.flush(at + NXT, WORD);
         }
         medium.fence(Fence::Home);
-        self.meta.publish_phase(medium, Phase::Copied);
+        self.meta().publish_phase(medium, Phase::Copied);
         medium.fence(Fence::Commit);
         self.clear_links(order);
     }
@@ -287,7 +287,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         let medium = self.region.medium();
         self.clear_begun(order);
         // The next operation's first fence is soon enough: until then nothing is linked anywhere.
-        self.meta.publish_idle(medium);
+        self.meta().publish_idle(medium);
     }
 
     /// Clears what `vnxt` there is. Nobody waits for that: what is not durable of it is cleared again by the next open.

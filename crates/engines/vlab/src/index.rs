@@ -24,10 +24,12 @@ use arc_swap::{ArcSwap, Guard};
 use index::Batching;
 use index::Schema;
 use index::Tail;
+use index::chain::Chain;
 use index::chain::Core;
+use index::chain::garbage::find_garbage;
 use index::chain::recover::recover_blocks;
 use index::region::{create_region, open_region};
-use pmem::sync::{Ordering, step};
+use pmem::sync::{AtomicU64, Ordering, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 
 use crate::braids::Braids;
@@ -117,7 +119,7 @@ pub struct Vlab<M: Medium, S: Schema> {
     pub(crate) addressing: Addressing,
     pub(crate) mappings_max: Option<u64>,
     shown: ArcSwap<View<S>>,
-    pub(crate) meta: Meta,
+    pub(crate) root: AtomicU64,
 }
 
 impl<M: Medium, S: Schema> Deref for Vlab<M, S> {
@@ -189,12 +191,13 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             addressing: options.addressing,
             mappings_max: options.mappings_max,
             shown: ArcSwap::from_pointee(view),
-            meta: Meta(root),
+            root: AtomicU64::new(root),
             core: Core::new(region, found, options.durability, options.stripes, own)?,
         };
         if root != 0 {
             index.load(found)?;
         }
+        find_garbage(&index)?;
         if found == Found::InUse {
             recover_blocks(&index)?;
         }
@@ -215,12 +218,15 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     fn format(&mut self) -> Result<()> {
         let (shape, faithful) = (self.shape, self.faithful);
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
-            let links = Links { nxt: 0, min: 0, max: 0 };
-            Bucket(first).compose::<_, S::Tail>(medium, &shape, links, [].into_iter());
-            Meta(meta).create(medium, first, faithful);
+            write_empty::<M, S>(medium, &shape, (first, meta), faithful);
         });
-        self.meta = Meta(root?);
+        self.set_root_block(root?);
         Ok(())
+    }
+
+    /// The meta block.
+    pub(crate) fn meta(&self) -> Meta {
+        Meta(self.root_block())
     }
 
     /// Sizes of buckets.
@@ -284,4 +290,16 @@ pub struct Paths {
 /// True if a value is one word of its entry, which an update can switch alone.
 pub(crate) const fn is_one_word<S: Schema>() -> bool {
     S::PLAIN && S::Tail::EMPTY
+}
+
+/// Writes an empty bucket and a meta block that leads to it, and starts writing them back.
+pub(crate) fn write_empty<M: Medium, S: Schema>(
+    medium: &M,
+    shape: &Shape,
+    (first, meta): (u64, u64),
+    faithful: bool,
+) {
+    let links = Links { nxt: 0, min: 0, max: 0 };
+    Bucket(first).compose::<_, S::Tail>(medium, shape, links, [].into_iter());
+    Meta(meta).create(medium, first, faithful);
 }

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! word 0 head of the list (checks itself)   1 head of the second list, `faithful` (checks itself; 0 in it: empty)
-//! word 2 how splits and combines go, and the phase of the running combine (checks itself)
+//! word 2 how splits and combines go, and the phase of the running combine (checks itself)   7 what a clear left to be
+//! freed ([`index::chain::garbage`])
 //! ```
 //!
-//! Invariant: the first bucket has no `min` and stays the first for good, so word 0 is written once in a life, but for a `clear`.
+//! Invariant: the first bucket has no `min` and stays the first for good, so word 0 is written once in a block's life.
 
-use pmem::region::{checked, unchecked};
+use index::chain::garbage::GARBAGE;
+use pmem::region::{Garbage, checked, unchecked};
 use pmem::{Error, LINE, Medium, Result, WORD};
 
 /// Bytes of the block.
@@ -49,6 +51,7 @@ impl Meta {
         for (i, word) in self.words(head, faithful).into_iter().enumerate() {
             medium.copy(self.0 + i as u64 * WORD, word);
         }
+        medium.copy(self.0 + GARBAGE, Garbage::word(None));
         medium.flush(self.0, META_BYTES);
     }
 

@@ -27,14 +27,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     pub(crate) fn load(&self, found: Found) -> Result<()> {
         let medium = self.region.medium();
         let was_closed = matches!(found, Found::Clean { .. });
-        let (head, (faithful, phase)) = (self.meta.head(medium)?, self.meta.mode(medium)?);
+        let (head, (faithful, phase)) = (self.meta().head(medium)?, self.meta().mode(medium)?);
         let main = self.walk(head, if phase == Phase::Linked { VNXT } else { NXT })?;
         let second = match phase {
-            Phase::Idle if faithful => self.walk(self.meta.second(medium)?, NXT)?,
+            Phase::Idle if faithful => self.walk(self.meta().second(medium)?, NXT)?,
             _ => Vec::new(),
         };
         let (Some((_, first)), true) = (main.first(), self.are_two(&main, &second)) else {
-            return Err(Error::Corrupt { what: "head of the list", at: self.meta.0 });
+            return Err(Error::Corrupt { what: "head of the list", at: self.meta().0 });
         };
         if medium.word(first + MIN) != 0 || (was_closed && phase != Phase::Idle) {
             return Err(Error::Corrupt { what: "head of the list", at: *first });

@@ -125,7 +125,28 @@ impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
     }
 
     fn root_block(&self) -> u64 {
-        self.meta.0
+        self.root.load(Ordering::Acquire)
+    }
+
+    fn set_root_block(&self, root: u64) {
+        self.root.store(root, Ordering::Release);
+    }
+
+    fn head(&self) -> Result<u64> {
+        self.meta().head(self.region.medium())
+    }
+
+    fn next_leaf(&self, leaf: u64) -> Option<u64> {
+        Bucket(leaf).nxt(self.region.medium())
+    }
+
+    fn write_empty(&self, leaf: u64, root: u64) {
+        crate::index::write_empty::<M, S>(self.region.medium(), &self.shape, (leaf, root), self.faithful);
+    }
+
+    /// Under `faithful` there may be two lists, and a combine that is half done.
+    fn can_switch(&self) -> bool {
+        !self.faithful
     }
 
     #[inline]

@@ -158,7 +158,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             return bucket.0 + NXT;
         }
         let view = self.view();
-        view.braids.find(key, true).0.map_or(self.meta.second_at(), |item| item.at + NXT)
+        view.braids.find(key, true).0.map_or(self.meta().second_at(), |item| item.at + NXT)
     }
 
     /// Where the paper has a fence and the order of stores to one line does as well.

@@ -12,6 +12,7 @@ use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicU64, Ordering, fence};
 use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
+use super::garbage;
 use super::recover::owns_record;
 use super::room::Rooms;
 use super::scan::Cursor;
@@ -19,6 +20,7 @@ use super::wave::{Step, Stored, WriteOf};
 use crate::check::Report;
 use crate::engine::Anatomy;
 use crate::entry::Entry;
+use crate::garbage::LINES_OF_STEP;
 use crate::group::Life;
 use crate::kernel::{self, Embed, Kernel};
 use crate::moves::move_record;
@@ -157,6 +159,21 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     fn leaf_bytes(&self) -> u64;
     /// The block that the region's root names, 0 before there is one.
     fn root_block(&self) -> u64;
+    /// The region's root names another block from now on.
+    fn set_root_block(&self, root: u64);
+    /// The first leaf.
+    ///
+    /// # Errors
+    /// `Corrupt` if the root's block does not lead to it.
+    fn head(&self) -> Result<u64>;
+    /// The leaf behind a leaf, 0 if it is the last; `None` if there is no leaf here.
+    fn next_leaf(&self, leaf: u64) -> Option<u64>;
+    /// Writes an empty leaf and a root's block that leads to it, both new, and starts writing them back.
+    fn write_empty(&self, leaf: u64, root: u64);
+    /// False if an empty list must not take the list's place.
+    fn can_switch(&self) -> bool {
+        true
+    }
     /// The leaf of a key (of the keys strictly below it, if so asked) as far as what leads there says now. Has the processor bring in
     /// what a look at it begins with.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
@@ -297,7 +314,19 @@ impl<T: Chain> Embed for T {
 
     fn show_durable(&self, (): ()) {}
 
+    fn free_some(&self, writer: &mut Writer<<T as Chain>::Own>) -> Result<bool> {
+        garbage::free_some(self, writer)
+    }
+
+    fn lines_of_free(&self) -> u64 {
+        self.lines_of_operation(0) + LINES_OF_STEP
+    }
+
     fn reload(&self, writer: &mut Writer<<T as Chain>::Own>) {
+        // What was durable once does check.
+        if let Ok(root) = self.region.root() {
+            self.set_root_block(root);
+        }
         Chain::reload(self, writer);
     }
 }

@@ -1,6 +1,7 @@
 //! Indexes over one list of leaves as indexes of the registry.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use pmem::{Native, Region, Result};
 
@@ -8,6 +9,7 @@ use super::core::Chain;
 use super::prelude::*;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
+use crate::garbage::{free_once, with_space};
 use crate::kind::{Kind, SchemaOf};
 use crate::snapshot::SnapshotView;
 use crate::write::{Write, WriteOptions};
@@ -23,7 +25,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool> {
-        self.put_as(key, value, how)
+        with_space(self, || self.put_as(key, value, how))
     }
 
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool> {
@@ -31,7 +33,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()> {
-        Writes::update(self, key, decide, how)
+        with_space(self, || Writes::update(self, key, &mut *decide, how))
     }
 
     fn prefetch(&self, keys: &[&K::Key]) {
@@ -47,7 +49,10 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool> {
-        Batching::batch(self, writes, expected, how)
+        if !self.has_garbage() {
+            return Batching::batch(self, writes, expected, how);
+        }
+        with_space(self, || Batching::batch(self, writes.clone(), expected, how))
     }
 
     fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {
@@ -75,6 +80,14 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
 
     fn len(&self) -> Count {
         Count { keys: self.kernel().len(), pending: false }
+    }
+
+    fn has_maintenance(&self) -> bool {
+        self.has_garbage()
+    }
+
+    fn maintain(&self) -> Option<Duration> {
+        matches!(free_once(self), Ok(true)).then_some(Duration::ZERO)
     }
 
     fn check(&self) -> Report {

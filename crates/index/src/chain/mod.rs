@@ -5,10 +5,12 @@
 //! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
 //! * `index`: such an index as one of the registry.
+//! * `garbage`: clearing.
 //! * [`recover`]: who owns a block. [`bound`]: keys as words.
 
 pub mod bound;
 pub mod core;
+pub mod garbage;
 mod index;
 pub mod read;
 pub mod recover;

@@ -86,7 +86,7 @@ pub trait Reads: Chain {
             if failed || !pending.may_wait_for_node(leaf) {
                 return Ok(found);
             }
-            match pending.wait_for_key(SchemaOf::<Self>::hash(key)) {
+            match self.wait_for_key(pending, SchemaOf::<Self>::hash(key)) {
                 Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
                 _ => return Ok(found),
             }

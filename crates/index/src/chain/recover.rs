@@ -5,6 +5,7 @@ use pmem::{Result, record};
 
 use super::bound::bound;
 use super::core::{Chain, KeyBufOf, SchemaOf};
+use super::garbage;
 use crate::owner;
 use crate::schema::Schema;
 
@@ -13,7 +14,9 @@ use crate::schema::Schema;
 /// # Errors
 /// `Corrupt` if an intent names what is no block.
 pub fn recover_blocks<T: Chain>(index: &T) -> Result<()> {
-    owner::recover_blocks(&index.region, |class, at| Ok(index.root_block() != 0 && owns(index, class, at)))
+    owner::recover_blocks(&index.region, |class, at| {
+        Ok(index.root_block() != 0 && (owns(index, class, at) || garbage::owns(index, at)))
+    })
 }
 
 /// True if a block is one of the size of a leaf.

@@ -5,6 +5,7 @@ use pmem::region::BATCH_AT;
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 
 use super::core::{Chain, KeyBufOf, KeyOf, SchemaOf, ValueBufOf, ValueOf, Writer};
+use super::garbage;
 use super::read::Reads;
 use super::room::Rooms;
 use super::wave::{WAVE, Waves};
@@ -147,11 +148,20 @@ pub trait Writes: Chain {
         }
     }
 
-    /// Removes every key, one after the other.
+    /// Removes every key, in one step that costs the same however many there are ([`crate::garbage`]); what they took is freed
+    /// behind it. With an open snapshot, one key after the other.
     ///
     /// # Errors
     /// As [`Writes::delete`].
     fn clear(&self) -> Result<()> {
+        garbage::clear(self)
+    }
+
+    /// Removes every key, one after the other.
+    ///
+    /// # Errors
+    /// As [`Writes::delete`].
+    fn clear_by_key(&self) -> Result<()> {
         let (mut key, mut value) = (KeyBufOf::<Self>::default(), ValueBufOf::<Self>::default());
         let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);

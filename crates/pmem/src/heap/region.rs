@@ -3,7 +3,8 @@
 //! ```text
 //! 0      superblock copy A (256 bytes, crc32c in its last word)
 //! 4096   superblock copy B
-//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch; each word checks itself
+//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch, word 3 what a clear
+//!        left to be freed (see [`Garbage`]); each word checks itself
 //! 8256   log line: word 0 the last settled lap
 //! 8320   intent ring: 128 words
 //! 12288  redo log: `log_records` records of 16 bytes
@@ -43,6 +44,8 @@ pub const ROOT_AT: u64 = 8192;
 pub const LENGTH_AT: u64 = ROOT_AT + WORD;
 /// Offset of the word that holds the address of the running batch's record; all zeros is none, too.
 pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
+/// Offset of the word that holds what a clear left to be freed ([`Garbage`]); all zeros is nothing, too.
+pub const GARBAGE_AT: u64 = ROOT_AT + 3 * WORD;
 /// Offset of the word that holds the log's last settled lap.
 pub const LAP_AT: u64 = ROOT_AT + LINE;
 /// Offset of the intent ring.
@@ -357,6 +360,38 @@ impl<M: Medium> Region<M> {
     /// The word to store at [`ROOT_AT`] for a root, at [`BATCH_AT`] for a batch, at offset `at`.
     pub fn root_word(at: u64) -> u64 {
         checked(at / WORD)
+    }
+}
+
+/// What a clear left to be freed: a structure that nothing else references any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Garbage {
+    /// Address of its first node, a multiple of a line.
+    pub node: u64,
+    /// Of the leaf that is freed next, the first entries by their places whose blocks are free already: how many.
+    pub done: u64,
+}
+
+impl Garbage {
+    /// Bits of [`Garbage::done`] in the word.
+    const DONE_BITS: u32 = 12;
+
+    /// The word that says so; without garbage, that there is none.
+    pub fn word(garbage: Option<Self>) -> u64 {
+        checked(garbage.map_or(0, |garbage| (garbage.node / LINE) << Self::DONE_BITS | garbage.done))
+    }
+
+    /// Reads the word at `at`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the word does not check.
+    pub fn read<M: Medium>(medium: &M, at: u64) -> Result<Option<Self>> {
+        let word = match medium.word(at) {
+            0 => 0,
+            _ => read_checked(medium, at, "garbage of a clear")?,
+        };
+        let (node, done) = ((word >> Self::DONE_BITS) * LINE, word & ((1 << Self::DONE_BITS) - 1));
+        Ok((node != 0).then_some(Self { node, done }))
     }
 }
 

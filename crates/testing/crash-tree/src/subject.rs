@@ -277,6 +277,8 @@ pub enum Act {
     Many(u16, u32),
     /// The same as one batch, all of it or nothing, with values of this number and the next ones.
     Batch(u16, u32, u32),
+    /// Remove every key, in one step.
+    Clear,
     /// A put that the region is too small for.
     Refused(u32),
     /// Close and open again.
@@ -448,6 +450,7 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Subject for TreeSubj
                     other => other.map(drop),
                 }
             }
+            Act::Clear => Index::<K>::clear(self.0.index()),
             Act::Refused(number) => match put(number) {
                 Err(Error::Full { .. }) => Ok(()),
                 Err(error) => Err(error),
@@ -481,6 +484,7 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Subject for TreeSubj
                     }
                 }
             }
+            Act::Clear => model.clear(),
             Act::Refused(_) | Act::Reopen | Act::Kill => {}
         }
     }

@@ -259,6 +259,7 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
         run("batches", Depth::Broad, vec![maker.batches(options.seed)]);
     }
     if lines <= 3 {
+        run("clears", Depth::Broad, vec![maker.clears()]);
         run("levelling", broad, vec![maker.levelling(false), maker.levelling(true)]);
     }
     let depth = if options.ops > OPS_LONG { Depth::Long } else { steps };
@@ -382,6 +383,8 @@ fn for_mutants(
     // Where each of its many changes has fences of its own, recovery from a batch has hundreds of crash points.
     let batches = if traits.logged { Depth::Long } else { Depth::Steps };
     run("batches", batches, least.batches(seed));
+    // Three levels are freed a leaf at a time: many steps, each of few lines.
+    run("clears", Depth::Broad, least.clears());
     run("levelling", Depth::Steps, least.levelling(true));
     run("levelling from the left", Depth::Steps, least.levelling(false));
     if !least.plain {

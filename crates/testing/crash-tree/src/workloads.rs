@@ -267,6 +267,22 @@ impl Maker {
         whole(sizes, prepare, ops.to_vec())
     }
 
+    /// Three levels are cleared and freed a leaf behind each write, through a kill and a close; a second clear comes meanwhile and
+    /// frees the rest first; an empty tree is cleared too.
+    pub fn clears(&self) -> Plan {
+        let alone = |act, key| Op { act, key, burst: 0 };
+        let each = (self.entries / 2).max(1);
+        let prepare = self.bulk(self.separators + 2, each);
+        let clear = alone(Act::Clear, BULK_STEP);
+        let mut ops = vec![clear];
+        ops.extend([7, 8, 9].map(|key| alone(Act::Put(key), key)));
+        ops.extend([alone(Act::Kill, 7), alone(Act::Delete, 8), alone(Act::Reopen, 7), clear]);
+        ops.extend((7..9 + self.entries).map(|key| alone(Act::Put(key % 64), key)));
+        ops.extend([clear, alone(Act::Put(5), 7), alone(Act::Delete, 7), alone(Act::Put(6), 9)]);
+        ops.extend([clear, clear]);
+        whole(self.sizes, prepare, ops)
+    }
+
     /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
     /// small one that takes the block in which those pieces were listed.
     pub fn refused(&self) -> Plan {

@@ -87,7 +87,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         let (low, after) = (old.low(medium), old.next(medium).ok_or(corrupt(old.0))?);
         let low_key = bound::<M, S>(medium, low)?;
         let before = self.page_before(&low_key);
-        let link_at = before.map_or(self.meta, |before| before + LINK);
+        let link_at = before.map_or(self.root_block(), |before| before + LINK);
         if unchecked(medium.word(link_at)).map(|link| link * WORD) != Some(old.0) {
             return Err(self.give_up(writer, corrupt(link_at)));
         }

@@ -19,12 +19,14 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 
+use index::chain::Chain;
 use index::chain::Core;
+use index::chain::garbage::{GARBAGE, find_garbage};
 use index::chain::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use index::{About, Batching, Form, Schema};
-use pmem::region::checked;
-use pmem::sync::Mutex;
+use pmem::region::{Garbage, checked};
+use pmem::sync::{AtomicU64, Mutex};
 use pmem::{Error, Found, LINE, Medium, Region, Result, WORD};
 
 pub use family::ToyFamily;
@@ -42,14 +44,14 @@ pub const ABOUT: About = About {
     default_lines: 16,
 };
 
-/// Bytes of the meta block, whose first word is the head of the list (it checks itself).
+/// Bytes of the meta block, whose first word is the head of the list (it checks itself); word 7 is what a clear left.
 const META_BYTES: u64 = LINE;
 
 /// An index over a medium.
 pub struct Toy<M: Medium, S: Schema> {
     core: Core<M, S, ()>,
     shape: Shape,
-    meta: u64,
+    meta: AtomicU64,
     /// Pages by their lower bound.
     pages: Mutex<BTreeMap<S::KeyBuf, u64>>,
 }
@@ -85,10 +87,11 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         let shape = Shape::new::<S>(lines, payload_words).ok_or(Error::Nodes { lines })?;
         let meta = region.root()?;
         let core = Core::new(region, found, form.durability, form.stripes, ())?;
-        let mut index = Self { core, shape, meta, pages: Mutex::default() };
+        let mut index = Self { core, shape, meta: AtomicU64::new(meta), pages: Mutex::default() };
         if meta != 0 {
             index.load()?;
         }
+        find_garbage(&index)?;
         if found == Found::InUse {
             recover_blocks(&index)?;
         }
@@ -107,11 +110,18 @@ impl<M: Medium, S: Schema> Toy<M, S> {
     /// Gives an index without a meta block (new, or crashed before it had one) that and an empty page.
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
-        self.meta = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
-            Page(first).compose::<M, S::Tail>(medium, &shape, (0, 0), &[]);
-            medium.copy(meta, checked(first / WORD));
-            medium.flush(meta, WORD);
+        let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
+            write_empty::<M, S>(medium, &shape, first, meta);
         })?;
+        self.set_root_block(root);
         Ok(())
     }
+}
+
+/// Writes an empty page and a meta block that leads to it, and starts writing them back.
+fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
+    Page(first).compose::<M, S::Tail>(medium, shape, (0, 0), &[]);
+    medium.copy(meta, checked(first / WORD));
+    medium.copy(meta + GARBAGE, Garbage::word(None));
+    medium.flush(meta, META_BYTES);
 }

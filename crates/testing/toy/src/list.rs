@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::PoisonError;
 
 use index::chain::bound::bound;
+use index::chain::garbage::own as own_garbage;
 use index::chain::prelude::*;
 use index::chain::recover::is_leaf_block;
 use index::chain::wave::{Step, Stored, WriteOf};
@@ -30,11 +31,6 @@ impl<M: Medium, S: Schema> Toy<M, S> {
     /// The page before the one with this lower bound.
     pub(crate) fn page_before(&self, low: &S::KeyBuf) -> Option<u64> {
         self.with_pages(|pages| pages.range(..low).next_back().map(|(_, page)| *page))
-    }
-
-    fn head(&self) -> Result<u64> {
-        let head = unchecked(self.region.medium().word(self.meta)).map(|head| head * WORD);
-        head.ok_or(Error::Corrupt { what: "head of the list", at: self.meta })
     }
 
     /// Reads the list: the map of its pages, and the number of keys. Stores nothing.
@@ -79,7 +75,25 @@ impl<M: Medium, S: Schema> Chain for Toy<M, S> {
     }
 
     fn root_block(&self) -> u64 {
-        self.meta
+        self.meta.load(Ordering::Acquire)
+    }
+
+    fn set_root_block(&self, root: u64) {
+        self.meta.store(root, Ordering::Release);
+    }
+
+    fn head(&self) -> Result<u64> {
+        let at = self.root_block();
+        let head = unchecked(self.region.medium().word(at)).map(|head| head * WORD);
+        head.ok_or(Error::Corrupt { what: "head of the list", at })
+    }
+
+    fn next_leaf(&self, leaf: u64) -> Option<u64> {
+        Page(leaf).next(self.region.medium())
+    }
+
+    fn write_empty(&self, leaf: u64, root: u64) {
+        crate::write_empty::<M, S>(self.region.medium(), &self.shape, leaf, root);
     }
 
     fn leaf_of(&self, key: &S::Key, below: bool) -> u64 {
@@ -163,11 +177,12 @@ impl<M: Medium, S: Schema> Chain for Toy<M, S> {
 
     fn check(&self) -> Report {
         let _writer = self.writer_side();
-        let mut walk = Walk::begin(&self.region, self.meta);
+        let mut walk = Walk::begin(&self.region, self.root_block());
         match self.head() {
             Ok(head) => self.check_list(&mut walk, head),
             Err(error) => walk.problem(error.to_string()),
         }
+        own_garbage(self, &mut walk);
         walk.end(&self.region, self.len())
     }
 

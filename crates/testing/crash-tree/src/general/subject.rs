@@ -22,6 +22,8 @@ pub enum Op {
     Batch(Vec<(u32, Option<u32>)>),
     /// Each by itself, of different keys; `None` deletes.
     Many(Vec<(u32, Option<u32>)>),
+    /// Remove every key, in one step.
+    Clear,
     /// Does the work beside users: of lists, builds what leads to the leaves anew, at once.
     Maintain,
     /// Close and open again.
@@ -218,6 +220,7 @@ impl<E: Explored<Sizes = Sizes>> Subject for Indexed<E> {
                 other => other.map(drop),
             },
             Op::Many(writes) => self.0.write_many(&numbered::<E::Kind>(writes)),
+            Op::Clear => index.clear(),
             Op::Maintain => E::maintain(index),
             Op::Reopen => {
                 self.0.close()?;
@@ -234,6 +237,7 @@ impl<E: Explored<Sizes = Sizes>> Subject for Indexed<E> {
                 _ = model.insert(E::Kind::number_key(*key).bytes(), value::<E::Kind>(*number).bytes())
             }
             Op::Delete(key) => _ = model.remove(&E::Kind::number_key(*key).bytes()),
+            Op::Clear => model.clear(),
             Op::Batch(writes) | Op::Many(writes) => {
                 for (key, number) in writes {
                     match number {

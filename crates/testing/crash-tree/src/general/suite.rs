@@ -6,7 +6,7 @@ use pmem::Observed;
 
 use super::subject::{Buckets, Logs, Registered, Sizes, sizes};
 use super::workloads::{
-    Work, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk, waves,
+    Work, clears, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk, waves,
 };
 use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
@@ -109,6 +109,10 @@ fn add<E: Explored<Sizes = Sizes>>(
         run("lives", Depth::Lists, lives(sizes, keys));
         if lines == least_lines(options.engine.about()) {
             run("waves", Depth::Lists, waves(lines, *faithful));
+            if !*faithful {
+                // As the paper has it a clear deletes key by key.
+                run("clears", Depth::Lists, clears(lines));
+            }
         }
         run("random", depth, mixed(options.seed, sizes, options.ops, keys, 0));
         run("cut", depth, mixed(options.seed + 1, sizes, options.ops, keys, 4));
@@ -158,6 +162,8 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     runs.push(of::<W>("creation", Depth::Lines, Work::<W>::new(usual, [])));
     runs.push(of::<W>("words, waves", Depth::Lists, waves(least, false)));
     runs.push(of::<B>("byte strings, waves", Depth::Lists, waves(least, false)));
+    runs.push(of::<W>("words, clears", Depth::Lists, clears(least)));
+    runs.push(of::<B>("byte strings, clears", Depth::Lists, clears(least)));
     runs.push(of::<W>("words, lives", Depth::Lists, lives(usual, 12)));
     let paper = sizes(least, ways(about.name).len() > 1);
     runs.push(of::<W>("words, random", Depth::Lists, mixed(seed, paper, 80, 14, 0)));

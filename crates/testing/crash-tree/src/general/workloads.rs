@@ -93,6 +93,16 @@ pub fn moved_records<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(sizes(8, false), ops.collect::<Vec<_>>()).after(before.collect::<Vec<_>>())
 }
 
+/// Several leaves are cleared and freed one behind each write, through a kill and a close; a second clear comes meanwhile and frees the
+/// rest first; an empty index is cleared too.
+pub fn clears<E: Explored<Sizes = Sizes>>(lines: u64) -> Work<E> {
+    let sizes = Sizes { len: 96 << 10, ..sizes(lines, false) };
+    let puts = |keys: std::ops::Range<u32>| keys.map(|key| Op::Put(key, key + 1));
+    let ops = [Op::Clear].into_iter().chain(puts(7..9)).chain([Op::Kill, Op::Delete(8), Op::Reopen]);
+    let ops = ops.chain(puts(0..14)).chain([Op::Clear, Op::Put(3, 4), Op::Kill, Op::Clear, Op::Clear]);
+    Workload::new(sizes, ops.chain(puts(2..6)).collect::<Vec<_>>()).after(puts(0..18).collect::<Vec<_>>())
+}
+
 /// An empty chunk of the smallest blocks, found by an open, becomes one of larger records.
 pub fn narrowed_chunk<E: Explored<Sizes = Sizes>>() -> Work<E> {
     Workload::new(of_large(), [Op::Kill, Op::Put(2, 100), Op::Put(3, 500)])
