@@ -179,14 +179,17 @@ impl Maker {
         whole(self.sizes, prepare, ops)
     }
 
-    /// Two chunks that become empty in one wave, without the log: nothing but the wave's last fence stands before both closings.
+    /// Two chunks that become empty in one write group, without the log: only the group's last fence stands before both closings.
     pub fn emptied_chunks(&self) -> Plan {
         let alone = |act, key| Op { act, key, burst: 0 };
-        // Four records fill a chunk; that of the ninth is the one that stays. Nothing behind the kill is logged.
-        let puts = (1..10).map(|key| self.op(Act::Put(bytes(900)), key));
-        let moved = [9, 1, 2, 3, 5, 6, 7].map(|key| alone(Act::Update(bytes(600)), key));
-        let prepare = puts.chain([alone(Act::Kill, 1)]).chain(moved).collect();
-        whole(self.sizes, prepare, vec![alone(Act::Many(2, 4), 4)])
+        // Four records fill a chunk: 2, 6, 1, 3 the first, 10, 14, 9, 11 the second; that of 5 stays, for more of its size.
+        let large = [2, 6, 1, 3, 10, 14, 9, 11, 5].map(|key| self.op(Act::Put(bytes(900)), key));
+        // With these between them, 2, 6, 10 and 14 are in different leaves.
+        let small = [4, 7, 8, 12, 13, 15, 16].map(|key| self.op(Act::Put(bytes(8)), key));
+        // Two records are left in each chunk, which is not sparse then: no record moves. Nothing behind the kill is logged.
+        let moved = [5, 1, 3, 9, 11].map(|key| alone(Act::Update(bytes(600)), key));
+        let prepare = large.into_iter().chain(small).chain([alone(Act::Kill, 1)]).chain(moved).collect();
+        whole(self.sizes, prepare, vec![alone(Act::Many(4, 4), 2)])
     }
 
     /// Eight chunks with one record each beside a ninth, then records of another size: behind each write records move together, the
