@@ -4,7 +4,7 @@
 //! * [`engine`]: the interface of an engine: index, cursor, snapshot, versions; its entry in the registry. [`kind`]: kinds of keys and
 //!   values.
 //! * [`kernel`]: the parts of an index, its states, the writer's lock.
-//! * [`group`]: open, commit, close, fail: the life of an index, and one commit for the changes of many.
+//! * `group`: open, commit, close, fail: the life of an index, and one commit for the changes of many.
 //! * [`batch`]: writes of several keys as one step. [`images`]: what readers see beside them.
 //! * [`snapshot`]: the index as it was at one moment.
 //! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`shape`]: where in a node. [`write`](mod@write): what is asked of a writer.
