@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,8 @@ pub struct Engine<K: Kind> {
     opened: Opened,
     capabilities: Capabilities,
     journal: Option<JournalThread>,
-    /// Does the index's work beside users; ends once it is closed.
-    maintenance: Option<JoinHandle<()>>,
+    /// Does the index's work beside users; ends when there is none, and once it is closed.
+    maintenance: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl<K: Kind> Deref for Engine<K> {
@@ -334,15 +334,15 @@ fn open_with<K: Kind>(
         index.refuse_writes();
     }
     // A copy is closed at once, with the number of its keys.
-    let maintenance = match is_copy || !index.has_maintenance() {
-        true => None,
-        false => maintain(Arc::downgrade(&index)),
-    };
     if is_copy {
         index.count_all()?;
     }
     let journal = journal.map(|journal| JournalThread::start(journal, Arc::downgrade(&index)));
-    Ok(Arc::new(Engine { index, opened, capabilities, journal, maintenance }))
+    let engine = Engine { index, opened, capabilities, journal, maintenance: Mutex::default() };
+    if !is_copy {
+        engine.start_maintenance();
+    }
+    Ok(Arc::new(engine))
 }
 
 /// Refuses a store whose values have another length than was asked for.
@@ -482,6 +482,23 @@ impl<K: Kind> Engine<K> {
     }
 }
 
+impl<K: Kind> Engine<K> {
+    /// Removes every key; what they took is freed beside users.
+    pub(crate) fn clear(&self) -> pmem::Result<()> {
+        self.index.clear()?;
+        self.start_maintenance();
+        Ok(())
+    }
+
+    /// Has the index's work done beside users, if there is some and nobody does it.
+    fn start_maintenance(&self) {
+        let mut thread = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.index.has_maintenance() && thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            *thread = maintain(Arc::downgrade(&self.index));
+        }
+    }
+}
+
 impl<K: Kind> Drop for Engine<K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -490,7 +507,8 @@ impl<K: Kind> Drop for Engine<K> {
         // An index that cannot be closed is recovered at the next open.
         let _ = self.index.close();
         // The thread holds the index, and the index the files, while it works.
-        if let Some(maintenance) = self.maintenance.take() {
+        let maintenance = self.maintenance.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(maintenance) = maintenance {
             maintenance.thread().unpark();
             let _ = maintenance.join();
         }

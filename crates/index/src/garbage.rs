@@ -2,9 +2,9 @@
 //! leaf at a time.
 //!
 //! A durable word says what is garbage ([`Garbage`]): of trees in the root line, beside the root, so both change through the log
-//! in one step; of lists in the meta block, which a clear writes anew and names by one store. Writers free a part behind each write, the
-//! maintenance thread frees the rest, a write that finds no space frees what it needs, and what a crash leaves is freed after the next open. A second clear first frees what
-//! the first one left: each block is freed once, whatever the order.
+//! in one step; of lists in the meta block, which a clear writes anew and names by one store. Writers free a part behind each write,
+//! the maintenance thread frees the rest, and a write that finds no space frees what it needs. What a crash leaves is freed after the
+//! next open. A second clear first frees what the first one left: each block is freed once, whatever the order.
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
@@ -26,11 +26,13 @@
 pub use pmem::region::Garbage;
 use pmem::{Error, Medium, Result, record};
 
+use crate::engine::Index;
 use crate::entry::Entry;
 use crate::group::Life;
 use crate::kernel::{Embed, Kernel, Phase, Writer};
+use crate::kind::Kind;
 use crate::schema::Schema;
-use crate::write::WriteOptions;
+use crate::write::{Write, WriteOptions};
 
 /// Most blocks of records that a step frees; the intent ring has space for these and for nodes and separators.
 pub const BLOCKS_MAX: usize = 64;
@@ -75,6 +77,28 @@ pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) 
             outcome => return outcome,
         }
     }
+}
+
+/// Carries out writes one after the other, each of which may have space freed for it: for a store with garbage, in which many writes at
+/// once would end at the first that finds no space.
+///
+/// # Errors
+/// As of a write; those before it are carried out.
+pub fn write_singly<K: Kind>(
+    index: &dyn Index<K>,
+    writes: &[Write<'_, K::Key, K::Value>],
+    how: WriteOptions,
+) -> Result<Vec<bool>> {
+    let unsynced = WriteOptions { sync: false };
+    let single = |write: &Write<'_, K::Key, K::Value>| match write {
+        Write::Put(key, value) => index.put(key, value, unsynced),
+        Write::Delete(key) => index.delete(key, unsynced),
+    };
+    let were = writes.iter().map(single).collect::<Result<_>>()?;
+    if how.sync {
+        index.commit()?;
+    }
+    Ok(were)
 }
 
 /// Frees the blocks of the next entries of a leaf, as part of the running operation; returns how many entries that are.

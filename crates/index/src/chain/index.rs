@@ -9,7 +9,7 @@ use super::core::Chain;
 use super::prelude::*;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
-use crate::garbage::{free_once, with_space};
+use crate::garbage::{free_once, with_space, write_singly};
 use crate::kind::{Kind, SchemaOf};
 use crate::snapshot::SnapshotView;
 use crate::write::{Write, WriteOptions};
@@ -45,6 +45,9 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>> {
+        if self.has_garbage() {
+            return write_singly(self, writes, how);
+        }
         self.write_many_as(writes, how)
     }
 
@@ -64,6 +67,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn append(&self, next: &mut NextPair<'_, K>, _fill: f64) -> Result<u64> {
+        while free_once(self)? {}
         let mut appended = 0;
         loop {
             let pairs = engine::take_pairs::<K>(next, APPENDED, BYTES_APPENDED)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bristlecone::registry;
 use crash_tree::subject::{Numbered, Sampled};
-use index::{About, Create, Family, Form, Index, Kind, Lifecycle, Visitor, WriteOptions, kind};
+use index::{About, Create, Family, Form, Index, Kind, Lifecycle, Visitor, Write, WriteOptions, kind};
 use pmem::{Durability, Event, Geometry, Memory, Observed, Observer};
 
 const SYNCED: WriteOptions = WriteOptions { sync: true };
@@ -37,7 +37,15 @@ struct Made<I> {
 }
 
 fn make<K: Sampled, I: Index<K> + Create<Observed>>(about: &'static About, chunk_bytes: u64) -> Made<I> {
-    let (memory, steps) = (Memory::new(BYTES, 0), Arc::new(Steps::default()));
+    make_in::<K, I>(about, chunk_bytes, BYTES)
+}
+
+fn make_in<K: Sampled, I: Index<K> + Create<Observed>>(
+    about: &'static About,
+    chunk_bytes: u64,
+    bytes: u64,
+) -> Made<I> {
+    let (memory, steps) = (Memory::new(bytes, 0), Arc::new(Steps::default()));
     let medium = Observed::new(Arc::clone(&memory), Arc::clone(&steps) as Arc<_>);
     let geometry = Geometry { chunk_bytes, ..Geometry::default() };
     let usual = Form::new(about.name, about.default_lines, Durability::Power);
@@ -154,6 +162,40 @@ impl Test for Space {
 #[test]
 fn what_a_clear_leaves_is_freed_and_used_again() {
     of_every_durable_engine(Space);
+}
+
+#[derive(Clone, Copy)]
+struct Full;
+
+impl Test for Full {
+    fn run<K: Sampled, I: Index<K> + Create<Observed>>(self, about: &'static About) {
+        let made = make_in::<K, I>(about, 64 << 10, 2 << 20);
+        let index = &made.index;
+        if index.history().is_some() {
+            return; // a clear is a version of its own, for which a full region has no space
+        }
+        let pair = |n| (K::number_key(n), K::number_value(n % 1600));
+        let is_put = |n: &u32| {
+            let (key, value) = pair(*n);
+            index.put(K::key(&key), K::value(&value), SYNCED).is_ok()
+        };
+        let keys = (0..400_000).take_while(is_put).count() as u32;
+        assert!(keys < 400_000, "{}: never full", about.name);
+        index.clear().unwrap();
+        // Half of them are far more than what is free of the region.
+        let pairs: Vec<_> = (0..keys / 2).map(pair).collect();
+        let writes: Vec<_> =
+            pairs.iter().map(|(key, value)| Write::Put(K::key(key), K::value(value))).collect();
+        let were = index.write_many(&writes, SYNCED).unwrap_or_else(|why| panic!("{}: {why}", about.name));
+        assert_eq!((were.len(), were.contains(&true)), (writes.len(), false));
+        assert_eq!(index.len().keys, u64::from(keys / 2));
+        assert_sound::<K>(index);
+    }
+}
+
+#[test]
+fn many_writes_at_once_find_the_space_that_a_clear_left() {
+    of_every_durable_engine(Full);
 }
 
 #[derive(Clone, Copy)]
