@@ -114,8 +114,8 @@ where
 #[test]
 fn batches_in_waves_and_clearing_survive_a_crash_anywhere() {
     let words = explore::<Words>("words", &[together(LAZY), together(SCAN)], 32);
-    let bytes = explore::<Keyed>("bytes", &[together(LAZY)], 4);
-    at_least(&[words, bytes], 26_700);
+    let bytes = explore::<Keyed>("bytes", &[together(LAZY)], 64);
+    at_least(&[words, bytes], 28_900);
 }
 
 /// What `mixed` draws and `lives` does not: updates, batches, marks, rollbacks, closes, kills; and steps cut short.
