@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::common::scratch;
 use bristlecone::registry::{self, Open};
-use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write, WriteOptions};
+use bristlecone::{Bytes, Error, Fixed, Kind, Options, Store, StoreFixed, StoreOf, U64, Write};
 use crash::by_tier;
 
 /// Keys and values of a kind from small numbers.
@@ -503,27 +502,6 @@ fn random_sizes_turned_over_ten_times_leave_a_file_near_its_peak() {
         file / peak as f64
     );
     assert!(store.check().unwrap().problems.is_empty());
-}
-
-#[test]
-fn an_idle_store_frees_what_a_clear_left() {
-    for (engine, under) in engines().filter(|(engine, _)| registry::find(engine).unwrap().about.durable) {
-        let dir = scratch();
-        let store = open_on::<Bytes>(dir.path(), engine, under);
-        let unsynced = store.with(WriteOptions { sync: false });
-        (0..5000_u32).for_each(|n| _ = unsynced.put(&n.to_be_bytes(), &[7; 200]).unwrap());
-        let full = store.space().live_bytes;
-        store.clear().unwrap();
-        let mut left = full;
-        for _ in 0..1000 {
-            left = store.space().live_bytes;
-            if left < full / 4 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(left < full / 4, "{engine}: {left} bytes are left of {full}");
-    }
 }
 
 #[test]

@@ -123,6 +123,27 @@ fn values_of_any_length_and_a_store_without_keys_are_compacted() {
     }
 }
 
+#[test]
+fn an_idle_store_frees_what_a_clear_left() {
+    for (number, about) in registry::engines().filter(|about| about.durable).enumerate() {
+        let (engine, dir) = (about.name, scratch());
+        let store = Store::open(dir.path(), options(engine, number % 2 == 0)).unwrap();
+        let unsynced = store.with(WriteOptions { sync: false });
+        (0..5000_u32).for_each(|n| _ = unsynced.put(&n.to_be_bytes(), &[7; 200]).unwrap());
+        let full = store.space().live_bytes;
+        store.clear().unwrap();
+        let mut left = full;
+        for _ in 0..1000 {
+            left = store.space().live_bytes;
+            if left < full / 4 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(left < full / 4, "{engine}: {left} bytes are left of {full}");
+    }
+}
+
 /// All files of a directory.
 fn state(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
