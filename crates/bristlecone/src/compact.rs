@@ -42,7 +42,7 @@ pub struct Compacted {
     pub bytes: u64,
 }
 
-/// Writes the store in `dir`, which nobody has open, anew. `progress` is told how many keys are written, and of how many.
+/// Writes the store in `dir`, which must not be open, anew. `progress` gets the number of keys that are written, and of all keys.
 ///
 /// # Errors
 /// `Missing`; `NoRoom` if the file system has no room for both files; `Pmem`: `Locked` if the store is in use, `Corrupt` if a pair

@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
 
-/// An engine's entry, as an opener is told it.
+/// An engine's registry entry, as far as opening a store needs it.
 #[derive(Clone, Copy)]
 pub(crate) struct Described {
     pub about: &'static About,
@@ -490,7 +490,7 @@ impl<K: Kind> Engine<K> {
         Ok(())
     }
 
-    /// Has the index's work done beside users, if there is some and nobody does it.
+    /// Starts the maintenance thread, if there is work for it and it does not run.
     fn start_maintenance(&self) {
         let mut thread = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
         if self.index.has_maintenance() && thread.as_ref().is_none_or(JoinHandle::is_finished) {

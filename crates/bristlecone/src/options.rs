@@ -30,9 +30,9 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
-    /// Only read: nothing in the directory changes, writes are refused, and the state is that of one moment. Several may read so
-    /// at once. While they do, nobody can open the store for writing; beside a process that has it open for writing already it can
-    /// be read if it has a journal, from a copy that is taken into memory when it is opened.
+    /// Only read: nothing in the directory changes, writes are refused, and the state is that of one moment. Several processes may
+    /// read a store so. While they do, it cannot be opened for writing. If another process has it open for writing already, a store
+    /// with a journal can still be read: from a copy that is taken into memory when it is opened.
     pub read_only: bool,
 }
 

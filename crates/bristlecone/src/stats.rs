@@ -43,7 +43,7 @@ pub struct Stats {
     pub latency: LatencyStats,
 }
 
-/// What was taken out of an index while somebody could be looking at it. It is freed when nobody can be any more.
+/// Blocks that were removed from an index while a reader could hold them. They are freed when no reader can.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct LimboStats {
     /// Bytes of it.
@@ -67,11 +67,11 @@ pub struct Space {
 /// Sizes and counts of a store's journal. Of one that is only read, what its file says; the rest is `None`.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct JournalStats {
-    /// Bytes of groups that it has room for: opening after a crash reads this much.
+    /// Capacity in bytes of groups: opening after a crash reads at most this much.
     pub bytes: u64,
     /// Bytes of its file.
     pub file_bytes: u64,
-    /// What is known to who has the store open alone.
+    /// Counters of the process that has the store open for writing.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub activity: Option<JournalActivity>,
 }

@@ -330,7 +330,7 @@ impl<K: registry::Open> StoreOf<K> {
     ///
     /// Readers and writers go on: the pairs come from a [`StoreOf::snapshot`], and bound by
     /// [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) as that is. A store with named versions is copied as it stands, so that
-    /// they are kept; its writers may wait meanwhile. `progress` is told how many keys (of such a store: bytes) are copied, and of how
+    /// they are kept; its writers may wait meanwhile. `progress` gets how many keys (of such a store: bytes) are copied, and of how
     /// many. The backup has a journal if the store has one; on another kind of file system, if a new store there would have one.
     ///
     /// `progress` must not write to the store: that may be what waits for it.

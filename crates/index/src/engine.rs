@@ -4,8 +4,8 @@
 //! * [`Index`] is object-safe. A store holds a `dyn Index`; code that is generic over indexes is compiled for each.
 //! * [`Lifecycle`] is the part of it that the kernel implements for every engine that embeds a [`Kernel`](crate::Kernel).
 //! * [`Create`] makes and opens an index over any [`Medium`].
-//! * [`Family`] is an engine as the registry knows it: its capabilities, and its index for each kind of keys and values. [`About`] is
-//!   what people are told of it.
+//! * [`Family`] is an engine as the registry knows it: its capabilities, and its index for each kind of keys and values. [`About`]
+//!   describes it to users.
 
 use std::borrow::Cow;
 use std::ops::Bound;

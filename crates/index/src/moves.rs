@@ -55,7 +55,7 @@ pub fn move_record<T: Batching>(
         return true;
     }
     let (mut key, mut value) = Default::default();
-    // A record that is damaged, or that no key leads to, is told of by a check.
+    // A check reports a record that is damaged, or that no key leads to.
     if !T::Schema::key_of_block(medium, block, &mut key) || !leads(&key) {
         return true;
     }

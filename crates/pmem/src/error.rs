@@ -240,7 +240,7 @@ impl Error {
         )
     }
 }
-/// Who has a file that cannot be locked.
+/// The process that holds the lock of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// This process.

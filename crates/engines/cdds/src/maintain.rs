@@ -34,7 +34,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             return IDLE;
         }
         let since = Instant::now();
-        // A damaged node is told to whoever reads it, and a full disk to whoever writes; both may be over next time.
+        // Reads report a damaged node, and writes a full disk. Either may be mended before the next pass.
         if self.collect_some(STEP).unwrap_or(true) {
             passes.end(self.dead_intervals());
         }

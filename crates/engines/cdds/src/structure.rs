@@ -67,7 +67,7 @@ pub struct Versioned<M: Medium, X: Structure> {
     pub(crate) visible: AtomicU64,
     /// The newest version that there is.
     pub(crate) applied: AtomicU64,
-    /// The newest version that somebody was told of who did not wait until it is durable.
+    /// The newest version that was acknowledged to a caller who did not wait for its durability.
     pub(crate) told: AtomicU64,
     pub(crate) dead: SharedDead,
     /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
@@ -94,7 +94,7 @@ pub struct Own<P> {
     pub(crate) pass: Option<P>,
     /// Of a tree the leaf of the one write that there was made room for, and that comes next.
     pub(crate) hint: Option<Node>,
-    /// A rollback of this group is not over: nothing changes before it is durable and nobody reads what it took back.
+    /// A rollback in this group has not ended: nothing changes until it is durable and no reader sees what it took back.
     pub(crate) rolled_back: Option<(u64, Interval)>,
 }
 

@@ -267,7 +267,7 @@ where
         assert!(rest == expected[1..], "the scan sees half of a batch");
     });
     some(1, 0..20);
-    assert_eq!(images.held().bytes, 0, "nobody reads them any more");
+    assert_eq!(images.held().bytes, 0, "no view needs them");
     images.set_limit(20_000);
     index.with_cursor(None, None, |next| {
         let (mut key, mut value) = (Key::<T>::default(), Value::<T>::default());

@@ -46,7 +46,7 @@ pub enum Event {
     },
 }
 
-/// Someone who is told what happens to an [`Observed`](crate::Observed) medium.
+/// Receives the reads, stores, flushes and fences of an [`Observed`](crate::Observed) medium.
 pub trait Observer: Send + Sync + 'static {
     /// A line (byte offset) is about to be read. Called before its content is looked at.
     fn read(&self, line: u64) {

@@ -12,8 +12,8 @@
 //!
 //! Invariants:
 //! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]): no store
-//!   and no load can raise SIGBUS, and reading allocates nothing. What is stored to is no hole: whoever discards a range provides for
-//!   it first ([`Medium::provide`]).
+//!   and no load can raise SIGBUS, and reading allocates nothing. A hole is given blocks ([`Medium::provide`]) before the
+//!   allocator stores to it again.
 //! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
 //! * N3: only the verbs store, and only below `len`.
 //! * N5: a sync that failed is never repeated: the kernel reports a page that it could not write once and then calls it clean.

@@ -63,7 +63,7 @@ impl View {
 }
 
 /// Asks the processor for a line, wherever that is: into its second level, which has many more misses under way at once than
-/// the first. A burst of requests for the first, a node's lines for each of many descents, waits for room there: a look-up
+/// the first. A burst of requests for the first, a node's lines for each of many descents, waits for its buffers: a lookup
 /// among many took 250 ns and not 180.
 #[inline(always)]
 pub(crate) fn prefetch(line: *const Line) {

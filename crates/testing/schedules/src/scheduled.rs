@@ -59,7 +59,7 @@ pub trait Scheduled: 'static {
     type Keys: Sampled;
     /// One over a medium.
     type Over<M: Medium>: Index<Self::Keys> + 'static;
-    /// Over groups, what is durable cannot be told from what was rolled back: readers are told of failures, too.
+    /// Over groups, what is durable cannot be told from what was rolled back: readers get failures, too.
     const POOLED: bool = false;
 
     /// An empty one, of nodes of so many lines.

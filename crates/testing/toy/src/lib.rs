@@ -32,7 +32,7 @@ use pmem::{Error, Found, LINE, Medium, Region, Result, WORD};
 pub use family::ToyFamily;
 use page::{Page, Shape};
 
-/// What people are told of it.
+/// The registry's description.
 pub const ABOUT: About = About {
     name: "toy",
     about: "for tests: a list of sorted pages, of which a change writes one anew",

@@ -35,7 +35,7 @@ pub struct Allocator {
     pub(super) operation: u16,
     /// Blocks named by the running operation.
     pub(super) pending: Vec<Pending>,
-    /// Pieces of large values that the running operation takes or gives back; their records are named for them.
+    /// Pieces of large values that the running operation allocates or frees. The ring names their records instead.
     pub(super) pieces: Vec<Pending>,
     pub(super) flipped: bool,
     /// Records of sparse chunks are to be moved (A5).

@@ -6,8 +6,8 @@
 //!         blocks, from the first offset that their alignment allows
 //! ```
 //!
-//! The allocator has no fence of its own on the common path. Before an operation's first fence it names each block that
-//! it takes or gives back in the intent ring; after that fence, and before its last one, it flips their bits
+//! The allocator has no fence of its own on the common path. Before an operation's first fence the intent ring names each
+//! block that the operation allocates or frees. Between that fence and its last one their bits are flipped
 //! ([`Allocator::flip`]). So at any crash a bit can disagree with the index only for blocks named in the ring, and
 //! recovery asks the index who owns those, nothing else. An intent carries its operation's number: when one operation names
 //! blocks, the bits of those before it are durable, so only the newest operation's blocks are asked for. A stale intent
@@ -27,7 +27,7 @@
 //!
 //! | fence passed | durable | recovery |
 //! |---|---|---|
-//! | none | some of: intents, block content | nobody owns the block: bit cleared (was clear) |
+//! | none | some of: intents, block content | the block has no owner: bit cleared (was clear) |
 //! | first | intents; some of: flipped bits | bit set to what the index says |
 //! | last | intents, bits, publish | nothing to do |
 

@@ -161,7 +161,7 @@ impl Allocator {
         let at = self.unseen_end;
         match region.medium().word(at) {
             0 => {
-                // Perhaps not durably: whoever closed it may have ended before that was written back.
+                // Perhaps not durably: the process that closed it may have died before that was written back.
                 self.wide.insert(at);
                 self.free_chunks.push(at);
             }

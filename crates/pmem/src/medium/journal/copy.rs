@@ -1,12 +1,12 @@
-//! The region of a pair as a file of its own: a copy beside whoever stores, and a view of files that are only read.
+//! The region of a pair as a file of its own: a copy made while writers go on, and a view of files that are only read.
 //!
 //! The data file changes by checkpoints alone, and what a checkpoint writes home stands in the journal until the header says
 //! otherwise. So the data file's bytes as they are at any moments between two looks at an unchanged header, with the whole groups
 //! that the journal holds *afterwards* laid over them, are what the newest of those groups left: every line that a checkpoint may
 //! have been writing is in a group that is laid over it.
 //!
-//! Who has the pair open keeps the header by holding off checkpoints: its writers go on until both halves of the journal are full.
-//! Another process cannot: it looks at the header before and after, and begins again if it changed.
+//! The process that has the pair open keeps the header by holding off checkpoints: its writers go on until both halves of the journal
+//! are full. Another process cannot: it reads the header before and after, and begins again if the header changed.
 //!
 //! Invariants:
 //! * V1: data first, groups afterwards. A group that is read may name lines that are not home, never the other way round.
@@ -14,7 +14,7 @@
 //!   all groups left, with every group that was durable when the copying began.
 //! * V3: a copy has an id of its own ([`pair`]), so its files and the original's are never taken for each other's.
 //! * V4: a header is written anew between a punch and the first group that may have stores to that hole (`space`): a copy that read the
-//!   range before the punch is begun again. Who has the pair open holds the header, and punches nothing.
+//!   range before the punch is begun again. The process that has the pair open keeps the header, and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};

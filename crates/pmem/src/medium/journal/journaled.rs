@@ -158,7 +158,7 @@ impl Journal {
         self.commit_beside(|| Some(()))
     }
 
-    /// As [`Journal::commit`], beside whoever stores: `hold` keeps stores away while the group is closed, and what it returns
+    /// As [`Journal::commit`], while writers go on: `hold` keeps stores away while the group is closed, and what it returns
     /// is dropped before the group is written, so that the next one runs meanwhile. If it returns `None` nothing is done.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(super) struct Live {
     pub next: u64,
     /// Copies that hold checkpoints off.
     pub held_off: u32,
-    /// The thread that makes checkpoints is told to end.
+    /// The checkpoint thread must end.
     pub waits_ended: bool,
     /// Laps that went home.
     pub checkpoints: u64,

@@ -10,7 +10,7 @@
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
 //! * `image`: the private image and what of it is not home yet. `laps`: room for groups. `home`: groups go home. `recover`: opening.
 //! * `space`: the storage of free chunks.
-//! * `copy`: the region as a file of its own, beside whoever stores.
+//! * `copy`: the region as a file of its own, while writers go on.
 //!
 //! ```text
 //! stores -> image, lines noted with what they held

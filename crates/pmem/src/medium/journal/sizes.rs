@@ -1,4 +1,4 @@
-//! Sizes of a journal: what may be chosen, what follows from it, and what is told of a journal in figures.
+//! Sizes of a journal: what a caller may choose, what follows from it, and the figures of a journal.
 
 use crate::error::{Error, Result};
 use crate::medium::view::PAGE;

@@ -114,7 +114,7 @@ impl Image {
         true
     }
 
-    /// The header has told of all that was punched.
+    /// The header was written behind all punches: no range is young any more (P4).
     pub fn end_punch(&self) {
         self.space.freed().young.clear();
     }
