@@ -66,6 +66,50 @@ pub fn free_once<T: Embed>(index: &T) -> Result<bool> {
     outcome.map(|_| index.kernel().has_garbage())
 }
 
+/// Frees all garbage. What is damaged stays, and a check tells of it.
+///
+/// # Errors
+/// As of a write.
+pub fn free_all<T: Embed>(index: &T) -> Result<()> {
+    loop {
+        match free_once(index) {
+            Ok(true) => {}
+            Ok(false) | Err(Error::Corrupt { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Removes every key: `switch`, which changes at most `lines` lines, replaces the structure by an empty one in one commit. Where that is
+/// not possible (U3, or garbage that is damaged), `delete_each` removes the keys. `is_left` reads the durable word: is there garbage?
+///
+/// # Errors
+/// As of a write; nothing is removed then, unless keys were deleted one by one.
+pub fn clear<T: Embed>(
+    index: &T,
+    lines: u64,
+    is_left: impl Fn() -> Result<bool>,
+    switch: impl Fn(&mut Writer<T::Own>) -> Result<()>,
+    delete_each: impl Fn() -> Result<()>,
+) -> Result<()> {
+    loop {
+        free_all(index)?;
+        let mut writer = index.enter_for(|_| Ok(lines))?;
+        if index.kernel().has_garbage() {
+            continue; // of another clear
+        }
+        if !index.kernel().images.saves() && !is_left()? {
+            match switch(&mut writer) {
+                Ok(()) => return index.leave(writer, WriteOptions::default()),
+                Err(error) if lacks_space(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        drop(writer);
+        return delete_each();
+    }
+}
+
 /// Makes a write that changes nothing if it fails; while it finds no space and there is garbage, frees some of this and tries again.
 ///
 /// # Errors
@@ -127,6 +171,6 @@ pub fn free_entries<M: Medium, S: Schema, W>(
 }
 
 /// True if an error says that there is no space.
-pub fn lacks_space(error: &Error) -> bool {
+fn lacks_space(error: &Error) -> bool {
     matches!(error, Error::Full { .. } | Error::NoSpace { .. })
 }

@@ -5,7 +5,7 @@
 //! the separator of the last child from the node above these, or, where there is none, the garbage from the root line. Of a leaf of many
 //! records a step frees some, and its commit counts them in the garbage's word.
 
-use index::garbage::{Garbage, free_entries, free_once, lacks_space};
+use index::garbage::{self, Garbage, free_entries};
 use index::{Embed, Entry, Life, Schema, Target, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::region::{GARBAGE_AT, ROOT_AT};
@@ -34,25 +34,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// As [`Tree::delete`].
     pub fn clear(&self) -> Result<()> {
-        loop {
-            while free_once(self).unwrap_or(false) {}
-            let mut writer = self.enter(0)?;
-            if self.has_garbage() {
-                continue; // of another clear
-            }
-            if self.images.saves() || self.garbage()?.is_some() {
-                drop(writer);
-                return self.clear_by_key();
-            }
-            match self.switch_to_empty(&mut writer) {
-                Err(error) if lacks_space(&error) => {
-                    drop(writer);
-                    return self.clear_by_key();
-                }
-                other => other?,
-            }
-            return self.leave(writer, WriteOptions::default());
-        }
+        garbage::clear(
+            self,
+            self.lines_of_operations(1, 0),
+            || Ok(self.garbage()?.is_some()),
+            |writer| self.switch_to_empty(writer),
+            || self.clear_by_key(),
+        )
     }
 
     /// Removes every key, from the greatest down; keys that are written meanwhile may stay.

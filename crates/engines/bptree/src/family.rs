@@ -11,7 +11,7 @@ use index::engine::{
     self, Anatomy, Capabilities, Count, Create, Cursor, Decide, Family, Form, Index, KeyValue, NextPair,
     Salvaged, View, WithIndex,
 };
-use index::garbage::{free_once, with_space, write_singly};
+use index::garbage::{free_all, free_once, with_space, write_singly};
 use index::kind::{Fixed, Kind};
 use index::{Schema, SchemaOf, SnapshotView, Words, Write, WriteOptions};
 use pmem::{Found, Geometry, Medium, Native, Region, Result};
@@ -114,7 +114,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 
     fn append(&self, next: &mut NextPair<'_, K>, fill: f64) -> Result<u64> {
-        while free_once(self)? {}
+        free_all(self)?;
         // Whole leaves, but where values are long.
         let most = self.bulk_leaf(fill) * LEAVES_APPENDED;
         let mut appended = 0;

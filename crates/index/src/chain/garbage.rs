@@ -17,10 +17,8 @@ use super::room::Rooms;
 use super::write::Writes;
 use crate::check::Walk;
 use crate::entry::Entry;
-use crate::garbage::{Garbage, free_entries, free_once, lacks_space};
-use crate::group::Life;
+use crate::garbage::{Garbage, free_entries};
 use crate::schema::Schema;
-use crate::write::WriteOptions;
 
 /// Offset of the word in the meta block.
 pub const GARBAGE: u64 = 7 * WORD;
@@ -95,25 +93,13 @@ pub(super) fn clear<T: Chain>(index: &T) -> Result<()> {
     if !index.can_switch() {
         return index.clear_by_key();
     }
-    loop {
-        while free_once(index).unwrap_or(false) {}
-        let mut writer = index.enter(0)?;
-        if index.has_garbage() {
-            continue; // of another clear
-        }
-        if index.images.saves() || garbage_of(index)?.is_some() {
-            drop(writer);
-            return index.clear_by_key();
-        }
-        match switch(index, &mut writer) {
-            Err(error) if lacks_space(&error) => {
-                drop(writer);
-                return index.clear_by_key();
-            }
-            other => other?,
-        }
-        return index.leave(writer, WriteOptions::default());
-    }
+    crate::garbage::clear(
+        index,
+        index.lines_of_operation(0),
+        || Ok(garbage_of(index)?.is_some()),
+        |writer| switch(index, writer),
+        || index.clear_by_key(),
+    )
 }
 
 /// Puts an empty list in the place of the list.

@@ -9,7 +9,7 @@ use super::core::Chain;
 use super::prelude::*;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
-use crate::garbage::{free_once, with_space, write_singly};
+use crate::garbage::{free_all, free_once, with_space, write_singly};
 use crate::kind::{Kind, SchemaOf};
 use crate::snapshot::SnapshotView;
 use crate::write::{Write, WriteOptions};
@@ -67,7 +67,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn append(&self, next: &mut NextPair<'_, K>, _fill: f64) -> Result<u64> {
-        while free_once(self)? {}
+        free_all(self)?;
         let mut appended = 0;
         loop {
             let pairs = engine::take_pairs::<K>(next, APPENDED, BYTES_APPENDED)?;
