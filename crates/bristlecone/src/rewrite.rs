@@ -66,10 +66,10 @@ pub(crate) fn write_pairs<K: Open>(
     let check = new.check();
     new.close()?;
     if new.len().keys != check.keys {
+        let (counted, found) = (new.len().keys, check.keys);
         return Err(Error::Option(format!(
-            "{} keys were counted and {} are there",
-            new.len().keys,
-            check.keys
+            "the copy is not used: it counts {counted} keys and a check finds {found}; the store is unchanged: run \
+             `bristlecone check` on it"
         )));
     }
     drop(new);

@@ -122,7 +122,7 @@ impl Walk {
         }
     }
 
-    /// Each allocated block is somebody's, and each that is somebody's is allocated. `len` keys were counted.
+    /// Each allocated block has an owner, and each owned block is allocated. `len` keys were counted.
     pub fn end<M: Medium>(mut self, region: &Region<M>, len: u64) -> Report {
         if self.is_sound() && self.report.keys != len {
             let text = format!("{} keys are in leaves, {len} were counted", self.report.keys);
