@@ -100,7 +100,7 @@ fn written_back() -> Vec<Argued> {
 /// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
 pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
-        return general::argued::argued();
+        return general::argued::argued(about);
     }
     let lap = Argued {
         spot: Spot::new(

@@ -7,9 +7,15 @@ use pmem::Fence;
 const CORE: &str = include_str!("../../../../index/src/chain/core.rs");
 const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
 
-/// The arguments, the same for all: what is theirs alone can be broken.
-pub fn argued() -> Vec<Argued> {
-    vec![
+/// True for the engines over a list of leaves.
+fn is_list(about: &About) -> bool {
+    [vlab::ENGINE, nvtree::ENGINE].contains(&about.name)
+}
+
+/// The arguments of an engine that is not a tree.
+pub fn argued(about: &About) -> Vec<Argued> {
+    // Of the first operation of another engine it is not known what it fences.
+    let first_root = is_list(about).then(|| {
         Argued::new(
             Kind::DropFence(Fence::Commit),
             "index/src/chain/core.rs",
@@ -17,7 +23,9 @@ pub fn argued() -> Vec<Argued> {
             "medium.fence(Fence::Commit); // [format]",
             "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before \
              it names a block: an insert's own, or the one with which the first chunk of records is opened",
-        ),
+        )
+    });
+    let closed_chunk = [
         Argued::new(
             Kind::SwapPublish,
             "pmem/src/heap/alloc/allocator.rs",
@@ -32,12 +40,13 @@ pub fn argued() -> Vec<Argued> {
             "medium.publish(at, 0);",
             "the same: behind other publishes too",
         ),
-    ]
+    ];
+    first_root.into_iter().chain(closed_chunk).collect()
 }
 
 /// The fence between an entry and the word that commits it. Of an engine that is not known here, every fence of a payload.
 pub fn canary(about: &About) -> Spot {
-    if ![vlab::ENGINE, nvtree::ENGINE].contains(&about.name) {
+    if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));
     }
     let source = include_str!("../../../../index/src/chain/wave.rs");
