@@ -18,7 +18,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let probe = S::probe(key);
         let leaf = self.descend::<V>(writer, Target::Holding(probe))?;
         let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, probe);
-        let Some(index) = located.hit else { return Ok(false) };
+        let Some(index) = located.hit else {
+            self.confirm_leaf::<V>(leaf, located.rank, probe)?;
+            return Ok(false);
+        };
         let count = L::Leaf::count(medium, shape, leaf);
         let old = shape.entry(medium, leaf, index);
         self.give_entry(writer, &old)?;

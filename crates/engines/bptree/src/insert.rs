@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use pmem::{Error, Medium, Result};
+use pmem::{Error, LINE, Medium, Result};
 
 use crate::discipline::Discipline;
 use crate::layout::{Layout, Layouts};
@@ -26,9 +26,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let mut node = self.root();
         let region_bytes = medium.len();
         writer.own.path.clear();
+        let mut above = None;
         for _ in 0..LEVELS_MAX {
-            // The medium shows zeros behind the region, or an alias of a node far behind it, and takes stores to neither.
-            let link = Link::read(medium, node).filter(|_| node.0 < region_bytes);
+            // The medium shows zeros behind the region, an alias of a node far behind it, and the word around an odd address. It takes
+            // stores to none of them.
+            let is_node = node.0 < region_bytes && node.0.is_multiple_of(LINE);
+            let link = Link::below(medium, node, above).filter(|_| is_node);
             let Some(link) = link else {
                 return Err(Error::Corrupt { what: "node", at: node.0 });
             };
@@ -37,6 +40,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             }
             let (rank, child, _) = self.child::<V>(node, link.node, target);
             writer.own.path.push(node, rank);
+            above = Some(link.level);
             V::prefetch(medium, shape, child);
             node = child;
         }
@@ -58,6 +62,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             self.replace(writer, leaf, index, key, value)?;
             return Ok(true);
         }
+        self.confirm_leaf::<V>(leaf, located.rank, probe)?;
         if D::STEPWISE_SPLITS && L::Leaf::count(medium, shape, leaf) == shape.capacity {
             self.split_stepwise(writer, leaf, probe)?;
             leaf = self.descend::<V>(writer, Target::Holding(probe))?;

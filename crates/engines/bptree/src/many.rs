@@ -124,6 +124,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let first = self.stripes.read(root.0);
         let mut lanes = [(root, first); LANES];
         let mut lost = if self.root() == root { 0_u32 } else { u32::MAX };
+        let mut above = None;
         for _ in 0..LEVELS_MAX {
             let mut level = 0;
             for (i, lane) in lanes[..count].iter_mut().enumerate() {
@@ -131,7 +132,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 if lost >> i & 1 != 0 {
                     continue;
                 }
-                let Some(link) = Link::read(medium, node) else {
+                let Some(link) = Link::below(medium, node, above) else {
                     lost |= 1 << i;
                     continue;
                 };
@@ -148,6 +149,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             if level == 0 {
                 break;
             }
+            above = Some(level);
             if level <= PREFETCHED {
                 // A request waits for the walk through the page tables, and what is behind it waits for the request: so first a
                 // line of each node, with nothing in between, that as many walks as can be are under way.
@@ -197,7 +199,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         )
     }
 
-    /// What a leaf says of a key; `None` if it makes no sense (a race, or damage: who asks alone will be told).
+    /// What a leaf says of a key; `None` if it makes no sense or may be the leaf of other keys (a race, or damage: who asks alone will
+    /// be told).
     #[inline(always)]
     pub(crate) fn leaf_value<V: Search>(
         &self,
@@ -208,7 +211,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let medium = self.region.medium();
         Link::read(medium, leaf).filter(|link| link.level == 0)?;
         let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, leaf, S::probe(key)) else {
-            return Some(None);
+            return self.surrounds::<V>(leaf, S::probe(key)).then_some(None);
         };
         let mut value = S::ValueBuf::default();
         S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
@@ -285,9 +288,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         let mut leaves = [self.root(); WAVE];
         for (leaves, writes) in leaves.chunks_mut(LANES).zip(writes.chunks(LANES)) {
             // Damage: who goes down alone will say where.
-            let (lanes, _) = self.descend_together::<V>(writes.len(), |i| writes[i].key());
-            for (leaf, (node, _)) in leaves.iter_mut().zip(lanes) {
-                *leaf = node;
+            let (lanes, lost) = self.descend_together::<V>(writes.len(), |i| writes[i].key());
+            for (i, (leaf, (node, _))) in leaves.iter_mut().zip(lanes).enumerate() {
+                *leaf = if lost >> i & 1 == 0 { node } else { Node(0) };
             }
         }
         let (mut alone, mut full) = (0_u64, 0_u64);
@@ -305,6 +308,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             }
             let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, S::probe(write.key()));
             let count = L::Leaf::count(medium, shape, leaf);
+            if located.hit.is_none() {
+                // Damage: who goes alone will say where.
+                let confirmed = self.confirm_leaf::<V>(leaf, located.rank, S::probe(write.key()));
+                if confirmed.is_err() {
+                    alone |= 1 << i;
+                    continue;
+                }
+            }
             match (write, located.hit) {
                 (Write::Delete(_), None) => continue,
                 (Write::Delete(_), Some(_)) if count - 1 <= shape.capacity / 4 => alone |= 1 << i,

@@ -35,6 +35,8 @@ pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
     /// Where to descend to instead: below this separator, the page above it is spent.
     below: Option<S::KeyBuf>,
     page: Page<S::Tail>,
+    /// The first key of the page.
+    first: S::KeyBuf,
     /// Separator below the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
@@ -89,6 +91,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
                 count: 0,
                 given: 0,
             },
+            first: S::KeyBuf::default(),
             low: None,
             state: State::Seek,
             // What a snapshot sees is durable.
@@ -201,7 +204,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             return Ok(());
         }
         let version = self.tree.stripes.read(next.0);
-        if !self.tree.stripes.check(self.page.version) || !self.read_page(next, version, 0, usize::MAX)? {
+        let is_read = self.tree.stripes.check(self.page.version)
+            && self.read_page(next, version, 0, usize::MAX)?
+            && self.goes_on()?;
+        if !is_read {
             self.state = State::Seek;
             // A change that is never finished stays in the way.
             if self.tree.stripes.is_abandoned() {
@@ -209,6 +215,22 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
             }
         }
         Ok(())
+    }
+
+    /// That the page begins behind what was given out: a damaged link may lead back, and without end. False if its leaf changed.
+    fn goes_on(&mut self) -> Result<bool> {
+        let (Some(entry), Bound::Excluded(last)) = (self.page.entries[..self.page.count].first(), &self.from)
+        else {
+            return Ok(true);
+        };
+        let is_whole = S::read_key(self.tree.region.medium(), entry.key, &mut self.first);
+        if is_whole && self.first > *last {
+            return Ok(true);
+        }
+        match self.tree.stripes.check(self.page.version) {
+            false => Ok(false),
+            true => Err(Error::Corrupt { what: "order of leaves, at leaf", at: self.page.leaf.0 }),
+        }
     }
 
     /// Descends to `from` and reads its leaf.
@@ -220,16 +242,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     fn load_with<V: Search>(&mut self) -> Result<()> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
+        // A descending scan goes on: the leaf that it comes from is linked behind the one that it goes to.
+        let behind = self.below.is_some().then_some(self.page.leaf);
         let from = self.below.take().map_or_else(|| self.from.clone(), Bound::Excluded);
         let from = from.as_ref().map(|key| S::probe(S::borrow(key)));
         let target = Target::of_scan(from, self.descending);
         loop {
             let low = self.descending.then_some(&mut self.low);
             let seen = tree.find_leaf::<V>(target, low)?;
+            let mut is_hit = false;
             let (skip, take) = match from {
                 Bound::Unbounded => (0, usize::MAX),
                 Bound::Included(probe) | Bound::Excluded(probe) => {
                     let located = L::Leaf::locate::<_, S, V>(medium, shape, seen.leaf, probe);
+                    is_hit = located.hit.is_some();
                     let with_hit = located.rank + usize::from(located.hit.is_some());
                     match (from, self.descending) {
                         (Bound::Included(_), false) => (located.rank, usize::MAX),
@@ -239,7 +265,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
                     }
                 }
             };
-            if self.read_page(seen.leaf, seen.version, skip, take)? {
+            let next = Link::read(medium, seen.leaf).map(|link| link.node);
+            // (Of the keys below a separator the leaf that has it is the wrong one.)
+            let is_hit = is_hit && matches!(target, Target::Holding(_));
+            let is_sure = is_hit || behind.is_some_and(|behind| next == Some(behind));
+            if (is_sure || tree.is_right_leaf::<V>(target, &seen)?)
+                && self.read_page(seen.leaf, seen.version, skip, take)?
+            {
                 return Ok(());
             }
             if tree.stripes.is_abandoned() {

@@ -251,9 +251,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
             if let Some(low) = low.as_deref_mut() {
                 *low = None;
             }
+            let mut above = None;
             let step = |at| {
                 let node = Node(at);
-                let Some(link) = Link::read(medium, node) else { return Step::Nonsense };
+                let Some(link) = Link::below(medium, node, above) else { return Step::Nonsense };
+                above = Some(link.level);
                 if link.level == 0 {
                     return Step::Target(());
                 }
@@ -277,6 +279,110 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         }
     }
 
+    /// True if a leaf has keys on both sides of the probe. No other leaf has such keys, so the way to it was right.
+    #[inline(always)]
+    pub(crate) fn surrounds<V: Search>(&self, leaf: Node, probe: S::Probe<'_>) -> bool {
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
+        let rank = L::Leaf::locate::<_, S, V>(medium, shape, leaf, probe).rank;
+        rank > 0 && rank < L::Leaf::count(medium, shape, leaf)
+    }
+
+    /// A key of a leaf; `None` if it has none, or what is read makes no sense.
+    fn key_of(&self, leaf: Node) -> Option<S::KeyBuf> {
+        let (medium, shape) = (self.region.medium(), &self.leaf);
+        let index = L::Leaf::any::<_, S>(medium, shape, leaf)?;
+        let mut key = S::KeyBuf::default();
+        S::read_key(medium, shape.key(medium, leaf, index), &mut key).then_some(key)
+    }
+
+    /// The child of an inner node for `target`, and whether a key of the leaf at the end of the way goes there, too.
+    fn shared_child<V: Search>(
+        &self,
+        (node, link): (Node, Link),
+        target: Target<S::Probe<'_>>,
+        key: &S::KeyBuf,
+    ) -> (Node, bool) {
+        let (_, child, index) = self.child::<V>(node, link.node, target);
+        let (_, _, of_key) = self.child::<V>(node, link.node, Target::Holding(S::probe(S::borrow(key))));
+        (child, index == of_key)
+    }
+
+    /// As a reader that found nothing in a leaf: false if the leaf changed since it was seen. A damaged pointer may lead to a leaf that is
+    /// sound, but another one: its keys do not go the way that led to it.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is such a leaf.
+    #[inline(always)]
+    pub(crate) fn is_right_leaf<V: Search>(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
+        let is_surely = match target {
+            Target::Holding(probe) | Target::Below(probe) => self.surrounds::<V>(seen.leaf, probe),
+            Target::First | Target::Last => false,
+        };
+        if is_surely { Ok(self.stripes.check(seen.version)) } else { self.does_way_fit(target, seen) }
+    }
+
+    #[inline(never)]
+    fn does_way_fit(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
+        let medium = self.region.medium();
+        let key = self.key_of(seen.leaf);
+        if !self.stripes.check(seen.version) {
+            return Ok(false);
+        }
+        let Some(key) = key else { return Ok(true) };
+        let mut strayed = None;
+        let step = |at| match Link::read(medium, Node(at)) {
+            None => Step::Nonsense,
+            Some(link) if link.level == 0 => Step::Target(()),
+            Some(link) => {
+                let (child, fits) = self.shared_child::<Scalar>((Node(at), link), target, &key);
+                if !fits {
+                    strayed = Some(at);
+                }
+                Step::Child(child.0)
+            }
+        };
+        let ended = self.stripes.descend(|| self.root().0, LEVELS_MAX, step);
+        let arrived = matches!(ended, Some(Descent::Target { node, .. }) if node == seen.leaf.0);
+        // What was read on the way was right if nothing changed; the leaf's key was there all the time if the leaf did not change.
+        if !arrived || !self.stripes.check(seen.version) {
+            return Ok(false);
+        }
+        strayed.map_or(Ok(true), |at| Err(Error::Corrupt { what: "child pointer", at }))
+    }
+
+    /// As the writer, who found no entry of a key in a leaf: that this is the leaf of the key.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is another one.
+    #[inline(always)]
+    pub(crate) fn confirm_leaf<V: Search>(&self, leaf: Node, rank: usize, probe: S::Probe<'_>) -> Result<()> {
+        let count = L::Leaf::count(self.region.medium(), &self.leaf_for::<V>(), leaf);
+        // Of entries without an order the rank is not known yet.
+        if (rank > 0 && rank < count) || self.surrounds::<V>(leaf, probe) {
+            return Ok(());
+        }
+        self.confirm_way(leaf, probe)
+    }
+
+    #[inline(never)]
+    fn confirm_way(&self, leaf: Node, probe: S::Probe<'_>) -> Result<()> {
+        let Some(key) = self.key_of(leaf) else { return Ok(()) };
+        let medium = self.region.medium();
+        let mut node = self.root();
+        for _ in 0..LEVELS_MAX {
+            let Some(link) = Link::read(medium, node) else { break };
+            if link.level == 0 {
+                return Ok(());
+            }
+            let (child, fits) = self.shared_child::<Scalar>((node, link), Target::Holding(probe), &key);
+            if !fits {
+                return Err(Error::Corrupt { what: "child pointer", at: node.0 });
+            }
+            node = child;
+        }
+        Err(Error::Corrupt { what: "node", at: node.0 })
+    }
+
     #[inline(always)]
     fn look_with<V: Search>(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<Looked> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
@@ -286,7 +392,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
             let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, seen.leaf, probe) else {
-                if self.stripes.check(seen.version) {
+                if self.is_right_leaf::<V>(Target::Holding(probe), &seen)? {
                     return Ok(Looked { found: false, leaf: seen.leaf });
                 }
                 tries.fail()?;

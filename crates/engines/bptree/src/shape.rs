@@ -57,6 +57,12 @@ impl Link {
         (word >> 56 == NODE_TAG && level < LEVELS_MAX).then_some(Self { node: Node(word & LINK_MASK), level })
     }
 
+    /// As [`Link::read`], of a child of a node of level `above` (`None`: of the root).
+    #[inline(always)]
+    pub fn below<M: Medium>(medium: &M, node: Node, above: Option<usize>) -> Option<Self> {
+        Self::read(medium, node).filter(|link| above.is_none_or(|above| link.level + 1 == above))
+    }
+
     /// Reads a node's link; `None` if there is no node.
     #[inline(always)]
     pub fn read<M: Medium>(medium: &M, node: Node) -> Option<Self> {

@@ -10,6 +10,8 @@ mod model;
 #[cfg(not(shuttle))]
 mod nth_failure;
 #[cfg(not(shuttle))]
+mod pointers;
+#[cfg(not(shuttle))]
 mod readers;
 #[cfg(shuttle)]
 mod schedules;

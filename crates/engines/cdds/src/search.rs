@@ -10,7 +10,7 @@ use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
-use crate::node::{Entry, Header, LEVELS_MAX, Node};
+use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
 use crate::order::{Look, Order};
 use crate::ordered::Tree;
 use crate::version::View;
@@ -136,11 +136,16 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             if self.root.load(Ordering::Acquire) != node.0 {
                 continue; // it may have been given back before the first look
             }
-            let (mut low, mut high, mut above) = (None, None, None);
+            let (mut low, mut high) = (None, None);
+            // What the link that led here says of the node. A bound that is another's: the link was damaged, and leads to a node
+            // that is sound but does not have the key.
+            let mut promised: Option<(usize, u64)> = None;
             loop {
                 let header = Header::read(medium, node);
                 let level = header.map(|header| header.level);
-                let fits = above.is_none_or(|above: usize| level.is_some_and(|level| level + 1 == above));
+                let fits = promised.is_none_or(|(level, low)| {
+                    header.is_some_and(|header| header.level + 1 == level && self.is_bound(&header, low))
+                });
                 let turn = match level {
                     Some(1..) => self.turn(view, node, target),
                     _ => None,
@@ -165,9 +170,21 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 // A node's lowest key is that of its first child: what an outer node says of it says nothing new.
                 low = if turn.low == header.map_or(0, |header| header.low) { low } else { Some(turn.low) };
                 high = turn.high.or(high);
-                (node, above, version) = (turn.child, level, child);
+                promised = level.map(|level| (level, turn.low));
+                (node, version) = (turn.child, child);
             }
         }
+    }
+
+    /// True if a node's lowest key is that of the link to it. The word says so without another line, unless two separators say the same.
+    #[inline(always)]
+    fn is_bound(&self, header: &Header, low: u64) -> bool {
+        header.low == low || self.is_same_bound(header.low, low)
+    }
+
+    #[cold]
+    fn is_same_bound(&self, left: u64, right: u64) -> bool {
+        compare_words::<M, S>(self.region.medium(), [left, 0], [right, 0]).is_eq()
     }
 
     /// Starts reading a node that is about to be searched, unless the search begins with all of its lines at once.
@@ -201,7 +218,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let turn = self.turn(view, node, Target::Holding(probe)).ok_or_else(|| corrupt(node))?;
             (node, level) = (turn.child, level - 1);
             self.ask_for(node);
-            Header::at_level(medium, node, level)?;
+            let header = Header::at_level(medium, node, level)?;
+            if !self.is_bound(&header, turn.low) {
+                return Err(corrupt(node));
+            }
             way.nodes[way.length] = node;
             way.length += 1;
         }

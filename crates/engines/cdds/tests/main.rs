@@ -17,6 +17,7 @@ mod model;
 mod mutants;
 mod nth_failure;
 mod panics;
+mod pointers;
 mod sight;
 mod threads;
 mod turn;

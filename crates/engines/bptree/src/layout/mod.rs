@@ -137,6 +137,15 @@ pub trait Layout: Send + Sync + 'static {
         Self::place::<M, S, V>(medium, shape, node, probe).hit
     }
 
+    /// Number of some entry; `None` if there is none.
+    fn any<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Option<usize> {
+        match Self::used(medium, shape, node) {
+            // Nodes of several groups may have entries in another one.
+            0 => (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0)),
+            used => Some(used.trailing_zeros() as usize),
+        }
+    }
+
     /// Number of the entry with this rank.
     fn nth<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node, rank: usize) -> usize;
 
