@@ -1,7 +1,8 @@
-//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `build-times`, `lines`.
+//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `docs`, `build-times`, `lines`.
 //!
 //! * [`mod@test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
 //! * [`soak`]: the longer campaigns, round-robin with ever new seeds, until the time is up; [`record`]: their results.
+//! * [`docs`]: tables of documents from records.
 //! * [`build_times`]: how long builds take from an empty target directory.
 //! * [`lines`]: lines of code by crate.
 //! * [`tidy`]: the rules of the house that no compiler knows.
@@ -12,6 +13,7 @@
 
 mod build_times;
 mod circles;
+mod docs;
 mod lines;
 mod needs;
 mod programs;
@@ -28,6 +30,7 @@ cargo xtask test                        every check and the short tests
 cargo xtask soak [--minutes N] [--seed S] [--only NAME]
                                         longer campaigns in turn, for 60 minutes, from where the last soak ended
 cargo xtask build-times                 how long builds take from an empty target directory
+cargo xtask docs                        the documents' tables anew, from docs/records
 cargo xtask lines                       lines of code by crate
 cargo xtask tidy                        the rules of the house alone";
 
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
         ["build-times"] => build_times::run(),
+        ["docs"] => docs::run(&run::root()),
         ["lines"] => lines::run(&run::root()),
         ["tidy"] => tidy::run(&run::root()),
         ["soak", options @ ..] => soak::Options::parse(options).and_then(|options| soak::run(&options)),

@@ -53,10 +53,20 @@ impl Record {
         Self::parse(&text).map_err(|why| format!("{}: {why}: delete it to start anew", path().display()))
     }
 
-    fn parse(text: &str) -> std::result::Result<Self, String> {
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let all: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let campaigns = all.get("campaigns").and_then(Value::as_object).ok_or("it has no campaigns")?;
         Ok(Self(campaigns.iter().map(|(name, result)| (name.clone(), result.clone())).collect()))
+    }
+
+    /// What the campaign `name` printed as JSON; `None` if that is not on record.
+    pub fn figures(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).map(|result| &result["figures"]).filter(|figures| figures.is_object())
+    }
+
+    /// Names of the campaigns on record.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
     }
 
     /// Notes a result and writes the file.

@@ -7,13 +7,14 @@
 //! * Y5: no path of somebody's own folders.
 //! * Y6: no test asserts a time or a speed: machines differ.
 //! * Y7: no files of a crate of [`circles::FREE`] import each other.
+//! * Y8: a document's table that is made from a record is that record's.
 //!
 //! The rules' own words are written in two halves here, so that this file keeps them too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Outcome, circles};
+use crate::{Outcome, circles, docs};
 
 /// Longest source file in lines.
 const LINES_MAX: usize = 700;
@@ -102,6 +103,10 @@ pub fn run(root: &Path) -> Outcome {
     for folder in circles::FREE {
         problems.extend(circles::find(root, folder)?);
     }
+    let stale = docs::differing(root)?;
+    problems.extend(
+        stale.iter().map(|path| format!("{path}: Y8: a table is not its record's: run cargo xtask docs")),
+    );
     if problems.is_empty() {
         println!("tidy: {count} files in order");
         return Ok(());

@@ -1,8 +1,8 @@
-//! What it costs a get that some are timed: the same look-ups by the engine alone, by the store, and each of them timed.
+//! What it costs a get that some are timed: the same lookups by the engine alone, by the store, and each of them timed.
 //!
 //! `cargo run --release -p bristlecone --example timing_cost -- 10000 1000000 10000000`
 //!
-//! A store of as many integers as is said for each line, in /dev/shm. Look-ups of random keys go in stretches of 2,000, short
+//! A store of as many integers as is said for each line, in /dev/shm. Lookups of random keys go in stretches of 2,000, short
 //! enough that most are not interrupted, the three ways in turns, so that whatever else the machine does meets all three. Of each
 //! way's 4,000 stretches a tenth was quicker than what is printed.
 

@@ -144,7 +144,7 @@ impl<K: Kind> StoreOf<K> {
         }?)
     }
 
-    /// The values of many keys, in their order; `None` for an absent one. The look-ups overlap, which takes a fraction of the time
+    /// The values of many keys, in their order; `None` for an absent one. The lookups overlap, which takes a fraction of the time
     /// of as many calls of [`StoreOf::get`] when the index is larger than the processor's cache.
     pub fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
         let mut values = Vec::with_capacity(keys.len());
@@ -171,7 +171,7 @@ impl<K: Kind> StoreOf<K> {
     }
 
     /// Carries out many writes, in their order where they are of one key, and says of each whether its key was there. They
-    /// share look-ups, fences and commits, and all are durable when this returns; but each is whole or absent by itself
+    /// share lookups, fences and commits, and all are durable when this returns; but each is whole or absent by itself
     /// after a crash before that; [`StoreOf::batch`] makes them one.
     pub fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>]) -> Result<Vec<bool>> {
         writes.iter().try_for_each(|write| match write {

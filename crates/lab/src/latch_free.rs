@@ -20,7 +20,7 @@ use competitors::maps::{Handle, Kind, Map};
 use crate::stores::place::Place;
 use crate::verdict::Verdict;
 use crate::{Error, median, wrong};
-pub use caches::{Loads, look_ups};
+pub use caches::{Loads, lookups};
 use maps::{Ours, Own, Stored};
 use streams::{Keys, Stream, What, Workload};
 
@@ -45,7 +45,7 @@ pub struct Options {
     pub rounds: usize,
     /// Lengths of delta chains to compare; none if empty.
     pub chains: Vec<u32>,
-    /// Keys whose look-ups' loads are counted by level of cache, below Valgrind; not counted if `None`.
+    /// Keys whose lookups' loads are counted by level of cache, below Valgrind; not counted if `None`.
     pub caches: Option<u64>,
     /// Directory for Berkeley DB's files, which it does not read while all fits into its cache.
     pub backing: PathBuf,

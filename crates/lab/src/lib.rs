@@ -7,7 +7,7 @@
 //!   [`scratch`]: the files that they live in.
 //! * [`experiment`]: `bristlecone-lab run`: the papers' figures measured again, each with the paper's claims judged.
 //! * [`latch_free`]: `bench bwtree`: the Bw-tree beside other maps in memory.
-//! * [`readers`]: `bench readers`: look-ups by several readers, alone and beside a writer.
+//! * [`readers`]: `bench readers`: lookups by several readers, alone and beside a writer.
 //! * [`registry`]: `bristlecone-lab registry`: every engine and its parts.
 //! * [`reopen`]: `bench reopen`: how long a store that was not closed takes to open.
 //! * [`stores`]: `bench store`: Bristlecone beside other stores, in one run; [`syncs`]: how often each waits for its disk.

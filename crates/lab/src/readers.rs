@@ -1,13 +1,13 @@
-//! `bench readers`: how look-ups scale with readers, alone and beside one writer at full speed.
+//! `bench readers`: how lookups scale with readers, alone and beside one writer at full speed.
 //!
 //! A store of integers through its public API. Every case runs for the same time: so many readers look up random keys, with or
 //! without a thread that writes without a pause. Every round does every case once, beginning with another one each time, so that
 //! what neighbours do to the machine meets all of them; ratios are taken within a round, and their medians are reported.
 //!
-//! Where there are fewer cores than threads, wall-clock ratios tell of the scheduler. So each case also has its look-ups by
+//! Where there are fewer cores than threads, wall-clock ratios tell of the scheduler. So each case also has its lookups by
 //! second of processor time of its readers: what they lose to each other, and to the writer, and not to a lack of cores.
 //!
-//! * R1: a value is made of its key and the round of its writing, and every look-up is judged while it is measured; a wrong one
+//! * R1: a value is made of its key and the round of its writing, and every lookup is judged while it is measured; a wrong one
 //!   ends the run.
 //! * R2: the writer replaces values of the keys that are looked up, and inserts and deletes others: the store has as many keys
 //!   after a round as before. At the end it is verified whole.
@@ -21,7 +21,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bristlecone::{Durability, StoreU64};
+use bristlecone::{Durability, StoreU64, WriteOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use report::{Ratio, Report, Row};
@@ -35,7 +35,7 @@ use report::Sample;
 const ROOM_PER_KEY: u64 = 64;
 /// Bytes that a store takes whatever it holds.
 const ROOM: u64 = 256 << 20;
-/// Look-ups, or writes, between two looks at the clock's flag.
+/// Lookups, or writes, between two looks at the clock's flag.
 const STRETCH: u64 = 64;
 /// Keys that the writer has inserted and not deleted yet, at most.
 const EXTRA_KEYS: usize = 1000;
@@ -57,6 +57,10 @@ pub struct Options {
     pub milliseconds: u64,
     /// What an acknowledged write survives.
     pub durability: Durability,
+    /// The writer does not wait until its writes are durable.
+    pub unsynced: bool,
+    /// Keys of a scan, from a random one on; 0: readers look one key up.
+    pub scan: usize,
     /// Directory for the files.
     pub backing: PathBuf,
     /// Seed of keys and order.
@@ -212,6 +216,9 @@ fn read(
 ) -> Result<Done, Error> {
     let (mut random, mut value) = (fastrand::Rng::with_seed(seed), 0);
     timed(start, stop, || {
+        if options.scan > 0 {
+            return scan(store, options, random.u64(..options.keys));
+        }
         for _ in 0..STRETCH {
             let key = u64::numbered(options.seed, random.u64(..options.keys));
             if !store.get_into(&key, &mut value)? {
@@ -225,6 +232,17 @@ fn read(
     })
 }
 
+/// One scan from this key on.
+fn scan(store: &StoreU64, options: &Options, from: u64) -> Result<u64, Error> {
+    for pair in store.scan(u64::numbered(options.seed, from)..).take(options.scan) {
+        let (key, value) = pair?;
+        if !belongs(key, value) {
+            return Err(wrong(options.engine.name, format!("{key:#x} has the value {value:#x}")));
+        }
+    }
+    Ok(1)
+}
+
 /// Half of the writes replace values, a quarter insert, a quarter delete what was inserted.
 fn write(
     store: &StoreU64,
@@ -233,6 +251,7 @@ fn write(
     start: &Barrier,
     stop: &AtomicBool,
 ) -> Result<Done, Error> {
+    let store = &store.with(WriteOptions { sync: !options.unsynced });
     let mut random = fastrand::Rng::with_seed(options.seed ^ round);
     let mut extra = VecDeque::with_capacity(EXTRA_KEYS);
     let mut next = options.keys;
@@ -303,6 +322,8 @@ mod tests {
             rounds: 2,
             milliseconds: 5,
             durability: Durability::Process,
+            unsynced: false,
+            scan: 0,
             backing: backing.to_owned(),
             seed: 1,
         }
@@ -317,7 +338,14 @@ mod tests {
             ("btree", Durability::Process),
         ] {
             let said = std::cell::RefCell::new(Vec::new());
-            let options = Options { durability, ..options(backing.path(), engine) };
+            // Half of them with a writer that does not wait, beside scans.
+            let more = usize::from(engine == "btree-log");
+            let options = Options {
+                durability,
+                unsynced: more > 0,
+                scan: more * 20,
+                ..options(backing.path(), engine)
+            };
             let report = run(&options, &|what| said.borrow_mut().push(what.to_owned())).unwrap();
             let cases: Vec<_> = report.rows.iter().map(|row| (row.readers, row.beside_writer)).collect();
             assert_eq!(cases, [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)]);

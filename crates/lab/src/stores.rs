@@ -34,9 +34,9 @@ use work::{Held, Work, measure, verify};
 const OPERATIONS_POWER: u64 = 500;
 /// Batches of a column, at least.
 const BATCHES_MIN: u64 = 16;
-/// Look-ups of a column, at most.
+/// Lookups of a column, at most.
 const READS_MAX: u64 = 200_000;
-/// Look-ups for each range that is read.
+/// Lookups for each range that is read.
 const READS_PER_RANGE: u64 = 20;
 /// Keys of the stores whose syncs are counted, at most: how often a commit syncs does not depend on more.
 const COUNTED_KEYS: u64 = 100_000;

@@ -150,7 +150,7 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     let mut expected = BTreeSet::new();
     for threads in [1, 2] {
         let whole = ["Xbox", "deduplication", "synthetic"].map(|name| format!("{name} all {threads}"));
-        let parts = ["inserts", "look-ups", "updates"].map(|part| format!("uniform {part} {threads}"));
+        let parts = ["inserts", "lookups", "updates"].map(|part| format!("uniform {part} {threads}"));
         expected.extend(whole.into_iter().chain(parts));
     }
     assert_eq!(cells, expected);
@@ -164,11 +164,11 @@ fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     for of in report["loads"].as_array().unwrap() {
         let each: Vec<_> =
             of["each"].as_array().unwrap().iter().map(|loads| loads.as_f64().unwrap()).collect();
-        // A look-up goes down through several nodes; so few keys are in the last level's lines, if not in the first's.
+        // A lookup goes down through several nodes; so few keys are in the last level's lines, if not in the first's.
         assert!(each[0] > 10.0 && each[1] > 0.0 && each[3] < 1.0, "{of}");
     }
     assert!(names(&report["loads"], "map").is_superset(&["bwtree", "BTreeMap"].map(str::to_owned).into()));
-    // Two threads over one in every cell, and look-ups beside std's map; more beside the others, where they are built.
+    // Two threads over one in every cell, and lookups beside std's map; more beside the others, where they are built.
     let claims = report["claims"].as_array().unwrap();
     assert!(claims.len() >= 7 && claims.iter().all(|claim| claim["holds"].is_boolean()), "{claims:?}");
     assert_eq!(std::fs::read_dir(backing.path()).unwrap().count(), 0, "nothing is left");

@@ -1,4 +1,4 @@
-//! Look-ups, beside the writer.
+//! Lookups, beside the writer.
 //!
 //! A reader notes `changes`, finds the leaf, looks at its stripe, reads, and looks again: at the stripe, for what was read, and at
 //! `changes`, for whether this was the leaf (C1).
@@ -24,7 +24,7 @@ pub struct Seen {
     changes: u64,
 }
 
-/// Look-ups of an index. See the module's head.
+/// Lookups of an index. See the module's head.
 pub trait Reads: Chain {
     /// The writer's leaf for a key.
     ///

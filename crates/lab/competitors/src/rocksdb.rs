@@ -25,7 +25,7 @@ pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 /// Room in the block cache for each byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
-/// The usual Bloom filter: one look-up in a hundred reads a block in vain.
+/// The usual Bloom filter: one lookup in a hundred reads a block in vain.
 const FILTER_BITS_PER_KEY: f64 = 10.0;
 /// `rocksdb_no_compression`.
 const NO_COMPRESSION: c_int = 0;

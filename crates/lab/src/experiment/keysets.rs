@@ -1,4 +1,4 @@
-//! How long a look-up takes in VLAB, and how many comparisons, by how keys are spread: its search calculates where a bucket is, which
+//! How long a lookup takes in VLAB, and how many comparisons, by how keys are spread: its search calculates where a bucket is, which
 //! even keys make easy. Beside `wb-4k`, whose search does not depend on it.
 //!
 //! Both indexes hold the same keys of a set at the same time, and are asked for the same ones in turns, so that what else the machine
@@ -24,7 +24,7 @@ use crate::{Error, median, wrong};
 
 const OURS: &str = "vlab";
 const OTHER: &str = "wb-4k";
-/// A look-up may take so many times as long as the other's.
+/// A lookup may take so many times as long as the other's.
 const OVER: f64 = 1.2;
 /// Keys of which comparisons are counted, at most.
 const COMPARED: usize = 100_000;
@@ -48,7 +48,7 @@ pub struct Row {
     pub about: &'static str,
     /// Keys.
     pub keys: u64,
-    /// Nanoseconds a look-up takes in VLAB, and in `wb-4k`, medians of the rounds.
+    /// Nanoseconds a lookup takes in VLAB, and in `wb-4k`, medians of the rounds.
     pub ns: [f64; 2],
     /// Times as long as in `wb-4k` in the same round: median, least and most of the rounds.
     pub ratio: [f64; 3],
@@ -63,7 +63,7 @@ pub struct Report {
     pub experiment: &'static str,
     /// What it is.
     pub about: &'static str,
-    /// Look-ups of a round.
+    /// Lookups of a round.
     pub operations: u64,
     /// Rounds.
     pub rounds: usize,
@@ -117,7 +117,7 @@ pub fn run(of: &'static Experiment, options: &Options, progress: &Progress<'_>) 
 
 fn judge(row: &Row) -> Verdict {
     Verdict {
-        claim: format!("{}: a look-up takes at most {OVER} times as long as in {OTHER}", row.set),
+        claim: format!("{}: a lookup takes at most {OVER} times as long as in {OTHER}", row.set),
         ours: format!("{:.2} times", row.ratio[0]),
         holds: row.ratio[0] <= OVER,
     }
@@ -143,7 +143,7 @@ fn made_sets(count: u64, seed: u64) -> Vec<Set> {
     let skewed: Vec<u64> = (0..count).map(|_| (random.f64() * 63.9).exp2() as u64).collect();
     let set = |name, about, keys| Set { name, about, keys, zipfian: false };
     vec![
-        set("uniform", "keys and look-ups spread evenly", uniform.clone()),
+        set("uniform", "keys and lookups spread evenly", uniform.clone()),
         Set { zipfian: true, ..set("zipfian", "the same keys, some looked up far more often", uniform) },
         set("sequential", "numbers one above the other, stored in order", (1..=count).collect()),
         set("clustered", "80 % of the keys in 0.1 % of the range", shuffled(clustered, seed)),
@@ -263,7 +263,7 @@ impl Display for Report {
         writeln!(f, "{}: {}", self.experiment, self.about)?;
         writeln!(
             f,
-            "{} look-ups a round, median of {} rounds in turns, nodes of 4 KiB, entries of 16 bytes, on {}; seed {}\n",
+            "{} lookups a round, median of {} rounds in turns, nodes of 4 KiB, entries of 16 bytes, on {}; seed {}\n",
             self.operations,
             self.rounds,
             self.backing.display(),

@@ -7,7 +7,7 @@
 //! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
 //! * [`phases`]: operations, mixes of them and a trace on six indexes of the VLAB paper: times and counts.
-//! * [`keysets`]: look-ups in VLAB by how keys are spread. [`stalls`]: what its combines cost an insert.
+//! * [`keysets`]: lookups in VLAB by how keys are spread. [`stalls`]: what its combines cost an insert.
 //! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims for people.
 //!
@@ -62,7 +62,7 @@ pub enum Outcome {
     Layers(layers::Report),
     /// Times and counts of phases.
     Phases(phases::Report),
-    /// Look-ups by key set.
+    /// Lookups by key set.
     Keys(keysets::Report),
     /// Latencies of inserts.
     Stalls(stalls::Report),
@@ -137,7 +137,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "vlab-keys",
-        about: "VLAB: look-ups by how keys are spread, beside wb-4k",
+        about: "VLAB: lookups by how keys are spread, beside wb-4k",
         sizes: PHASES,
         run: keysets::run,
     },

@@ -1,4 +1,4 @@
-//! Where in the hierarchy of caches the loads of look-ups are answered [Bw-tree figure 7].
+//! Where in the hierarchy of caches the loads of lookups are answered [Bw-tree figure 7].
 //!
 //! The other maps are other people's code, which tells nobody what it reads, so the program runs once more below Valgrind, whose Callgrind
 //! simulates a first and a last level of cache. It does so twice, with the second and with the third level of [`Config`] as the last one:
@@ -17,14 +17,14 @@ use super::{OURS, Ours, SKIP_LIST, STD};
 use crate::stores::place::Place;
 use crate::{Error, wrong};
 
-/// Loads of a map's look-ups, by where they were answered.
+/// Loads of a map's lookups, by where they were answered.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Loads {
     /// Which map.
     pub map: &'static str,
-    /// Look-ups of random keys.
-    pub look_ups: u64,
-    /// Loads of a look-up from the first, second and third level, and from memory. Those that fetch instructions are not among them.
+    /// Lookups of random keys.
+    pub lookups: u64,
+    /// Loads of a lookup from the first, second and third level, and from memory. Those that fetch instructions are not among them.
     pub each: [f64; 4],
 }
 
@@ -37,7 +37,7 @@ impl Loads {
 
 /// The function whose loads are counted: Callgrind knows it by its name, so it is never inlined.
 #[inline(never)]
-fn counted_look_ups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>) -> usize {
+fn counted_lookups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>) -> usize {
     let mut value = 0;
     (0..stream.keys.len()).filter(|i| handle.get(stream.keys.get(*i), &mut value)).count()
 }
@@ -46,7 +46,7 @@ fn counted_look_ups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>
 ///
 /// # Errors
 /// `UnknownStore` if the map is none of this build, `Wrong` if keys are missing.
-pub fn look_ups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
+pub fn lookups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
     let map: Box<dyn Map<u64, u64>> = if name == OURS {
         Box::new(Ours(Tree::<bwtree::Words>::default()))
     } else {
@@ -55,13 +55,13 @@ pub fn look_ups(name: &str, keys: u64, seed: u64) -> Result<(), Error> {
         (kind.ok_or_else(unknown)?.make)()
     };
     let workload = streams::uniform(keys, seed);
-    let (inserts, look_ups) = (&workload.parts[0].1, &workload.parts[1].1);
+    let (inserts, lookups) = (&workload.parts[0].1, &workload.parts[1].1);
     let mut handle = map.handle();
     for i in 0..inserts.keys.len() {
         let key = inserts.keys.get(i);
         handle.put(key, key);
     }
-    match counted_look_ups(&mut *handle, look_ups) {
+    match counted_lookups(&mut *handle, lookups) {
         found if found as u64 == keys => Ok(()),
         found => Err(wrong(name, format!("{found} keys of {keys}"))),
     }
@@ -85,7 +85,7 @@ pub(super) fn count(
 ) -> Result<Vec<Loads>, Error> {
     let (caches, folder) = (Config::pcm(), place.folder("callgrind")?);
     let counted = |map| {
-        progress(&format!("look-ups of {keys} keys below Valgrind: {map}"));
+        progress(&format!("lookups of {keys} keys below Valgrind: {map}"));
         // Two processors are everybody's, and each simulation has one.
         let (second, third) = std::thread::scope(|scope| {
             let simulate = |last| simulate(map, keys, seed, &caches, last, &folder);
@@ -99,7 +99,7 @@ pub(super) fn count(
             second.miss_last.saturating_sub(third.miss_last),
             third.miss_last,
         ];
-        Ok(Loads { map, look_ups: keys, each: levels.map(|loads| loads as f64 / keys as f64) })
+        Ok(Loads { map, lookups: keys, each: levels.map(|loads| loads as f64 / keys as f64) })
     };
     known().into_iter().map(counted).collect()
 }
@@ -126,13 +126,13 @@ fn simulate(
     let geometry = |level: Level| format!("{},{},{}", level.bytes, level.ways, pmem::LINE);
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no"])
-        .arg("--toggle-collect=*counted_look_ups*")
+        .arg("--toggle-collect=*counted_lookups*")
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(format!("--I1={}", geometry(caches.l1)))
         .arg(format!("--D1={}", geometry(caches.l1)))
         .arg(format!("--LL={}", geometry(last)))
         .arg(own)
-        .args(["bench", "bwtree-look-ups", map, &keys.to_string(), "--seed", &seed.to_string()])
+        .args(["bench", "bwtree-lookups", map, &keys.to_string(), "--seed", &seed.to_string()])
         .stdin(Stdio::null())
         .output()
         .map_err(|error| failed(error.to_string()))?;
@@ -142,7 +142,7 @@ fn simulate(
         return Err(failed(last.into_iter().rev().collect::<Vec<_>>().join("\n")));
     }
     let report = std::fs::read_to_string(&out).map_err(|error| failed(error.to_string()))?;
-    read(&report).ok_or_else(|| failed("Callgrind's report names no loads of look-ups".into()))
+    read(&report).ok_or_else(|| failed("Callgrind's report names no loads of lookups".into()))
 }
 
 /// The sums in Callgrind's report, which leaves zeros at the end of a line out; `None` if there are none.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn maps_find_what_they_were_given() {
-        known().into_iter().for_each(|name| look_ups(name, 500, 1).unwrap());
-        assert!(matches!(look_ups("nosuch", 5, 1), Err(Error::UnknownStore { .. })));
+        known().into_iter().for_each(|name| lookups(name, 500, 1).unwrap());
+        assert!(matches!(lookups("nosuch", 5, 1), Err(Error::UnknownStore { .. })));
     }
 }

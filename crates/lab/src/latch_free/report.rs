@@ -11,19 +11,19 @@ const PAPER: [(&str, &str, &str, f64); 5] = [
     ("synthetic", "all", BERKELEY, 5.8),
     ("deduplication", "all", BERKELEY, 8.6),
     ("synthetic", "all", SKIP_LIST, 3.7),
-    ("uniform", "look-ups", SKIP_LIST, 4.4),
+    ("uniform", "lookups", SKIP_LIST, 4.4),
 ];
 
 /// What our tree is to reach: of whose rate, in which parts (all if none is named), by how much.
 const WANTED: [(&str, Option<&str>, f64); 5] = [
     (BERKELEY, None, 1.0),
     (SKIP_LIST, None, 1.0),
-    (SKIP_LIST, Some("look-ups"), 3.0),
-    ("concurrent-map", Some("look-ups"), 1.0),
+    (SKIP_LIST, Some("lookups"), 3.0),
+    ("concurrent-map", Some("lookups"), 1.0),
     ("concurrent-map", Some("updates"), 1.0),
 ];
 
-/// Two threads over one, and look-ups of one thread over those of `BTreeMap`.
+/// Two threads over one, and lookups of one thread over those of `BTreeMap`.
 const SCALES: f64 = 1.8;
 const BESIDE_STD: f64 = 0.85;
 
@@ -60,7 +60,7 @@ pub(super) fn claims(rows: &[Row], loads: &[Loads]) -> Vec<Verdict> {
             );
         }
     }
-    for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "look-ups") {
+    for row in rows.iter().filter(|row| row.cell.threads == 1 && row.cell.part == "lookups") {
         if let Some(ours) = over(row, STD) {
             judge(format!("{}: at least {BESIDE_STD} times BTreeMap", row.cell), ours, BESIDE_STD);
         }
@@ -144,7 +144,7 @@ impl Display for Report {
             writeln!(f, "{:32}{:>16}{:>20.3}", chain.workload, chain.length, chain.rate / 1e6)?;
         }
         if !self.loads.is_empty() {
-            writeln!(f, "\nLoads of a look-up, simulated:")?;
+            writeln!(f, "\nLoads of a lookup, simulated:")?;
             writeln!(
                 f,
                 "{:32}{:>10}{:>10}{:>10}{:>10}{:>16}",
@@ -152,7 +152,7 @@ impl Display for Report {
             )?;
         }
         for of in &self.loads {
-            write!(f, "{:32}", format!("{} of {} keys", of.map, of.look_ups))?;
+            write!(f, "{:32}", format!("{} of {} keys", of.map, of.lookups))?;
             of.each.iter().try_for_each(|loads| write!(f, "{loads:>10.2}"))?;
             writeln!(f, "{:>16.1}", 100.0 * of.near())?;
         }

@@ -188,7 +188,7 @@ pub(super) fn uniform(keys: u64, seed: u64) -> Workload<WordKeys> {
         stream
     };
     let parts =
-        vec![("inserts", part(What::Put)), ("look-ups", part(What::Get)), ("updates", part(What::Put))];
+        vec![("inserts", part(What::Put)), ("lookups", part(What::Get)), ("updates", part(What::Put))];
     Workload { name: "uniform", sizes: Sizes(8, 8), before: Stream::default(), parts }
 }
 

@@ -61,8 +61,8 @@ Examples:
     Bwtree(Bwtree),
     /// What `bench bwtree --caches` runs below Valgrind.
     #[command(hide = true)]
-    BwtreeLookUps(BwtreeLookUps),
-    /// Look-ups by one reader and by several, alone and beside one writer at full speed, and how they compare.
+    BwtreeLookups(BwtreeLookups),
+    /// Lookups by one reader and by several, alone and beside one writer at full speed, and how they compare.
     #[command(after_help = "\
 Every answer is checked while it is measured. Targets: 2 readers 1.8 times one; beside a writer at full speed 1.5 times one.
 
@@ -118,7 +118,7 @@ struct Bwtree {
     /// Lengths of delta chains to compare, too, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chains: Vec<u32>,
-    /// Count the loads of look-ups of so many keys by level of cache, too: simulated, needs Valgrind, takes minutes for a million.
+    /// Count the loads of lookups of so many keys by level of cache, too: simulated, needs Valgrind, takes minutes for a million.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     caches: Option<u64>,
     #[command(flatten)]
@@ -126,7 +126,7 @@ struct Bwtree {
 }
 
 #[derive(clap::Args)]
-struct BwtreeLookUps {
+struct BwtreeLookups {
     map: String,
     keys: u64,
     #[arg(long)]
@@ -200,6 +200,12 @@ struct Readers {
     /// What an acknowledged write survives.
     #[arg(long, value_enum, default_value_t = Durability::Process)]
     durability: Durability,
+    /// The writer does not wait until its writes are durable.
+    #[arg(long)]
+    unsynced: bool,
+    /// Readers scan so many keys from a random one on; 0: they look one up.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 20))]
+    scan: u64,
     #[command(flatten)]
     common: Common,
 }
@@ -309,7 +315,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             };
             show(with_spinner(|progress| latch_free::run(&options, progress))?, bwtree.common.json)?;
         }
-        What::BwtreeLookUps(of) => latch_free::look_ups(&of.map, of.keys, of.seed)?,
+        What::BwtreeLookups(of) => latch_free::lookups(&of.map, of.keys, of.seed)?,
         What::Readers(arguments) => {
             let options = readers::Options {
                 keys: arguments.keys,
@@ -321,6 +327,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                     Durability::Process => bristlecone::Durability::Process,
                     Durability::Power => bristlecone::Durability::Power,
                 },
+                unsynced: arguments.unsynced,
+                scan: arguments.scan as usize,
                 backing: arguments.common.backing.clone(),
                 seed: arguments.common.seed,
             };

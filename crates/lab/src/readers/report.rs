@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Case, Done, Options};
 use crate::median;
 
-/// What two readers are to reach of one reader's look-ups.
+/// What two readers are to reach of one reader's lookups.
 const TARGET_ALONE: f64 = 1.8;
 /// And beside a writer at full speed, of one reader's beside a writer.
 const TARGET_BESIDE_WRITER: f64 = 1.5;
@@ -41,9 +41,9 @@ pub struct Row {
     pub beside_writer: bool,
     /// There are more threads than cores: they take turns.
     pub threads_exceed_cores: bool,
-    /// Look-ups a second, of all readers together; median of the rounds.
+    /// Lookups a second, of all readers together; median of the rounds.
     pub gets_per_second: f64,
-    /// Look-ups in a second of processor time; median of the rounds.
+    /// Lookups in a second of processor time; median of the rounds.
     pub gets_per_cpu_second: f64,
     /// Writes a second; median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,9 +55,9 @@ pub struct Row {
 pub struct Ratio {
     /// Which cases.
     pub name: String,
-    /// Look-ups a second, divided.
+    /// Lookups a second, divided.
     pub ratio: f64,
-    /// What it were if every reader had a core for itself: look-ups in a second of processor time times readers, divided.
+    /// What it were if every reader had a core for itself: lookups in a second of processor time times readers, divided.
     pub ratio_by_cpu_time: f64,
     /// What is to be reached, where something is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +82,10 @@ pub struct Report {
     pub milliseconds: u64,
     /// What acknowledged writes survive.
     pub durability: String,
+    /// The writer does not wait until its writes are durable.
+    pub unsynced: bool,
+    /// Keys of a scan, which is counted as one lookup; 0: readers look up one key.
+    pub scan: usize,
     /// What the store lies on.
     pub medium: String,
     /// Directory of the files.
@@ -112,6 +116,8 @@ impl Report {
             rounds: options.rounds,
             milliseconds: options.milliseconds,
             durability: stats.durability.clone(),
+            unsynced: options.unsynced,
+            scan: options.scan,
             medium: stats.medium.clone(),
             backing: options.backing.clone(),
             cores,
@@ -184,6 +190,12 @@ impl std::fmt::Display for Report {
             "{engine}, {keys} keys, {durability} durability, {medium} ({}); median of {rounds} rounds of {milliseconds} ms a case",
             self.backing.display()
         )?;
+        if self.scan > 0 {
+            writeln!(f, "a get is a scan of {} keys", self.scan)?;
+        }
+        if self.unsynced {
+            writeln!(f, "the writer does not wait until its writes are durable")?;
+        }
         write!(f, "{cores} cores")?;
         if let [Some(before), Some(after)] = self.load_average {
             write!(
@@ -299,6 +311,8 @@ mod tests {
             rounds: 3,
             milliseconds: 5,
             durability: "process".into(),
+            unsynced: true,
+            scan: 100,
             medium: "memory file system".into(),
             backing: "somewhere".into(),
             cores,
@@ -314,6 +328,8 @@ mod tests {
             "2 readers beside a writer *",
             "* more threads than the 2 cores",
             "share the cores that are there",
+            "a get is a scan of 100 keys",
+            "does not wait until its writes",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

@@ -81,7 +81,7 @@ pub struct Report {
     pub batched: u64,
     /// Puts of a batch.
     pub batch: usize,
-    /// Look-ups of a column.
+    /// Lookups of a column.
     pub reads: u64,
     /// Ranges of a column.
     pub ranges: u64,

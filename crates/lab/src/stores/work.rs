@@ -75,7 +75,7 @@ pub enum Work<'a> {
     Put(&'a [Text]),
     /// New keys, so many a commit.
     Batch(&'a [Text], usize),
-    /// Look-ups of these keys.
+    /// Lookups of these keys.
     Get(&'a [Text]),
     /// Each thread meets every pair, in order.
     Scan(&'a Held),

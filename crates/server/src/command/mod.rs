@@ -147,7 +147,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Counts a look-up for INFO.
+    /// Counts a lookup for INFO.
     pub fn count_lookup(&mut self, found: bool) {
         *(if found { &mut self.session.hits } else { &mut self.session.misses }) += 1;
     }

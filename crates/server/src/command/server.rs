@@ -251,7 +251,7 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// In Redis's form, where `get` stands for every look-up of one key, `write` for every change of one, and `commit` for making
+/// In Redis's form, where `get` stands for every lookup of one key, `write` for every change of one, and `commit` for making
 /// durable what the commands of a pipeline changed.
 fn latency_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let LatencyStats { get, write, commit } = shared.store.stats().latency;
