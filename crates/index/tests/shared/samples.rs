@@ -10,6 +10,7 @@ use pmem::{Counter, Memory, Observed};
 /// A schema whose keys and values come from small numbers.
 pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {
     /// Words of a value in its entry.
+    #[allow(dead_code)]
     const PAYLOAD_WORDS: usize = 1;
     /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
     #[allow(dead_code)]
