@@ -2,6 +2,8 @@
 
 #[allow(dead_code)]
 pub mod beside;
+#[path = "../../../../index/tests/shared/engine.rs"]
+pub mod engine;
 #[path = "../../../../index/tests/shared/samples.rs"]
 pub mod samples;
 #[allow(dead_code)]
@@ -12,13 +14,16 @@ pub mod trials;
 use std::ops::Bound;
 use std::path::Path;
 
+use cdds::family::Indexed;
 use cdds::hash::Hashed;
 use cdds::{
     Cursor, Inlined, Options, Order, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash,
 };
+use engine::{Of, Subject};
+use index::kind::Bytes;
 use index::{Keyed, Schema, Write};
-use pmem::{Durability, Error, Geometry, Medium, Observed};
-pub use samples::{Bytes, Pairs, memory};
+use pmem::{Durability, Error, Found, Geometry, Medium, Observed};
+pub use samples::{Pairs, memory};
 use subject::Mix;
 
 /// A sample without words behind its payload.
@@ -26,6 +31,7 @@ pub trait Sample: samples::Sample + Schema<Tail = [u64; 0]> {}
 impl<S: samples::Sample + Schema<Tail = [u64; 0]>> Sample for S {}
 
 impl samples::Sample for Inlined {
+    type Kind = Bytes;
     /// Short keys, longer ones, ones that begin like others, ones that end with zeros; separators of all lengths.
     fn key(n: u32) -> Vec<u8> {
         const TAILS: [&[u8]; 8] = [
@@ -64,7 +70,13 @@ pub fn hash_options(common: Options) -> hash::Options {
 
 /// A structure that is tested as trees and tables both are.
 #[allow(dead_code)]
-pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync + 'static {
+pub trait Tested:
+    Structure<Schema: Sample, Pass: Send>
+    + Indexed<<<Self as Structure>::Schema as samples::Sample>::Kind>
+    + Send
+    + Sync
+    + 'static
+{
     /// What random workloads are made of.
     const MIX: Mix;
 
@@ -125,6 +137,33 @@ impl<S: Sample> Tested for Hashed<S> {
             None => Ok(pairs),
             Some(two) => Err(format!("{:?} comes twice", two[0].0)),
         }
+    }
+}
+
+impl<X: Tested> Subject for Of<X, Options> {
+    type Schema = X::Schema;
+    type Over<M: Medium> = Versioned<M, X>;
+    const ORDERED: bool = X::ORDERED;
+    const WRITES_AT_ONCE: bool = true;
+    // Of nodes of three entries every second appended key adds a level.
+    const APPENDED: u32 = 8;
+    const WAYS: u64 = 2;
+
+    fn create<M: Medium>(&self, medium: M) -> Result<Versioned<M, X>, Error> {
+        Versioned::create(medium, &X::options(self.options.clone()))
+    }
+    fn open<M: Medium>(
+        &self,
+        medium: M,
+        durability: Durability,
+        way: u64,
+    ) -> Result<(Versioned<M, X>, Found), Error> {
+        let options = X::options(Options { durability, ..self.options.clone() });
+        let recovery = [Recovery::Lazy, Recovery::Scan][way as usize];
+        Versioned::open(medium, Path::new("memory"), &options, recovery)
+    }
+    fn tend<M: Medium>(index: &Versioned<M, X>, all: bool) -> Result<(), Error> {
+        if all { index.collect_all() } else { index.collect_some(3).map(drop) }
     }
 }
 

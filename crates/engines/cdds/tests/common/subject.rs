@@ -12,8 +12,8 @@ use index::Decision;
 use index::{Life, Schema, WriteOptions};
 use pmem::{Error, Geometry, Observed};
 
-use super::samples::Sample as _;
-use super::{Bytes, PairOf, Tested, options, write_many};
+use super::samples::{Bytes, Sample as _};
+use super::{PairOf, Tested, options, write_many};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]

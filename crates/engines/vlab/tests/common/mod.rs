@@ -1,7 +1,11 @@
 //! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
 
+#[path = "../../../../index/tests/shared/engine.rs"]
+pub mod engine;
+#[path = "../../../../index/tests/shared/engine_of_lists.rs"]
+mod engine_of_lists;
 #[path = "../../../../index/tests/shared/samples.rs"]
-mod samples;
+pub mod samples;
 
 use std::fs::File;
 use std::path::Path;
