@@ -10,6 +10,7 @@ pub mod samples;
 use std::fs::File;
 use std::path::Path;
 
+use index::chain::Chain;
 use pmem::file::memory_file;
 use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
 pub use samples::*;
@@ -97,4 +98,10 @@ pub fn open_in<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medi
 #[allow(dead_code)]
 pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
     index.combine()
+}
+
+/// Most buckets of an index without keys; `None` if buckets are never merged.
+#[allow(dead_code)]
+pub fn leaves_of_empty<M: Medium, S: Sample>(index: &Index<M, S>) -> Option<u64> {
+    index.can_switch().then_some(1)
 }
