@@ -2,6 +2,8 @@
 //! Under `cfg(shuttle)` there are the schedules alone.
 
 #[cfg(not(shuttle))]
+mod common;
+#[cfg(not(shuttle))]
 mod cost;
 #[cfg(not(shuttle))]
 mod damage;

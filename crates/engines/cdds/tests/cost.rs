@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::samples::Sample as _;
 use crate::common::{Sample, memory, options};
 use cdds::Inlined;
 use cdds::{Options, Order, Sorted, Tree, Unsorted};
@@ -285,7 +286,7 @@ fn of_byte_strings<O: Order>() {
             assert_costs(&seen, entry::<O>(m, m) + COMMIT, 1, faithful, "insert");
             let Part { words, flushes, fences, .. } = seen.part(Category::Record);
             // Head, checksum, key, 4 bytes of value.
-            let key = <Inlined as Sample>::key(long(m));
+            let key = Inlined::key(long(m));
             assert_eq!((words, fences.len()), (2 + (key.len() as u64 + 4).div_ceil(8), 0), "its record");
             // Its head, and its content, which begins behind it and may go on in the next line.
             assert!((2..=3).contains(&flushes), "{flushes} lines of a short record");

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{PairOf, Sample, Tested, options};
+use crate::common::samples::Sample;
+use crate::common::{PairOf, Tested, options};
 use cdds::hash::Hashed;
 use cdds::structure::WriteOf;
 use cdds::{Mark, Ordered, Recovery, Unsorted, Versioned};

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use crate::common::samples::Sample as _;
 use crate::common::{Sample, memory};
 use crate::hash_common::pairs;
 use cdds::hash::{Options, Table};
@@ -53,20 +54,8 @@ fn a_change_of_an_entry_is_two_or_three_lines_and_two_fences() {
         assert_costs(&cost(&counter, || assert!(put(&table, 1, 4))), 8, 2, 2, faithful);
         assert_costs(&cost(&counter, || assert!(!put(&table, 2, 1))), 6, 2, 2, faithful);
         assert_costs(&cost(&counter, || assert!(!put(&table, 3, 1))), 6, 2, 2, faithful);
-        assert_costs(
-            &cost(&counter, || assert!(table.delete(&<Words as Sample>::key(2)).unwrap())),
-            3,
-            2,
-            2,
-            faithful,
-        );
-        assert_costs(
-            &cost(&counter, || assert!(!table.delete(&<Words as Sample>::key(9)).unwrap())),
-            0,
-            0,
-            0,
-            true,
-        );
+        assert_costs(&cost(&counter, || assert!(table.delete(&Words::key(2)).unwrap())), 3, 2, 2, faithful);
+        assert_costs(&cost(&counter, || assert!(!table.delete(&Words::key(9)).unwrap())), 0, 0, 0, true);
     }
 }
 

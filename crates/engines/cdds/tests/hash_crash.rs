@@ -3,49 +3,35 @@
 //! Beyond the table's own check: a walk and look-ups agree, and a second recovery stores nothing.
 
 use crate::common::Sample;
-use crate::common::subject::{Bytes, Op, Sizes};
-use crate::hash_common::subject::{LAZY, SCAN, Work, lives, mixed, sizes};
+use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, at_least, explore, lives, mixed, sizes};
 use cdds::Recovery;
-use crash::{Options, Report, by_tier, explore_all};
+use cdds::hash::Hashed;
+use crash::by_tier;
 use index::{Keyed, Words};
 
 /// Fewest states of the mixed runs, in the short tier and in a soak.
 const FLOORS_MIXED: [u64; 2] = [85_000, 98_000];
 
-fn bounds(cap: usize) -> Options {
-    Options { cap, nested_cap: 8, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() }
-}
-
-fn explore<S: Sample>(name: &str, workloads: &[Work<S>], cap: usize) -> Report
-where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
-{
-    let report = explore_all(workloads, &bounds(cap));
-    println!(
-        "{name}: {} images at {} crash points ({} sampled), {} inside recovery",
-        report.images, report.crash_points, report.sampled_points, report.nested_images
-    );
-    assert!(!report.is_violated(), "{report}");
-    report
-}
-
-/// Enough to be sure that nothing stopped testing; may only be raised.
-fn at_least(reports: &[Report], floor: u64) {
-    let states: u64 = reports.iter().map(|report| report.images + report.nested_images).sum();
-    println!("{states} states");
-    assert!(states >= floor, "{states} states, {floor} were explored before");
-}
+/// Inside recovery so many images.
+const NESTED: usize = 8;
 
 #[test]
 fn words_survive_a_crash_anywhere() {
-    let report = explore::<Words>("lives", &[lives(sizes(3, SCAN), 30), lives(sizes(2, LAZY), 20)], 64);
+    let report = explore::<Hashed<Words>>(
+        "lives",
+        &[lives(sizes(3, SCAN), 30), lives(sizes(2, LAZY), 20)],
+        (64, NESTED),
+    );
     at_least(&[report], 6_100);
 }
 
 #[test]
 fn byte_strings_survive_a_crash_anywhere() {
-    let report = explore::<Keyed>("lives", &[lives(sizes(2, LAZY), 16), lives(sizes(3, SCAN), 20)], 16);
+    let report = explore::<Hashed<Keyed>>(
+        "lives",
+        &[lives(sizes(2, LAZY), 16), lives(sizes(3, SCAN), 20)],
+        (16, NESTED),
+    );
     at_least(&[report], 7_900);
 }
 
@@ -67,25 +53,21 @@ fn values_in_pieces_survive_a_crash_anywhere() {
         Op::Delete(4),
         Op::CollectAll,
     ];
-    let report = explore::<Keyed>("pieces", &[Work::new(sizes(2, LAZY), ops)], 16);
+    let report = explore::<Hashed<Keyed>>("pieces", &[Work::new(sizes(2, LAZY), ops)], (16, NESTED));
     at_least(&[report], 4_000);
 }
 
 #[test]
 fn with_a_fence_around_each_flush_it_survives_too() {
     let faithful = |lines, recovery| Sizes { faithful: true, ..sizes(lines, recovery) };
-    let words = explore::<Words>("words", &[lives(faithful(2, LAZY), 14)], 64);
-    let bytes = explore::<Keyed>("bytes", &[mixed(21, faithful(2, SCAN), 75, 12, 0)], 16);
+    let words = explore::<Hashed<Words>>("words", &[lives(faithful(2, LAZY), 14)], (64, NESTED));
+    let bytes = explore::<Hashed<Keyed>>("bytes", &[mixed(21, faithful(2, SCAN), 75, 12, 0)], (16, NESTED));
     at_least(&[words, bytes], 9_400);
 }
 
 /// Batches in waves of a few blocks, over a table that has to grow for them and over one that need not; refused ones, whose waves
 /// are taken back; conditions; and everything gone at once, with a version kept beside it and without.
-fn together<S: Sample>(recovery: Recovery) -> Work<S>
-where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
-{
+fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
     let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
     let gone = |from: u32, to: u32| (from..to).map(|key| (key, None)).collect::<Vec<_>>();
     let ops = vec![
@@ -113,8 +95,8 @@ where
 
 #[test]
 fn batches_in_waves_and_clearing_survive_a_crash_anywhere() {
-    let words = explore::<Words>("words", &[together(LAZY), together(SCAN)], 32);
-    let bytes = explore::<Keyed>("bytes", &[together(LAZY)], 64);
+    let words = explore::<Hashed<Words>>("words", &[together(LAZY), together(SCAN)], (32, NESTED));
+    let bytes = explore::<Hashed<Keyed>>("bytes", &[together(LAZY)], (64, NESTED));
     at_least(&[words, bytes], 28_900);
 }
 
@@ -123,32 +105,32 @@ fn batches_in_waves_and_clearing_survive_a_crash_anywhere() {
 fn mixed_operations_survive_a_crash_anywhere() {
     let of = sizes;
     let reports = [
-        explore::<Words>(
+        explore::<Hashed<Words>>(
             "2 lines",
             &[mixed(1, of(2, LAZY), 250, 20, 0), mixed(2, of(2, SCAN), 160, 20, 0)],
-            by_tier(12, 64),
+            (by_tier(12, 64), NESTED),
         ),
-        explore::<Words>(
+        explore::<Hashed<Words>>(
             "3 lines",
             &[mixed(3, of(3, LAZY), 250, 30, 0), mixed(4, of(3, SCAN), 160, 30, 0)],
-            by_tier(12, 64),
+            (by_tier(12, 64), NESTED),
         ),
-        explore::<Words>("4 lines", &[mixed(5, of(4, LAZY), 250, 40, 0)], by_tier(12, 64)),
-        explore::<Words>(
+        explore::<Hashed<Words>>("4 lines", &[mixed(5, of(4, LAZY), 250, 40, 0)], (by_tier(12, 64), NESTED)),
+        explore::<Hashed<Words>>(
             "cut",
             &[mixed(6, of(2, LAZY), 250, 20, 4), mixed(8, of(3, SCAN), 160, 24, 4)],
-            by_tier(12, 64),
+            (by_tier(12, 64), NESTED),
         ),
-        explore::<Keyed>("2 lines", &[mixed(11, of(2, LAZY), 200, 18, 0)], by_tier(4, 16)),
-        explore::<Keyed>(
+        explore::<Hashed<Keyed>>("2 lines", &[mixed(11, of(2, LAZY), 200, 18, 0)], (by_tier(4, 16), NESTED)),
+        explore::<Hashed<Keyed>>(
             "3 lines",
             &[mixed(13, of(3, LAZY), 200, 24, 0), mixed(14, of(3, SCAN), 130, 24, 0)],
-            by_tier(4, 16),
+            (by_tier(4, 16), NESTED),
         ),
-        explore::<Keyed>(
+        explore::<Hashed<Keyed>>(
             "cut",
             &[mixed(16, of(2, LAZY), 200, 18, 4), mixed(17, of(3, LAZY), 200, 24, 4)],
-            by_tier(4, 16),
+            (by_tier(4, 16), NESTED),
         ),
     ];
     at_least(&reports, by_tier(FLOORS_MIXED[0], FLOORS_MIXED[1]));

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::samples::Sample as _;
 use crate::common::{Sample, hash_options, memory, options, write_many};
 use crate::hash_common::Map;
 use cdds::Options;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::common::samples::Sample as _;
 use crate::common::{Sample, Tested, memory, options};
 use cdds::hash::Hashed;
 use cdds::{Inlined, Ordered, Recovery, Structure, Tree, Unsorted, Versioned};

@@ -8,7 +8,7 @@ mod groups;
 mod hash_common;
 mod hash_cost;
 mod hash_crash;
-mod hash_damage;
+mod hash_full;
 mod hash_model;
 mod hash_mutants;
 mod hash_threads;

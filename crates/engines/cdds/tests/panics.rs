@@ -1,8 +1,8 @@
 //! A panic in the midst of a write ends all writes, holds no reader up, and loses nothing.
 
-use crate::common::subject::{lives, mixed};
-use crate::hash_common::subject as hashed;
-use cdds::{Inlined, Recovery, Sorted, Unsorted};
+use crate::common::subject::{LAZY, SCAN, lives, mixed, sizes};
+use cdds::hash::Hashed;
+use cdds::{Inlined, Ordered, Unsorted};
 use crash::{Subject, Workload, by_tier, panic_everywhere};
 use index::{Keyed, Words};
 
@@ -16,17 +16,17 @@ fn panics<S: Subject>(workload: &Workload<S>) {
 
 #[test]
 fn a_panic_at_any_event_ends_all_writes_and_is_recovered_from() {
-    for recovery in [Recovery::Lazy, Recovery::Scan] {
-        panics(&lives::<Words, Sorted>(3, recovery, 20));
-        panics(&mixed::<Words, Sorted>(1, 2, recovery, 60, 14, 0));
-        panics(&mixed::<Inlined, Sorted>(11, 2, recovery, 60, 14, 0));
-        panics(&mixed::<Words, Unsorted>(3, 3, recovery, 60, 20, 0));
+    for recovery in [LAZY, SCAN] {
+        panics(&lives::<Ordered<Words>>(sizes(3, recovery), 20));
+        panics(&mixed::<Ordered<Words>>(1, sizes(2, recovery), 60, 14, 0));
+        panics(&mixed::<Ordered<Inlined>>(11, sizes(2, recovery), 60, 14, 0));
+        panics(&mixed::<Ordered<Words, Unsorted>>(3, sizes(3, recovery), 60, 20, 0));
     }
 }
 
 #[test]
 fn the_same_of_the_hash_table() {
-    panics(&hashed::lives::<Words>(hashed::sizes(3, hashed::SCAN), 30));
-    panics(&hashed::mixed::<Words>(1, hashed::sizes(2, hashed::LAZY), 60, 14, 0));
-    panics(&hashed::mixed::<Keyed>(11, hashed::sizes(2, hashed::SCAN), 60, 14, 0));
+    panics(&lives::<Hashed<Words>>(sizes(3, SCAN), 30));
+    panics(&mixed::<Hashed<Words>>(1, sizes(2, LAZY), 60, 14, 0));
+    panics(&mixed::<Hashed<Keyed>>(11, sizes(2, SCAN), 60, 14, 0));
 }

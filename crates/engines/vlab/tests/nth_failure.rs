@@ -1,4 +1,4 @@
 //! See the shared module.
 
-#[path = "../../../index/tests/shared/nth_failure.rs"]
+#[path = "../../../index/tests/shared/nth_failure_of_lists.rs"]
 mod shared;

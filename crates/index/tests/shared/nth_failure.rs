@@ -1,50 +1,79 @@
 //! The N-th growth or sync fails, once or from then on, N = 1, 2, 3 … until a run meets no failure any more.
 //!
-//! Each failure is told as an error and nothing of what failed is there; writes work as soon as there is room; after a reopen
-//! everything is as acknowledged, and verification finds nothing.
+//! Each failure is told as an error. Nothing acknowledged is lost, and nothing refused is there; snapshots stay what they are. Writes work
+//! as soon as there is space. After a reopen everything is as acknowledged, verification finds nothing, and every block has an owner.
+//!
+//! The memory keeps what was stored, as a file does when the process dies. Once, a close whose second sync failed had stored the mark
+//! `clean`, and the tree took further writes: the next open trusted the mark and its number of keys.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{Index, Sample, options, pairs, rebuild};
+use crate::common::engine::{KeyOf, KindOf, Model, Subject, ValueOf};
+use crate::common::samples::Sample;
 use crash::failing::{Failing, Faults, Plan, every_nth};
-use index::chain::prelude::*;
-use index::{Keyed, Words, WriteOptions};
-use pmem::{Error, Found, Memory, Result};
+use index::engine::{Cursor, View};
+use index::{Embed, Index, Kind, Lifecycle, Write, WriteOptions};
+use pmem::{Durability, Error, Found, Memory, Result};
 
-type T<S> = Index<Failing, S>;
-type Model<S> = BTreeMap<<S as index::Schema>::KeyBuf, <S as index::Schema>::ValueBuf>;
+type Over<X> = <X as Subject>::Over<Failing>;
+/// A snapshot, and what is in it.
+type Kept<'a, X> = (Box<dyn View<KindOf<X>> + 'a>, Model<X>);
 
-/// Value number `n`; of byte strings every fifth is cut into pieces.
-fn value<S: Sample>(n: u32) -> S::ValueBuf {
-    S::value(if n.is_multiple_of(5) { 8 * 3000 + n } else { n })
+fn key<X: Subject>(n: u32) -> KeyOf<X> {
+    X::Schema::key(n)
+}
+
+/// Value number `n`; of byte strings every fifth is cut into pieces, some of them into more than a fence covers.
+fn value<X: Subject>(n: u32) -> ValueOf<X> {
+    let more = if n % 40 == 35 {
+        8 * 40_000
+    } else if n.is_multiple_of(5) {
+        8 * 3000
+    } else {
+        0
+    };
+    X::Schema::value(more + n)
+}
+
+/// All that a cursor gives out.
+fn pairs<X: Subject>(mut cursor: Box<dyn Cursor<KindOf<X>> + '_>) -> Vec<(KeyOf<X>, ValueOf<X>)> {
+    let (mut key, mut value, mut pairs) = (KeyOf::<X>::default(), ValueOf::<X>::default(), Vec::new());
+    cursor.walk(None).unwrap();
+    while cursor.next(&mut key, &mut value).unwrap() {
+        pairs.push((key.clone(), value.clone()));
+    }
+    if !X::ORDERED {
+        pairs.sort_by(|one, other| one.0.cmp(&other.0));
+    }
+    pairs
 }
 
 /// A run's memory, contents and faults.
-struct Run<S: Sample> {
+struct Run<'x, X: Subject> {
+    subject: &'x X,
     memory: Arc<Memory>,
     faults: Arc<Faults>,
-    model: Model<S>,
+    model: Model<X>,
     failed: u64,
 }
 
-impl<S: Sample> Run<S> {
-    fn new(plan: Plan) -> Self {
-        Self { memory: Memory::new(8 << 20, 0), faults: Faults::new(plan), model: BTreeMap::new(), failed: 0 }
+impl<'x, X: Subject> Run<'x, X> {
+    fn new(subject: &'x X, plan: Plan) -> Self {
+        let (memory, faults) = (Memory::new(16 << 20, 0), Faults::new(plan));
+        Self { subject, memory, faults, model: BTreeMap::new(), failed: 0 }
     }
 
     fn medium(&self) -> Failing {
         Failing::new(&self.memory, &self.faults)
     }
 
-    fn create(&self) -> Result<T<S>> {
-        T::<S>::create(self.medium(), &options::<S>(2, false))
+    fn create(&self) -> Result<Over<X>> {
+        self.subject.create(self.medium())
     }
 
-    fn open(&self) -> Result<(T<S>, Found)> {
-        T::<S>::open(self.medium(), Path::new("memory"), &options::<S>(2, false))
+    fn open(&self, durability: Durability, way: u64) -> Result<(Over<X>, Found)> {
+        self.subject.open(self.medium(), durability, way)
     }
 
     /// Does something, and says whether it was acknowledged. What fails without a planned failure fails the test; so does a
@@ -64,52 +93,131 @@ impl<S: Sample> Run<S> {
         }
     }
 
-    fn write(&mut self, index: &T<S>, writes: &[(u32, Option<u32>)]) {
-        let pairs: Vec<_> = writes.iter().map(|(n, v)| (S::key(*n), v.map(value::<S>))).collect();
-        let done = self.acknowledged(|| match pairs.as_slice() {
-            [(key, Some(value))] => index.put(S::borrow(key), S::borrow_value(value)).map(drop),
-            [(key, None)] => index.delete(S::borrow(key)).map(drop),
-            _ => index.batch(pairs.clone(), &[], WriteOptions::default()).map(|done| assert!(done)),
+    /// One write, or several: as a batch, or else as a write group.
+    fn write(&mut self, index: &Over<X>, writes: &[(u32, Option<u32>)], batch: bool) {
+        let how = WriteOptions::default();
+        let pairs: Vec<_> = writes.iter().map(|(n, v)| (key::<X>(*n), v.map(value::<X>))).collect();
+        let borrowed: Vec<_> = pairs
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Write::Put(KindOf::<X>::key(key), KindOf::<X>::value(value)),
+                None => Write::Delete(KindOf::<X>::key(key)),
+            })
+            .collect();
+        let done = self.acknowledged(|| match borrowed[..] {
+            [Write::Put(key, value)] => index.put(key, value, how).map(|found| Some(vec![found])),
+            [Write::Delete(key)] => index.delete(key, how).map(|found| Some(vec![found])),
+            _ if batch => index.batch(pairs.clone(), &[], how).map(|done| {
+                assert!(done, "a batch without conditions was refused");
+                None
+            }),
+            _ => index.write_many(&borrowed, how).map(Some),
         });
-        if done.is_none() {
+        drop(borrowed);
+        let Some(found) = done else {
             self.failed += 1;
-            return self.assert_contents(index);
+            if pairs.len() > 1 && !batch && !X::WRITES_AT_ONCE {
+                pairs.into_iter().for_each(|(key, value)| self.settle(index, key, value));
+            }
+            return;
+        };
+        let mut was = |(key, value)| match value {
+            Some(value) => self.model.insert(key, value).is_some(),
+            None => self.model.remove(&key).is_some(),
+        };
+        let were: Vec<bool> = pairs.into_iter().map(&mut was).collect();
+        assert!(found.is_none_or(|found| found == were), "{:?}: wrong answers", self.faults.plan());
+    }
+
+    /// Of a write group that failed each write took place or did not.
+    fn settle(&mut self, index: &Over<X>, key: KeyOf<X>, new: Option<ValueOf<X>>) {
+        let mut value = ValueOf::<X>::default();
+        let found = index.get(KindOf::<X>::key(&key), Some(&mut value)).unwrap().then_some(value);
+        assert!(found == new || found.as_ref() == self.model.get(&key), "{:?}: {key:?}", self.faults.plan());
+        match found {
+            Some(value) => _ = self.model.insert(key, value),
+            None => _ = self.model.remove(&key),
         }
+    }
+
+    /// Appends keys; of an append that failed the first ones may be there.
+    fn append(&mut self, index: &Over<X>, keys: std::ops::Range<u32>) {
+        let pairs: Vec<_> = keys.map(|n| (key::<X>(n), value::<X>(n))).collect();
+        let mut rest = pairs.iter();
+        let mut next = |key: &mut KeyOf<X>, value: &mut ValueOf<X>| {
+            let pair = rest.next();
+            if let Some(pair) = pair {
+                (*key, *value) = pair.clone();
+            }
+            Ok(pair.is_some())
+        };
+        let all = self.acknowledged(|| index.append(&mut next, 0.8)).is_some();
         for (key, value) in pairs {
-            match value {
-                Some(value) => _ = self.model.insert(key, value),
-                None => _ = self.model.remove(&key),
+            if !index.get(KindOf::<X>::key(&key), None).unwrap() {
+                assert!(!all, "{:?}: {key:?} was appended and is not there", self.faults.plan());
+                break;
+            }
+            self.model.insert(key, value);
+        }
+    }
+
+    /// Goes back to the newest snapshot, where an engine can.
+    fn roll_back(&mut self, index: &Over<X>, kept: &[Kept<'_, X>]) {
+        if let (Some(history), Some((view, model))) = (index.history(), kept.last()) {
+            let version = view.version().expect("an engine with a history has versions");
+            if let Some(done) = self.acknowledged(|| history.roll_back(version)) {
+                // A hash table need not know a version that only a snapshot keeps.
+                assert!(done || !X::ORDERED, "{:?}: a rollback was refused", self.faults.plan());
+                if done {
+                    self.model.clone_from(model);
+                }
             }
         }
     }
 
-    fn assert_contents(&self, index: &T<S>) {
+    /// Now, and in every snapshot.
+    fn assert_contents(&self, index: &Over<X>, kept: &[Kept<'_, X>]) {
         let plan = self.faults.plan();
-        let all: Vec<_> = self.model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        assert!(pairs(&mut index.cursor(), Bound::Unbounded, false) == all, "{plan:?}");
-        assert_eq!(index.len(), self.model.len() as u64, "{plan:?}");
+        assert!(pairs::<X>(index.cursor()).into_iter().eq(self.model.clone()), "{plan:?}");
+        index.count_all().unwrap();
+        let count = index.len();
+        assert_eq!((count.keys, count.pending), (self.model.len() as u64, false), "{plan:?}");
+        for (view, model) in kept {
+            assert!(pairs::<X>(view.cursor()).into_iter().eq(model.clone()), "{plan:?}: a snapshot changed");
+        }
     }
 
-    fn assert_sound(&self, index: &T<S>) {
-        let report = index.check();
-        assert!(report.problems.is_empty(), "{:?}: {:#?}", self.faults.plan(), report.problems);
-        self.assert_contents(index);
+    /// Contents, verification, ownership of every block: on the medium and in the allocator's own books.
+    fn assert_sound(&self, index: &Over<X>, kept: &[Kept<'_, X>]) {
+        let (plan, report, kernel) = (self.faults.plan(), Index::check(index), index.kernel());
+        assert!(report.problems.is_empty(), "{plan:?}: {:#?}", report.problems);
+        let (live, unseen) = kernel.writer_side().allocator.live_bytes(kernel.region());
+        assert!(unseen > 0 || live == report.live_bytes, "{plan:?}: {live}, used {}", report.live_bytes);
+        self.assert_contents(index, kept);
     }
 
-    /// Writes, deletes, batches, combines.
-    fn work(&mut self, index: &T<S>, seed: u64, count: usize) {
+    /// Writes, deletes, batches, snapshots and ways back to them, work beside users.
+    fn work<'a>(&mut self, index: &'a Over<X>, kept: &mut Vec<Kept<'a, X>>, seed: u64, count: usize) {
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..count {
             let (n, v) = (random.u32(..60), random.u32(..200));
+            let failed = self.failed;
             match random.u32(..20) {
-                0..10 => self.write(index, &[(n, Some(v))]),
-                10..15 => self.write(index, &[(n, None)]),
-                15..19 => {
-                    let writes: Vec<_> =
-                        (0..5).map(|i| (n + i, (random.u8(..4) > 0).then_some(v + i))).collect();
-                    self.write(index, &writes);
+                0..9 => self.write(index, &[(n, Some(v))], false),
+                9..13 => self.write(index, &[(n, None)], false),
+                13..16 => {
+                    let of = |i| (n + i, (random.u8(..4) > 0).then_some(v + i));
+                    let writes: Vec<_> = (0..5).map(of).collect();
+                    self.write(index, &writes, random.bool());
                 }
-                _ => _ = self.acknowledged(|| rebuild(index)),
+                16 if kept.len() < 3 => kept.push((index.snapshot().unwrap(), self.model.clone())),
+                16 => kept.clear(),
+                17 => self.roll_back(index, kept),
+                18 => _ = self.acknowledged(|| X::tend(index, false)),
+                _ => _ = self.acknowledged(|| X::tend(index, true)),
+            }
+            if self.failed > failed {
+                self.assert_contents(index, kept);
             }
         }
     }
@@ -117,48 +225,65 @@ impl<S: Sample> Run<S> {
     /// Opens the index as the medium is now, with no failure to come, looks at everything, and works on.
     fn assert_reopens(&mut self) {
         self.faults.arm(false);
-        let (index, _) = self.open().unwrap();
-        self.assert_sound(&index);
-        self.work(&index, 4, 60);
-        self.assert_sound(&index);
+        let way = self.faults.plan().nth % X::WAYS;
+        let (index, _) = self.open(Durability::Power, way).unwrap();
+        self.assert_sound(&index, &[]);
+        let mut kept = Vec::new();
+        self.work(&index, &mut kept, 4, 60);
+        self.assert_sound(&index, &kept);
+        kept.clear();
         index.close().unwrap();
-        drop(index);
-        let (index, found) = self.open().unwrap();
+        let (index, found) = self.open(Durability::Power, way).unwrap();
         assert_eq!(found, Found::Clean { keys: self.model.len() as u64 });
-        self.assert_sound(&index);
+        self.assert_sound(&index, &[]);
     }
 }
 
-/// A life: create, work, close. Returns false if it met no failure.
-fn live<S: Sample>(plan: Plan) -> bool {
-    let mut run = Run::<S>::new(plan);
+/// A life: create, work, append, sync, close. Returns false if it met no failure.
+fn live<X: Subject>(subject: &X, plan: Plan) -> bool {
+    let how = WriteOptions::default();
+    let mut run = Run::new(subject, plan);
     let Some(index) = run.acknowledged(|| run.create()) else {
         // What is there is no index, or an empty one.
         run.faults.arm(false);
-        if let Ok((index, _)) = run.open() {
-            run.assert_sound(&index);
+        if let Ok((index, _)) = run.open(Durability::Power, 0) {
+            run.assert_sound(&index, &[]);
         }
         return true;
     };
-    run.work(&index, 9, 160);
-    run.assert_sound(&index);
-    // There is room again: everything works that did not.
+    let mut kept = Vec::new();
+    run.work(&index, &mut kept, 9, 160);
+    run.append(&index, 1000..1000 + X::APPENDED);
+    run.append(&index, 2000..2005);
+    run.assert_sound(&index, &kept);
+    // There is space again: everything works that did not.
     if plan.growth && run.faults.met() > 0 {
         run.faults.arm(false);
         let failed = run.failed;
-        run.work(&index, 10, 40);
+        run.work(&index, &mut kept, 10, 40);
         assert_eq!(run.failed, failed, "{plan:?}");
-        run.assert_sound(&index);
+        run.assert_sound(&index, &kept);
         run.faults.arm(true);
     }
-    let closed = run.acknowledged(|| index.close()).is_some();
+    kept.clear();
+    let (some, bytes) = (key::<X>(2), value::<X>(3));
+    let (some, bytes) = (KindOf::<X>::key(&some), KindOf::<X>::value(&bytes));
+    let closed = if run.acknowledged(|| index.sync()).is_some() {
+        run.write(&index, &[(3000, Some(5))], false);
+        run.acknowledged(|| index.close()).is_some()
+    } else {
+        // After a failed sync nothing more is promised: what a later one says may not be true.
+        assert!(matches!(index.put(some, bytes, how), Err(Error::Failed)), "{plan:?}");
+        assert!(matches!(index.delete(some, how), Err(Error::Failed)), "{plan:?}");
+        assert!(matches!(index.close(), Err(Error::Failed)), "{plan:?}: not everything was kept");
+        false
+    };
     // Either way it takes no more writes, and another close does not call it a success.
-    let (key, bytes) = (S::key(2), value::<S>(3));
-    let refused =
-        index.put(S::borrow(&key), S::borrow_value(&bytes)).expect_err("a closed index was written");
+    let refused = index.put(some, bytes, how).expect_err("a closed index was written");
     assert!(matches!((closed, refused), (true, Error::Closed) | (false, Error::Failed)), "{plan:?}");
     assert_eq!(index.close().is_ok(), closed, "{plan:?}");
-    run.assert_contents(&index);
+    run.assert_sound(&index, &[]);
+    drop(kept);
     drop(index);
     let met = run.faults.met() > 0;
     run.assert_reopens();
@@ -166,20 +291,23 @@ fn live<S: Sample>(plan: Plan) -> bool {
 }
 
 /// A reopen of an index that was closed, or left as it was, with failures to come only now.
-fn reopen<S: Sample>(plan: Plan, closed: bool) -> bool {
-    let mut run = Run::<S>::new(plan);
+fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
+    let mut run = Run::new(subject, plan);
     run.faults.arm(false);
     let index = run.create().unwrap();
-    run.work(&index, 11, 120);
+    run.work(&index, &mut Vec::new(), 11, 40);
     if closed {
         index.close().unwrap();
     }
     drop(index);
     run.faults.arm(true);
-    if let Some((index, _)) = run.acknowledged(|| run.open()) {
-        run.assert_sound(&index);
-        run.work(&index, 12, 400);
-        run.assert_sound(&index);
+    // Another promise than before, so that the superblock changes even if it says `in use` already.
+    if let Some((index, _)) = run.acknowledged(|| run.open(Durability::Process, way)) {
+        run.assert_sound(&index, &[]);
+        let mut kept = Vec::new();
+        run.work(&index, &mut kept, 12, 400);
+        run.append(&index, 1000..1000 + X::APPENDED);
+        run.assert_sound(&index, &kept);
     }
     let met = run.faults.met() > 0;
     run.assert_reopens();
@@ -187,36 +315,27 @@ fn reopen<S: Sample>(plan: Plan, closed: bool) -> bool {
 }
 
 /// An index without a root (a crash during creation left it so) gets one at its next open, for which it has to grow.
-fn reopen_without_root<S: Sample>(plan: Plan) -> bool {
-    let whole = Run::<S>::new(Plan { growth: true, nth: 2, for_good: false });
+fn reopen_without_root<X: Subject>(subject: &X, plan: Plan) -> bool {
+    let whole = Run::new(subject, Plan { growth: true, nth: 2, for_good: false });
     assert!(whole.create().is_err());
-    let mut run = Run::<S> { memory: whole.memory, ..Run::new(plan) };
-    if let Some((index, _)) = run.acknowledged(|| run.open()) {
-        run.assert_sound(&index);
+    let mut run = Run { memory: whole.memory, ..Run::new(subject, plan) };
+    if let Some((index, _)) = run.acknowledged(|| run.open(Durability::Power, 0)) {
+        run.assert_sound(&index, &[]);
     }
     let met = run.faults.met() > 0;
     run.assert_reopens();
     met
 }
 
-fn all<S: Sample>(growths: u64) {
-    every_nth(true, growths, live::<S>);
-    every_nth(false, 5, live::<S>);
+/// All of it. `growths`: in a life more of them than this are tried.
+pub fn the_nth_growth_or_sync_fails<X: Subject>(subject: &X, growths: u64) {
+    every_nth(true, growths, |plan| live(subject, plan));
+    every_nth(false, 5, |plan| live(subject, plan));
     for closed in [true, false] {
-        if closed {
-            every_nth(false, 1, |plan| reopen::<S>(plan, closed));
+        every_nth(false, 1, |plan| reopen(subject, plan, closed, 0));
+        for way in 0..if closed { 1 } else { X::WAYS } {
+            every_nth(true, 1, |plan| reopen(subject, plan, closed, way));
         }
-        every_nth(true, 1, |plan| reopen::<S>(plan, closed));
     }
-    every_nth(true, 1, reopen_without_root::<S>);
-}
-
-#[test]
-fn the_nth_growth_or_sync_fails_over_words() {
-    all::<Words>(3);
-}
-
-#[test]
-fn the_nth_growth_or_sync_fails_over_byte_strings() {
-    all::<Keyed>(20);
+    every_nth(true, 1, |plan| reopen_without_root(subject, plan));
 }

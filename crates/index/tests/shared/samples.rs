@@ -1,15 +1,20 @@
-//! What the tests of indexes over one list of leaves share: plain memory, keys and values from small numbers.
+//! What the tests of all engines share: plain memory, keys and values from small numbers.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use index::chain::{Chain, Cursor};
-use index::{Fixed, Keyed, Prefixed, Schema, Words};
+use index::{Fixed, Keyed, Kind, Prefixed, Schema, SchemaOf, Words, kind};
 use pmem::{Counter, Memory, Observed};
 
 /// A schema whose keys and values come from small numbers.
-pub trait Sample: Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> {
+pub trait Sample:
+    Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> + SchemaOf<<Self as Sample>::Kind>
+{
+    /// What its keys and values are to a caller of [`index::Index`].
+    type Kind: Kind;
     /// Words of a value in its entry.
+    #[allow(dead_code)]
     const PAYLOAD_WORDS: usize = 1;
     /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
     #[allow(dead_code)]
@@ -50,6 +55,7 @@ fn word(n: u32) -> u64 {
 }
 
 impl Sample for Words {
+    type Kind = kind::U64;
     fn key(n: u32) -> u64 {
         word(n)
     }
@@ -59,6 +65,7 @@ impl Sample for Words {
 }
 
 impl Sample for Fixed {
+    type Kind = kind::Fixed;
     const PAYLOAD_WORDS: usize = 3;
     fn key(n: u32) -> u64 {
         word(n)
@@ -69,6 +76,7 @@ impl Sample for Fixed {
 }
 
 impl Sample for Keyed {
+    type Kind = kind::Bytes;
     fn key(n: u32) -> Vec<u8> {
         if n == 0 { Vec::new() } else { format!("key{n:06}").into_bytes() }
     }
@@ -78,6 +86,7 @@ impl Sample for Keyed {
 }
 
 impl Sample for Prefixed {
+    type Kind = kind::Bytes;
     fn key(n: u32) -> Vec<u8> {
         Keyed::key(n)
     }

@@ -2,54 +2,36 @@
 
 #[allow(dead_code)]
 pub mod beside;
+#[path = "../../../../index/tests/shared/engine.rs"]
+pub mod engine;
+#[path = "../../../../index/tests/shared/samples.rs"]
+pub mod samples;
 #[allow(dead_code)]
 pub mod subject;
+#[allow(dead_code)]
+pub mod trials;
 
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
 
+use cdds::family::Indexed;
 use cdds::hash::Hashed;
 use cdds::{
     Cursor, Inlined, Options, Order, Ordered, Recovery, SnapshotOf, Structure, Tree, Versioned, hash,
 };
-use index::{Keyed, Schema, Words, Write};
-use pmem::{Counter, Durability, Error, Geometry, Medium, Memory, Observed};
+use engine::{Of, Subject};
+use index::kind::Bytes;
+use index::{Keyed, Schema, Write};
+use pmem::{Durability, Error, Found, Geometry, Medium, Observed};
+pub use samples::{Pairs, memory};
+use subject::Mix;
 
-/// A schema whose keys and values come from small numbers.
-pub trait Sample: Schema<Tail = [u64; 0], KeyBuf: Ord, ValueBuf: PartialEq> {
-    /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
-    fn key(n: u32) -> Self::KeyBuf;
-    /// Value number `n`.
-    fn value(n: u32) -> Self::ValueBuf;
-}
+/// A sample without words behind its payload.
+pub trait Sample: samples::Sample + Schema<Tail = [u64; 0]> {}
+impl<S: samples::Sample + Schema<Tail = [u64; 0]>> Sample for S {}
 
-impl Sample for Words {
-    fn key(n: u32) -> u64 {
-        // Both halves matter; the last key there is, too.
-        if n == 0 {
-            0
-        } else if n >= 1 << 20 {
-            u64::MAX
-        } else {
-            u64::from(n) << 32 | u64::from(!n)
-        }
-    }
-    fn value(n: u32) -> u64 {
-        u64::from(n) << 32 | u64::from(!n)
-    }
-}
-
-impl Sample for Keyed {
-    fn key(n: u32) -> Vec<u8> {
-        if n == 0 { Vec::new() } else { format!("key{n:06}").into_bytes() }
-    }
-    fn value(n: u32) -> Vec<u8> {
-        (0..n / 8).map(|i| (n + i * 7) as u8).chain(n.to_le_bytes()).collect()
-    }
-}
-
-impl Sample for Inlined {
+impl samples::Sample for Inlined {
+    type Kind = Bytes;
     /// Short keys, longer ones, ones that begin like others, ones that end with zeros; separators of all lengths.
     fn key(n: u32) -> Vec<u8> {
         const TAILS: [&[u8]; 8] = [
@@ -69,12 +51,9 @@ impl Sample for Inlined {
         [b"k", &group.to_be_bytes()[1..], tail].concat()
     }
     fn value(n: u32) -> Vec<u8> {
-        <Keyed as Sample>::value(n)
+        Keyed::value(n)
     }
 }
-
-#[allow(dead_code)]
-pub type Pairs<S> = Vec<(<S as Schema>::KeyBuf, <S as Schema>::ValueBuf)>;
 
 /// Small chunks, few stripes. In nodes of three lines batches go in waves of a few blocks.
 pub fn options(lines: u64) -> Options {
@@ -91,7 +70,16 @@ pub fn hash_options(common: Options) -> hash::Options {
 
 /// A structure that is tested as trees and tables both are.
 #[allow(dead_code)]
-pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync + 'static {
+pub trait Tested:
+    Structure<Schema: Sample, Pass: Send>
+    + Indexed<<<Self as Structure>::Schema as samples::Sample>::Kind>
+    + Send
+    + Sync
+    + 'static
+{
+    /// What random workloads are made of.
+    const MIX: Mix;
+
     /// Its options.
     fn options(common: Options) -> Self::Options;
 
@@ -114,6 +102,8 @@ pub trait Tested: Structure<Schema: Sample, Pass: Send> + Send + Sync + 'static 
 }
 
 impl<S: Sample, O: Order> Tested for Ordered<S, O> {
+    const MIX: Mix = Mix { puts: [45, 45], deletes: 75, updates: 75, batches: 82, marks: 86, writes_end: 5 };
+
     fn options(common: Options) -> Options {
         common
     }
@@ -130,6 +120,8 @@ impl<S: Sample, O: Order> Tested for Ordered<S, O> {
 }
 
 impl<S: Sample> Tested for Hashed<S> {
+    const MIX: Mix = Mix { puts: [60, 15], deletes: 72, updates: 76, batches: 83, marks: 87, writes_end: 6 };
+
     fn options(common: Options) -> hash::Options {
         hash_options(common)
     }
@@ -148,11 +140,31 @@ impl<S: Sample> Tested for Hashed<S> {
     }
 }
 
-/// Observed memory and who counts.
-#[allow(dead_code)]
-pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
-    let counter = Arc::new(Counter::default());
-    (Observed::new(Memory::new(bytes, 0), Arc::clone(&counter) as Arc<_>), counter)
+impl<X: Tested> Subject for Of<X, Options> {
+    type Schema = X::Schema;
+    type Over<M: Medium> = Versioned<M, X>;
+    const ORDERED: bool = X::ORDERED;
+    const WRITES_AT_ONCE: bool = true;
+    // Of nodes of three entries every second appended key adds a level.
+    const APPENDED: u32 = 8;
+    const WAYS: u64 = 2;
+
+    fn create<M: Medium>(&self, medium: M) -> Result<Versioned<M, X>, Error> {
+        Versioned::create(medium, &X::options(self.options.clone()))
+    }
+    fn open<M: Medium>(
+        &self,
+        medium: M,
+        durability: Durability,
+        way: u64,
+    ) -> Result<(Versioned<M, X>, Found), Error> {
+        let options = X::options(Options { durability, ..self.options.clone() });
+        let recovery = [Recovery::Lazy, Recovery::Scan][way as usize];
+        Versioned::open(medium, Path::new("memory"), &options, recovery)
+    }
+    fn tend<M: Medium>(index: &Versioned<M, X>, all: bool) -> Result<(), Error> {
+        if all { index.collect_all() } else { index.collect_some(3).map(drop) }
+    }
 }
 
 /// Opens what is in memory.

@@ -1,4 +1,4 @@
-//! Trees and tables as the crash explorer sees them, and the workloads that trees are driven by.
+//! Trees and tables as the crash explorer sees them, and the workloads that they are driven by.
 //!
 //! Contents are judged after recovery both ways, lazily and by a scan. Beyond their own check: scans both ways and lookups
 //! agree, the region below is whole ([`crash::region`]), and a second recovery stores nothing.
@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cdds::{Mark, Order, Ordered, Recovery, Versioned};
-use crash::{Contents, Step, Subject, Workload, interrupted, random, region};
+use cdds::{Mark, Recovery, Versioned};
+use crash::{Contents, Options, Report, Step, Subject, Workload, explore_all, interrupted, random, region};
 use index::Decision;
 use index::{Life, Schema, WriteOptions};
 use pmem::{Error, Geometry, Observed};
 
-use super::{PairOf, Sample, Tested, options, write_many};
+use super::samples::{Bytes, Sample as _};
+use super::{PairOf, Tested, options, write_many};
 
 /// One operation. Keys and values are numbers.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub enum Op {
     /// Open again without closing.
     Kill,
 }
+
+pub const LAZY: Recovery = Recovery::Lazy;
+pub const SCAN: Recovery = Recovery::Scan;
 
 /// How one is made and opened.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +94,7 @@ fn text_of(error: Error) -> String {
     error.to_string()
 }
 
-impl<X: Tested> CddsSubject<X>
-where
-    <X::Schema as Schema>::KeyBuf: Bytes,
-    <X::Schema as Schema>::ValueBuf: Bytes,
-{
+impl<X: Tested> CddsSubject<X> {
     fn tree(&self) -> &Versioned<Observed, X> {
         self.tree.as_ref().expect("only `reopen` takes the tree out, and puts one back")
     }
@@ -120,29 +120,7 @@ where
     }
 }
 
-/// Bytes in the order of keys.
-pub trait Bytes {
-    /// The bytes.
-    fn bytes(&self) -> Vec<u8>;
-}
-
-impl Bytes for u64 {
-    fn bytes(&self) -> Vec<u8> {
-        self.to_be_bytes().into()
-    }
-}
-
-impl Bytes for Vec<u8> {
-    fn bytes(&self) -> Vec<u8> {
-        self.clone()
-    }
-}
-
-fn write_model<X: Tested>(writes: &[(u32, Option<u32>)], model: &mut Contents)
-where
-    <X::Schema as Schema>::KeyBuf: Bytes,
-    <X::Schema as Schema>::ValueBuf: Bytes,
-{
+fn write_model<X: Tested>(writes: &[(u32, Option<u32>)], model: &mut Contents) {
     for (key, value) in writes {
         let key = X::Schema::key(*key).bytes();
         match value {
@@ -152,11 +130,7 @@ where
     }
 }
 
-impl<X: Tested> Subject for CddsSubject<X>
-where
-    <X::Schema as Schema>::KeyBuf: Bytes,
-    <X::Schema as Schema>::ValueBuf: Bytes,
-{
+impl<X: Tested> Subject for CddsSubject<X> {
     type Op = Op;
     type Config = Sizes;
 
@@ -312,38 +286,51 @@ where
     }
 }
 
-/// A workload of the tree.
-pub type Work<S, O> = Workload<CddsSubject<Ordered<S, O>>>;
+/// A workload.
+pub type Work<X> = Workload<CddsSubject<X>>;
+
+/// How often [`mixed`] draws what: of a hundred draws those below this number that are not of the kind before.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Puts, in thirty draws and in the next thirty: times that fill, and times that empty.
+    pub puts: [u32; 2],
+    pub deletes: u32,
+    pub updates: u32,
+    pub batches: u32,
+    pub marks: u32,
+    /// A batch has fewer writes than this.
+    pub writes_end: u32,
+}
 
 /// Random operations that keep a window of keys, with marks, rollbacks and collections among them; with `cuts`, no marks, and
 /// about one step in so many is cut short.
-pub fn mixed<S: Sample, O: Order>(
-    seed: u64,
-    lines: u64,
-    recovery: Recovery,
-    count: usize,
-    keys: u32,
-    cuts: usize,
-) -> Work<S, O>
-where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
-{
+pub fn mixed<X: Tested>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: usize) -> Work<X> {
+    let mix = X::MIX;
     let mut now: BTreeMap<u32, u32> = BTreeMap::new();
     let mut marked: Option<BTreeMap<u32, u32>> = None;
+    let mut turn = 0;
     let ops = random(seed, count, |rng| {
         let (key, value) = (rng.u32(..keys), rng.u32(..64));
+        turn += 1;
         match rng.u32(..100) {
-            0..45 => {
+            roll if roll < mix.puts[turn / 30 % 2] => {
                 now.insert(key, value);
                 Op::Put(key, value)
             }
-            45..75 => {
+            roll if roll < mix.deletes => {
                 now.remove(&key);
                 Op::Delete(key)
             }
-            75..82 => {
-                let writes: Vec<(u32, Option<u32>)> = (0..rng.u32(1..5))
+            roll if roll < mix.updates => {
+                let value = rng.bool().then_some(value);
+                match value {
+                    Some(value) => _ = now.insert(key, value),
+                    None => _ = now.remove(&key),
+                }
+                Op::Update(key, value)
+            }
+            roll if roll < mix.batches => {
+                let writes: Vec<(u32, Option<u32>)> = (0..rng.u32(1..mix.writes_end))
                     .map(|_| (rng.u32(..keys), rng.bool().then(|| rng.u32(..64))))
                     .collect();
                 for (key, value) in &writes {
@@ -355,11 +342,11 @@ where
                 Op::Batch(writes)
             }
             // Behind a cut nobody knows what a mark would hold.
-            82..86 if cuts == 0 => {
+            roll if roll < mix.marks && cuts == 0 => {
                 marked = Some(now.clone());
                 Op::Mark
             }
-            86..89 => {
+            roll if (mix.marks..89).contains(&roll) => {
                 marked = None;
                 Op::Release
             }
@@ -389,18 +376,40 @@ where
     });
     let steps =
         if cuts == 0 { ops.into_iter().map(Step::Run).collect() } else { interrupted(seed, cuts, ops) };
-    Workload { config: sizes(lines, recovery), prepare: Vec::new(), steps }
+    Workload { config: sizes, prepare: Vec::new(), steps }
 }
 
-/// From empty up and down again: shifts, splits, root splits; shares, merges, promotions; then reuse.
-pub fn lives<S: Sample, O: Order>(lines: u64, recovery: Recovery, keys: u32) -> Work<S, O>
-where
-    S::KeyBuf: Bytes,
-    S::ValueBuf: Bytes,
-{
+/// From empty up and down again: in a tree shifts, splits, root splits; shares, merges, promotions; in a table new nodes, buckets,
+/// segments, tops, then fewer. Then reuse.
+pub fn lives<X: Tested>(sizes: Sizes, keys: u32) -> Work<X> {
     let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
     ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
     ops.extend((0..keys / 2).rev().map(|i| Op::Put(i, i + 1)));
     ops.push(Op::CollectAll);
-    Workload::new(sizes(lines, recovery), ops)
+    Workload::new(sizes, ops)
+}
+
+/// Explores these workloads with so many images at a point, and inside recovery.
+pub fn explore<X: Tested>(name: &str, workloads: &[Work<X>], (cap, nested_cap): (usize, usize)) -> Report {
+    let bounds =
+        Options { cap, nested_cap, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() };
+    let report = explore_all(workloads, &bounds);
+    println!(
+        "{} over {}, {name}: {} images at {} crash points ({} sampled), {} inside recovery",
+        X::ENGINE,
+        X::Schema::NAME,
+        report.images,
+        report.crash_points,
+        report.sampled_points,
+        report.nested_images
+    );
+    assert!(!report.is_violated(), "{report}");
+    report
+}
+
+/// Enough to be sure that nothing stopped testing; may only be raised.
+pub fn at_least(reports: &[Report], floor: u64) {
+    let states: u64 = reports.iter().map(|report| report.images + report.nested_images).sum();
+    println!("{states} states");
+    assert!(states >= floor, "{states} states, {floor} were explored before");
 }

@@ -1,7 +1,11 @@
 //! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
 
+#[path = "../../../../index/tests/shared/engine.rs"]
+pub mod engine;
+#[path = "../../../../index/tests/shared/engine_of_lists.rs"]
+mod engine_of_lists;
 #[path = "../../../../index/tests/shared/samples.rs"]
-mod samples;
+pub mod samples;
 
 use std::path::Path;
 
@@ -38,4 +42,10 @@ pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
 #[allow(dead_code)]
 pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
     index.rebuild()
+}
+
+/// Most leaves of an index without keys: a parent of leaves keeps one of its own.
+#[allow(dead_code)]
+pub fn leaves_of_empty<M: Medium, S: Sample>(index: &Index<M, S>) -> Option<u64> {
+    Some(index.paths().parents as u64)
 }

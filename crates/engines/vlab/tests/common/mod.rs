@@ -1,11 +1,16 @@
 //! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
 
+#[path = "../../../../index/tests/shared/engine.rs"]
+pub mod engine;
+#[path = "../../../../index/tests/shared/engine_of_lists.rs"]
+mod engine_of_lists;
 #[path = "../../../../index/tests/shared/samples.rs"]
-mod samples;
+pub mod samples;
 
 use std::fs::File;
 use std::path::Path;
 
+use index::chain::Chain;
 use pmem::file::memory_file;
 use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
 pub use samples::*;
@@ -93,4 +98,10 @@ pub fn open_in<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medi
 #[allow(dead_code)]
 pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
     index.combine()
+}
+
+/// Most buckets of an index without keys; `None` if buckets are never merged.
+#[allow(dead_code)]
+pub fn leaves_of_empty<M: Medium, S: Sample>(index: &Index<M, S>) -> Option<u64> {
+    index.can_switch().then_some(1)
 }

@@ -1,7 +1,5 @@
 //! What the tests of the hash table share: small tables in plain memory.
 
-pub mod subject;
-
 use std::collections::BTreeMap;
 
 use cdds::Recovery;
