@@ -2,6 +2,7 @@
 //! object out of the measured loop.
 
 use std::borrow::Borrow as _;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -81,7 +82,8 @@ impl<M: Medium> Making<M> {
     fn make<K: Kind, I: Index<K> + Create<M>>(self, engine: &'static str) -> Result<Of<I, K>> {
         let Self { name, medium, node_lines, durability, payload_words } = self;
         let form = Form { payload_words, ..Form::new(engine, node_lines, durability) };
-        Ok(Of { name, index: I::create(medium, &form)?, words: payload_words, kind: PhantomData })
+        let index = I::create(medium, &form)?;
+        Ok(Of { name, index, words: payload_words, unmaintained: Cell::new(0), kind: PhantomData })
     }
 }
 
@@ -185,6 +187,8 @@ struct Of<I, K> {
     index: I,
     /// Words of a value.
     words: usize,
+    /// Writes since the last step of maintenance.
+    unmaintained: Cell<usize>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -192,7 +196,9 @@ impl<K: Kind, I: Index<K>> Of<I, K> {
     /// Does what so many writes leave to be done.
     fn maintain(&self, writes: usize) {
         if self.index.has_maintenance() {
-            (0..writes.div_ceil(MAINTAINED_AFTER)).for_each(|_| _ = self.index.maintain());
+            let unmaintained = self.unmaintained.get() + writes;
+            (0..unmaintained / MAINTAINED_AFTER).for_each(|_| _ = self.index.maintain());
+            self.unmaintained.set(unmaintained % MAINTAINED_AFTER);
         }
     }
 

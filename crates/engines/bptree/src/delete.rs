@@ -65,7 +65,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// As [`Tree::delete`], and as [`Life::commit`].
     pub fn delete_as(&self, key: &S::Key, how: WriteOptions) -> Result<bool> {
-        self.warm(key);
         let mut writer = self.enter(0)?;
         self.save_image(key)?;
         self.note_key(key);

@@ -166,7 +166,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     /// # Errors
     /// As [`Tree::put`], and as [`Life::commit`].
     pub fn put_as(&self, key: &S::Key, value: &S::Value, how: WriteOptions) -> Result<bool> {
-        self.warm(key);
         let mut writer = self.enter(S::record_bytes(key, value))?;
         self.save_image(key)?;
         self.note_key(key);

@@ -253,16 +253,6 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Brings the path to a key into the cache before the writer's lock is taken. Taking it drains the store buffer, so
-    /// without this the search would wait for the last fence of the change before; loads alone pass it.
-    #[inline(always)]
-    pub(crate) fn warm(&self, key: &S::Key) {
-        if D::DURABLE && self.durability != Durability::Process {
-            // Whatever this answers is asked again under the lock.
-            let _ = self.look(key, None);
-        }
-    }
-
     #[inline(always)]
     pub(crate) fn root(&self) -> Node {
         Node(self.root.load(Ordering::Acquire))

@@ -57,7 +57,7 @@ const _: () = assert!(SEEN < ALIGN);
 
 /// Bytes of a line.
 const LINE: usize = 64;
-/// Lines at the beginning of a node that are fetched at once: what a look-up needs of a page to know where in it to look.
+/// Lines at the beginning of a node that are fetched at once: what a lookup needs of a page to know where in it to look.
 const FETCHED: usize = 11;
 
 /// An address and what is seen of it, as it stands in the mapping table; see N2.

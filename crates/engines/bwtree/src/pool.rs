@@ -2,7 +2,7 @@
 //!
 //! Each seat has a pool of its own: lists of free blocks by size, and a chunk that new ones are cut out of. What is freed at a seat goes
 //! to the lists of that seat, whoever made it; so nobody waits for an allocator that all threads share, and what one thread makes and
-//! frees stays in its processor's caches. Chunks from 2 MiB on ask for huge pages: a look-up goes to a few random places, each of which
+//! frees stays in its processor's caches. Chunks from 2 MiB on ask for huge pages: a lookup goes to a few random places, each of which
 //! would cost a walk over the processor's page tables otherwise.
 //!
 //! A thread that frees more than it makes gives the surplus away, a *batch* of blocks at a time, over the tree's *depot*: a stack of

@@ -1,4 +1,4 @@
-//! One key at a time: look-ups at the newest durable version, puts, deletes.
+//! One key at a time: lookups at the newest durable version, puts, deletes.
 
 use index::{Schema, Write, WriteOptions};
 use pmem::sync::Ordering;

@@ -34,7 +34,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.stripes.lock(leaf.0, &mut change.writer.held);
         self.drop_records(change, leaf, slots);
         self.end(change, leaf, slots);
-        change.state.keys -= 1;
+        // Of a damaged tree the count may be too small. Verification says so.
+        change.state.keys = change.state.keys.saturating_sub(1);
         // Copies that a crash left are counted twice; who has so many has enough all the same.
         if seen.len() - slots.len() <= 2 * self.shape.least {
             let path = self.path(&change.view, change.state.root, probe)?;

@@ -2,7 +2,7 @@
 //!
 //! The writer goes on from version to version in memory; readers stay at the newest version that is durable. What they read there
 //! cannot be taken back, so nothing has to be noted of what is on its way, and nobody waits but for what he was told of: who
-//! wrote without waiting ([`WriteOptions`]) finds it, because a look-up that may meet such a write looks at the newest
+//! wrote without waiting ([`WriteOptions`]) finds it, because a lookup that may meet such a write looks at the newest
 //! version too, and waits if what it finds there began, or is gone, since the durable one.
 //!
 //! Invariants:

@@ -14,7 +14,7 @@
 //! * [`versioned`]: what the tree and the hash table have in common; the protocol of a change is read there. [`structure`]: what
 //!   each has for its own.
 //! * [`tree`](mod@tree): the tree itself.
-//! * [`access`]: look-ups, puts, deletes. [`upkeep`]: collection, verification, clearing.
+//! * [`access`]: lookups, puts, deletes. [`upkeep`]: collection, verification, clearing.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions. `maintain`: work beside users. [`family`]: as engines of the registry.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
@@ -60,7 +60,7 @@ use ::index::engine::About;
 /// How the tree of nodes without order stands among the engines. It is the tree's code.
 pub const ABOUT_UNSORTED: About = About {
     name: ENGINE_UNSORTED,
-    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a look-up looks at all of its entries",
+    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a lookup looks at all of its entries",
     leaf: "unsorted",
     inner: "unsorted",
     ..ABOUT

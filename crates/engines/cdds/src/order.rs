@@ -1,6 +1,6 @@
 //! How a node keeps its entries: by key, as the thesis does, or as they came, as its alternate implementation does [thesis §4.4.1].
 //!
-//! The thesis gives the latter one sentence: without order in nodes there is less to write, and look-ups take longer. It tells
+//! The thesis gives the latter one sentence: without order in nodes there is less to write, and lookups take longer. It tells
 //! leaves from inner nodes neither there nor where it speaks of order, and searches both by one procedure (`find`); so
 //! here no node has an order. Without one its algorithm 2 is what it says: an entry goes into an empty slot, or, where none is
 //! left, over the first dead entry. Nothing is shifted, so an entry is put by stores to one line wherever its key belongs, and no

@@ -1,6 +1,6 @@
 //! Pins: which versions somebody may still read.
 //!
-//! A look-up pins its version in a slot of a small table and takes no lock, unless all slots are taken. What pins for longer (snapshots, cursors) counts
+//! A lookup pins its version in a slot of a small table and takes no lock, unless all slots are taken. What pins for longer (snapshots, cursors) counts
 //! itself in a list under a lock of its own, which the writer takes for a moment when it asks for the horizon.
 //!
 //! Invariants:
@@ -30,7 +30,7 @@ pub struct Pins {
     /// Slots from here on were never taken.
     taken: AtomicU64,
     long: Mutex<BTreeMap<u64, u64>>,
-    /// Look-ups that found no slot.
+    /// Lookups that found no slot.
     more: Mutex<BTreeMap<u64, u64>>,
     /// So many of the newest versions are kept,
     newest: AtomicU64,
@@ -248,7 +248,7 @@ impl Pins {
         self.long.lock().unwrap_or_else(PoisonError::into_inner).range(versions).next().is_some()
     }
 
-    /// Waits until no look-up runs at one of these versions.
+    /// Waits until no lookup runs at one of these versions.
     pub fn wait_for_short(&self, versions: RangeInclusive<u64>) {
         for slot in &self.slots {
             while versions.contains(&slot.0.load(Ordering::SeqCst)) {

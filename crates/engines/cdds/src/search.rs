@@ -1,4 +1,4 @@
-//! Look-ups [thesis algorithm 1], at any pinned version, beside the writer.
+//! Lookups [thesis algorithm 1], at any pinned version, beside the writer.
 //!
 //! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
 //! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.

@@ -407,7 +407,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         mut writer: Guard<'a, Self>,
         taken_back: Interval,
     ) -> Result<()> {
-        // Nothing changes before the last look-up at a dead version is over (V2).
+        // Nothing changes before the last lookup at a dead version is over (V2).
         fence(Ordering::SeqCst);
         match &self.pending {
             None => self.pins.wait_for_short(taken_back.lo..=taken_back.hi),

@@ -104,9 +104,7 @@ fn use_it<X: Tested>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
         }
     }
     scan(false);
-    if !X::ORDERED {
-        all_at_once(&tree);
-    }
+    all_at_once(&tree);
     _ = tree.check();
     if random.bool() {
         _ = tree.close();
@@ -117,7 +115,7 @@ fn use_it<X: Tested>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
     tree.collect_all()
 }
 
-/// Every key of a table is put, taken back and deleted.
+/// Every key is put, taken back and deleted.
 fn all_at_once<X: Tested>(tree: &Versioned<Observed, X>) {
     let mark = tree.mark();
     for n in 0..KEYS {

@@ -1,6 +1,6 @@
 //! Every state that a crash can leave of a small hash table is opened and judged.
 //!
-//! Beyond the table's own check: a walk and look-ups agree, and a second recovery stores nothing.
+//! Beyond the table's own check: a walk and lookups agree, and a second recovery stores nothing.
 
 use crate::common::Sample;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, at_least, explore, lives, mixed, sizes};

@@ -92,7 +92,7 @@ fn write<S: Numbered>(
     progress.done.store(true, Ordering::Release);
 }
 
-/// Walks and look-ups of one version agree with each other and with its number of keys, unless it is taken back.
+/// Walks and lookups of one version agree with each other and with its number of keys, unless it is taken back.
 fn read_versions<S: Numbered>(table: &Table<Observed, S>, progress: &Progress) {
     while !progress.done.load(Ordering::Acquire) {
         match read_version(table) {

@@ -9,7 +9,7 @@
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges by one switch of a link.
 //! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: leaves without an index.
-//! * Batches, groups, look-ups and scans are those of [`::index::chain`].
+//! * Batches, groups, lookups and scans are those of [`::index::chain`].
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,9 +1,9 @@
-//! What a look-up takes with the directory and with a window, on one index in memory, in turns.
+//! What a lookup takes with the directory and with a window, on one index in memory, in turns.
 //!
 //! `cargo run --release -p bristlecone-vlab --example rewired -- 1000000 ordered` (keys, 1 million if none are given; without the second
 //! word they are put in at random, and about every bucket is a mapping)
 //!
-//! Prints, as the least and the median of all turns: ns of a look-up of a key that is there, alone and among others (`get_each`); ns of a delete and an insert
+//! Prints, as the least and the median of all turns: ns of a lookup of a key that is there, alone and among others (`get_each`); ns of a delete and an insert
 //! again of a key, together; ns of a key in a scan; ms to open.
 
 use std::error::Error;
@@ -19,7 +19,7 @@ use pmem::file::memory_file;
 use pmem::{Durability, Native};
 use vlab::{Addressing, Options, Vlab};
 
-/// Look-ups of a turn.
+/// Lookups of a turn.
 const LOOKS: u64 = 500_000;
 /// Turns of each.
 const TURNS: usize = 9;

@@ -9,7 +9,7 @@
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
 //! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: buckets without an index.
-//! * Batches, groups, look-ups and scans are those of [`::index::chain`].
+//! * Batches, groups, lookups and scans are those of [`::index::chain`].
 #![forbid(unsafe_code)]
 
 mod braids;

@@ -1,5 +1,5 @@
 //! Dual-VA in user space [VLAB §4.2.1, §5.1]: the bucket pages of the region's file are mapped a second time, in key order, so that
-//! entry i of the directory is page i of a window ([`pmem::window`]). A look-up's search compares `min` and `max` in the pages, and it
+//! entry i of the directory is page i of a window ([`pmem::window`]). A lookup's search compares `min` and `max` in the pages, and it
 //! reads the bucket there, whose address translation search has paid for already. Writers and scans, which go to the buckets' own
 //! addresses, search the directory: they would pay for both.
 //!

@@ -99,7 +99,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Comparisons that finding the bucket of a key takes a look-up now.
+    /// Comparisons that finding the bucket of a key takes a lookup now.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
         self.locate_to_read(&self.view(), key).comparisons
     }

@@ -226,9 +226,10 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
 /// Lets the processor bring in what commands of one key will read, all at once. (The writes among them are not made together:
 /// after a crash a connection's keys are what some beginning of its commands left.)
 pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
-    let one_key = |arguments: &&Vec<Bytes>| {
-        arguments.len() > 1 && find(&arguments[0]).is_some_and(|command| command.keys == ONE_KEY)
+    let pays = |command: &Command| {
+        command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
     };
+    let one_key = |arguments: &&Vec<Bytes>| arguments.len() > 1 && find(&arguments[0]).is_some_and(pays);
     let keys: Vec<&[u8]> = commands
         .iter()
         .filter(|_| commands.len() > 1)

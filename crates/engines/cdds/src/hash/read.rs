@@ -1,4 +1,4 @@
-//! Look-ups and walks through all pairs, at any pinned version, beside the writer.
+//! Lookups and walks through all pairs, at any pinned version, beside the writer.
 //!
 //! A bucket has a stripe, for its slot and all of its nodes; what is above has one of its own. Both are looked at before and after
 //! their words. A pin keeps what its version sees, so what is found between two looks may be read afterwards.
@@ -22,7 +22,7 @@ use crate::snapshot::SnapshotOf;
 use crate::structure::Structure;
 use crate::version::View;
 
-/// A key as look-ups compare it.
+/// A key as lookups compare it.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<P> {
     pub hash: u64,
