@@ -27,7 +27,7 @@ pub(crate) const ABOUT: About = About {
     about: "latch-free Bw-tree in memory: writers do not wait for each other; nothing survives the process",
     leaf: "deltas",
     inner: "deltas",
-    discipline: "one exchange",
+    commit_protocol: "one exchange",
     durable: false,
     lines: (4, 64),
     default_lines: 64,

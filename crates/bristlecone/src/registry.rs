@@ -8,7 +8,7 @@ use ::index::engine::{About, Capabilities, Family, Salvaged, Visitor, WithIndex}
 use ::index::kind::{Bytes, Fixed, U64};
 use ::index::{Create, Index, Kind, Schema};
 use bptree::TreeFamily;
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings, TREES};
 use pmem::journal::Replay;
@@ -115,7 +115,7 @@ struct AsFamily<V>(V);
 
 impl<V: Visitor> roster::Visitor for AsFamily<V> {
     type Out = V::Out;
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> V::Out {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> V::Out {
         self.0.visit::<TreeFamily<B, L, D>>(about)
     }
 }

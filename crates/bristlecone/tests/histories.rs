@@ -12,7 +12,7 @@ use bristlecone::StoreOf;
 use bristlecone::{Bytes, U64};
 use crash::History;
 
-/// Engines with a layout or a discipline that those before them have not, mapped.
+/// Engines with a layout or a commit protocol that those before them have not, mapped.
 const MAPPED: [&str; 14] = [
     "wbtree",
     "wbtree-bmp",

@@ -33,7 +33,7 @@ pub struct About {
     /// Layout of inner nodes.
     pub inner: &'static str,
     /// Commit protocol.
-    pub discipline: &'static str,
+    pub commit_protocol: &'static str,
     /// Contents survive a crash.
     pub durable: bool,
     /// Fewest and most cache lines of a node.

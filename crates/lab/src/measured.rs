@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use bptree::Tree;
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings};
 use bristlecone::registry;
@@ -144,7 +144,7 @@ struct OfPointers<M>(Making<M>);
 
 impl<M: Medium> roster::Visitor for OfPointers<M> {
     type Out = Made<Text>;
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Self::Out {
         // A constant of the types: what is not wanted is not compiled.
         if const { L::PAGES } {
             return Err(Error::Unfit(about.name));

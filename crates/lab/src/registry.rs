@@ -12,8 +12,8 @@ pub struct Row {
     pub leaf: &'static str,
     /// Layout of inner nodes.
     pub inner: &'static str,
-    /// Discipline.
-    pub discipline: &'static str,
+    /// Commit protocol.
+    pub commit_protocol: &'static str,
     /// Fewest and most cache lines of a node.
     pub node_lines: (u64, u64),
     /// Cache lines of a node unless the user says otherwise.
@@ -50,7 +50,7 @@ fn row(about: &'static About) -> Result<Row, bristlecone::Error> {
         name: about.name,
         leaf: about.leaf,
         inner: about.inner,
-        discipline: about.discipline,
+        commit_protocol: about.commit_protocol,
         node_lines: about.lines,
         default_lines: about.default_lines,
         durable: about.durable,
@@ -71,7 +71,7 @@ impl std::fmt::Display for Report {
         writeln!(
             f,
             "{:16}{:13}{:13}{:34}{:>12}{:>10}  can",
-            "engine", "leaf", "inner", "discipline", "node lines", "default"
+            "engine", "leaf", "inner", "commit_protocol", "node lines", "default"
         )?;
         for row in &self.engines {
             let (least, most) = row.node_lines;
@@ -81,7 +81,7 @@ impl std::fmt::Display for Report {
                 row.name,
                 row.leaf,
                 row.inner,
-                row.discipline,
+                row.commit_protocol,
                 format!("{least} to {most}"),
                 row.default_lines,
                 row.capabilities.join(", ")

@@ -6,7 +6,7 @@ use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{LINE, Medium, Region, Result, record};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::many::WAVE;
 use crate::search::Scalar;
@@ -35,7 +35,7 @@ pub struct Extent {
     inserts: u64,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Batching for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S, L, D> {
     type Extent = Extent;
 
     fn is_durable(&self) -> bool {

@@ -6,7 +6,7 @@
 use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::search::Scalar;
 use crate::shape::{Link, Node, Placed};
@@ -19,7 +19,7 @@ use index::{Batching, Life, WriteOptions};
 /// Blocks left to the nodes and separators above a leaf.
 const BLOCKS_ABOVE: usize = 32;
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Loads pairs in ascending order of distinct keys, all above every key in the tree. The iterator must not use the tree. Leaves get `fill` (0.1 to 1.0) of
     /// their capacity, but of byte strings no more than one change may take blocks for: 96. Returns the number of keys loaded.
     ///

@@ -7,7 +7,7 @@ use index::check::{PROBLEMS_MAX, Report};
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, record};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
@@ -24,7 +24,7 @@ struct Walk<S: Schema> {
     last_key: Option<S::KeyBuf>,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
     pub fn check(&self) -> Report {
         let _writer = self.lock_writer();

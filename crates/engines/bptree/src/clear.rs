@@ -12,7 +12,7 @@ use pmem::region::{GARBAGE_AT, ROOT_AT};
 use pmem::sync::Ordering;
 use pmem::{Error, LINE, Medium, Region, Result, record};
 
-use crate::discipline::{Change, Discipline};
+use crate::commit_protocol::{Change, CommitProtocol};
 use crate::layout::Layouts;
 use crate::search::Scalar;
 use crate::shape::{LEVELS_MAX, Link, Node};
@@ -27,7 +27,7 @@ struct Last<T> {
     entries: Vec<Entry<T>>,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Removes every key, in one step that costs the same however many there are ([`index::garbage`]); what they took is freed
     /// behind it. Durable when it returns. With an open snapshot, one key after the other.
     ///

@@ -10,13 +10,13 @@ use std::ops::Bound;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::tree::KEYS_UNKNOWN;
 use crate::tree::{Tree, Writer};
 use index::Schema;
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Keeps the number of keys, whether or not it is still being taken.
     #[inline]
     pub(crate) fn count_key(&self, writer: &Writer<S>, key: &S::Key, added: bool) {

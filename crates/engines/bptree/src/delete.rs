@@ -3,7 +3,7 @@
 
 use pmem::{Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::{Search, dispatch};
 use crate::tree::{Tree, Writer};
@@ -11,7 +11,7 @@ use index::Schema;
 use index::Target;
 use index::{Batching, Life, WriteOptions};
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     #[inline(always)]
     fn delete_with<V: Search>(&self, writer: &mut Writer<S>, key: &S::Key) -> Result<bool> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());

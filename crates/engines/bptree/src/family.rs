@@ -16,7 +16,7 @@ use index::kind::{Fixed, Kind};
 use index::{Schema, SchemaOf, SnapshotView, Words, Write, WriteOptions};
 use pmem::{Found, Geometry, Medium, Native, Region, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::roster::{ByteStrings, log_records};
 use crate::scan::TreeCursor;
@@ -34,7 +34,7 @@ const KEYS_COUNTED: usize = 256;
 /// An engine of the roster: how it keeps byte strings, its layouts, its commit protocol.
 pub struct TreeFamily<B, L, D>(PhantomData<(B, L, D)>);
 
-impl<B: ByteStrings, L: Layouts, D: Discipline> Family for TreeFamily<B, L, D> {
+impl<B: ByteStrings, L: Layouts, D: CommitProtocol> Family for TreeFamily<B, L, D> {
     const CAPABILITIES: Capabilities =
         Capabilities { durable: D::DURABLE, fixed_values: L::PAGES, ..Capabilities::KERNEL };
     type Bytes<M: Medium> = Tree<M, B, L, D>;
@@ -46,7 +46,7 @@ impl<B: ByteStrings, L: Layouts, D: Discipline> Family for TreeFamily<B, L, D> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Create<M> for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Create<M> for Tree<M, S, L, D> {
     fn create(medium: M, form: &Form) -> Result<Self> {
         let geometry = form.geometry.unwrap_or_else(|| Geometry {
             log_records: log_records::<D>(form.node_lines),
@@ -66,7 +66,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Create<M> for Tree<M, S, L
     }
 }
 
-impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for Tree<M, S, L, D> {
+impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K> for Tree<M, S, L, D> {
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
         self.get(key, value)
     }
@@ -181,7 +181,9 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Index<K> for
     }
 }
 
-impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Cursor<K> for TreeCursor<'_, M, S, L, D> {
+impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Cursor<K>
+    for TreeCursor<'_, M, S, L, D>
+{
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
         self.seek(from.map(K::own_key), descending);
         Ok(())
@@ -192,7 +194,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> Cursor<K> fo
     }
 }
 
-impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: Discipline> engine::Session<K>
+impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> engine::Session<K>
     for Session<'_, M, S, L, D>
 {
     fn put(&mut self, key: &K::Key, value: &K::Value) -> Result<bool> {

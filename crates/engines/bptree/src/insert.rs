@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use pmem::{Error, LINE, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::{Search, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node};
@@ -14,7 +14,7 @@ use index::Target;
 use index::{Batching, Decision, Life, WriteOptions};
 use index::{Entry, Tail};
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Descends as the writer, noting the way in `writer.own.path`.
     #[inline(always)]
     pub(crate) fn descend<V: Search>(

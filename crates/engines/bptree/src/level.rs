@@ -2,7 +2,7 @@
 
 use pmem::Medium;
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts, Located};
 use crate::search::Scalar;
 use crate::shape::{Edit, Link, Node, Order, Placed, Shape};
@@ -28,7 +28,7 @@ macro_rules! at_level {
     };
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Geometry of nodes of a level.
     pub(crate) fn shape_at(&self, level: usize) -> &Shape {
         if level == 0 { &self.leaf } else { &self.inner }

@@ -1,9 +1,9 @@
-//! Persistent B+-Trees over durable memory: one skeleton times layouts times disciplines.
+//! Persistent B+-Trees over durable memory: one skeleton times layouts times commit protocols.
 //!
-//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and disciplines; `level`:
+//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and commit protocols; `level`:
 //!   leaves and inner nodes alike.
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
-//! * [`discipline`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
+//! * [`commit_protocol`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
 //! * [`batch`]: what a batch needs. [`room`]: what an operation may store, and the room for it in a group.
 //! * [`session`]: the writer's lock held over several changes.
@@ -23,9 +23,9 @@ pub mod batch;
 pub mod bulk;
 pub mod check;
 pub mod clear;
+pub mod commit_protocol;
 pub mod count;
 pub mod delete;
-pub mod discipline;
 pub mod family;
 pub mod insert;
 pub mod layout;
@@ -45,7 +45,7 @@ pub mod tree;
 
 pub use self::family::TreeFamily;
 pub use self::tree::{Tree, TreeOptions};
-pub use discipline::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
+pub use commit_protocol::{LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 pub use layout::{Bitmap, Counted, SlotOnly, Slotted, Sorted};
 pub use pmem::{Error, Result};
 pub use scan::TreeCursor;

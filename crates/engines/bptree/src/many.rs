@@ -2,7 +2,7 @@
 //! those of the others are; and changes of different leaves share their fences.
 //!
 //! Changes come in *waves*: as many operations as touch different leaves that have room, looked up together, made durable by one
-//! change of the discipline; then the full leaves among them, split together in one commit. What shares a leaf with another
+//! change of the commit protocol; then the full leaves among them, split together in one commit. What shares a leaf with another
 //! operation of its wave, leaves it too empty or would split more than a leaf is done by itself behind the wave; so operations
 //! on one key keep their order. Each operation is durable when the call returns,
 //! and each by itself is whole or absent after a crash before that: a wave is no atomic batch.
@@ -11,7 +11,7 @@ use pmem::region::INTENTS;
 use pmem::stripe::Version;
 use pmem::{Error, LINE, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::{Scalar, Search, dispatch};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
@@ -44,7 +44,7 @@ fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Copies the values of many keys, in their order; `None` for an absent one. Of each atomic batch all is seen or nothing.
     ///
     /// # Errors

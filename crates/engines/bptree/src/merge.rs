@@ -9,7 +9,7 @@
 
 use pmem::{Error, Medium, Result, WORD};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::shape::{Link, Node, Placed};
 use crate::tree::{Tree, Writer};
@@ -35,7 +35,7 @@ enum Outcome {
     Levelled,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty, and as the
     /// running group has room: after a batch there may be none, and a node may stay too empty.
     #[cold]

@@ -6,14 +6,14 @@ use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};
 use pmem::{Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::search::Scalar;
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
 use index::Target;
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Settles the allocator's intents by asking the tree.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
         owner::recover_blocks(&self.region, |class, at| {

@@ -5,7 +5,7 @@ use index::{Life, Schema};
 use pmem::{Error, LINE, Medium, Result};
 
 use crate::batch::Extent;
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::shape::Link;
 use crate::tree::Tree;
@@ -19,7 +19,7 @@ const LINES_MORE: u64 = 48;
 /// Chunks that an operation may open or return.
 const CHUNKS: u64 = 4;
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// The writer's side for an operation that writes a record of so many bytes, with room for it in the running group.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Every tree by name: a line each, naming what it keeps byte strings by, its layouts of leaves and inner nodes, and its
-//! discipline. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
+//! commit protocol. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
 
-use crate::discipline::{
-    Discipline, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,
+use crate::commit_protocol::{
+    CommitProtocol, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,
 };
 use crate::layout::{Bitmap, Counted, Layout, Layouts, SlotOnly, Slotted, Sorted};
 use crate::shape::FourGroups;
@@ -18,18 +18,18 @@ pub trait Visitor {
     /// What comes of it.
     type Out;
     /// Called with a tree's parts: `B` is how it keeps byte strings; with [`Words`](index::Words) it holds 64-bit integers.
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out;
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Self::Out;
 }
 
 macro_rules! roster {
     (
-        production { $($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $discipline:ty; $about:literal)* }
-        paper { $($paper_name:literal $paper_lines:tt $paper_bytes:ty, $paper_leaf:ty, $paper_inner:ty, $paper_discipline:ty; $paper_about:literal)* }
+        production { $($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $commit_protocol:ty; $about:literal)* }
+        paper { $($paper_name:literal $paper_lines:tt $paper_bytes:ty, $paper_leaf:ty, $paper_inner:ty, $paper_commit_protocol:ty; $paper_about:literal)* }
     ) => {
         /// All trees, the default first, those for production before those of papers.
         pub const TREES: &[About] = &[
-            $(roster!(@about $name $lines $leaf, $inner, $discipline; $about),)*
-            $(roster!(@about $paper_name $paper_lines $paper_leaf, $paper_inner, $paper_discipline; $paper_about),)*
+            $(roster!(@about $name $lines $leaf, $inner, $commit_protocol; $about),)*
+            $(roster!(@about $paper_name $paper_lines $paper_leaf, $paper_inner, $paper_commit_protocol; $paper_about),)*
         ];
 
         /// Number of trees at the head of [`TREES`] that are for production. A program that wants no others calls
@@ -40,9 +40,9 @@ macro_rules! roster {
         pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
             let about = TREES.iter().find(|about| about.name == name)?;
             match about.name {
-                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
+                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $commit_protocol>(about)),)*
                 $($paper_name => {
-                    Some(visitor.visit::<$paper_bytes, ($paper_leaf, $paper_inner), $paper_discipline>(about))
+                    Some(visitor.visit::<$paper_bytes, ($paper_leaf, $paper_inner), $paper_commit_protocol>(about))
                 })*
                 _ => None,
             }
@@ -52,19 +52,19 @@ macro_rules! roster {
         pub fn visit_production<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
             let about = TREES[..PRODUCTION].iter().find(|about| about.name == name)?;
             match about.name {
-                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $discipline>(about)),)*
+                $($name => Some(visitor.visit::<$bytes, ($leaf, $inner), $commit_protocol>(about)),)*
                 _ => None,
             }
         }
     };
-    (@about $name:literal $lines:tt $leaf:ty, $inner:ty, $discipline:ty; $about:literal) => {
+    (@about $name:literal $lines:tt $leaf:ty, $inner:ty, $commit_protocol:ty; $about:literal) => {
         About {
             name: $name,
             about: $about,
             leaf: <$leaf as Layout>::NAME,
             inner: <$inner as Layout>::NAME,
-            discipline: <$discipline as Discipline>::NAME,
-            durable: <$discipline as Discipline>::DURABLE,
+            commit_protocol: <$commit_protocol as CommitProtocol>::NAME,
+            durable: <$commit_protocol as CommitProtocol>::DURABLE,
             lines: roster!(@lines $lines),
             default_lines: roster!(@default $lines),
         }
@@ -119,7 +119,7 @@ roster! {
 }
 
 /// Records that a tree's log needs so that no change of it is too large for the log.
-pub fn log_records<D: Discipline>(node_lines: u64) -> u64 {
+pub fn log_records<D: CommitProtocol>(node_lines: u64) -> u64 {
     if node_lines > 16 || D::LOGS_ALL || D::COPIES_LEAVES { 2044 } else { 1024 }
 }
 
@@ -131,7 +131,7 @@ mod tests {
 
     impl Visitor for Names {
         type Out = (&'static str, &'static str, &'static str, bool);
-        fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Self::Out {
+        fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, _about: &'static About) -> Self::Out {
             (L::Leaf::NAME, L::Inner::NAME, D::NAME, D::DURABLE)
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     fn every_name_is_there_once_and_leads_to_the_parts_it_says() {
         for (i, about) in TREES.iter().enumerate() {
             assert!(TREES[..i].iter().all(|other| other.name != about.name), "{} twice", about.name);
-            let parts = (about.leaf, about.inner, about.discipline, about.durable);
+            let parts = (about.leaf, about.inner, about.commit_protocol, about.durable);
             assert_eq!(visit(about.name, Names), Some(parts), "{}", about.name);
             assert!(about.allows(about.default_lines), "{}", about.name);
         }

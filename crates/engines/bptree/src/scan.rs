@@ -13,7 +13,7 @@ use std::ops::Bound;
 use pmem::stripe::Version;
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::{Search, dispatch_any};
 use crate::shape::{Link, Node};
@@ -27,7 +27,7 @@ use index::{Life, Phase, Schema, Snapshot};
 const RECORDS_AHEAD: usize = 24;
 
 /// A position in key order. It holds no lock.
-pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: Discipline> {
+pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: CommitProtocol> {
     tree: &'a Tree<M, S, L, D>,
     descending: bool,
     /// Where to descend to when the page is stale: what the tree was read up to, and nothing more: batches are noted by it.
@@ -66,7 +66,7 @@ struct Page<T> {
     given: usize,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// A cursor before the first key.
     pub fn cursor(&self) -> TreeCursor<'_, M, S, L, D> {
         self.cursor_through(self.images.view())
@@ -101,7 +101,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L, D> {
     /// Does not wait for what is not durable yet: for those who hold the writer's lock, or only want keys to change.
     #[must_use]
     pub(crate) fn unsettled(mut self) -> Self {
@@ -330,7 +330,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> TreeCursor<'_, M, S, L, D>
     }
 }
 
-impl<'a, M: Medium, S: Schema, L: Layouts, D: Discipline> Scans<'a, S> for TreeCursor<'a, M, S, L, D> {
+impl<'a, M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Scans<'a, S> for TreeCursor<'a, M, S, L, D> {
     #[inline(always)]
     fn scanned(&mut self) -> &mut Scanned<'a, S> {
         &mut self.scanned

@@ -9,7 +9,7 @@ use pmem::simd::{BELOW, UP_TO};
 use pmem::stripe::{Descent, Step, Version};
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::shape::{LEVELS_MAX, Link, Node, Shape};
 use crate::tree::Tree;
@@ -200,7 +200,7 @@ pub(crate) struct Looked {
     pub leaf: Node,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// The geometry of a leaf: known to the compiler in operations for one size.
     #[inline(always)]
     pub(crate) fn leaf_for<V: Search>(&self) -> Shape {

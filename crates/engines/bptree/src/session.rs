@@ -7,17 +7,17 @@
 use index::{Batching, Guard, Life, Schema};
 use pmem::{Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::tree::Tree;
 
 /// The writer's lock. Other writers wait until it is dropped; readers do not.
-pub struct Session<'a, M: Medium, S: Schema, L: Layouts, D: Discipline> {
+pub struct Session<'a, M: Medium, S: Schema, L: Layouts, D: CommitProtocol> {
     tree: &'a Tree<M, S, L, D>,
     writer: Option<Guard<'a, Tree<M, S, L, D>>>,
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Takes the writer's lock.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Session<'_, M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Session<'_, M, S, L, D> {
     /// As [`Tree::put`].
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::Layouts;
 use crate::search::Scalar;
 use crate::shape::{LEVELS_MAX, Link, Node, Placed};
@@ -13,7 +13,7 @@ use index::Entry;
 use index::Schema;
 use index::Target;
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// The leaf at the end of `writer.own.path` is replaced by one that has `entry` too.
     pub(crate) fn insert_into_copy(
         &self,

@@ -241,7 +241,7 @@ impl Move {
     }
 }
 
-/// What a layout wants written, in the classes that matter to a discipline. All pairs are (offset, word).
+/// What a layout wants written, in the classes that matter to a commit protocol. All pairs are (offset, word).
 #[derive(Debug, Default)]
 pub struct Edit {
     /// The node (or the root line).

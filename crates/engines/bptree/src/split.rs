@@ -6,7 +6,7 @@
 
 use pmem::{Error, Medium, Result};
 
-use crate::discipline::Discipline;
+use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
 use crate::search::Scalar;
 use crate::shape::{Link, Node, Placed};
@@ -30,7 +30,7 @@ pub(crate) struct Rising {
 /// The number of edits, and the new root if there is one.
 pub(crate) type Prepared = (usize, Option<Node>);
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Splits a full leaf on the way of `writer.own.path`, with `entry` joining.
     #[cold]
     pub(crate) fn split_leaf(

@@ -1,7 +1,7 @@
 //! The tree: its parts, and how a change goes through it.
 //!
 //! A change (see `change`): give way to readers that failed too often, lock the stripes of the nodes in its edits, let the
-//! discipline commit the edits, tell the allocator that the operation is over, unlock. Readers meet either the nodes before
+//! commit protocol commit the edits, tell the allocator that the operation is over, unlock. Readers meet either the nodes before
 //! or, when everything is durable, the nodes after.
 
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use pmem::region::ROOT_AT;
 use pmem::sync::{AtomicBool, AtomicU64, Ordering};
 use pmem::{Durability, Error, Found, Geometry, LINE, Medium, Region, Result};
 
-use crate::discipline::{Change, Discipline};
+use crate::commit_protocol::{Change, CommitProtocol};
 use crate::layout::{Layout, Layouts};
 use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape};
 
@@ -73,8 +73,8 @@ pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
 /// Most keys that a close counts: some milliseconds.
 const COUNTED_AT_CLOSE: usize = 1 << 16;
 
-/// A B+-Tree over a medium: schema, layout and discipline are its parts.
-pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
+/// A B+-Tree over a medium: schema, layout and commit protocol are its parts.
+pub struct Tree<M: Medium, S: Schema, L, D: CommitProtocol> {
     kernel: Kernel<D::Memory<M>, S, Own<S>>,
     /// Geometry of leaves.
     pub(crate) leaf: Shape,
@@ -89,7 +89,7 @@ pub struct Tree<M: Medium, S: Schema, L, D: Discipline> {
     parts: PhantomData<fn() -> (L, D)>,
 }
 
-impl<M: Medium, S: Schema, L, D: Discipline> Deref for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L, D: CommitProtocol> Deref for Tree<M, S, L, D> {
     type Target = Kernel<D::Memory<M>, S, Own<S>>;
     #[inline(always)]
     fn deref(&self) -> &Self::Target {
@@ -145,7 +145,7 @@ impl Trail {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Makes an empty tree in a fresh medium.
     ///
     /// # Errors
@@ -368,7 +368,7 @@ impl<S: Schema> Own<S> {
     }
 }
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Embed for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L, D> {
     type Medium = D::Memory<M>;
     type Schema = S;
     type Own = Own<S>;

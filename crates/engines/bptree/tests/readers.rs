@@ -6,7 +6,7 @@
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bptree::{Slotted, Tree, TreeOptions, Volatile, WriteAtomic, discipline::Discipline};
+use bptree::{Slotted, Tree, TreeOptions, Volatile, WriteAtomic, commit_protocol::CommitProtocol};
 use index::Prefixed;
 use pmem::{Durability, Native};
 
@@ -15,7 +15,7 @@ const READS: u64 = 2;
 
 /// Readers read the record under "large", half of them by scan, while the writer does `put` with the number of its round
 /// until they are done, `rounds` times at most.
-fn beside<D: Discipline>(in_session: bool, rounds: u64, put: impl Fn(u64, &mut dyn FnMut(&[u8], &[u8]))) {
+fn beside<D: CommitProtocol>(in_session: bool, rounds: u64, put: impl Fn(u64, &mut dyn FnMut(&[u8], &[u8]))) {
     let medium = Native::anonymous(1 << 30, Durability::Process).unwrap();
     let options = TreeOptions::new("t", 8, Durability::Process);
     let tree = Tree::<_, Prefixed, (Slotted, Slotted), D>::create(medium, &options).unwrap();

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::path::Path;
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::shape::FourGroups;
 use bptree::{
@@ -21,10 +21,10 @@ use schedules::scheduled::{Sampled, Scheduled};
 
 const ENGINE: &str = "schedules";
 
-/// Trees of a layout and a discipline.
+/// Trees of a layout and a commit protocol.
 struct Of<K, S, L, D>(PhantomData<(K, S, L, D)>);
 
-impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Scheduled for Of<K, S, L, D> {
+impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Scheduled for Of<K, S, L, D> {
     type Keys = K;
     type Over<M: Medium> = Tree<M, S, L, D>;
     const POOLED: bool = D::POOLED;
@@ -55,7 +55,7 @@ const JOURNALED: Engine = ("slot+bitmap over a journal", |how| {
     execute_journaled::<Of<Bytes, Prefixed, (Slotted, Slotted), WriteAtomic>>(2, how)
 });
 
-/// Each layout and discipline once, and some over a journal too.
+/// Each layout and commit protocol once, and some over a journal too.
 const ENGINES: &[Engine] = &[
     FIRST,
     ("bitmap leaves in line order", |how| {

@@ -8,7 +8,7 @@ mod shared;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings, TREES, Visitor};
 use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
@@ -21,7 +21,7 @@ use crate::streams::{Sample, options, seed};
 
 const LATER: WriteOptions = WriteOptions { sync: false };
 
-impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Subject for Tree<M, S, L, D> {
+impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Subject for Tree<M, S, L, D> {
     fn put(&self, key: &S::KeyBuf, value: &S::ValueBuf) {
         self.put_as(S::borrow(key), S::borrow_value(value), LATER).unwrap();
     }
@@ -54,7 +54,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: Discipline> Subject for Tree<M, S, L, 
     }
 }
 
-fn make<M: Medium, S: Sample, L: Layouts, D: Discipline>() -> Make<Tree<M, S, L, D>> {
+fn make<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>() -> Make<Tree<M, S, L, D>> {
     Make { key: S::key, value: |n| S::value(n, 1) }
 }
 
@@ -63,7 +63,7 @@ struct Models;
 impl Visitor for Models {
     type Out = usize;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> usize {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> usize {
         for lines in [2, 3, 4, 8, 16].into_iter().filter(|lines| about.allows(*lines)).take(3) {
             let medium = || Observed::new(Memory::new(16 << 20, 0), Arc::new(Counter::default()));
             let options = options::<D>(lines);

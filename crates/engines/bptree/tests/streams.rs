@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::roster::{ByteStrings, Visitor, log_records};
 use bptree::{Tree, TreeOptions, WriteAhead};
@@ -74,7 +74,7 @@ pub fn payload(n: u64) -> Vec<u8> {
     (0..bytes).map(|i| (n + i) as u8).collect()
 }
 
-pub fn assert_same<M: Medium, S: Sample, L: Layouts, D: Discipline>(
+pub fn assert_same<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     tree: &Tree<M, S, L, D>,
     model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
     seed: u64,
@@ -98,7 +98,7 @@ pub fn assert_same<M: Medium, S: Sample, L: Layouts, D: Discipline>(
     }
 }
 
-fn assert_bounds<M: Medium, S: Sample, L: Layouts, D: Discipline>(
+fn assert_bounds<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     tree: &Tree<M, S, L, D>,
     model: &BTreeMap<S::KeyBuf, S::ValueBuf>,
     at: S::KeyBuf,
@@ -122,7 +122,7 @@ fn assert_bounds<M: Medium, S: Sample, L: Layouts, D: Discipline>(
 }
 
 /// One stream: growing, mixed, shrinking to nothing.
-pub fn run<M: Medium, S: Sample, L: Layouts, D: Discipline>(
+pub fn run<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     tree: &Tree<M, S, L, D>,
     model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
     keys: u64,
@@ -181,7 +181,7 @@ impl Drop for Told {
 }
 
 /// Small chunks, and a log that its largest change fits in.
-pub fn options<D: Discipline>(lines: u64) -> TreeOptions {
+pub fn options<D: CommitProtocol>(lines: u64) -> TreeOptions {
     let log_records = match log_records::<D>(lines) {
         1024 => 256,
         more => more,
@@ -192,7 +192,7 @@ pub fn options<D: Discipline>(lines: u64) -> TreeOptions {
     }
 }
 
-fn empty_out<M: Medium, S: Sample, L: Layouts, D: Discipline>(
+fn empty_out<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     tree: &Tree<M, S, L, D>,
     model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
 ) {
@@ -206,7 +206,7 @@ fn empty_out<M: Medium, S: Sample, L: Layouts, D: Discipline>(
 }
 
 /// With payloads of so many words.
-pub fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, payload_words: usize, base: u64) {
+pub fn on_observed<S: Sample, L: Layouts, D: CommitProtocol>(lines: u64, payload_words: usize, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
     let memory = Memory::new(16 << 20, 0);
@@ -231,7 +231,7 @@ pub fn on_observed<S: Sample, L: Layouts, D: Discipline>(lines: u64, payload_wor
     empty_out(&tree, &mut model);
 }
 
-fn on_native<S: Sample, L: Layouts, D: Discipline>(lines: u64, base: u64) {
+fn on_native<S: Sample, L: Layouts, D: CommitProtocol>(lines: u64, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
     let tree = || {
@@ -262,7 +262,7 @@ pub struct Streams;
 impl Visitor for Streams {
     type Out = ();
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) {
         for lines in [2, 3, 4, 8, 16, 20, 64].into_iter().filter(|lines| about.allows(*lines)) {
             on_native::<Words, L, D>(lines, lines);
             on_native::<B, L, D>(lines, lines);

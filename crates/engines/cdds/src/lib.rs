@@ -72,7 +72,7 @@ pub const ABOUT: About = About {
     about: "CDDS B-Tree: entries of versions, no log; snapshots, rollback, batches at the price of their writes",
     leaf: "versions",
     inner: "versions",
-    discipline: "versions",
+    commit_protocol: "versions",
     durable: true,
     lines: (2, 64),
     default_lines: 16,

@@ -34,7 +34,7 @@ pub const ABOUT: About = About {
     about: "NV-Tree: append-only leaves of signed entries in durable memory, contiguous inner nodes in memory of the process",
     leaf: "log",
     inner: "volatile",
-    discipline: "one word",
+    commit_protocol: "one word",
     durable: true,
     lines: (4, 64),
     default_lines: 32,

@@ -37,7 +37,7 @@ pub const ABOUT: About = About {
     about: "VLAB: sorted buckets in durable memory and no inner nodes, found by calculation; fewest words written",
     leaf: "bitmap",
     inner: "none",
-    discipline: "one word",
+    commit_protocol: "one word",
     durable: true,
     lines: (4, 64),
     default_lines: 64,

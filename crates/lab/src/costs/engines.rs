@@ -72,7 +72,7 @@ impl Engine {
         let parts = Parts {
             leaf: nodes(about.leaf, groups),
             inner: Some(nodes(about.inner, groups)),
-            protocol: protocol(about.discipline),
+            protocol: protocol(about.commit_protocol),
         };
         Self { about, parts }
     }
@@ -136,26 +136,26 @@ fn nodes(layout: &str, groups: usize) -> Box<dyn Nodes> {
 
 /// What our own prices make of a list.
 fn parts_of_list(about: &About) -> Parts {
-    let (leaf, protocol): (Box<dyn Nodes>, &dyn Protocol) = match (about.leaf, about.discipline) {
+    let (leaf, protocol): (Box<dyn Nodes>, &dyn Protocol) = match (about.leaf, about.commit_protocol) {
         ("log", _) => (Box::new(ours::LogLeaf), &ours::Appended),
         ("bitmap", "one word") => (Box::new(ours::Bucket), &ours::OneWord { stepwise: false }),
         ("bitmap", "one word, step by step") => (Box::new(ours::Bucket), &ours::OneWord { stepwise: true }),
-        (leaf, discipline) => {
-            panic!("no price for a list of {leaf} leaves and discipline {discipline}: write one")
+        (leaf, commit_protocol) => {
+            panic!("no price for a list of {leaf} leaves and commit_protocol {commit_protocol}: write one")
         }
     };
     Parts { leaf, inner: None, protocol }
 }
 
-fn protocol(discipline: &str) -> &'static dyn Protocol {
-    match discipline {
+fn protocol(commit_protocol: &str) -> &'static dyn Protocol {
+    match commit_protocol {
         "write-atomic" => &ours::WriteAtomic,
         "write-atomic, order within a line" => &ours::LineOrder,
         "write-atomic, splits step by step" => &ours::Stepwise,
         "undo-redo log" => &ours::UndoRedo,
         "redo log" => &ours::Redo,
         "shadow" => &ours::Shadow,
-        _ => panic!("no price for discipline {discipline}: write one"),
+        _ => panic!("no price for commit_protocol {commit_protocol}: write one"),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::keys::Key;
 const VLAB_STEPWISE: About = About {
     name: "vlab-faithful",
     about: "VLAB, its splits and combines step by step as the paper has them",
-    discipline: "one word, step by step",
+    commit_protocol: "one word, step by step",
     ..vlab::ABOUT
 };
 

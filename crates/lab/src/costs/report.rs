@@ -83,7 +83,7 @@ pub struct Part {
 pub struct Row {
     /// Engine.
     pub engine: &'static str,
-    /// Leaf layout, inner layout, discipline.
+    /// Leaf layout, inner layout, commit protocol.
     pub made_of: String,
     /// Lines of a node.
     pub node_lines: u64,
@@ -238,7 +238,7 @@ impl Rows {
         let about = self.about;
         Row {
             engine: about.name,
-            made_of: format!("{} / {} / {}", about.leaf, about.inner, about.discipline),
+            made_of: format!("{} / {} / {}", about.leaf, about.inner, about.commit_protocol),
             node_lines: self.plan.node_lines,
             entry_bytes: self.plan.entry_bytes,
             entries_max: self.capacity,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bptree::Tree;
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::{Layout, Layouts};
 use bptree::roster::{ByteStrings, Visitor};
 use index::shape::Shape;
@@ -153,7 +153,7 @@ impl Plan {
         Ok(Box::new(Counted { index, words, load, way, tape, quiet, kind: PhantomData }))
     }
 
-    fn make<K, S, L: Layouts, D: Discipline>(self, name: &'static str) -> pmem::Result<Box<dyn Subject>>
+    fn make<K, S, L: Layouts, D: CommitProtocol>(self, name: &'static str) -> pmem::Result<Box<dyn Subject>>
     where
         K: Kind<Key = u64, KeyBuf = u64>,
         S: SchemaOf<K>,
@@ -168,7 +168,7 @@ impl Plan {
     }
 }
 
-fn way<S: Schema, L: Layouts, D: Discipline>(
+fn way<S: Schema, L: Layouts, D: CommitProtocol>(
     tree: &Tree<Observed, S, L, D>,
     quiet: &Observed,
     key: u64,
@@ -181,7 +181,7 @@ fn way<S: Schema, L: Layouts, D: Discipline>(
 impl Visitor for Plan {
     type Out = pmem::Result<Box<dyn Subject>>;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Self::Out {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Self::Out {
         if const { L::PAGES } && self.entry_bytes > ENTRY_BYTES[0] {
             return self.make::<kind::Fixed, Fixed, L, D>(about.name);
         }
@@ -196,7 +196,7 @@ pub struct LeafShape(pub Plan);
 impl Visitor for LeafShape {
     type Out = Shape;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, _about: &'static About) -> Shape {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, _about: &'static About) -> Shape {
         L::Leaf::shape(self.0.node_lines, 1, self.0.payload_words())
     }
 }

@@ -126,7 +126,7 @@ mod tests {
         Row {
             tree,
             leaf: "sorted",
-            discipline: "shadow",
+            commit_protocol: "shadow",
             keys: Form::Integer,
             node_lines: 8,
             instructions: Instructions::Paper,

@@ -390,7 +390,7 @@ fn rows_of(
             rows.push(Row {
                 tree: subject.name,
                 leaf: subject.about().leaf,
-                discipline: subject.about().discipline,
+                commit_protocol: subject.about().commit_protocol,
                 keys: subject.keys,
                 node_lines,
                 instructions,

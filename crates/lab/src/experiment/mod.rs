@@ -318,8 +318,8 @@ pub struct Row {
     pub tree: &'static str,
     /// Layout of its leaves.
     pub leaf: &'static str,
-    /// Its discipline.
-    pub discipline: &'static str,
+    /// Its commit protocol.
+    pub commit_protocol: &'static str,
     /// How it holds keys.
     pub keys: Form,
     /// Cache lines of a node.

@@ -208,7 +208,7 @@ fn charge(
             row: Row {
                 tree: subject.name,
                 leaf: subject.about().leaf,
-                discipline: subject.about().discipline,
+                commit_protocol: subject.about().commit_protocol,
                 keys: subject.keys,
                 node_lines,
                 instructions: if config.flush_keeps { Instructions::Best } else { Instructions::Paper },

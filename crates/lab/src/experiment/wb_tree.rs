@@ -4,7 +4,7 @@
 //! The paper loads 50 million keys, more than its caches many times over, and does half a million operations a batch. Of its
 //! string trees those with a counter in unsorted leaves are left out, as there; inline prefixes are ours.
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
 use bptree::{Bitmap, Shadow, Sorted, UndoRedo, Volatile, WriteAhead, WriteAtomic};
 use pcm::Config;
@@ -142,11 +142,11 @@ fn said(text: &'static str, least: Option<f64>, most: Option<f64>, decimals: usi
 }
 
 fn is_older(row: &Row) -> bool {
-    [UndoRedo::NAME, Shadow::NAME].contains(&row.discipline)
+    [UndoRedo::NAME, Shadow::NAME].contains(&row.commit_protocol)
 }
 
 fn is_wb(row: &Row) -> bool {
-    row.discipline == WriteAtomic::NAME
+    row.commit_protocol == WriteAtomic::NAME
 }
 
 fn is_wb_with_slots(row: &Row) -> bool {
@@ -154,7 +154,7 @@ fn is_wb_with_slots(row: &Row) -> bool {
 }
 
 fn is_volatile(row: &Row) -> bool {
-    row.discipline == Volatile::NAME
+    row.commit_protocol == Volatile::NAME
 }
 
 /// Rows of these batches and this kind.
@@ -222,11 +222,11 @@ pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
     let updates = |kind: fn(&Row) -> bool, said: &Said| slower(rows, &Batch::UPDATES, kind, said);
     let of_kinds = [
         updates(
-            |row| row.discipline == UndoRedo::NAME && row.leaf == <Sorted>::NAME,
+            |row| row.commit_protocol == UndoRedo::NAME && row.leaf == <Sorted>::NAME,
             &said("inserts, deletes: logging makes btree 6.6 to 13.7 times slower", Some(6.6), Some(13.7), 1),
         ),
         updates(
-            |row| row.discipline == UndoRedo::NAME && row.leaf != <Sorted>::NAME,
+            |row| row.commit_protocol == UndoRedo::NAME && row.leaf != <Sorted>::NAME,
             &said(
                 "inserts, deletes: with unsorted leaves logging is 2.7 to 12.6 times slower than btree",
                 Some(2.7),
@@ -235,7 +235,7 @@ pub fn claims_11(rows: &[Row]) -> Vec<Claim> {
             ),
         ),
         updates(
-            |row| row.discipline == Shadow::NAME,
+            |row| row.commit_protocol == Shadow::NAME,
             &said(
                 "inserts, deletes: shadowing is 2.1 to 7.8 times slower than btree",
                 Some(2.1),
@@ -310,7 +310,7 @@ pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
         slower(
             rows,
             &[Batch::Search70],
-            |row| row.discipline == WriteAhead::NAME,
+            |row| row.commit_protocol == WriteAhead::NAME,
             &said(
                 "searches: a buffer pool costs a factor of 2.3 (taken as 1.9 to 2.8)",
                 Some(1.9),
@@ -321,7 +321,7 @@ pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
         slower(
             rows,
             &Batch::UPDATES,
-            |row| row.discipline == UndoRedo::NAME,
+            |row| row.commit_protocol == UndoRedo::NAME,
             &said(
                 "inserts, deletes: logging is 1.6 to 11.8 times slower than btree",
                 Some(1.6),
@@ -332,7 +332,7 @@ pub fn claims_13(rows: &[Row]) -> Vec<Claim> {
         slower(
             rows,
             &Batch::UPDATES,
-            |row| row.discipline == Shadow::NAME,
+            |row| row.commit_protocol == Shadow::NAME,
             &said(
                 "inserts, deletes: shadowing is 1.7 to 3.3 times slower than btree",
                 Some(1.7),
@@ -417,7 +417,7 @@ mod tests {
         let row = |subject: &'static Subject, batch| Row {
             tree: subject.name,
             leaf: subject.about().leaf,
-            discipline: subject.about().discipline,
+            commit_protocol: subject.about().commit_protocol,
             keys: subject.keys,
             node_lines: lines,
             instructions: Instructions::Paper,
@@ -432,15 +432,15 @@ mod tests {
     /// Multiples of the volatile tree as the paper would have them.
     fn as_in_the_paper(subject: &Subject, batch: Batch) -> f64 {
         let about = subject.about();
-        match (batch, about.discipline) {
+        match (batch, about.commit_protocol) {
             (Batch::Search70, _) if subject.keys == Form::Prefix => 0.5,
-            (Batch::Search70, discipline) if discipline == WriteAhead::NAME => 2.3,
+            (Batch::Search70, commit_protocol) if commit_protocol == WriteAhead::NAME => 2.3,
             (Batch::Search70, _) if about.leaf != <Bitmap>::NAME => 1.02,
             (Batch::Search70, _) if subject.keys == Form::Pointer => 1.9,
             (Batch::Search70, _) => 1.15,
-            (_, discipline) if discipline == UndoRedo::NAME => 4.0,
-            (_, discipline) if discipline == Shadow::NAME => 2.5,
-            (_, discipline) if discipline == Volatile::NAME => 1.0,
+            (_, commit_protocol) if commit_protocol == UndoRedo::NAME => 4.0,
+            (_, commit_protocol) if commit_protocol == Shadow::NAME => 2.5,
+            (_, commit_protocol) if commit_protocol == Volatile::NAME => 1.0,
             _ if subject.keys == Form::Prefix => 0.9,
             _ if about.leaf == <Bitmap>::NAME && subject.keys == Form::Pointer => 2.4,
             _ => 1.8,
@@ -479,7 +479,7 @@ mod tests {
             assert_eq!(fallen, falling, "{tree}: {claims:#?}");
         }
         let all_wb_slow = |subject: &Subject, of: Batch| {
-            let wb = subject.about().discipline == WriteAtomic::NAME && of != Batch::Search70;
+            let wb = subject.about().commit_protocol == WriteAtomic::NAME && of != Batch::Search70;
             as_in_the_paper(subject, of) * if wb { 1.6 } else { 1.0 }
         };
         let claims = claims_13(&rows(FIGURE_13, 8, all_wb_slow));
@@ -507,12 +507,12 @@ mod tests {
     /// As the simulations of section 5.2 have it.
     fn as_simulated(subject: &Subject, batch: Batch) -> f64 {
         let about = subject.about();
-        match (batch, about.discipline) {
+        match (batch, about.commit_protocol) {
             (Batch::Search70, _) => as_in_the_paper(subject, batch),
-            (_, discipline) if discipline == Volatile::NAME => 1.0,
-            (_, discipline) if discipline == UndoRedo::NAME && about.leaf == <Sorted>::NAME => 8.0,
-            (_, discipline) if discipline == UndoRedo::NAME => 3.5,
-            (_, discipline) if discipline == Shadow::NAME => 4.0,
+            (_, commit_protocol) if commit_protocol == Volatile::NAME => 1.0,
+            (_, commit_protocol) if commit_protocol == UndoRedo::NAME && about.leaf == <Sorted>::NAME => 8.0,
+            (_, commit_protocol) if commit_protocol == UndoRedo::NAME => 3.5,
+            (_, commit_protocol) if commit_protocol == Shadow::NAME => 4.0,
             _ => 1.7,
         }
     }

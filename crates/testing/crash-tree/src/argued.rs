@@ -1,6 +1,6 @@
 //! Mutants that no image can break, each with the invariant that makes it so.
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
 use bptree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
 use crash::{Argued, Kind, Spot};
@@ -8,15 +8,15 @@ use index::About;
 
 use crate::general;
 
-const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/discipline/write_atomic.rs");
+const WRITE_ATOMIC: &str = include_str!("../../../engines/bptree/src/commit_protocol/write_atomic.rs");
 const LOG: &str = include_str!("../../../pmem/src/heap/log/redo.rs");
 
-/// The canary: the fence that an engine's discipline rests on most.
+/// The canary: the fence that an engine's commit protocol rests on most.
 pub fn canary(about: &About) -> Spot {
     if general::has(about) {
         return general::argued::canary(about);
     }
-    match about.discipline {
+    match about.commit_protocol {
         UndoRedo::NAME => Spot::new(
             Kind::DropFence(pmem::Fence::Undo),
             "pmem/src/heap/log/redo.rs",
@@ -32,7 +32,7 @@ pub fn canary(about: &About) -> Spot {
         // Between a change's payload and the publish that commits it.
         _ => Spot::new(
             Kind::DropFence(pmem::Fence::Payload),
-            "discipline/write_atomic.rs",
+            "commit_protocol/write_atomic.rs",
             WRITE_ATOMIC,
             "medium.fence(Fence::Payload);",
         ),
@@ -115,7 +115,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let guard = Argued {
         spot: Spot::new(
             Kind::SwapPublish,
-            "discipline/write_atomic.rs",
+            "commit_protocol/write_atomic.rs",
             WRITE_ATOMIC,
             "medium.publish(at, word);",
         ),
@@ -126,8 +126,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let homes = Argued {
         spot: Spot::new(
             Kind::DropFence(pmem::Fence::Home),
-            "discipline/redo.rs",
-            include_str!("../../../engines/bptree/src/discipline/redo.rs"),
+            "commit_protocol/redo.rs",
+            include_str!("../../../engines/bptree/src/commit_protocol/redo.rs"),
             "medium.fence(Fence::Home);",
         ),
         why: "L1: home words are made durable before their lap is void, whether or not an operation waits for them; VLAB's \
@@ -156,9 +156,9 @@ pub fn argued(about: &About) -> Vec<Argued> {
     };
     // Inner nodes change through the log, where no valid bit is cleared.
     let is_guarded = about.leaf == <Slotted>::NAME;
-    let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.discipline);
+    let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     let mut argued = vec![lap];
-    if about.discipline == WriteAhead::NAME {
+    if about.commit_protocol == WriteAhead::NAME {
         // Opening a chunk is written back with its header, and that mutant is killed.
         argued.extend(written_back());
     } else {
@@ -166,10 +166,10 @@ pub fn argued(about: &About) -> Vec<Argued> {
     }
     argued.extend((is_guarded && in_place).then_some(guard));
     // Of these several nodes change together, and so several guards behind one fence.
-    let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.discipline);
+    let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     argued.extend((is_guarded && in_waves).then_some(early_guard));
-    argued.extend((about.discipline == Redo::NAME).then_some(homes));
-    let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.discipline);
+    argued.extend((about.commit_protocol == Redo::NAME).then_some(homes));
+    let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.commit_protocol);
     argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());
     argued
 }

@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use bptree::Tree;
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::{Layout, Layouts};
 use crash::{Contents, Subject, region};
 use index::engine::Change;
@@ -309,7 +309,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// Chunks of four nodes or 4 KiB, and a log that a few splits fill.
-    pub fn new<D: Discipline>(lines: u64) -> Self {
+    pub fn new<D: CommitProtocol>(lines: u64) -> Self {
         let log_records = match (D::LOG, lines) {
             (_, 17..) => 1024,
             (Format::UndoRedo, 9..) => 1024,
@@ -346,7 +346,7 @@ fn form(sizes: &Sizes, payload_words: usize) -> Form {
     Form { payload_words, geometry: Some(sizes.geometry), stripes: STRIPES, ..usual }
 }
 
-impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Explored for DurableTree<K, S, L, D> {
+impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Explored for DurableTree<K, S, L, D> {
     type Kind = K;
     type Index = Tree<Observed, S, L, D>;
     type Sizes = Sizes;
@@ -380,7 +380,9 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Explored for Durable
 }
 
 /// See the module's head.
-pub struct TreeSubject<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(Held<DurableTree<K, S, L, D>>);
+pub struct TreeSubject<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(
+    Held<DurableTree<K, S, L, D>>,
+);
 
 pub(crate) fn text_of(error: Error) -> String {
     error.to_string()
@@ -405,7 +407,7 @@ fn many(op: &Op) -> impl Iterator<Item = (u32, Option<u32>)> + use<> {
     (0..u32::from(count)).map(move |i| (first + i * step, (i % 3 < 2).then_some(value + i)))
 }
 
-impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline> Subject for TreeSubject<K, S, L, D> {
+impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Subject for TreeSubject<K, S, L, D> {
     type Op = Op;
     type Config = Sizes;
 

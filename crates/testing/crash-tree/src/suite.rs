@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::{Layout, Layouts};
 use bptree::roster::{self, ByteStrings, Visitor};
 use bptree::{Slotted, WriteAhead};
@@ -177,7 +177,7 @@ struct Exploration<'a> {
 impl Visitor for Exploration<'_> {
     type Out = Vec<Run>;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Vec<Run> {
         let mut runs = Vec::new();
         let options = self.options;
         for lines in options.node_lines.map_or_else(|| node_lines(options.engine), |lines| vec![lines]) {
@@ -204,7 +204,7 @@ fn has_words(engine: Engine) -> bool {
 /// Workloads to be explored together, by their name.
 type Named = (String, Depth, Vec<Plan>);
 
-fn add<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(
+fn add<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(
     runs: &mut Vec<Run>,
     kind: &str,
     lines: u64,
@@ -216,11 +216,11 @@ fn add<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(
     runs.extend(explored(&maker, kind, lines, &traits, options).into_iter().map(run_of::<K, S, L, D>));
 }
 
-fn run_of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>((name, depth, plans): Named) -> Run {
+fn run_of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>((name, depth, plans): Named) -> Run {
     Run::new(name, depth, plans.into_iter().map(Plan::of::<K, S, L, D>).collect())
 }
 
-/// What the choice of workloads depends on in a discipline.
+/// What the choice of workloads depends on in a commit protocol.
 struct Traits {
     /// A log that has much to say of each operation.
     logged: bool,
@@ -331,7 +331,7 @@ struct ForMutants {
 impl Visitor for ForMutants {
     type Out = Vec<Run>;
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) -> Vec<Run> {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Vec<Run> {
         let mut runs = vec![Run::new("log laps".to_owned(), Depth::Deep, laps::around_a_wipe(D::LOG))];
         let creation = whole(Maker::new::<kind::Bytes, B, L, D>(about.lines.0).sizes, Vec::new(), Vec::new());
         runs.push(run_of::<kind::Bytes, B, L, D>(("creation".to_owned(), Depth::Lines, vec![creation])));
@@ -343,7 +343,7 @@ impl Visitor for ForMutants {
     }
 }
 
-fn add_for_mutants<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(
+fn add_for_mutants<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(
     runs: &mut Vec<Run>,
     kind: &str,
     seed: u64,
@@ -393,7 +393,7 @@ fn for_mutants(
         // Closing a chunk shows only where the header's line and that of the others' list are both whole.
         run("closed chunk", Depth::Lines, least.emptied_chunk());
         // A pool writes lines back word by word: of so long a record too many images are possible to try all.
-        if about.discipline == WriteAhead::NAME {
+        if about.commit_protocol == WriteAhead::NAME {
             run("narrowed chunk in few lines", Depth::Deep, least.narrowed_chunk_in_few_lines());
         }
     }

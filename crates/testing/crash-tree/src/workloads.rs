@@ -1,6 +1,6 @@
 //! What the trees are driven by. Every workload names the transition that it is there for.
 
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use crash::{Step, Workload, interrupted, random, sequences};
 use index::SchemaOf;
@@ -24,7 +24,7 @@ pub struct Plan {
 
 impl Plan {
     /// Of one tree.
-    pub fn of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(self) -> Work<K, S, L, D> {
+    pub fn of<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(self) -> Work<K, S, L, D> {
         Work::<K, S, L, D> { config: self.sizes, prepare: self.prepare, steps: self.steps }
     }
 }
@@ -43,7 +43,7 @@ pub struct Maker {
 
 impl Maker {
     /// For nodes of so many lines.
-    pub fn new<K: Sampled, S: SchemaOf<K>, L: Layouts, D: Discipline>(lines: u64) -> Self {
+    pub fn new<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol>(lines: u64) -> Self {
         let sizes = Sizes::new::<D>(lines);
         let (entries, separators) = (sizes.entries::<K, S, L>(), sizes.separators::<S, L>());
         Self { sizes, entries, separators, plain: S::PLAIN }

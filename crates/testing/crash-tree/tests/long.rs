@@ -29,7 +29,7 @@ fn no_crash_in_a_long_life_of_a_wbtree_loses_or_invents_anything() {
 
 /// They take turns.
 #[test]
-fn no_crash_in_a_long_life_of_a_tree_of_another_discipline_loses_or_invents_anything() {
+fn no_crash_in_a_long_life_of_a_tree_with_another_commit_protocol_loses_or_invents_anything() {
     let engines: [(&str, &[u64]); 5] = [
         ("wbtree-keyptr", by_tier(&[2, 3][..], &[2, 3, 16])),
         ("btree-log", &[2]),

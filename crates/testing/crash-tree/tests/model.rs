@@ -2,7 +2,7 @@
 
 // Their instantiations on the medium of a store are the library's.
 use bptree::WriteAtomic;
-use bptree::discipline::Discipline;
+use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layouts;
 use bptree::roster::{self, ByteStrings, TREES, Visitor};
 use bristlecone as _;
@@ -17,7 +17,7 @@ struct WideStreams;
 impl Visitor for WideStreams {
     type Out = ();
 
-    fn visit<B: ByteStrings, L: Layouts, D: Discipline>(self, about: &'static About) {
+    fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) {
         for lines in [10, 64].into_iter().filter(|lines| about.allows(*lines)) {
             if const { L::PAGES } {
                 [1, 3, 7, 15].into_iter().for_each(|words| on_observed::<Fixed, L, D>(lines, words, lines));
@@ -43,12 +43,12 @@ fn equals_the_model(wanted: impl Fn(&About) -> bool) {
 
 #[test]
 fn trees_of_small_write_atomic_nodes_equal_the_model() {
-    equals_the_model(|about| about.lines.0 <= 16 && about.discipline.starts_with(WriteAtomic::NAME));
+    equals_the_model(|about| about.lines.0 <= 16 && about.commit_protocol.starts_with(WriteAtomic::NAME));
 }
 
 #[test]
-fn trees_of_small_nodes_of_other_disciplines_equal_the_model() {
-    equals_the_model(|about| about.lines.0 <= 16 && !about.discipline.starts_with(WriteAtomic::NAME));
+fn trees_of_small_nodes_with_other_commit_protocols_equal_the_model() {
+    equals_the_model(|about| about.lines.0 <= 16 && !about.commit_protocol.starts_with(WriteAtomic::NAME));
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub const ABOUT: About = About {
     about: "for tests: a list of sorted pages, of which a change writes one anew",
     leaf: "sorted",
     inner: "volatile",
-    discipline: "one word",
+    commit_protocol: "one word",
     durable: true,
     lines: (4, 64),
     default_lines: 16,

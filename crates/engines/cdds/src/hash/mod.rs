@@ -53,7 +53,7 @@ pub const ABOUT: About = About {
     about: "CDDS hash table: entries of versions in buckets, no order and no scans; snapshots, rollback",
     leaf: "versions",
     inner: "directory",
-    discipline: "versions",
+    commit_protocol: "versions",
     durable: true,
     lines: (2, 64),
     default_lines: 4,

@@ -2,8 +2,8 @@
 //! cannot know.
 //!
 //! Two texts are put together, as in the trees themselves: what a layout writes into which class of words ([`Nodes`], one
-//! file a layout), and what a discipline makes of each class ([`Protocol`], one file a discipline). They are written from the
-//! heads of the layouts and disciplines and know the way to the key only ([`Way`]): counts, ranks and places.
+//! file a layout), and what a commit protocol makes of each class ([`Protocol`], one file a commit protocol). They are written from the
+//! heads of the layouts and commit protocols and know the way to the key only ([`Way`]): counts, ranks and places.
 //!
 //! Where the line is drawn: words are those of nodes and of the log's records; flushes those of nodes' lines, each once in a
 //! commit, and of records; fences all of an operation but the allocator's own (blocks are named before the log leads to them,
@@ -146,7 +146,7 @@ fn lines_of(runs: &[Run]) -> u64 {
     runs.iter().flat_map(|run| run.lines()).collect::<BTreeSet<_>>().len() as u64
 }
 
-/// What a change writes into one node, by the classes that matter to a discipline.
+/// What a change writes into one node, by the classes that matter to a commit protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Offset of the node; 0 for one that is only being made.
@@ -220,7 +220,7 @@ pub trait Nodes: Sync {
     }
 }
 
-/// A discipline: what it makes of changes.
+/// A commit protocol: what it makes of changes.
 pub trait Protocol: Sync {
     /// An insert into a leaf with room.
     fn insert(&self, parts: &Parts, way: &Way) -> Price;

@@ -7,13 +7,13 @@
 use pmem::log::Format;
 use pmem::{Medium, Result};
 
-use super::{Change, Discipline, overwritten};
+use super::{Change, CommitProtocol, overwritten};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct UndoRedo;
 
-impl Discipline for UndoRedo {
+impl CommitProtocol for UndoRedo {
     const NAME: &'static str = "undo-redo log";
     const LOGS_ALL: bool = true;
     type Memory<M: Medium> = M;

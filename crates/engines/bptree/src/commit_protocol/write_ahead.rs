@@ -11,13 +11,13 @@
 use pmem::log::Homes;
 use pmem::{Medium, Pool, Result};
 
-use super::{Change, Discipline, redo};
+use super::{Change, CommitProtocol, redo};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct WriteAhead;
 
-impl Discipline for WriteAhead {
+impl CommitProtocol for WriteAhead {
     const NAME: &'static str = "buffer pool, write-ahead log";
     const LOGS_ALL: bool = true;
     const POOLED: bool = true;

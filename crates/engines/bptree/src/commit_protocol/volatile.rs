@@ -1,14 +1,14 @@
-//! Nothing survives: the baseline that the durable disciplines are measured against.
+//! Nothing survives: the baseline that the durable commit protocols are measured against.
 
 use pmem::{Medium, Result};
 
-use super::{Change, Discipline};
+use super::{Change, CommitProtocol};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Volatile;
 
-impl Discipline for Volatile {
+impl CommitProtocol for Volatile {
     const NAME: &'static str = "volatile";
     type Memory<M: Medium> = M;
     const DURABLE: bool = false;

@@ -1,6 +1,6 @@
-//! Disciplines: how edits become durable. A discipline knows words and their classes, never a layout.
+//! Commit protocols: how edits become durable. A commit protocol knows words and their classes, never a layout.
 //!
-//! | discipline | a change inside one leaf | a change of several nodes |
+//! | commit protocol | a change inside one leaf | a change of several nodes |
 //! |---|---|---|
 //! | [`Volatile`] | stored | stored |
 //! | [`WriteAtomic`] | in place, committed by one word | redo-only log |
@@ -31,7 +31,7 @@ pub use write_atomic::{InPlace, LineOrder, Stepwise, WriteAtomic};
 use crate::shape::Edit;
 
 /// How edits become durable.
-pub trait Discipline: Send + Sync + 'static {
+pub trait CommitProtocol: Send + Sync + 'static {
     /// Name for people.
     const NAME: &'static str;
     /// Contents survive a crash.

@@ -21,7 +21,7 @@
 use pmem::log::Homes;
 use pmem::{Fence, LINE, Medium, Result, WORD};
 
-use super::{Change, Discipline, overwritten};
+use super::{Change, CommitProtocol, overwritten};
 use crate::shape::Edit;
 
 /// See the module's head. `LINE_ORDER`: where the guarded words stand in the guard's own line, that line keeps the cleared
@@ -40,7 +40,7 @@ pub type LineOrder = InPlace<true, false>;
 /// fences).
 pub type Stepwise = InPlace<false, true>;
 
-impl<const LINE_ORDER: bool, const STEPWISE: bool> Discipline for InPlace<LINE_ORDER, STEPWISE> {
+impl<const LINE_ORDER: bool, const STEPWISE: bool> CommitProtocol for InPlace<LINE_ORDER, STEPWISE> {
     const NAME: &'static str = match (LINE_ORDER, STEPWISE) {
         (false, false) => "write-atomic",
         (true, false) => "write-atomic, order within a line",

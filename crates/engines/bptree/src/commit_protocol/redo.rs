@@ -11,13 +11,13 @@
 use pmem::log::Homes;
 use pmem::{Fence, Medium, Result};
 
-use super::{Change, Discipline, overwritten};
+use super::{Change, CommitProtocol, overwritten};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Redo;
 
-impl Discipline for Redo {
+impl CommitProtocol for Redo {
     const NAME: &'static str = "redo log";
     const LOGS_ALL: bool = true;
     type Memory<M: Medium> = M;

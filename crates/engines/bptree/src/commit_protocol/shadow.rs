@@ -7,13 +7,13 @@
 
 use pmem::{Medium, Result};
 
-use super::{Change, Discipline, WriteAtomic};
+use super::{Change, CommitProtocol, WriteAtomic};
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Shadow;
 
-impl Discipline for Shadow {
+impl CommitProtocol for Shadow {
     const NAME: &'static str = "shadow";
     type Memory<M: Medium> = M;
     const COPIES_LEAVES: bool = true;
