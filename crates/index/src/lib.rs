@@ -8,7 +8,7 @@
 //! * [`batch`]: writes of several keys as one step. [`images`]: what readers see beside them.
 //! * [`snapshot`]: the index as it was at one moment.
 //! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`shape`]: where in a node. [`write`](mod@write): what is asked of a writer.
-//! * [`chain`]: what indexes over one list of leaves share besides.
+//! * [`leaf_list`]: what indexes over one list of leaves share besides.
 //! * [`moves`]: records that leave sparse chunks.
 //! * [`region`]: an index's file. [`owner`]: whom a block belongs to. [`check`]: verification.
 //!
@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod chain;
 pub mod check;
 pub mod engine;
 pub mod entry;
@@ -29,6 +28,7 @@ mod group;
 pub mod images;
 pub mod kernel;
 pub mod kind;
+pub mod leaf_list;
 pub mod moves;
 pub mod owner;
 pub mod region;

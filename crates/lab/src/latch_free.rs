@@ -91,7 +91,7 @@ pub struct Inside {
 
 /// Operations a second at a length of delta chains [Bw-tree figure 5].
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Chain {
+pub struct LeafList {
     /// Which workload.
     pub workload: &'static str,
     /// Deltas in front of a leaf at which it is consolidated.
@@ -128,7 +128,7 @@ pub struct Report {
     /// What happened inside.
     pub inside: Vec<Inside>,
     /// By length of chains.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<LeafList>,
     /// Loads by level of cache.
     pub loads: Vec<Loads>,
     /// The paper's claims, and what is wanted of our tree.
@@ -396,7 +396,7 @@ fn inside<S: Keys, P: bwtree::Pairs>(workload: &Workload<S>, threads: usize, tre
 }
 
 /// Our tree's rates with chains of different lengths [Bw-tree figure 5].
-fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<Chain>, Error> {
+fn chains(options: &Options, progress: &dyn Fn(&str)) -> Result<Vec<LeafList>, Error> {
     if options.chains.is_empty() {
         return Ok(Vec::new());
     }
@@ -409,7 +409,7 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     options: &Options,
     workload: &Workload<S>,
     progress: &dyn Fn(&str),
-) -> Result<Vec<Chain>, Error> {
+) -> Result<Vec<LeafList>, Error> {
     let threads = options.threads.iter().copied().max().unwrap_or(1);
     let mut samples = vec![Vec::new(); options.chains.len()];
     for round in 0..options.rounds {
@@ -427,6 +427,6 @@ fn with_chains<K: Own + ?Sized, S: Keys<Key = K, Value = K>>(
     }
     let each = options.chains.iter().zip(samples);
     Ok(each
-        .map(|(length, samples)| Chain { workload: workload.name, length: *length, rate: median(samples) })
+        .map(|(length, samples)| LeafList { workload: workload.name, length: *length, rate: median(samples) })
         .collect())
 }

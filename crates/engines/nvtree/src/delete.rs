@@ -3,8 +3,8 @@
 //! So taking a key away never needs room, of which a full store has none. A leaf in which little is left is replaced afterwards, if it can
 //! be ([`replace`](crate::replace)).
 
-use index::chain::prelude::*;
-use index::chain::wave::{Step, Stored};
+use index::leaf_list::prelude::*;
+use index::leaf_list::wave::{Step, Stored};
 use index::{Schema, Write};
 use pmem::{Error, Medium, Result, WORD};
 

@@ -16,7 +16,7 @@
 //!
 //! Invariants:
 //! * N1: from the head on, each leaf's `nxt` leads to the next; their `min` ascend, and only the first has none.
-//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`::index::chain`]).
+//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`::index::leaf_list`]).
 //! * N3: a block is allocated if and only if the list, a live entry or the root names it (between operations).
 
 use std::ops::Deref;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use index::Batching;
 use index::Schema;
-use index::chain::Chain;
-use index::chain::Core;
-use index::chain::garbage::find_garbage;
-use index::chain::recover::recover_blocks;
+use index::leaf_list::Core;
+use index::leaf_list::LeafList;
+use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use pmem::sync::{AtomicU64, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
@@ -86,7 +86,7 @@ pub struct Own {
 }
 
 /// What only the writer has.
-pub(crate) type Writer = index::chain::Writer<Own>;
+pub(crate) type Writer = index::leaf_list::Writer<Own>;
 
 impl<M: Medium, S: Schema> Deref for NvTree<M, S> {
     type Target = Core<M, S, Own>;

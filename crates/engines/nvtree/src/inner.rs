@@ -15,10 +15,10 @@
 //! * I1: entries ascend through all parents; none is without entries; entry 0 of parent 0 is the first leaf, below all keys.
 //! * I2: a parent's word in the level above it is at or below the words of its entries. So a key's entry is in the last parent whose word
 //!   is not above it, or before that: a merge may have taken this parent's first leaf.
-//! * I3: what a reader finds while entries are shifted may be any leaf, or none: [`index::chain::Core::changes`] is odd meanwhile.
+//! * I3: what a reader finds while entries are shifted may be any leaf, or none: [`index::leaf_list::Core::changes`] is odd meanwhile.
 
 use index::Schema;
-use index::chain::bound::leading;
+use index::leaf_list::bound::leading;
 use pmem::Line;
 use pmem::simd::{BELOW, UP_TO, pairs};
 use pmem::sync::{AtomicU64, Ordering, step};

@@ -9,7 +9,7 @@
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges by one switch of a link.
 //! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: leaves without an index.
-//! * Batches, groups, lookups and scans are those of [`::index::chain`].
+//! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -44,4 +44,4 @@ pub use self::family::NvTreeFamily;
 pub use self::index::{ENGINE, NvTree, Options};
 
 /// A position in key order.
-pub type Cursor<'a, M, S> = ::index::chain::Cursor<'a, NvTree<M, S>>;
+pub type Cursor<'a, M, S> = ::index::leaf_list::Cursor<'a, NvTree<M, S>>;

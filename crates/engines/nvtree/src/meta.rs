@@ -1,10 +1,10 @@
 //! The meta block: the head of the list, which is switched as any leaf's link is.
 //!
 //! ```text
-//! word 0 head of the list (checks itself)   7 what a clear left to be freed ([`index::chain::garbage`])
+//! word 0 head of the list (checks itself)   7 what a clear left to be freed ([`index::leaf_list::garbage`])
 //! ```
 
-use index::chain::garbage::GARBAGE;
+use index::leaf_list::garbage::GARBAGE;
 use pmem::region::{Garbage, checked, unchecked};
 use pmem::{Error, LINE, Medium, Result, WORD};
 

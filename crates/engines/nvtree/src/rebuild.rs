@@ -6,8 +6,8 @@
 //! quarters, which leaves as many splits as it takes. Where that does not hold it is brought to its end at once
 //! ([`Paths::hurried`](crate::index::Paths)).
 
-use index::chain::bound::bound;
-use index::chain::prelude::*;
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
 use index::{Schema, WriteOptions};
 use pmem::{Medium, Result};
 

@@ -5,8 +5,8 @@
 //! the list says who owns the blocks that the last operation named.
 
 use index::Schema;
-use index::chain::bound::bound;
-use index::chain::recover::is_leaf_block;
+use index::leaf_list::bound::bound;
+use index::leaf_list::recover::is_leaf_block;
 use pmem::sync::Ordering;
 use pmem::{Error, Found, Medium, Result};
 

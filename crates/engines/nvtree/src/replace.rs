@@ -12,14 +12,14 @@
 //! | commit | the link, one 8-byte store | the old leaves' blocks are freed, if they are not |
 //!
 //! Blocks change hands with the operation's intents: the list says who owns what was named. An old leaf's block is free for another use
-//! when the operation has ended; a reader who still looks at it finds its stripe or `changes` changed (C1 of [`::index::chain`]).
+//! when the operation has ended; a reader who still looks at it finds its stripe or `changes` changed (C1 of [`::index::leaf_list`]).
 //!
 //! A key above all others of a full last leaf begins a leaf of its own, for two fences, and the old one stays as it is.
 
 use index::Entry;
 use index::Schema;
-use index::chain::bound::bound;
-use index::chain::prelude::*;
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};
 use pmem::sync::Ordering;

@@ -1,11 +1,11 @@
-//! How the leaf of a key is found, and what a leaf is to readers ([`index::chain::read`]).
+//! How the leaf of a key is found, and what a leaf is to readers ([`index::leaf_list::read`]).
 
 use index::Entry;
 use index::Report;
-use index::chain::prelude::*;
-use index::chain::wave::{Step, Stored, WriteOf};
-use index::chain::{Pages, Writer};
 use index::engine::Anatomy;
+use index::leaf_list::prelude::*;
+use index::leaf_list::wave::{Step, Stored, WriteOf};
+use index::leaf_list::{Pages, Writer};
 use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Medium, Region, Result};
@@ -14,7 +14,7 @@ use crate::index::{NvTree, Own};
 use crate::insert::{Change, What};
 use crate::leaf::Leaf;
 
-impl<M: Medium, S: Schema> Chain for NvTree<M, S> {
+impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
     type Medium = M;
     type Schema = S;
     type Own = Own;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::common::{Sample, memory};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, Write, WriteOptions};
 use nvtree::{NvTree, Options};
 use pmem::observed::{Category, Counts};

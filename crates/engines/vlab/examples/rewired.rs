@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use index::Words;
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use pmem::file::memory_file;
 use pmem::{Durability, Native};
 use vlab::{Addressing, Options, Vlab};

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use index::Schema;
-use index::chain::bound::word_of;
+use index::leaf_list::bound::word_of;
 
 /// A bucket in a braid.
 #[derive(Debug)]

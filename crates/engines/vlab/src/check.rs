@@ -2,10 +2,10 @@
 
 pub use index::Report;
 use index::Schema;
-use index::chain::Chain;
-use index::chain::bound::bound;
-use index::chain::garbage::own as own_garbage;
 use index::check::Walk;
+use index::leaf_list::LeafList;
+use index::leaf_list::bound::bound;
+use index::leaf_list::garbage::own as own_garbage;
 use pmem::Medium;
 use pmem::alloc::{self, Kind};
 

@@ -25,7 +25,7 @@
 
 use std::sync::Arc;
 
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Schema, WriteOptions};
 use pmem::region::checked;
 use pmem::{Fence, Medium, WORD};

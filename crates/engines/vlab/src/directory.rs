@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use index::Schema;
-use index::chain::bound::leading;
+use index::leaf_list::bound::leading;
 use pmem::sync::{AtomicU64, Ordering as Memory};
 
 /// The bucket of this entry's key was given back; another holds its keys.

@@ -24,10 +24,10 @@ use arc_swap::{ArcSwap, Guard};
 use index::Batching;
 use index::Schema;
 use index::Tail;
-use index::chain::Chain;
-use index::chain::Core;
-use index::chain::garbage::find_garbage;
-use index::chain::recover::recover_blocks;
+use index::leaf_list::Core;
+use index::leaf_list::LeafList;
+use index::leaf_list::garbage::find_garbage;
+use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use pmem::sync::{AtomicU64, Ordering, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
@@ -144,7 +144,7 @@ pub struct Own<S: Schema> {
 }
 
 /// What only the writer has.
-pub(crate) type Writer<S> = index::chain::Writer<Own<S>>;
+pub(crate) type Writer<S> = index::leaf_list::Writer<Own<S>>;
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Makes an empty index in a fresh medium.

@@ -9,7 +9,7 @@
 //! * [`index`](mod@index): the index itself; the protocol of a change is read there.
 //! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
 //! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: buckets without an index.
-//! * Batches, groups, lookups and scans are those of [`::index::chain`].
+//! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
 mod braids;
@@ -49,4 +49,4 @@ pub use self::family::VlabFamily;
 pub use self::index::{ENGINE, Options, Vlab};
 pub use self::rewired::{Addressed, Addressing, Why};
 /// A position in key order.
-pub type Cursor<'a, M, S> = ::index::chain::Cursor<'a, Vlab<M, S>>;
+pub type Cursor<'a, M, S> = ::index::leaf_list::Cursor<'a, Vlab<M, S>>;

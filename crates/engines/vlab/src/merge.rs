@@ -8,8 +8,8 @@
 //! | commit | all of these | nothing to do |
 
 use index::Schema;
-use index::chain::bound::bound;
-use index::chain::prelude::*;
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
 use pmem::region::checked;
 use pmem::{Error, Fence, Medium, Result, WORD, record};
 

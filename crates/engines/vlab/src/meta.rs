@@ -3,12 +3,12 @@
 //! ```text
 //! word 0 head of the list (checks itself)   1 head of the second list, `faithful` (checks itself; 0 in it: empty)
 //! word 2 how splits and combines go, and the phase of the running combine (checks itself)   7 what a clear left to be
-//! freed ([`index::chain::garbage`])
+//! freed ([`index::leaf_list::garbage`])
 //! ```
 //!
 //! Invariant: the first bucket has no `min` and stays the first for good, so word 0 is written once in a block's life.
 
-use index::chain::garbage::GARBAGE;
+use index::leaf_list::garbage::GARBAGE;
 use pmem::region::{Garbage, checked, unchecked};
 use pmem::{Error, LINE, Medium, Result, WORD};
 

@@ -5,8 +5,8 @@
 //! there are two lists, and a combine that was cut short is brought to its end first.
 
 use index::Schema;
-use index::chain::bound::bound;
-use index::chain::recover::is_leaf_block;
+use index::leaf_list::bound::bound;
+use index::leaf_list::recover::is_leaf_block;
 use index::sorting::sort_by_first;
 use pmem::region::unchecked;
 use pmem::sync::Ordering;

@@ -1,10 +1,10 @@
-//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`index::chain::read`]).
+//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`index::leaf_list::read`]).
 
 use index::Entry;
 use index::Report;
-use index::chain::wave::{Step, Stored, WriteOf};
-use index::chain::{Chain, Pages};
 use index::engine::Anatomy;
+use index::leaf_list::wave::{Step, Stored, WriteOf};
+use index::leaf_list::{LeafList, Pages};
 use index::{Schema, Write};
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Region, Result, WORD};
@@ -110,7 +110,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 }
 
-impl<M: Medium, S: Schema> Chain for Vlab<M, S> {
+impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
     type Medium = M;
     type Schema = S;
     type Own = Own<S>;

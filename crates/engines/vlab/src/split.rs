@@ -20,8 +20,8 @@
 
 use index::Entry;
 use index::Schema;
-use index::chain::bound::bound;
-use index::chain::prelude::*;
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
 use index::sorting::sort_unstable_by_first;
 use pmem::alloc::Kind;
 use pmem::region::{checked, unchecked};

@@ -1,7 +1,7 @@
 //! What a combine may cost one operation, in steps and parts: however many buckets there are, and however keys are spread.
 
 use crate::common::{Sample, memory};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Keyed, Words};
 use pmem::{Durability, Observed};
 use vlab::{Options, Vlab, Work};

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::common::{Sample, memory};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, Write, WriteOptions};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};

@@ -4,7 +4,7 @@
 mod shared;
 
 use crate::common::{Home, Index, Mapped, Sample, memory, rewired};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Words};
 use pmem::{Durability, Native};
 use vlab::{Addressed, Guide, Options, Vlab};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::common::{Home, Mapped, Sample, memory, open_in, options, rewired};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, WriteOptions};
 use pmem::window::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};

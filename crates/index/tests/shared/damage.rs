@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::common::{CHECKED, Index, META_WORDS, Sample, open, options, rebuild};
 use damaged::{BYTES, Image, Watch};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Keyed, Words, WriteOptions};
 use pmem::alloc::Kind;
 use pmem::{Memory, Observed, Result, WORD};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::common::{Index, Options, Sample, options, pairs};
 use crash::{Fault, Machine, Survivors, Which};
 use index::Life as _;
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Keyed, Schema, Words, WriteOptions};
 use pmem::journal::Options as Sizes;
 use pmem::{Durable, Error, Geometry, Journal, Result};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use crate::common::{Index, Options, Sample, leaves_of_empty, memory, options, pairs};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Prefixed, Words};
 use pmem::{Durability, Medium, Observed};
 

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::chain::{Chain, Cursor};
+use index::leaf_list::{Cursor, LeafList};
 use index::{Fixed, Keyed, Kind, Prefixed, Schema, SchemaOf, Words, kind};
 use pmem::{Counter, Memory, Observed};
 
@@ -107,7 +107,7 @@ pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
 
 /// All pairs that a cursor gives out.
 #[allow(dead_code)]
-pub fn pairs<T: Chain<Schema = S>, S: Sample>(
+pub fn pairs<T: LeafList<Schema = S>, S: Sample>(
     cursor: &mut Cursor<'_, T>,
     from: Bound<S::KeyBuf>,
     down: bool,

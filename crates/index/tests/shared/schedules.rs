@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use crate::common::{Index, Options, Sample as Numbers, options};
-use index::chain::Turnover as Turned;
 use index::kind::{Bytes, U64};
+use index::leaf_list::Turnover as Turned;
 use index::{Keyed, SchemaOf, Words};
 use pmem::canary::Canary;
 use pmem::{Medium, Result};
@@ -36,7 +36,7 @@ impl<K: Sampled, S: SchemaOf<K> + Numbers, const FAITHFUL: bool> Scheduled for O
         Ok(Index::open(medium, Path::new("image"), &Self::options(lines))?.0)
     }
     fn turnover<M: Medium>(index: &Self::Over<M>) -> Turnover {
-        let Turned { splits, appends, merges, copies, rebuilds } = index::chain::Core::turnover(index);
+        let Turned { splits, appends, merges, copies, rebuilds } = index::leaf_list::Core::turnover(index);
         [
             ("splits", splits),
             ("appends", appends),

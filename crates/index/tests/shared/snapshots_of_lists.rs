@@ -6,7 +6,7 @@ mod snapshots;
 use std::ops::Bound;
 
 use crate::common::{Index, Options, Sample, memory, options};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Prefixed, Snapshot, Words, WriteOptions};
 use pmem::{Geometry, Medium};
 use snapshots::{Make, Next, Subject, borrowed, decide};
@@ -40,7 +40,7 @@ impl<M: Medium, S: Sample> Subject for Index<M, S> {
     ) -> R {
         let mut cursor = match snapshot {
             Some(snapshot) => Self::cursor_of(snapshot),
-            None => Chain::cursor(self),
+            None => LeafList::cursor(self),
         };
         if let Some((from, descending)) = place {
             cursor.seek(from, descending);

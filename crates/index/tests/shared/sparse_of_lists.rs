@@ -5,7 +5,7 @@ mod sparse;
 
 use std::path::Path;
 
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Keyed, Write, WriteOptions};
 use pmem::{Durability, Durable};
 
@@ -41,7 +41,7 @@ impl sparse::Subject for Index<Durable, Keyed> {
         Reads::get(self, key, Some(&mut value)).unwrap().then_some(value)
     }
     fn problems(&self) -> Vec<String> {
-        Chain::check(self).problems
+        LeafList::check(self).problems
     }
     fn close(self) {
         Life::close(&self).unwrap();

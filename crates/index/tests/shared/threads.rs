@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::common::{Bytes, Index, Options, Sample, options};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, WriteOptions};
 use pmem::{Durability, Geometry, Medium, Native};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Index, Sample, memory, options, pairs};
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, Write, WriteOptions};
 
 /// So many calls of up to so many writes, of keys below `keys`. Every second time few keys come again and again, and the index grows and

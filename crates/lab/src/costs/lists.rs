@@ -2,7 +2,7 @@
 //!
 //! Which leaf is a key's the index is asked; what is in it is read from the medium.
 
-use index::chain::prelude::*;
+use index::leaf_list::prelude::*;
 use index::shape::Shape;
 use index::{About, Fixed, Kind, Schema, SchemaOf, Words, kind};
 use pmem::region::unchecked;
@@ -138,7 +138,7 @@ fn count_leaves(quiet: &Observed, head_at: u64) -> u64 {
 }
 
 /// The way to a key. `has_second`: there is a second list, which combines bring into the first.
-fn way<I: Chain<Medium = Observed, Schema: Schema<Key = u64>>>(
+fn way<I: LeafList<Medium = Observed, Schema: Schema<Key = u64>>>(
     index: &I,
     (quiet, shape): (&Observed, &Shape),
     read: Read,

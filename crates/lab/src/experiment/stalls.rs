@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use index::Fixed;
-use index::chain::prelude::*;
 use index::kind;
+use index::leaf_list::prelude::*;
 use pmem::{Durability, Native, WORD};
 use vlab::{Vlab, Work};
 

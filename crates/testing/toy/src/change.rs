@@ -8,9 +8,9 @@
 //! | payload | all of them; the link or not | the old page with its blocks, or the new ones: the list says which |
 //! | commit | the link | the blocks of the old page are freed, if they are not |
 
-use index::chain::Writer;
-use index::chain::bound::bound;
-use index::chain::prelude::*;
+use index::leaf_list::Writer;
+use index::leaf_list::bound::bound;
+use index::leaf_list::prelude::*;
 use index::shape::Node;
 use index::{Entry, Schema};
 use pmem::alloc::Kind;

@@ -1,7 +1,7 @@
 //! The smallest engine: a list of sorted pages, of which a change writes one anew. It is registered in tests alone, and shows what an
 //! engine needs: this crate and one line of the registry.
 //!
-//! Writers, write groups, batches, snapshots, scans and the life cycle are the kernel's ([`index::chain`]). The engine says what a
+//! Writers, write groups, batches, snapshots, scans and the life cycle are the kernel's ([`index::leaf_list`]). The engine says what a
 //! page is ([`page`]), how the page of a key is found ([`Toy`], a map in volatile memory), and how a page is replaced ([`change`]).
 //!
 //! Invariants:
@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 
-use index::chain::Chain;
-use index::chain::Core;
-use index::chain::garbage::{GARBAGE, find_garbage};
-use index::chain::recover::recover_blocks;
+use index::leaf_list::Core;
+use index::leaf_list::LeafList;
+use index::leaf_list::garbage::{GARBAGE, find_garbage};
+use index::leaf_list::recover::recover_blocks;
 use index::region::{create_region, open_region};
 use index::{About, Batching, Form, Schema};
 use pmem::region::{Garbage, checked};

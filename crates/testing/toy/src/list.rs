@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::PoisonError;
 
-use index::chain::bound::bound;
-use index::chain::garbage::own as own_garbage;
-use index::chain::prelude::*;
-use index::chain::recover::is_leaf_block;
-use index::chain::wave::{Step, Stored, WriteOf};
-use index::chain::{Pages, Writer};
 use index::check::Walk;
+use index::leaf_list::bound::bound;
+use index::leaf_list::garbage::own as own_garbage;
+use index::leaf_list::prelude::*;
+use index::leaf_list::recover::is_leaf_block;
+use index::leaf_list::wave::{Step, Stored, WriteOf};
+use index::leaf_list::{Pages, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::alloc::{self, Kind};
 use pmem::region::unchecked;
@@ -60,7 +60,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
     }
 }
 
-impl<M: Medium, S: Schema> Chain for Toy<M, S> {
+impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
     type Medium = M;
     type Schema = S;
     type Own = ();

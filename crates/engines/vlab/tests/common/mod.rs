@@ -10,7 +10,7 @@ pub mod samples;
 use std::fs::File;
 use std::path::Path;
 
-use index::chain::Chain;
+use index::leaf_list::LeafList;
 use pmem::file::memory_file;
 use pmem::{Durability, Geometry, Medium, Native, Observed, Result};
 pub use samples::*;

@@ -4,7 +4,7 @@ use crash::{Argued, Kind, Spot};
 use index::About;
 use pmem::Fence;
 
-const CORE: &str = include_str!("../../../../index/src/chain/core.rs");
+const CORE: &str = include_str!("../../../../index/src/leaf_list/core.rs");
 const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
 
 /// True for the engines over a list of leaves.
@@ -18,7 +18,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
     let first_root = is_list(about).then(|| {
         Argued::new(
             Kind::DropFence(Fence::Commit),
-            "index/src/chain/core.rs",
+            "index/src/leaf_list/core.rs",
             CORE,
             "medium.fence(Fence::Commit); // [format]",
             "without its root an index opens as a new one, which it is until the next operation; and that has passed a fence before \
@@ -49,10 +49,10 @@ pub fn canary(about: &About) -> Spot {
     if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));
     }
-    let source = include_str!("../../../../index/src/chain/wave.rs");
+    let source = include_str!("../../../../index/src/leaf_list/wave.rs");
     Spot::new(
         Kind::DropFence(Fence::Payload),
-        "index/src/chain/wave.rs",
+        "index/src/leaf_list/wave.rs",
         source,
         "medium.fence(Fence::Payload);",
     )

@@ -1,5 +1,5 @@
 //! What indexes over one list of leaves share besides: an engine says how a leaf is read and changed and how the leaf of a key is found
-//! ([`Chain`]), and its writers, readers and scans are written once.
+//! ([`LeafList`]), and its writers, readers and scans are written once.
 //!
 //! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
 //! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
@@ -19,12 +19,12 @@ pub mod scan;
 pub mod wave;
 pub mod write;
 
-pub use self::core::{Chain, Core, Pages, Side, Turnover, Writer};
+pub use self::core::{Core, LeafList, Pages, Side, Turnover, Writer};
 pub use self::scan::Cursor;
 
 /// All that such an index can be asked for.
 pub mod prelude {
-    pub use super::core::Chain;
+    pub use super::core::LeafList;
     pub use super::read::Reads;
     pub use super::room::Rooms;
     pub use super::wave::Commits;

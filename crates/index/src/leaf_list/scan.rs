@@ -13,12 +13,12 @@ use pmem::stripe::Version;
 use pmem::{Error, Result};
 
 use super::bound::read_bound;
-use super::core::{Chain, KeyBufOf, Pages, SchemaOf, ValueBufOf};
+use super::core::{KeyBufOf, LeafList, Pages, SchemaOf, ValueBufOf};
 use super::read::Reads;
 use crate::group::Life;
 
 /// A position in key order. It holds no lock.
-pub struct Cursor<'a, T: Chain> {
+pub struct Cursor<'a, T: LeafList> {
     index: &'a T,
     descending: bool,
     /// What the index was read up to, and nothing more: batches are noted by it. Where to look when the page is stale.
@@ -36,7 +36,7 @@ pub struct Cursor<'a, T: Chain> {
     durable: bool,
 }
 
-impl<'a, T: Chain> Cursor<'a, T> {
+impl<'a, T: LeafList> Cursor<'a, T> {
     /// A cursor before the first key.
     pub(crate) fn new(index: &'a T) -> Self {
         Self::through(index, index.images.view())
@@ -167,7 +167,7 @@ impl<'a, T: Chain> Cursor<'a, T> {
     }
 }
 
-impl<'a, T: Chain> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
+impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
     #[inline(always)]
     fn scanned(&mut self) -> &mut Scanned<'a, SchemaOf<T>> {
         &mut self.scanned

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmem::{Native, Region, Result};
 
-use super::core::Chain;
+use super::core::LeafList;
 use super::prelude::*;
 use crate::check::Report;
 use crate::engine::{self, Anatomy, Count, Decide, Index, KeyValue, NextPair, Salvaged, View};
@@ -19,7 +19,7 @@ const APPENDED: usize = 4096;
 /// Bytes of them, at most about so many.
 const BYTES_APPENDED: u64 = 16 << 20;
 
-impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
+impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool> {
         Reads::get(self, key, value)
     }
@@ -59,7 +59,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn cursor(&self) -> Box<dyn engine::Cursor<K> + '_> {
-        Box::new(Chain::cursor(self))
+        Box::new(LeafList::cursor(self))
     }
 
     fn snapshot(&self) -> Result<Box<dyn View<K> + '_>> {
@@ -95,11 +95,11 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 
     fn check(&self) -> Report {
-        Chain::check(self)
+        LeafList::check(self)
     }
 
     fn anatomy(&self, keys: &[K::KeyBuf]) -> Option<Anatomy> {
-        Chain::anatomy(self, &mut keys.iter().map(K::key))
+        LeafList::anatomy(self, &mut keys.iter().map(K::key))
     }
 
     fn salvage_leaf(region: &Region<Native>, leaf: u64) -> Vec<Salvaged<K>> {
@@ -108,7 +108,7 @@ impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> Index<K> for T {
     }
 }
 
-impl<K: Kind, T: Chain<Schema: SchemaOf<K>>> engine::Cursor<K> for super::Cursor<'_, T> {
+impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> engine::Cursor<K> for super::Cursor<'_, T> {
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()> {
         self.seek(from.map(K::own_key), descending);
         Ok(())

@@ -4,7 +4,7 @@ use pmem::alloc::{self, Class, Kind};
 use pmem::{Result, record};
 
 use super::bound::bound;
-use super::core::{Chain, KeyBufOf, SchemaOf};
+use super::core::{KeyBufOf, LeafList, SchemaOf};
 use super::garbage;
 use crate::owner;
 use crate::schema::Schema;
@@ -13,27 +13,27 @@ use crate::schema::Schema;
 ///
 /// # Errors
 /// `Corrupt` if an intent names what is no block.
-pub fn recover_blocks<T: Chain>(index: &T) -> Result<()> {
+pub fn recover_blocks<T: LeafList>(index: &T) -> Result<()> {
     owner::recover_blocks(&index.region, |class, at| {
         Ok(index.root_block() != 0 && (owns(index, class, at) || garbage::owns(index, at)))
     })
 }
 
 /// True if a block is one of the size of a leaf.
-pub fn is_leaf_block<T: Chain>(index: &T, at: u64) -> bool {
+pub fn is_leaf_block<T: LeafList>(index: &T, at: u64) -> bool {
     let class = alloc::class_of(&index.region, at);
     class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == index.leaf_bytes())
 }
 
 /// True if the entry of this key leads to this record.
-pub(super) fn owns_record<T: Chain>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
+pub(super) fn owns_record<T: LeafList>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
     let key = SchemaOf::<T>::borrow(key);
     let entry = index.entry_of(index.leaf_of(key, false), SchemaOf::<T>::probe(key));
     entry.is_some_and(|entry| SchemaOf::<T>::blocks_of(&entry).any(|block| block == at))
 }
 
 /// True if the index reaches this block.
-fn owns<T: Chain>(index: &T, class: Class, at: u64) -> bool {
+fn owns<T: LeafList>(index: &T, class: Class, at: u64) -> bool {
     let medium = index.region.medium();
     let mut key = KeyBufOf::<T>::default();
     match class.kind {

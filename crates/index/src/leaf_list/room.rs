@@ -2,7 +2,7 @@
 
 use pmem::{LINE, Medium, Result};
 
-use super::core::{Chain, Writer};
+use super::core::{LeafList, Writer};
 use crate::group::Life;
 use crate::kernel::Guard;
 
@@ -14,7 +14,7 @@ const LINES_MORE: u64 = 64;
 const CHUNKS: u64 = 4;
 
 /// Room for operations. See the module's head.
-pub trait Rooms: Chain {
+pub trait Rooms: LeafList {
     /// The writer's side for one operation with records of so many bytes, with room for it in the running group.
     ///
     /// # Errors
@@ -61,4 +61,4 @@ pub trait Rooms: Chain {
     }
 }
 
-impl<T: Chain> Rooms for T {}
+impl<T: LeafList> Rooms for T {}

@@ -4,7 +4,7 @@ use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 
-use super::core::{Chain, KeyBufOf, KeyOf, SchemaOf, ValueBufOf, ValueOf, Writer};
+use super::core::{KeyBufOf, KeyOf, LeafList, SchemaOf, ValueBufOf, ValueOf, Writer};
 use super::garbage;
 use super::read::Reads;
 use super::room::Rooms;
@@ -26,7 +26,7 @@ pub struct Extent {
 }
 
 /// Writes. See the module's head.
-pub trait Writes: Chain {
+pub trait Writes: LeafList {
     /// Stores a value under a key; true if that replaced one.
     ///
     /// # Errors
@@ -207,13 +207,13 @@ pub trait Writes: Chain {
     }
 }
 
-impl<T: Chain> Writes for T {}
+impl<T: LeafList> Writes for T {}
 
-impl<T: Chain> Batching for T {
+impl<T: LeafList> Batching for T {
     type Extent = Extent;
 
     fn payload_words(&self) -> usize {
-        Chain::payload_words(self)
+        LeafList::payload_words(self)
     }
 
     fn value_now(&self, key: &KeyOf<T>, value: Option<&mut ValueBufOf<T>>) -> Result<bool> {
@@ -244,18 +244,18 @@ impl<T: Chain> Batching for T {
 
     fn write_all(
         &self,
-        writer: &mut Writer<<T as Chain>::Own>,
+        writer: &mut Writer<<T as LeafList>::Own>,
         writes: &[Write<'_, KeyOf<T>, ValueOf<T>>],
         found: &mut [bool],
     ) -> Result<()> {
         self.write_waves(writer, writes, found)
     }
 
-    fn name_batch(&self, writer: &mut Writer<<T as Chain>::Own>, record: u64) -> Result<()> {
+    fn name_batch(&self, writer: &mut Writer<<T as LeafList>::Own>, record: u64) -> Result<()> {
         let medium = self.region.medium();
         medium.fence(Fence::Payload);
         writer.allocator.flip(&self.region);
-        medium.publish(BATCH_AT, Region::<<T as Chain>::Medium>::root_word(record));
+        medium.publish(BATCH_AT, Region::<<T as LeafList>::Medium>::root_word(record));
         medium.flush(BATCH_AT, WORD);
         medium.fence(Fence::Commit);
         writer.allocator.finish(&self.region, &mut writer.log);
@@ -264,7 +264,7 @@ impl<T: Chain> Batching for T {
 }
 
 /// What room a batch, its keys ascending, may need. The writer's lock is held.
-fn extent_of<T: Chain>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
+fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
     let chunk_bytes = index.region.geometry().chunk_bytes;
     let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };
     let mut leaves: Vec<(u64, u64)> = Vec::new();

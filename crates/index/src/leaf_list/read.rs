@@ -9,7 +9,7 @@ use pmem::stripe::Version;
 use pmem::sync::{Ordering, yield_now};
 use pmem::{Error, Result};
 
-use super::core::{Chain, KeyOf, SchemaOf, ValueBufOf};
+use super::core::{KeyOf, LeafList, SchemaOf, ValueBufOf};
 use crate::group::Life;
 
 /// Keys whose leaves are asked for before they are looked at.
@@ -25,7 +25,7 @@ pub struct Seen {
 }
 
 /// Lookups of an index. See the module's head.
-pub trait Reads: Chain {
+pub trait Reads: LeafList {
     /// The writer's leaf for a key.
     ///
     /// # Errors
@@ -153,4 +153,4 @@ pub trait Reads: Chain {
     }
 }
 
-impl<T: Chain> Reads for T {}
+impl<T: LeafList> Reads for T {}

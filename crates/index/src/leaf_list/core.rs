@@ -143,7 +143,9 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
 pub type Pages<S> = Vec<(<S as Schema>::KeyBuf, Entry<<S as Schema>::Tail>)>;
 
 /// An index over one list of leaves: what differs between engines. Leaves are told by their address, in bytes from the region's base.
-pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized {
+pub trait LeafList:
+    Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized
+{
     /// Where it lives.
     type Medium: Medium;
     /// Keys and values.
@@ -177,7 +179,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
     /// The leaf of a key (of the keys strictly below it, if so asked) as far as what leads there says now. Has the processor bring in
     /// what a look at it begins with.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
-    /// The last leaf, as [`Chain::leaf_of`].
+    /// The last leaf, as [`LeafList::leaf_of`].
     fn last_leaf(&self) -> u64;
     /// True if there is a leaf here.
     fn is_leaf(&self, leaf: u64) -> bool;
@@ -281,7 +283,7 @@ pub trait Chain: Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + S
 }
 
 /// The schema of an index.
-pub(crate) type SchemaOf<T> = <T as Chain>::Schema;
+pub(crate) type SchemaOf<T> = <T as LeafList>::Schema;
 /// A key as it is passed to an index.
 pub(crate) type KeyOf<T> = <SchemaOf<T> as Schema>::Key;
 /// A key as an index hands it out.
@@ -291,18 +293,20 @@ pub(crate) type ValueOf<T> = <SchemaOf<T> as Schema>::Value;
 /// A value as an index hands it out.
 pub(crate) type ValueBufOf<T> = <SchemaOf<T> as Schema>::ValueBuf;
 
-impl<T: Chain> Embed for T {
-    type Medium = <T as Chain>::Medium;
-    type Schema = <T as Chain>::Schema;
-    type Own = Side<<T as Chain>::Own>;
+impl<T: LeafList> Embed for T {
+    type Medium = <T as LeafList>::Medium;
+    type Schema = <T as LeafList>::Schema;
+    type Own = Side<<T as LeafList>::Own>;
     type Shown = ();
 
     #[inline(always)]
-    fn kernel(&self) -> &Kernel<<T as Chain>::Medium, <T as Chain>::Schema, Side<<T as Chain>::Own>> {
+    fn kernel(
+        &self,
+    ) -> &Kernel<<T as LeafList>::Medium, <T as LeafList>::Schema, Side<<T as LeafList>::Own>> {
         &self.deref().kernel
     }
 
-    fn move_record(&self, writer: &mut Writer<<T as Chain>::Own>, block: u64) -> bool {
+    fn move_record(&self, writer: &mut Writer<<T as LeafList>::Own>, block: u64) -> bool {
         let leads = |key: &KeyBufOf<T>| owns_record(self, key, block);
         let fits = |bytes| matches!(self.has_lines(self.lines_of_operation(bytes)), Ok(true));
         move_record(self, writer, block, leads, fits, |writer, key, value| {
@@ -310,11 +314,11 @@ impl<T: Chain> Embed for T {
         })
     }
 
-    fn shown(&self, _writer: &Writer<<T as Chain>::Own>) {}
+    fn shown(&self, _writer: &Writer<<T as LeafList>::Own>) {}
 
     fn show_durable(&self, (): ()) {}
 
-    fn free_some(&self, writer: &mut Writer<<T as Chain>::Own>) -> Result<bool> {
+    fn free_some(&self, writer: &mut Writer<<T as LeafList>::Own>) -> Result<bool> {
         garbage::free_some(self, writer)
     }
 
@@ -322,11 +326,11 @@ impl<T: Chain> Embed for T {
         self.lines_of_operation(0) + LINES_OF_STEP
     }
 
-    fn reload(&self, writer: &mut Writer<<T as Chain>::Own>) {
+    fn reload(&self, writer: &mut Writer<<T as LeafList>::Own>) {
         // What was durable once does check.
         if let Ok(root) = self.region.root() {
             self.set_root_block(root);
         }
-        Chain::reload(self, writer);
+        LeafList::reload(self, writer);
     }
 }

@@ -17,7 +17,7 @@
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};
 
-use super::core::{Chain, KeyOf, SchemaOf, ValueOf, Writer};
+use super::core::{KeyOf, LeafList, SchemaOf, ValueOf, Writer};
 use crate::batch::Batching;
 use crate::write::{Write, record_bytes};
 
@@ -56,7 +56,7 @@ pub enum Step<C> {
 }
 
 /// Writes together. See the module's head.
-pub(crate) trait Waves: Chain {
+pub(crate) trait Waves: LeafList {
     /// Carries out writes in their order where they are of one leaf, and says of each whether it found its key.
     ///
     /// # Errors
@@ -137,10 +137,10 @@ pub(crate) trait Waves: Chain {
     }
 }
 
-impl<T: Chain> Waves for T {}
+impl<T: LeafList> Waves for T {}
 
 /// Commits of what was stored.
-pub trait Commits: Chain {
+pub trait Commits: LeafList {
     /// Makes what was stored durable, publishes it and makes that durable; the operation ends with it.
     #[inline]
     fn commit_stored<'a>(
@@ -176,4 +176,4 @@ pub trait Commits: Chain {
     }
 }
 
-impl<T: Chain> Commits for T {}
+impl<T: LeafList> Commits for T {}

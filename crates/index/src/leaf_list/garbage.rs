@@ -12,7 +12,7 @@ use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 
-use super::core::{Chain, SchemaOf, Writer};
+use super::core::{LeafList, SchemaOf, Writer};
 use super::room::Rooms;
 use super::write::Writes;
 use crate::check::Walk;
@@ -26,7 +26,7 @@ pub const GARBAGE: u64 = 7 * WORD;
 type EntryOf<T> = Entry<<SchemaOf<T> as Schema>::Tail>;
 
 /// What a clear left.
-fn garbage_of<T: Chain>(index: &T) -> Result<Option<Garbage>> {
+fn garbage_of<T: LeafList>(index: &T) -> Result<Option<Garbage>> {
     match index.root_block() {
         0 => Ok(None),
         root => Garbage::read(index.region.medium(), root + GARBAGE),
@@ -37,13 +37,13 @@ fn garbage_of<T: Chain>(index: &T) -> Result<Option<Garbage>> {
 ///
 /// # Errors
 /// `Corrupt` if the word does not check.
-pub fn find_garbage<T: Chain>(index: &T) -> Result<()> {
+pub fn find_garbage<T: LeafList>(index: &T) -> Result<()> {
     index.set_garbage(garbage_of(index)?.is_some());
     Ok(())
 }
 
 /// The leaf that is freed next: what follows it, its separator (0 none), and its entries whose blocks are not free.
-fn first_of<T: Chain>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<EntryOf<T>>)> {
+fn first_of<T: LeafList>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<EntryOf<T>>)> {
     let leaf = garbage.node;
     let next = index.next_leaf(leaf).filter(|_| super::recover::is_leaf_block(index, leaf));
     let next = next.ok_or(Error::Corrupt { what: "leaf of what was cleared", at: leaf })?;
@@ -54,7 +54,7 @@ fn first_of<T: Chain>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<Entr
 }
 
 /// True if what a clear left has this block where the walk through it begins (U1).
-pub(super) fn owns<T: Chain>(index: &T, at: u64) -> bool {
+pub(super) fn owns<T: LeafList>(index: &T, at: u64) -> bool {
     let Ok(Some(garbage)) = garbage_of(index) else { return false };
     first_of(index, garbage).is_ok_and(|(_, separator, entries)| {
         at == garbage.node
@@ -64,7 +64,7 @@ pub(super) fn owns<T: Chain>(index: &T, at: u64) -> bool {
 }
 
 /// Notes the blocks of what a clear left.
-pub fn own<T: Chain>(index: &T, walk: &mut Walk) {
+pub fn own<T: LeafList>(index: &T, walk: &mut Walk) {
     let mut rest = match garbage_of(index) {
         Ok(rest) => rest,
         Err(error) => return walk.problem(error.to_string()),
@@ -89,7 +89,7 @@ pub fn own<T: Chain>(index: &T, walk: &mut Walk) {
 }
 
 /// Removes every key.
-pub(super) fn clear<T: Chain>(index: &T) -> Result<()> {
+pub(super) fn clear<T: LeafList>(index: &T) -> Result<()> {
     if !index.can_switch() {
         return index.clear_by_key();
     }
@@ -103,7 +103,7 @@ pub(super) fn clear<T: Chain>(index: &T) -> Result<()> {
 }
 
 /// Puts an empty list in the place of the list.
-fn switch<T: Chain>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
+fn switch<T: LeafList>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
     let (region, medium, old) = (&index.region, index.region.medium(), index.root_block());
     let head = index.head()?;
     let mut take = |kind, bytes| {
@@ -123,7 +123,7 @@ fn switch<T: Chain>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
     medium.flush(root, LINE);
     medium.fence(Fence::Payload);
     writer.allocator.flip(region);
-    medium.publish(ROOT_AT, Region::<<T as Chain>::Medium>::root_word(root));
+    medium.publish(ROOT_AT, Region::<<T as LeafList>::Medium>::root_word(root));
     medium.flush(ROOT_AT, WORD);
     medium.fence(Fence::Commit);
     writer.allocator.finish(region, &mut writer.log);
@@ -136,7 +136,7 @@ fn switch<T: Chain>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
 }
 
 /// Frees the first leaf of what a clear left, or some of its entries' blocks.
-pub(super) fn free_some<T: Chain>(index: &T, writer: &mut Writer<T::Own>) -> Result<bool> {
+pub(super) fn free_some<T: LeafList>(index: &T, writer: &mut Writer<T::Own>) -> Result<bool> {
     let Some(garbage) = garbage_of(index)? else { return Ok(false) };
     let (next, separator, entries) = first_of(index, garbage)?;
     let (region, medium) = (&index.region, index.region.medium());
