@@ -1,7 +1,7 @@
 //! Atomic batches: writes of several keys that are there together or not at all, after a crash and to every reader.
 //!
 //! Where fences make writes durable, a batch is first written down whole, as a record; one word in the root line names it, and
-//! that word is the batch's commit point. Then its writes are carried out as any others are, waves sharing their fences, each
+//! that word is the batch's commit point. Then its writes are carried out as any others are, write groups sharing their fences, each
 //! its own commit; at last the word is cleared and the record given back. What a crash cuts short is carried out again when the
 //! index is opened: all writes of the batch once more, in their order, which changes nothing where they were done. So a
 //! batch works alike over every engine, its size is bounded by a record's and not by a log's, and what it costs

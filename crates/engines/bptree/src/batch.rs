@@ -8,7 +8,7 @@ use pmem::{LINE, Medium, Region, Result, record};
 
 use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
-use crate::many::WAVE;
+use crate::many::GROUP_WRITES;
 use crate::search::Scalar;
 use crate::shape::Node;
 use crate::tree::{Tree, Writer};
@@ -136,8 +136,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
     }
 
     fn write_all(&self, writer: &mut Writer<S>, writes: &[WriteOf<'_, S>], found: &mut [bool]) -> Result<()> {
-        for (wave, found) in writes.chunks(WAVE).zip(found.chunks_mut(WAVE)) {
-            self.write_wave(writer, wave, found)?;
+        for (group, found) in writes.chunks(GROUP_WRITES).zip(found.chunks_mut(GROUP_WRITES)) {
+            self.write_group(writer, group, found)?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Many keys at once: their descents go down together, level by level, so that the cache misses of one are waited for while
 //! those of the others are; and changes of different leaves share their fences.
 //!
-//! Changes come in *waves*: as many operations as touch different leaves that have room, looked up together, made durable by one
+//! Changes come in *write groups*: as many operations as touch different leaves that have room, looked up together, made durable by one
 //! change of the commit protocol; then the full leaves among them, split together in one commit. What shares a leaf with another
-//! operation of its wave, leaves it too empty or would split more than a leaf is done by itself behind the wave; so operations
+//! operation of its write group, leaves it too empty or would split more than a leaf is done by itself behind the write group; so operations
 //! on one key keep their order. Each operation is durable when the call returns,
-//! and each by itself is whole or absent after a crash before that: a wave is no atomic batch.
+//! and each by itself is whole or absent after a crash before that: a write group is no atomic batch.
 
 use pmem::region::INTENTS;
 use pmem::stripe::Version;
@@ -24,10 +24,10 @@ use index::{Batching, Life, Write, WriteOf, WriteOptions};
 
 /// Descents in flight: what a processor has buffers for, and some more that wait.
 pub(crate) const LANES: usize = 16;
-/// Writes of a wave: a bit each.
-pub(crate) const WAVE: usize = 64;
-/// Blocks that a wave may name, with those of one operation more: fewer than an operation's intents.
-const WAVE_BLOCKS: usize = INTENTS - 8;
+/// Writes of a write group: a bit each.
+pub(crate) const GROUP_WRITES: usize = 64;
+/// Blocks that a write group may name, with those of one operation more: fewer than an operation's intents.
+const GROUP_BLOCKS: usize = INTENTS - 8;
 /// Leaves that are split in one commit.
 const SPLITS: usize = 12;
 /// Children of nodes up to this level are asked for; what is above them is in the cache.
@@ -35,7 +35,7 @@ const PREFETCHED: usize = 2;
 /// Records beyond this are written alone: in pieces, with fences of their own.
 const RECORD_BYTES_MAX: u64 = 4096;
 
-/// A wave's leaves, each with the look that was taken at it, and the bits of those who lost their way.
+/// A write group's leaves, each with the look that was taken at it, and the bits of those who lost their way.
 type Arrived = ([(Node, Version); LANES], u32);
 
 /// True if there may be room for one write after the other where there is none for all at once: for words in a log, for blocks
@@ -79,7 +79,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     }
 
     /// Calls `arrived` with the number of each key, and its leaf with the look that was taken at it (`None` for who lost his way),
-    /// until that returns false. The leaves of a wave are on their way while the next wave goes down.
+    /// until that returns false. The leaves of a write group are on their way while the next write group goes down.
     ///
     /// # Errors
     /// What `arrived` says.
@@ -96,8 +96,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let mut before: Option<(usize, Arrived)> = None;
         let mut from = 0;
         loop {
-            let wave = LANES.min(count - from);
-            let next = (wave > 0).then(|| (from, self.descend_together::<V>(wave, |i| key(from + i))));
+            let group = LANES.min(count - from);
+            let next = (group > 0).then(|| (from, self.descend_together::<V>(group, |i| key(from + i))));
             if let Some((first, (lanes, lost))) = before {
                 for (i, lane) in lanes.into_iter().enumerate().take(from - first) {
                     if !arrived(first + i, (lost >> i & 1 == 0).then_some(lane))? {
@@ -108,7 +108,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             if next.is_none() {
                 return Ok(());
             }
-            from += wave;
+            from += group;
             before = next;
         }
     }
@@ -236,14 +236,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             let mut writer = self.enter(bytes)?;
             let rest = &writes[done..];
             let mut count = 1;
-            while let Some(next) = rest.get(count).filter(|_| count < WAVE) {
+            while let Some(next) = rest.get(count).filter(|_| count < GROUP_WRITES) {
                 bytes += record_bytes::<S>(next);
                 if !self.has_room_beside(count as u64 + 1, bytes) {
                     break;
                 }
                 count += 1;
             }
-            self.write_wave(&mut writer, &rest[..count], &mut was_there[done..])?;
+            self.write_group(&mut writer, &rest[..count], &mut was_there[done..])?;
             self.move_some(&mut writer);
             done += count;
             if done == writes.len() {
@@ -253,8 +253,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(was_there)
     }
 
-    /// Up to [`WAVE`] writes, with the writer's lock held.
-    pub(crate) fn write_wave(
+    /// Up to [`GROUP_WRITES`] writes, with the writer's lock held.
+    pub(crate) fn write_group(
         &self,
         writer: &mut Writer<S>,
         writes: &[WriteOf<'_, S>],
@@ -285,7 +285,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         was_there: &mut [bool],
     ) -> Result<u64> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
-        let mut leaves = [self.root(); WAVE];
+        let mut leaves = [self.root(); GROUP_WRITES];
         for (leaves, writes) in leaves.chunks_mut(LANES).zip(writes.chunks(LANES)) {
             // Damage: who goes down alone will say where.
             let (lanes, lost) = self.descend_together::<V>(writes.len(), |i| writes[i].key());
@@ -295,13 +295,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
         let (mut alone, mut full) = (0_u64, 0_u64);
         let mut edits = 0;
-        let mut changed: [Option<bool>; WAVE] = [None; WAVE];
+        let mut changed: [Option<bool>; GROUP_WRITES] = [None; GROUP_WRITES];
         for (i, write) in writes.iter().enumerate() {
             let leaf = leaves[i];
             let is_leaf = Link::read(medium, leaf).is_some_and(|link| link.level == 0);
             // Behind another operation of this leaf, or in the place of one that could not go along.
             let is_large = record_bytes::<S>(write) > RECORD_BYTES_MAX;
-            let is_last = writer.allocator.named() > WAVE_BLOCKS;
+            let is_last = writer.allocator.named() > GROUP_BLOCKS;
             if !is_leaf || is_large || is_last || leaves[..i].contains(&leaf) {
                 alone |= 1 << i;
                 continue;

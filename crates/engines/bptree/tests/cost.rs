@@ -97,7 +97,7 @@ fn a_node_of_eight_lines_holds_29_words_and_an_insert_into_it_flushes_4_lines() 
 }
 
 #[test]
-fn a_wave_of_writes_to_different_leaves_passes_the_fences_of_one() {
+fn a_group_of_writes_to_different_leaves_passes_the_fences_of_one() {
     // Leaves of 14 keys, 1,000 apart.
     let keys: Vec<u64> = (0..64 * 14).map(|n| n * 1000).collect();
     let [(tree, counter), (alone, counter_alone)] = [0, 1].map(|_| {

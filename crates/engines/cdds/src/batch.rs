@@ -1,23 +1,23 @@
 //! Many writes as one step, and writes that look first.
 //!
 //! A batch is atomic for free while the allocator's ring names all blocks that it takes: it is one version, like any change. A
-//! larger one goes in *waves*, each a version of its own with blocks of its own. A wave ends with a durable dead interval that
-//! has all waves so far, as if they had been rolled back: should the machine stop, they are. At the end the last wave's version
+//! larger one goes in *write groups*, each a version of its own with blocks of its own. A write group ends with a durable dead interval that
+//! has all write groups so far, as if they had been rolled back: should the machine stop, they are. At the end the last write group's version
 //! becomes the current one, and all of them count.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | payload of a wave | its entries; some of its bits; its root; the interval or not | waves in the interval are rolled back, the next version is dead (M3) |
+//! | payload of a write group | its entries; some of its bits; its root; the interval or not | write groups in the interval are rolled back, the next version is dead (M3) |
 //! | its root's, if that changed | its root, which shows older versions the same | the same |
 //! | the interval's | its entries and bits, the interval | the same |
-//! | commit of the last wave's version | all of the batch | it is current: the interval is none (M2) |
+//! | commit of the last write group's version | all of the batch | it is current: the interval is none (M2) |
 //! | guard | the interval is off the list | nothing to do |
 //!
 //! Invariants:
 //! * B1: the interval is off the list, durably, before another version is published: else it would count again.
-//! * B2: nobody reads at a version inside a batch; so what one of its waves began and another ended is seen by nobody, and stays
+//! * B2: nobody reads at a version inside a batch; so what one of its write groups began and another ended is seen by nobody, and stays
 //!   until the collector gives it back.
-//! * B3: if a batch is stopped by an error, its waves are rolled back at once, as the next open would.
+//! * B3: if a batch is stopped by an error, its write groups are rolled back at once, as the next open would.
 
 use index::Decision;
 use index::{Life, Pair, Schema, Write, WriteOptions};
@@ -29,7 +29,7 @@ use crate::structure::{ChangeOf, KeyOf, Structure, ValueBufOf, ValueOf, WriteOf,
 use crate::version::{Death, INTERVALS, Interval};
 use crate::versioned::too_many_intervals;
 
-/// Dead intervals that a batch in waves may need.
+/// Dead intervals that a batch in write groups may need.
 const INTERVALS_OF_BATCH: usize = 2;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
@@ -133,8 +133,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         X::change(self, writer, |change| {
             let mut found = Vec::with_capacity(writes.len());
             for write in writes {
-                if change.writer.allocator.named() >= self.wave_blocks {
-                    self.end_wave(change)?;
+                if change.writer.allocator.named() >= self.group_blocks {
+                    self.end_group(change)?;
                 }
                 found.push(match write {
                     Write::Put(key, value) => X::put_in(self, change, key, value)?,
@@ -147,7 +147,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
 
     /// What was done so far is durable with its blocks, and seen by nobody: readers may look again. The next version is the
     /// change's.
-    pub(crate) fn end_wave(&self, change: &mut ChangeOf<'_, X>) -> Result<()> {
+    pub(crate) fn end_group(&self, change: &mut ChangeOf<'_, X>) -> Result<()> {
         X::finish(self, change)?;
         let writer = &mut *change.writer;
         self.fence_payload(writer, Fence::Payload);
@@ -155,13 +155,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         if writer.state.root != change.state.root {
             self.switch(writer, State { root: change.state.root, ..writer.state });
         }
-        let lo = *change.first_wave.get_or_insert(change.view.version);
+        let lo = *change.first_group.get_or_insert(change.view.version);
         let mut dead = change.view.dead.clone();
         dead.push(Interval { lo, hi: change.view.version, death: Death::RolledBack });
         self.note_dead(&dead);
         writer.allocator.finish(&self.region, &mut writer.log);
         self.stripes.unlock(&mut writer.held);
-        X::next_wave(&mut change.own);
+        X::next_group(&mut change.own);
         change.view.version += 1;
         Ok(())
     }

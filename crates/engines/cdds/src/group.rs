@@ -6,7 +6,7 @@
 //! version too, and waits if what it finds there began, or is gone, since the durable one.
 //!
 //! Invariants:
-//! * G1: a group ends between two changes, so a version is in it whole or not at all, and so is a batch in waves.
+//! * G1: a group ends between two changes, so a version is in it whole or not at all, and so is a batch in write groups.
 //! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
 //! * G3: after a failed commit nothing more is written: what there is is what is durable.
 

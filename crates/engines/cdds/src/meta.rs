@@ -13,8 +13,8 @@
 //! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and every
 //!   version known to have crashed.
 //! * M2: a rolled-back interval that does not end before the current version was not committed, and is none.
-//! * M3: one that *begins* behind the current version has the waves of a batch ([`crate::batch`]) that was cut short. What they left
-//!   names its blocks, as what was rolled back does; what the wave in flight left does not. So the version behind the interval is
+//! * M3: one that *begins* behind the current version has the write groups of a batch ([`crate::batch`]) that was cut short. What they left
+//!   names its blocks, as what was rolled back does; what the write group in flight left does not. So the version behind the interval is
 //!   declared dead, and the current one moved behind both, before anything else ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
@@ -100,7 +100,7 @@ impl Meta {
         Ok(State { root, current, keys })
     }
 
-    /// If a batch in waves was cut short, rolls back its waves and declares the version behind them dead (M3). Durable when it
+    /// If a batch in write groups was cut short, rolls back its write groups and declares the version behind them dead (M3). Durable when it
     /// returns.
     ///
     /// # Errors
@@ -110,10 +110,10 @@ impl Meta {
         let all: Vec<Interval> = all.collect::<Result<_>>()?;
         let is_cut =
             |interval: &&Interval| interval.death == Death::RolledBack && interval.lo > state.current;
-        let Some(waves) = all.iter().find(is_cut) else { return Ok(state) };
-        let in_flight = Interval { lo: waves.hi + 1, hi: waves.hi + 1, death: Death::Crashed };
+        let Some(write_groups) = all.iter().find(is_cut) else { return Ok(state) };
+        let in_flight = Interval { lo: write_groups.hi + 1, hi: write_groups.hi + 1, death: Death::Crashed };
         let mut dead = self.read_dead(medium, state.current)?;
-        let more = [*waves, in_flight].into_iter().filter(|more| !dead.intervals().contains(more));
+        let more = [*write_groups, in_flight].into_iter().filter(|more| !dead.intervals().contains(more));
         let more: Vec<Interval> = more.collect();
         if dead.intervals().len() + more.len() > INTERVALS {
             return Err(Error::Corrupt { what: "list of dead intervals", at: self.0 });

@@ -31,7 +31,7 @@ pub struct Options {
     pub faithful: bool,
     /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
     /// allocator's ring names. (Tests make it small.)
-    pub wave_blocks: usize,
+    pub group_blocks: usize,
 }
 
 impl Options {
@@ -43,7 +43,7 @@ impl Options {
             durability,
             stripes: 1024,
             faithful: false,
-            wave_blocks: INTENTS / 2,
+            group_blocks: INTENTS / 2,
         }
     }
 }
@@ -74,7 +74,7 @@ pub struct Versioned<M: Medium, X: Structure> {
     pub(crate) shown: Mutex<(u64, Option<u64>)>,
     /// Named versions.
     pub(crate) kept: Mutex<Vec<Kept>>,
-    pub(crate) wave_blocks: usize,
+    pub(crate) group_blocks: usize,
     /// Work beside users.
     pub(crate) maintenance: Maintenance,
     /// What is the structure's own.
@@ -107,8 +107,8 @@ pub struct Change<'a, P, C> {
     pub(crate) state: State,
     /// Something was stored in nodes.
     pub(crate) stored: bool,
-    /// The version of its first wave, if one has ended ([`crate::batch`]).
-    pub(crate) first_wave: Option<u64>,
+    /// The version of its first write group, if one has ended ([`crate::batch`]).
+    pub(crate) first_group: Option<u64>,
     /// What the structure keeps of it.
     pub(crate) own: C,
 }
@@ -169,14 +169,14 @@ pub trait Structure: Sized {
     /// `Corrupt`.
     fn begin<M: Medium>(of: &Versioned<M, Self>, writer: &WriterOf<Self>) -> Result<Self::Part>;
 
-    /// The change is about to become true, or a wave of it: what it gave up is given back.
+    /// The change is about to become true, or a write group of it: what it gave up is given back.
     ///
     /// # Errors
     /// `Corrupt`.
     fn finish<M: Medium>(of: &Versioned<M, Self>, change: &mut ChangeOf<'_, Self>) -> Result<()>;
 
-    /// A wave ended: what the next one begins with.
-    fn next_wave(part: &mut Self::Part);
+    /// A write group ended: what the next one begins with.
+    fn next_group(part: &mut Self::Part);
 
     /// The change failed: blocks that it took are about to be given up.
     fn abandon<M: Medium>(of: &Versioned<M, Self>, part: Self::Part);

@@ -82,7 +82,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
         of.give_dropped(change)
     }
 
-    fn next_wave(part: &mut Part) {
+    fn next_group(part: &mut Part) {
         part.unfenced.clear();
     }
 

@@ -126,7 +126,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             dead,
             shown: Mutex::new((state.current, Some(state.keys))),
             kept: Mutex::default(),
-            wave_blocks: options.wave_blocks.clamp(1, INTENTS / 2),
+            group_blocks: options.group_blocks.clamp(1, INTENTS / 2),
             maintenance: Maintenance::default(),
             own,
         };
@@ -205,10 +205,10 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         let view = View { version, dead: writer.dead.clone() };
         let own = X::begin(self, writer)?;
         let state = writer.state;
-        let mut change = Change { writer, view, state, stored: false, first_wave: None, own };
+        let mut change = Change { writer, view, state, stored: false, first_group: None, own };
         let made = make(&mut change).and_then(|made| {
-            match change.first_wave {
-                Some(_) => self.end_wave(&mut change)?,
+            match change.first_group {
+                Some(_) => self.end_group(&mut change)?,
                 None => X::finish(self, &mut change)?,
             }
             Ok(made)
@@ -216,22 +216,22 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         match made {
             Ok(made) => {
                 if change.stored {
-                    let waves = u64::from(change.first_wave.is_some());
-                    change.state.current = change.view.version - waves;
+                    let write_groups = u64::from(change.first_group.is_some());
+                    change.state.current = change.view.version - write_groups;
                     self.publish(&mut change);
                 }
-                if change.first_wave.is_some() {
+                if change.first_group.is_some() {
                     self.note_dead(&change.writer.dead); // B1
                 }
                 self.stripes.unlock(&mut change.writer.held);
                 Ok(made)
             }
             Err(error) => {
-                let Change { stored, first_wave, view, writer, own, .. } = change;
+                let Change { stored, first_group, view, writer, own, .. } = change;
                 X::abandon(self, own);
                 writer.allocator.abort(&self.region, &mut writer.log);
-                match first_wave {
-                    Some(lo) => self.take_back_waves(writer, lo, view.version),
+                match first_group {
+                    Some(lo) => self.roll_back_groups(writer, lo, view.version),
                     None => writer.in_doubt |= stored,
                 }
                 writer.pass = None;
@@ -241,11 +241,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Rolls back the waves of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
-    fn take_back_waves(&self, writer: &mut WriterOf<X>, lo: u64, dead: u64) {
-        let waves = Interval { lo, hi: dead - 1, death: Death::RolledBack };
+    /// Rolls back the write groups of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
+    fn roll_back_groups(&self, writer: &mut WriterOf<X>, lo: u64, dead: u64) {
+        let write_groups = Interval { lo, hi: dead - 1, death: Death::RolledBack };
         let mut list = writer.dead.clone();
-        list.push(waves);
+        list.push(write_groups);
         list.push(Interval { lo: dead, hi: dead, death: Death::Crashed });
         self.write_dead(writer, list);
         let state = State { current: dead + 1, ..writer.state };

@@ -1,7 +1,7 @@
 //! Trees and tables over a journal, on a machine whose power is cut and whose calls fail.
 //!
 //! Whatever grew, shrank, split or moved in the group that was running: what was acknowledged is there, what was not is there in
-//! order or not at all, a batch in waves whole or not at all. Readers who go on after a failed call find the durable version, in
+//! order or not at all, a batch in write groups whole or not at all. Readers who go on after a failed call find the durable version, in
 //! nodes and buckets that were taken back under them.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ struct Life<X: Tested> {
 }
 
 fn how<X: Tested>() -> X::Options {
-    // Batches of more than a few keys go in waves.
-    X::options(cdds::Options { wave_blocks: 4, stripes: 16, ..options(2) })
+    // Batches of more than a few keys go in write groups.
+    X::options(cdds::Options { group_blocks: 4, stripes: 16, ..options(2) })
 }
 
 fn files(machine: &Machine) -> [Box<dyn pmem::journal::storage::Storage>; 2] {

@@ -65,7 +65,7 @@ fn with_a_fence_around_each_flush_it_survives_too() {
     at_least(&[words, bytes], 9_400);
 }
 
-/// Batches in waves of a few blocks, over a table that has to grow for them and over one that need not; refused ones, whose waves
+/// Batches in write groups of a few blocks, over a table that has to grow for them and over one that need not; refused ones, whose write groups
 /// are taken back; conditions; and everything gone at once, with a version kept beside it and without.
 fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
     let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
 }
 
 #[test]
-fn batches_in_waves_and_clearing_survive_a_crash_anywhere() {
+fn batches_in_groups_and_clearing_survive_a_crash_anywhere() {
     let words = explore::<Hashed<Words>>("words", &[together(LAZY), together(SCAN)], (32, NESTED));
     let bytes = explore::<Hashed<Keyed>>("bytes", &[together(LAZY)], (64, NESTED));
     at_least(&[words, bytes], 28_900);

@@ -4,7 +4,7 @@
 //! be ([`replace`](crate::replace)).
 
 use index::leaf_list::prelude::*;
-use index::leaf_list::wave::{Step, Stored};
+use index::leaf_list::write_group::{Step, Stored};
 use index::{Schema, Write};
 use pmem::{Error, Medium, Result, WORD};
 

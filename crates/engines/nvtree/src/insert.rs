@@ -1,7 +1,7 @@
 //! Inserts and updates: an entry behind the last, and the count that reaches it.
 
 use index::leaf_list::prelude::*;
-use index::leaf_list::wave::{Step, Stored};
+use index::leaf_list::write_group::{Step, Stored};
 use index::{Schema, Write};
 use pmem::{Error, Medium, Result};
 

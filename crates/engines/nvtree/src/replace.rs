@@ -92,7 +92,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         }
         let inner = self.inner();
         let place = self.place_in(&inner, key, false);
-        // It may have gone with another write of the same wave.
+        // It may have gone with another write of the same write group.
         if inner.leaf(place) != leaf.0 {
             return Ok(());
         }

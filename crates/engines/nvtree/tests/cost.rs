@@ -174,7 +174,7 @@ fn byte_strings_cost_a_record_besides_and_no_fence() {
     }
 }
 
-/// A wave: an entry and a count of each, and a fence behind all of either.
+/// A write group: an entry and a count of each, and a fence behind all of either.
 #[test]
 fn writes_of_different_leaves_share_two_fences() {
     let (index, counter) = counted::<Words>();

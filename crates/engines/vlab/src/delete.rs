@@ -1,7 +1,7 @@
 //! Deletes [VLAB §5.2.3]: a bit is cleared. Of byte strings the record's bit in the allocator follows, for one fence more.
 
 use index::leaf_list::prelude::*;
-use index::leaf_list::wave::{Step, Stored};
+use index::leaf_list::write_group::{Step, Stored};
 use index::{Schema, Write};
 use pmem::{Medium, Result};
 

@@ -1,7 +1,7 @@
 //! Inserts and updates [VLAB §5.2.2].
 
 use index::leaf_list::prelude::*;
-use index::leaf_list::wave::{Step, Stored};
+use index::leaf_list::write_group::{Step, Stored};
 use index::{Schema, Write};
 use pmem::{Error, Medium, Result};
 

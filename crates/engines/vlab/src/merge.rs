@@ -27,7 +27,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         if self.faithful || held * 4 > shape.capacity() {
             return Ok(());
         }
-        // It may have gone with another write of the same wave.
+        // It may have gone with another write of the same write group.
         if self.bucket_of(key)? != bucket {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use index::Entry;
 use index::Report;
 use index::engine::Anatomy;
-use index::leaf_list::wave::{Step, Stored, WriteOf};
+use index::leaf_list::write_group::{Step, Stored, WriteOf};
 use index::leaf_list::{LeafList, Pages};
 use index::{Schema, Write};
 use pmem::sync::Ordering;

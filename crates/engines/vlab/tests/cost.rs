@@ -171,7 +171,7 @@ fn byte_strings_cost_a_record_besides_and_a_delete_the_fence_that_frees_it() {
     }
 }
 
-/// A wave: an entry and a bit of each insert, the word of an update, the bit of a delete; and a fence behind all of either.
+/// A write group: an entry and a bit of each insert, the word of an update, the bit of a delete; and a fence behind all of either.
 #[test]
 fn writes_of_different_buckets_share_their_fences() {
     let (index, counter) = counted::<Words>(false);

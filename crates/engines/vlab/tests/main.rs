@@ -25,4 +25,4 @@ mod sparse;
 #[cfg(not(shuttle))]
 mod threads;
 #[cfg(not(shuttle))]
-mod waves;
+mod write_groups;

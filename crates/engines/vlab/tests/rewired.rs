@@ -337,7 +337,7 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
         let mut rng = fastrand::Rng::with_seed(9);
         let mut before = false;
         let mut note = |now: bool| switched += u64::from(now != std::mem::replace(&mut before, now));
-        for wave in 0..24_u64 {
+        for group in 0..24_u64 {
             // A window is made when no reader has the one before it any more; who waits for the processor may have.
             while mappings(&index).is_none() {
                 index.combine().unwrap();
@@ -349,7 +349,7 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
             for _ in 0..6_000 {
                 some.push(stays(base + rng.u64(..60)) + 1 + rng.u64(..1 << 39));
                 let key = some[some.len() - 1];
-                index.put(&key, &wave).unwrap();
+                index.put(&key, &group).unwrap();
             }
             some.sort_unstable();
             some.dedup();

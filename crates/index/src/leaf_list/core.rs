@@ -16,7 +16,7 @@ use super::garbage;
 use super::recover::owns_record;
 use super::room::Rooms;
 use super::scan::Cursor;
-use super::wave::{Step, Stored, WriteOf};
+use super::write_group::{Step, Stored, WriteOf};
 use crate::check::Report;
 use crate::engine::Anatomy;
 use crate::entry::Entry;
@@ -221,7 +221,7 @@ pub trait LeafList:
     ) -> Result<Step<Self::Change>>;
     /// Publishes a change, and starts writing it back. The change is of one line.
     fn publish(&self, change: &Self::Change);
-    /// A write is durable: what comes of it. Other writes of its wave may have been concluded meanwhile.
+    /// A write is durable: what comes of it. Other writes of its write group may have been concluded meanwhile.
     fn conclude(
         &self,
         writer: &mut Writer<Self::Own>,

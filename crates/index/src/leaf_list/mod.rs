@@ -2,7 +2,7 @@
 //! ([`LeafList`]), and its writers, readers and scans are written once.
 //!
 //! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
-//! * [`write`](mod@write): writes. [`wave`]: writes that share their fences.
+//! * [`write`](mod@write): writes. [`group`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
 //! * `index`: such an index as one of the registry.
 //! * `garbage`: clearing.
@@ -16,8 +16,8 @@ pub mod read;
 pub mod recover;
 pub mod room;
 pub mod scan;
-pub mod wave;
 pub mod write;
+pub mod write_group;
 
 pub use self::core::{Core, LeafList, Pages, Side, Turnover, Writer};
 pub use self::scan::Cursor;
@@ -27,8 +27,8 @@ pub mod prelude {
     pub use super::core::LeafList;
     pub use super::read::Reads;
     pub use super::room::Rooms;
-    pub use super::wave::Commits;
     pub use super::write::Writes;
+    pub use super::write_group::Commits;
     pub use crate::batch::Batching;
     pub use crate::group::Life;
     pub use crate::kernel::Embed;

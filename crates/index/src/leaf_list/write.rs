@@ -8,7 +8,7 @@ use super::core::{KeyBufOf, KeyOf, LeafList, SchemaOf, ValueBufOf, ValueOf, Writ
 use super::garbage;
 use super::read::Reads;
 use super::room::Rooms;
-use super::wave::{WAVE, Waves};
+use super::write_group::{GROUP_WRITES, WriteGroups};
 use crate::batch::{Batching, Blocks, Pair, value_bytes};
 use crate::group::Life;
 use crate::schema::Schema;
@@ -68,7 +68,7 @@ pub trait Writes: LeafList {
     }
 
     /// Carries out writes, in order where they are of one key, each durable by itself; says of each whether it found its key. Writes
-    /// of different leaves share their fences ([`super::wave`]).
+    /// of different leaves share their fences ([`super::write_group`]).
     ///
     /// # Errors
     /// As [`Writes::put`]: some of the writes are done then, others not.
@@ -80,8 +80,8 @@ pub trait Writes: LeafList {
         if self.pending.is_none() {
             let mut found = vec![false; writes.len()];
             let mut writer = self.enter(0)?;
-            for (writes, found) in writes.chunks(WAVE).zip(found.chunks_mut(WAVE)) {
-                self.write_waves(&mut writer, writes, found)?;
+            for (writes, found) in writes.chunks(GROUP_WRITES).zip(found.chunks_mut(GROUP_WRITES)) {
+                self.write_groups(&mut writer, writes, found)?;
                 self.move_some(&mut writer);
             }
             self.leave(writer, how)?;
@@ -248,7 +248,7 @@ impl<T: LeafList> Batching for T {
         writes: &[Write<'_, KeyOf<T>, ValueOf<T>>],
         found: &mut [bool],
     ) -> Result<()> {
-        self.write_waves(writer, writes, found)
+        self.write_groups(writer, writes, found)
     }
 
     fn name_batch(&self, writer: &mut Writer<<T as LeafList>::Own>, record: u64) -> Result<()> {

@@ -73,14 +73,14 @@ fn write<M: Medium, S: Numbered>(index: &Index<M, S>, keys: u32) {
     let mut rng = fastrand::Rng::with_seed(3);
     for number in 1..WRITES {
         // Regions fill and empty in turns, so that buckets split and merge.
-        let wave = (number / (2 * keys)).is_multiple_of(2);
+        let group = (number / (2 * keys)).is_multiple_of(2);
         let key = rng.u32(..keys);
         if is_paired(key) || is_paired(key.wrapping_sub(1)) {
             let first = if is_paired(key) { key } else { key - 1 };
-            let come = wave || rng.bool();
+            let come = group || rng.bool();
             let writes = [first, first + 1].map(|key| (S::key(key), come.then(|| S::numbered(key, number))));
             assert!(index.batch(writes.into(), &[], WriteOptions::default()).unwrap());
-        } else if stays(key) || rng.u8(..100) < if wave { 85 } else { 15 } {
+        } else if stays(key) || rng.u8(..100) < if group { 85 } else { 15 } {
             index.put(S::borrow(&S::key(key)), S::borrow_value(&S::numbered(key, number))).unwrap();
         } else {
             index.delete(S::borrow(&S::key(key))).unwrap();

@@ -166,8 +166,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
     }
     argued.extend((is_guarded && in_place).then_some(guard));
     // Of these several nodes change together, and so several guards behind one fence.
-    let in_waves = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
-    argued.extend((is_guarded && in_waves).then_some(early_guard));
+    let in_groups = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
+    argued.extend((is_guarded && in_groups).then_some(early_guard));
     argued.extend((about.commit_protocol == Redo::NAME).then_some(homes));
     let is_logged = [UndoRedo::NAME, Redo::NAME].contains(&about.commit_protocol);
     argued.extend(is_logged.then_some([closed, closed_early]).into_iter().flatten());

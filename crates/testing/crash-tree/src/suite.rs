@@ -253,7 +253,7 @@ fn explored(maker: &Maker, kind: &str, lines: u64, traits: &Traits, options: &Op
     run("lives", Depth::Whole, vec![maker.lives(options.seed, 30)]);
     run("bulk loads", broad, vec![maker.bulk_loads()]);
     if traits.shares_fences {
-        run("waves", broad, vec![maker.waves()]);
+        run("write_groups", broad, vec![maker.write_groups()]);
     }
     if lines <= 3 || lines == about.default_lines {
         run("batches", Depth::Broad, vec![maker.batches(options.seed)]);
@@ -375,7 +375,7 @@ fn for_mutants(
         run("refused", Depth::Steps, least.refused());
     }
     if traits.shares_fences {
-        run("waves", Depth::Steps, least.waves());
+        run("write_groups", Depth::Steps, least.write_groups());
     }
     if traits.shares_fences && !least.plain {
         run("emptied chunks", Depth::Steps, least.emptied_chunks());
@@ -401,7 +401,7 @@ fn for_mutants(
     if about.leaf == <Slotted>::NAME {
         run("full slots", Depth::Broad, most.full_slots());
         if traits.shares_fences {
-            run("full waves", Depth::Broad, most.full_waves());
+            run("full write_groups", Depth::Broad, most.full_groups());
         }
     }
     runs

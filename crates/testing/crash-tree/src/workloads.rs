@@ -323,8 +323,8 @@ impl Maker {
     }
 
     /// Many keys at once, in leaves of three: inserts and a delete of nothing; updates and deletes; two of a leaf, which cannot
-    /// go together; leaves that get full and are split behind the wave.
-    pub fn waves(&self) -> Plan {
+    /// go together; leaves that get full and are split behind the write group.
+    pub fn write_groups(&self) -> Plan {
         let many = |count, key| self.op(Act::Many(count, 3 * BULK_STEP), key);
         let mut ops = vec![many(3, BULK_STEP + 1), many(4, BULK_STEP), many(3, BULK_STEP * 2)];
         ops.extend((2..6).map(|i| many(3, BULK_STEP + i)));
@@ -358,7 +358,7 @@ impl Maker {
     }
 
     /// The same in three leaves so full that their slot arrays cross into the next line (in nodes of 16 lines), until they split.
-    pub fn full_waves(&self) -> Plan {
+    pub fn full_groups(&self) -> Plan {
         let each = self.entries - 2;
         let ops = [BULK_STEP + 1, BULK_STEP * 3, BULK_STEP + 2, BULK_STEP + 3];
         let many = |key| self.op(Act::Many(3, each * BULK_STEP), key);

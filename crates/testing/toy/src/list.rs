@@ -9,7 +9,7 @@ use index::leaf_list::bound::bound;
 use index::leaf_list::garbage::own as own_garbage;
 use index::leaf_list::prelude::*;
 use index::leaf_list::recover::is_leaf_block;
-use index::leaf_list::wave::{Step, Stored, WriteOf};
+use index::leaf_list::write_group::{Step, Stored, WriteOf};
 use index::leaf_list::{Pages, Writer};
 use index::{Entry, Report, Schema, Write};
 use pmem::alloc::{self, Kind};

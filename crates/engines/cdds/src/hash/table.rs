@@ -119,8 +119,8 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         Ok(())
     }
 
-    /// What leads to nodes of a wave that has ended stays.
-    fn next_wave(part: &mut Part) {
+    /// What leads to nodes of a write group that has ended stays.
+    fn next_group(part: &mut Part) {
         part.linked.clear();
     }
 

@@ -55,11 +55,11 @@ impl samples::Sample for Inlined {
     }
 }
 
-/// Small chunks, few stripes. In nodes of three lines batches go in waves of a few blocks.
+/// Small chunks, few stripes. In nodes of three lines batches go in write groups of a few blocks.
 pub fn options(lines: u64) -> Options {
     let production = Options::new(lines, Durability::Power);
-    let wave_blocks = if lines == 3 { 3 } else { production.wave_blocks };
-    Options { geometry: Geometry::tiny(), stripes: 2, wave_blocks, ..production }
+    let group_blocks = if lines == 3 { 3 } else { production.group_blocks };
+    Options { geometry: Geometry::tiny(), stripes: 2, group_blocks, ..production }
 }
 
 /// Small segments, too.

@@ -49,10 +49,10 @@ pub fn canary(about: &About) -> Spot {
     if !is_list(about) {
         return Spot::anywhere(Kind::DropFence(Fence::Payload));
     }
-    let source = include_str!("../../../../index/src/leaf_list/wave.rs");
+    let source = include_str!("../../../../index/src/leaf_list/write_group.rs");
     Spot::new(
         Kind::DropFence(Fence::Payload),
-        "index/src/leaf_list/wave.rs",
+        "index/src/leaf_list/write_group.rs",
         source,
         "medium.fence(Fence::Payload);",
     )

@@ -6,7 +6,8 @@ use pmem::Observed;
 
 use super::subject::{Buckets, Logs, Registered, Sizes, sizes};
 use super::workloads::{
-    Work, clears, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk, waves,
+    Work, clears, closed_chunks, first, lives, long_bitmap, mixed, moved_records, narrowed_chunk,
+    write_groups,
 };
 use crate::subject::Explored;
 use crate::suite::{Depth, OPS_LONG, Run};
@@ -108,7 +109,7 @@ fn add<E: Explored<Sizes = Sizes>>(
         };
         run("lives", Depth::Lists, lives(sizes, keys));
         if lines == least_lines(options.engine.about()) {
-            run("waves", Depth::Lists, waves(lines, *faithful));
+            run("write_groups", Depth::Lists, write_groups(lines, *faithful));
             if !*faithful {
                 // As the paper has it a clear deletes key by key.
                 run("clears", Depth::Lists, clears(lines));
@@ -160,8 +161,8 @@ fn for_mutants<W: Explored<Sizes = Sizes>, B: Explored<Sizes = Sizes>>(about: &A
     let usual = sizes(least, false);
     runs.push(of::<B>("byte strings, first operations", Depth::ListsDeep, first(least, false)));
     runs.push(of::<W>("creation", Depth::Lines, Work::<W>::new(usual, [])));
-    runs.push(of::<W>("words, waves", Depth::Lists, waves(least, false)));
-    runs.push(of::<B>("byte strings, waves", Depth::Lists, waves(least, false)));
+    runs.push(of::<W>("words, write_groups", Depth::Lists, write_groups(least, false)));
+    runs.push(of::<B>("byte strings, write_groups", Depth::Lists, write_groups(least, false)));
     runs.push(of::<W>("words, clears", Depth::Lists, clears(least)));
     runs.push(of::<B>("byte strings, clears", Depth::Lists, clears(least)));
     runs.push(of::<W>("words, lives", Depth::Lists, lives(usual, 12)));

@@ -46,7 +46,7 @@ pub fn lives<E: Explored<Sizes = Sizes>>(sizes: Sizes, keys: u32) -> Work<E> {
 
 /// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no room or
 /// leave little; in a region that need not grow.
-pub fn waves<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
+pub fn write_groups<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
     let sizes = Sizes { len: 96 << 10, ..sizes(lines, faithful) };
     let before = (0..16).map(|i| Op::Put(i * 2, i)).chain([Op::Maintain]);
     let many = |from: u32, step: u32, count: u32| {

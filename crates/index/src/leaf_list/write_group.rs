@@ -1,10 +1,10 @@
 //! Changes of different leaves that share their fences.
 //!
 //! A write that finds room in its leaf is *stored* first: whatever its commit word needs to be durable. Then that word is published. Writes
-//! come in *waves*: as many as go to different leaves are stored, one fence is passed, their words are published, and another fence
-//! makes these durable. One write alone is a wave of one. What shares a leaf with an earlier write of its wave, or finds no room in it, is
-//! done by itself behind the wave; so writes of one key keep their order. Each is whole or absent after a crash, whatever became of the
-//! others: a wave is no atomic batch.
+//! come in *write groups*: as many as go to different leaves are stored, one fence is passed, their words are published, and another fence
+//! makes these durable. One write alone is a write group of one. What shares a leaf with an earlier write of its write group, or finds no room in it, is
+//! done by itself behind the write group; so writes of one key keep their order. Each is whole or absent after a crash, whatever became of the
+//! others: a write group is no atomic batch.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
@@ -21,10 +21,10 @@ use super::core::{KeyOf, LeafList, SchemaOf, ValueOf, Writer};
 use crate::batch::Batching;
 use crate::write::{Write, record_bytes};
 
-/// Writes of a wave: a bit each.
-pub(super) const WAVE: usize = 64;
-/// Blocks that a wave may name, with those of one write more: fewer than an operation's intents.
-const WAVE_BLOCKS: usize = INTENTS - 8;
+/// Writes of a write group: a bit each.
+pub(super) const GROUP_WRITES: usize = 64;
+/// Blocks that a write group may name, with those of one write more: fewer than an operation's intents.
+const GROUP_BLOCKS: usize = INTENTS - 8;
 /// Writes whose leaves are asked for before they are looked at.
 const LANES: usize = 16;
 /// Records beyond this are written alone: in pieces, with fences of their own.
@@ -56,18 +56,18 @@ pub enum Step<C> {
 }
 
 /// Writes together. See the module's head.
-pub(crate) trait Waves: LeafList {
+pub(crate) trait WriteGroups: LeafList {
     /// Carries out writes in their order where they are of one leaf, and says of each whether it found its key.
     ///
     /// # Errors
     /// As of [`Writes::put`](super::write::Writes::put): some of them are done then, others not.
-    fn write_waves(
+    fn write_groups(
         &self,
         writer: &mut Writer<Self::Own>,
         writes: &[WriteOf<'_, Self>],
         was_there: &mut [bool],
     ) -> Result<()> {
-        for (writes, was_there) in writes.chunks(WAVE).zip(was_there.chunks_mut(WAVE)) {
+        for (writes, was_there) in writes.chunks(GROUP_WRITES).zip(was_there.chunks_mut(GROUP_WRITES)) {
             self.save_images(writes)?;
             let mut alone = u64::MAX;
             if writes.len() > 1 && self.pending.is_none() {
@@ -88,7 +88,7 @@ pub(crate) trait Waves: LeafList {
         was_there: &mut [bool],
     ) -> u64 {
         let mut alone = 0_u64;
-        let mut leaves = [0; WAVE];
+        let mut leaves = [0; GROUP_WRITES];
         let mut stored: Vec<(usize, Stored<Self::Change>)> = Vec::with_capacity(writes.len());
         for from in (0..writes.len()).step_by(LANES) {
             let end = writes.len().min(from + LANES);
@@ -98,7 +98,7 @@ pub(crate) trait Waves: LeafList {
             for i in from..end {
                 let (write, leaf) = (&writes[i], leaves[i]);
                 let is_large = record_bytes::<SchemaOf<Self>>(write) > RECORD_BYTES_MAX;
-                let names_many = writer.allocator.named() > WAVE_BLOCKS;
+                let names_many = writer.allocator.named() > GROUP_BLOCKS;
                 // Behind another write of this leaf, or in the place of one that could not go along.
                 if is_large || names_many || leaves[..i].contains(&leaf) || !self.is_leaf(leaf) {
                     alone |= 1 << i;
@@ -137,7 +137,7 @@ pub(crate) trait Waves: LeafList {
     }
 }
 
-impl<T: LeafList> Waves for T {}
+impl<T: LeafList> WriteGroups for T {}
 
 /// Commits of what was stored.
 pub trait Commits: LeafList {

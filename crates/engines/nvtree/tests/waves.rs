@@ -1,4 +1,0 @@
-//! See the shared module.
-
-#[path = "../../../index/tests/shared/waves.rs"]
-mod shared;

@@ -1,0 +1,4 @@
+//! See the shared module.
+
+#[path = "../../../index/tests/shared/write_groups.rs"]
+mod shared;
