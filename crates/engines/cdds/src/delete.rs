@@ -9,7 +9,7 @@ use pmem::{Error, Medium, Result};
 use crate::node::{Entry, Header, Node};
 use crate::order::Order;
 use crate::ordered::{Change, Tree};
-use crate::sight::Sight;
+use crate::simd_scan::SimdScan;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     pub(crate) fn delete_in(&self, change: &mut Change<'_>, key: &S::Key) -> Result<bool> {
@@ -22,9 +22,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             #[inline(always)]
             || {
                 let look = self.look(leaf, &change.view);
-                let sight = look.sight::<S>(probe);
-                let slots = sight.map_or_else(|| O::holding::<M, S>(look, probe), Sight::found);
-                (slots, sight.map_or_else(|| look.census_anyhow::<S>(), |sight| sight.census).seen)
+                let simd_scan = look.simd_scan::<S>(probe);
+                let slots = simd_scan.map_or_else(|| O::holding::<M, S>(look, probe), SimdScan::found);
+                (
+                    slots,
+                    simd_scan.map_or_else(|| look.census_anyhow::<S>(), |simd_scan| simd_scan.census).seen,
+                )
             },
         );
         if slots.is_empty() {

@@ -14,7 +14,7 @@ use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
 use crate::order::{Holes, Order};
 use crate::ordered::{Change, Tree};
-use crate::sight::Sight;
+use crate::simd_scan::SimdScan;
 
 /// A link that is to be made: key word and child.
 pub(crate) type Link = (u64, Node);
@@ -129,9 +129,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         probe: S::Probe<'_>,
     ) -> (Mask, Option<(usize, usize)>) {
         let (medium, view, look) = (self.region.medium(), &change.view, self.look(leaf, &change.view));
-        let sight = look.sight::<S>(probe);
-        let old = sight.map_or_else(|| O::holding::<M, S>(look, probe), Sight::found);
-        let census = sight.map_or_else(|| look.census_anyhow::<S>(), |sight| sight.census);
+        let simd_scan = look.simd_scan::<S>(probe);
+        let old = simd_scan.map_or_else(|| O::holding::<M, S>(look, probe), SimdScan::found);
+        let census = simd_scan.map_or_else(|| look.census_anyhow::<S>(), |simd_scan| simd_scan.census);
         let is_dead = |slot: &usize| {
             let entry = leaf.entry(medium, *slot);
             view.is_garbage(entry.start, entry.end, change.own.horizon)
@@ -139,7 +139,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         // What is garbage is seen by nobody.
         let dead = census.unseen().filter(|slot| S::PLAIN && is_dead(slot)).collect();
         let holes = Holes { empty: census.empty(&self.shape), dead };
-        let before = || sight.map_or_else(|| look.bound::<S>(probe, true), |sight| sight.bound(true));
+        let before =
+            || simd_scan.map_or_else(|| look.bound::<S>(probe, true), |simd_scan| simd_scan.bound(true));
         (old, O::place(leaf, holes, before))
     }
 

@@ -18,7 +18,7 @@
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
 //! * [`kept`]: named and retained versions. `maintain`: work beside users. [`family`]: as engines of the registry.
 //! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
-//! * [`sight`]: all slots of a node at one look. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: what steps of the
+//! * [`simd_scan`]: all slots of a node at one look. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: what steps of the
 //!   work beside users know of each other.
 //! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
 #![forbid(unsafe_code)]
@@ -47,7 +47,7 @@ pub mod pins;
 pub mod salvage;
 pub mod scan;
 pub mod search;
-pub mod sight;
+pub mod simd_scan;
 pub mod snapshot;
 pub mod structure;
 pub mod tree;

@@ -71,7 +71,7 @@ pub struct Shape {
     pub least: usize,
     /// Live entries that still go into one new node: 4 m_l, and fewer than would leave it no room.
     pub most_in_one: usize,
-    /// What slots are looked at all at once with, where the processor can ([`crate::sight`]).
+    /// What slots are looked at all at once with, where the processor can ([`crate::simd_scan`]).
     pub vectors: Option<Vectors>,
 }
 

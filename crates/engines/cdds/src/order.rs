@@ -21,8 +21,8 @@ use pmem::Medium;
 
 use crate::mask::Mask;
 use crate::node::{Entry, Node, compare, read_key};
-pub use crate::sight::Look;
-use crate::sight::Sight;
+pub use crate::simd_scan::Look;
+use crate::simd_scan::SimdScan;
 
 impl<'a, M: Medium> Look<'a, M> {
     /// Slots of entries that the view sees.
@@ -40,8 +40,8 @@ impl<'a, M: Medium> Look<'a, M> {
     fn parted<S: Schema>(self, target: Target<S::Probe<'_>>) -> Option<(Mask, Mask)> {
         let (seen, before) = match target {
             Target::Holding(probe) | Target::Below(probe) => {
-                let sight = self.sight::<S>(probe)?;
-                (sight.census.seen, sight.before(matches!(target, Target::Holding(_))))
+                let simd_scan = self.simd_scan::<S>(probe)?;
+                (simd_scan.census.seen, simd_scan.before(matches!(target, Target::Holding(_))))
             }
             Target::First => (self.census::<S>()?.seen, Mask::default()),
             Target::Last => self.census::<S>().map(|census| (census.seen, census.seen))?,
@@ -52,8 +52,8 @@ impl<'a, M: Medium> Look<'a, M> {
     /// See [`Node::bound`].
     #[inline]
     pub fn bound<S: Schema>(self, probe: S::Probe<'_>, above: bool) -> usize {
-        match self.sight::<S>(probe) {
-            Some(sight) => sight.bound(above),
+        match self.simd_scan::<S>(probe) {
+            Some(simd_scan) => simd_scan.bound(above),
             None => self.node.bound::<M, S>(self.medium, self.shape, self.view, probe, above),
         }
     }
@@ -126,7 +126,7 @@ impl Order for Sorted {
             let same = used.take_while(|(slot, _)| at.compare::<S>(*slot, probe).is_eq());
             Mask::from_iter(same.filter(|(_, e)| at.view.sees(e.start, e.end)).map(|(slot, _)| slot))
         };
-        at.sight::<S>(probe).map_or_else(by_halves, Sight::found)
+        at.simd_scan::<S>(probe).map_or_else(by_halves, SimdScan::found)
     }
 
     #[inline(always)]
@@ -215,7 +215,7 @@ impl Order for Unsorted {
             let same = at.seen().filter(|(slot, _)| at.compare::<S>(*slot, probe).is_eq());
             Mask::from_iter(same.map(|(slot, _)| slot))
         };
-        at.sight::<S>(probe).map_or_else(one_by_one, Sight::found)
+        at.simd_scan::<S>(probe).map_or_else(one_by_one, SimdScan::found)
     }
 
     #[inline]

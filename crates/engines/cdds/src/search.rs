@@ -74,7 +74,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         )
     }
 
-    /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::sight`]).
+    /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::simd_scan`]).
     #[inline(always)]
     pub(crate) fn wide<R>(&self, body: impl FnOnce() -> R) -> R {
         match self.vectors() {

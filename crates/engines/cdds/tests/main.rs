@@ -18,7 +18,7 @@ mod mutants;
 mod nth_failure;
 mod panics;
 mod pointers;
-mod sight;
+mod simd_scan;
 mod threads;
 mod turn;
 mod turns;

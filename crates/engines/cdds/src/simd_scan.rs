@@ -73,7 +73,7 @@ impl Census {
 
 /// What a view and a key make of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct SimdScan {
     /// The slots in themselves.
     pub census: Census,
     /// Slots that are not void with keys at most the probe.
@@ -82,7 +82,7 @@ pub struct Sight {
     pub same: Mask,
 }
 
-impl Sight {
+impl SimdScan {
     /// Used slots with keys below the probe, or (`above`) at most it.
     #[inline]
     pub fn before(self, above: bool) -> Mask {
@@ -145,7 +145,7 @@ impl<M: Medium> Look<'_, M> {
 
     /// The node as this view and key have it; `None` if its slots are to be looked at one by one.
     #[inline(always)]
-    pub fn sight<S: Schema>(self, probe: S::Probe<'_>) -> Option<Sight> {
+    pub fn simd_scan<S: Schema>(self, probe: S::Probe<'_>) -> Option<SimdScan> {
         let slots = self.slots::<S>(S::plain(probe))?;
         let (used, seen) = (slots.begun, slots.begun & !slots.ended);
         let (mut up_to, mut same) = (slots.up_to & used, slots.same & used);
@@ -163,6 +163,6 @@ impl<M: Medium> Look<'_, M> {
             }
         }
         let census = Census { used: Mask(used), seen: Mask(seen) };
-        Some(Sight { census, up_to: Mask(up_to), same: Mask(same) })
+        Some(SimdScan { census, up_to: Mask(up_to), same: Mask(same) })
     }
 }
