@@ -39,11 +39,11 @@ pub use heap::{alloc, log, record, region};
 pub use medium::{copy, durable, journal, native, observed, pool, window};
 pub use sync::{canary, pending, stripe};
 
+pub use buffer_pool::{Access, BufferPool};
 pub use durable::Durable;
 pub use error::{Error, Result};
 pub use journal::Journal;
 pub use medium::{Fence, Group, LINE, Line, Medium, WORD};
 pub use native::{Durability, FenceOp, FlushOp, Native};
 pub use observed::{Counter, Event, Memory, Observed, Observer, Recorder, Store};
-pub use pool::{Access, Pool};
 pub use region::{Found, Geometry, Identity, Region, RegionOptions};

@@ -6,9 +6,9 @@ use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
 use pmem::{LINE, Medium, Region, Result, record};
 
+use crate::batched_ops::GROUP_WRITES;
 use crate::commit_protocol::CommitProtocol;
 use crate::layout::{Layout, Layouts};
-use crate::many::GROUP_WRITES;
 use crate::search::Scalar;
 use crate::shape::Node;
 use crate::tree::{Tree, Writer};

@@ -8,7 +8,7 @@
 //! * [`batch`]: what a batch needs. [`room`]: what an operation may store, and the room for it in a group.
 //! * [`session`]: the writer's lock held over several changes.
 //! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
-//!   does. [`many`]: what it does with many keys at once.
+//!   does. [`batched_ops`]: what it does with many keys at once.
 //!
 //! [`roster`] names the combinations that are engines. All else is the kernel's ([`index`]): keys and values, life cycle, groups, batches.
 //!
@@ -20,6 +20,7 @@
 //!   one in flight wholly there or absent.
 
 pub mod batch;
+pub mod batched_ops;
 pub mod bulk;
 pub mod check;
 pub mod clear;
@@ -30,7 +31,6 @@ pub mod family;
 pub mod insert;
 pub mod layout;
 mod level;
-pub mod many;
 pub mod merge;
 pub mod recover;
 pub mod room;

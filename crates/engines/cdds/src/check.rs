@@ -7,8 +7,8 @@ use index::Schema;
 use pmem::alloc::{self, Kind};
 use pmem::{Medium, Region, record};
 
+use crate::entry_order::Order;
 use crate::node::{Entry, Header, Node, compare_words, read_key};
-use crate::order::Order;
 use crate::ordered::Tree;
 use crate::version::View;
 

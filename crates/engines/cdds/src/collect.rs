@@ -23,10 +23,10 @@ use pmem::region::INTENTS;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 
+use crate::entry_order::Order;
 use crate::meta::State;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node, read_key};
-use crate::order::Order;
 use crate::ordered::{Pass, Tree, Writer};
 use crate::version::{Interval, View};
 

@@ -6,8 +6,8 @@
 use index::Schema;
 use pmem::{Error, Medium, Result};
 
+use crate::entry_order::Order;
 use crate::node::{Entry, Header, Node};
-use crate::order::Order;
 use crate::ordered::{Change, Tree};
 use crate::simd_scan::SimdScan;
 

@@ -14,9 +14,9 @@ use index::engine::{
 use index::{Keyed, Kind, Life, Schema, SchemaOf, Words, Write, WriteOptions};
 use pmem::{Error, Found, Medium, Native, Region, Result};
 
+use crate::entry_order::Order;
 use crate::hash::Hashed;
 use crate::inlined::Inlined;
-use crate::order::Order;
 use crate::ordered::Ordered;
 use crate::pins::Kept;
 use crate::pins::Mark;

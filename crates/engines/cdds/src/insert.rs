@@ -9,10 +9,10 @@ use pmem::alloc::Kind;
 use pmem::sync::Ordering;
 use pmem::{Error, Fence, Medium, Result, record};
 
+use crate::entry_order::{Holes, Order};
 use crate::mask::Mask;
 use crate::named::Named;
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
-use crate::order::{Holes, Order};
 use crate::ordered::{Change, Tree};
 use crate::simd_scan::SimdScan;
 

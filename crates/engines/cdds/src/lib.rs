@@ -5,7 +5,7 @@
 //! was not published is told by its number.
 //!
 //! * [`version`]: what an entry's versions mean to a reader at one version; dead versions.
-//! * [`node`]: how a node keeps its entries; shifts. [`order`]: by key, or as they came (`cdds-unsorted`).
+//! * [`node`]: how a node keeps its entries; shifts. [`entry_order`]: by key, or as they came (`cdds-unsorted`).
 //! * [`inlined`]: byte strings with the first bytes in the entry.
 //! * [`meta`]: root, current version and count in one line.
 //! * [`pins`]: which versions somebody may still read.
@@ -28,6 +28,7 @@ pub mod batch;
 pub mod check;
 pub mod collect;
 pub mod delete;
+pub mod entry_order;
 pub mod family;
 pub mod group;
 pub mod hash;
@@ -39,7 +40,6 @@ pub mod mask;
 pub mod meta;
 pub mod named;
 pub mod node;
-pub mod order;
 pub mod ordered;
 mod passes;
 pub mod persist;

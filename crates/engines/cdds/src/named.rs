@@ -12,8 +12,8 @@ use index::Schema;
 use pmem::alloc::Kind;
 use pmem::{Error, Medium, Result};
 
+use crate::entry_order::Order;
 use crate::node::{Header, Node, read_key};
-use crate::order::Order;
 use crate::ordered::Tree;
 use crate::version::{Death, View};
 

@@ -1,4 +1,4 @@
-//! Nodes: entries with two versions each, sorted by key and start or as they came ([`crate::order`]) [thesis §4.4, figure 4.1].
+//! Nodes: entries with two versions each, sorted by key and start or as they came ([`crate::entry_order`]) [thesis §4.4, figure 4.1].
 //!
 //! ```text
 //! line 0   word 0 tag and level   word 1 version of birth   word 2 lowest key   word 3 unused   words 4..8 slot 0

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use pmem::alloc::Kind;
 use pmem::sync::AtomicU64;
 
+use crate::entry_order::Sorted;
 use crate::node::Node;
-use crate::order::Sorted;
 use crate::structure::{self, Versioned};
 use crate::version::Interval;
 

@@ -9,8 +9,8 @@ use index::Schema;
 use index::Target;
 use pmem::{Error, Medium, Result};
 
+use crate::entry_order::{Order, Sorted};
 use crate::node::Entry;
-use crate::order::{Order, Sorted};
 use crate::ordered::{Ordered, Tree};
 use crate::pins::Mark;
 use crate::snapshot::SnapshotOf;

@@ -10,8 +10,8 @@ use pmem::stripe::Version;
 use pmem::sync::Ordering;
 use pmem::{Error, Medium, Result};
 
+use crate::entry_order::{Look, Order};
 use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
-use crate::order::{Look, Order};
 use crate::ordered::Tree;
 use crate::version::View;
 

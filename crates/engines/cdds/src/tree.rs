@@ -19,9 +19,9 @@ use pmem::alloc::{Class, Kind};
 use pmem::sync::{AtomicU64, Ordering};
 use pmem::{Error, LINE, Medium, Region, Result};
 
+use crate::entry_order::Order;
 use crate::named::Named;
 use crate::node::{Entry, Header, Node, Shape};
-use crate::order::Order;
 pub(crate) use crate::ordered::{Change, Pass, Writer};
 pub use crate::ordered::{Ordered, Part, Tree};
 use crate::persist::Persist;

@@ -23,8 +23,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::file::REGION_MAGIC as MAGIC;
+use crate::medium::buffer_pool::Access;
 use crate::medium::native::Durability;
-use crate::medium::pool::Access;
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 use crate::sync::atomics::unmodelled::Mutex;
 

@@ -1,5 +1,6 @@
 //! Durable memory and the ways to it: the trait, and what implements it.
 
+pub mod buffer_pool;
 pub mod copy;
 pub(crate) mod counter;
 pub mod durable;
@@ -8,7 +9,6 @@ pub(crate) mod holes;
 pub mod journal;
 pub mod native;
 pub mod observed;
-pub mod pool;
 pub(crate) mod traits;
 pub(crate) mod view;
 pub mod window;

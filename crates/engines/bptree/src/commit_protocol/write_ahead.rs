@@ -1,4 +1,4 @@
-//! Write-ahead logging behind a buffer pool [wB+ §3.1]: nodes are read and changed in volatile frames (see [`pmem::pool`]),
+//! Write-ahead logging behind a buffer pool [wB+ §3.1]: nodes are read and changed in volatile frames (see [`pmem::buffer_pool`]),
 //! every word that changes is in the redo-only log first, and dirty lines go home when the log's lap ends.
 //!
 //! | fence passed | may be on the medium | recovery |
@@ -9,7 +9,7 @@
 //! | the first checkpoint of the lap | home words | replaying changes nothing |
 
 use pmem::log::Homes;
-use pmem::{Medium, Pool, Result};
+use pmem::{BufferPool, Medium, Result};
 
 use super::{Change, CommitProtocol, redo};
 
@@ -21,7 +21,7 @@ impl CommitProtocol for WriteAhead {
     const NAME: &'static str = "buffer pool, write-ahead log";
     const LOGS_ALL: bool = true;
     const POOLED: bool = true;
-    type Memory<M: Medium> = Pool<M>;
+    type Memory<M: Medium> = BufferPool<M>;
 
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
         redo::commit_all(change, Homes::Deferred)

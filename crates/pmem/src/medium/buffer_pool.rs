@@ -34,9 +34,9 @@ impl<M: Medium> Access<M> for M {
     }
 }
 
-impl<M: Medium> Access<M> for Pool<M> {
+impl<M: Medium> Access<M> for BufferPool<M> {
     fn over(medium: M, from: u64, page_bytes: u64) -> Self {
-        Pool::new(medium, from, page_bytes)
+        BufferPool::new(medium, from, page_bytes)
     }
 }
 
@@ -49,7 +49,7 @@ const TABLES: usize = 40;
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Pool<M> {
+pub struct BufferPool<M> {
     medium: M,
     from: u64,
     /// Bytes of a page: a power of two of whole lines.
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-impl<M: Medium> Pool<M> {
+impl<M: Medium> BufferPool<M> {
     /// A pool of the pages from offset `from` on. A page is the smallest power of two that holds `page_bytes`.
     fn new(medium: M, from: u64, page_bytes: u64) -> Self {
         let page = page_bytes.next_power_of_two().clamp(LINE, 4096);
@@ -236,7 +236,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-impl<M: Medium> Medium for Pool<M> {
+impl<M: Medium> Medium for BufferPool<M> {
     #[inline(always)]
     fn line(&self, at: u64) -> &Line {
         match self.fix(at) {
@@ -356,10 +356,10 @@ mod tests {
 
     const FROM: u64 = 4096;
 
-    fn pool(bytes: u64) -> (Arc<Memory>, Pool<Observed>) {
+    fn pool(bytes: u64) -> (Arc<Memory>, BufferPool<Observed>) {
         let memory = Memory::new(bytes, bytes);
         let medium = Observed::new(memory.clone(), Arc::new(Recorder::default()));
-        (memory, Pool::over(medium, FROM, 128))
+        (memory, BufferPool::over(medium, FROM, 128))
     }
 
     #[test]
@@ -383,10 +383,10 @@ mod tests {
     fn lines_are_whole_nodes_and_end_with_them() {
         let memory = Memory::new(1 << 14, 1 << 14);
         memory.poke(FROM + 64, 7);
-        let pool = Pool::new(Observed::new(memory.clone(), Arc::new(Recorder::default())), FROM, 128);
+        let pool = BufferPool::new(Observed::new(memory.clone(), Arc::new(Recorder::default())), FROM, 128);
         assert_eq!(pool.lines(FROM, 2).unwrap()[1].0[0].load(Ordering::Relaxed), 7);
         assert!(pool.lines(FROM + 64, 2).is_none());
-        let odd = Pool::new(Observed::new(memory, Arc::new(Recorder::default())), FROM, 192);
+        let odd = BufferPool::new(Observed::new(memory, Arc::new(Recorder::default())), FROM, 192);
         assert!(odd.lines(FROM, 3).is_none(), "nodes that are no pages");
     }
 
