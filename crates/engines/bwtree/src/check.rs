@@ -161,7 +161,7 @@ impl<P: Pairs> Tree<P> {
     /// Walks the whole tree and says what is wrong with it; may be called at any time.
     pub fn check(&self) -> Check {
         let visit = self.visit();
-        // Each seat draws larger and larger numbers: the sum is the same if nobody drew one.
+        // Each thread slot draws larger and larger numbers: the sum is the same if nobody drew one.
         let drawn = || self.epochs.tally(Count::Drawn);
         let before = drawn();
         let is_alone = || self.epochs.seated() == 1;

@@ -1,19 +1,19 @@
 //! Epochs: when what was taken out of the tree can be freed [Bw-tree §III-D, OpenBw-Tree §4].
 //!
-//! Whoever reads the tree has a *seat*: a slot in which the epoch of his arrival stands for as long as he stays. There is no list
-//! of threads: a seat is taken with one exchange and left with one store, and if all are taken more are added. What he takes
-//! out of the tree goes into the bag of his seat, with the epoch of that moment.
+//! Whoever reads the tree has a *thread slot*: a slot in which the epoch of his arrival stands for as long as he stays. There is no list
+//! of threads: a thread slot is taken with one exchange and left with one store, and if all are taken more are added. What he takes
+//! out of the tree goes into the bag of his thread slot, with the epoch of that moment.
 //!
-//! With a seat comes a pool of memory (`pool`), which is nobody else's as long.
+//! With a thread slot comes a pool of memory (`pool`), which is nobody else's as long.
 //!
 //! The shared counter is read by everybody and moved only by who empties a bag: epochs are decentralised but for that word.
 //!
 //! Invariants:
-//! * E1: the bag and the pool of a slot belong to who has the seat.
-//! * E2: what was retired in epoch `t` is freed only when every seat taken has an epoch above `t`. Who sits with an epoch above `t`
+//! * E1: the bag and the pool of a slot belong to who has the thread slot.
+//! * E2: what was retired in epoch `t` is freed only when every thread slot taken has an epoch above `t`. Who sits with an epoch above `t`
 //!   arrived after `t` had passed, that is after it was taken out, and cannot find it: between taking out and reading `t`, and
-//!   between taking a seat and reading the tree, stands a fence each, and whichever is first is seen by the other.
-//! * E3: a seat that is never left keeps what was retired since, and nothing else waits for it.
+//!   between taking a thread slot and reading the tree, stands a fence each, and whichever is first is seen by the other.
+//! * E3: a thread slot that is never left keeps what was retired since, and nothing else waits for it.
 //!
 //! The same code runs in the models and in the schedules: that is why it is not a crate's.
 
@@ -27,7 +27,7 @@ use crate::sync::{
     AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number,
 };
 
-/// Slots of a segment: as many threads find a seat at their first look on most machines.
+/// Slots of a segment: as many threads find a thread slot at their first look on most machines.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };
 
 /// Bits of a slot's number. If more than 65,536 visitors are there at once, two may draw the same number.
@@ -54,7 +54,7 @@ struct Segment<G> {
     next: AtomicPtr<Segment<G>>,
 }
 
-/// Two lines, because processors fetch lines in pairs: nobody's seat is on somebody else's.
+/// Two lines, because processors fetch lines in pairs: nobody's thread slot is on somebody else's.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot<G> {
@@ -63,7 +63,7 @@ struct Slot<G> {
     bag: OwnedCell<Bag<G>>,
     pool: OwnedCell<Pool>,
     tally: Tally,
-    /// No other slot has it; see [`Seat::draw`].
+    /// No other slot has it; see [`ThreadSlot::draw`].
     number: u64,
 }
 
@@ -75,15 +75,15 @@ struct Bag<G> {
     tried_at: usize,
 }
 
-// SAFETY: what is shared are atomics, and the bags and pools; these are touched by who has their seat alone (E1), with the seat's
+// SAFETY: what is shared are atomics, and the bags and pools; these are touched by who has their thread slot alone (E1), with the thread slot's
 // exchange and store between one and the next.
 unsafe impl<G: Send> Sync for Epochs<G> {}
 // SAFETY: it owns its segments and what is in their bags.
 unsafe impl<G: Send> Send for Epochs<G> {}
 
-/// A seat: nothing that was reachable when it was taken is freed while it is held.
+/// A thread slot: nothing that was reachable when it was taken is freed while it is held.
 #[derive(Debug)]
-pub(crate) struct Seat<'e, G> {
+pub(crate) struct ThreadSlot<'e, G> {
     epochs: &'e Epochs<G>,
     slot: &'e Slot<G>,
 }
@@ -144,15 +144,15 @@ impl<G> Epochs<G> {
         self.segments().flat_map(|segment| &segment.slots)
     }
 
-    /// Takes a seat. A second one of the same thread is another seat.
+    /// Takes a thread slot. A second one of the same thread is another thread slot.
     #[inline]
-    pub(crate) fn enter(&self) -> Seat<'_, G> {
+    pub(crate) fn enter(&self) -> ThreadSlot<'_, G> {
         let mut segment = &self.first;
         let first = thread_number();
         loop {
             for i in 0..SLOTS {
-                if let Some(seat) = self.sit(&segment.slots[(first + i) % SLOTS]) {
-                    return seat;
+                if let Some(slot) = self.claim(&segment.slots[(first + i) % SLOTS]) {
+                    return slot;
                 }
             }
             segment = segment.next_or_new();
@@ -160,23 +160,23 @@ impl<G> Epochs<G> {
     }
 
     #[inline(always)]
-    fn sit<'e>(&'e self, slot: &'e Slot<G>) -> Option<Seat<'e, G>> {
+    fn sit<'e>(&'e self, slot: &'e Slot<G>) -> Option<ThreadSlot<'e, G>> {
         if slot.since.load(Ordering::Relaxed) != EMPTY {
             return None;
         }
         let now = self.now.load(Ordering::Acquire);
         slot.since.compare_exchange(EMPTY, now, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        // E2: the seat is seen to be taken before anything of the tree is read.
+        // E2: the thread slot is seen to be taken before anything of the tree is read.
         fence_behind_exchange();
-        Some(Seat { epochs: self, slot })
+        Some(ThreadSlot { epochs: self, slot })
     }
 
-    /// Takes one free seat after the other, so that each bag is looked at by somebody; calls `visit` with each.
-    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&Seat<'_, G>)) {
-        self.slots().filter_map(|slot| self.sit(slot)).for_each(|seat| visit(&seat));
+    /// Takes one free thread slot after the other, so that each bag is looked at by somebody; calls `visit` with each.
+    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&ThreadSlot<'_, G>)) {
+        self.slots().filter_map(|slot| self.claim(slot)).for_each(|slot| visit(&slot));
     }
 
-    /// Seats taken at the moment.
+    /// Thread slots taken at the moment.
     pub(crate) fn seated(&self) -> usize {
         fence(Ordering::SeqCst);
         self.slots().filter(|slot| slot.since.load(Ordering::Acquire) != EMPTY).count()
@@ -198,19 +198,19 @@ impl<G> Epochs<G> {
         self.slots().map(|slot| slot.tally.get(Count::Drawn)).max().unwrap_or(0)
     }
 
-    /// Everything that waits. Nobody has a seat any more.
+    /// Everything that waits. Nobody has a thread slot any more.
     pub(crate) fn take_all(&mut self) -> Vec<G> {
         let mut all = Vec::new();
-        self.visit_all(|seat| seat.bag(|bag| all.extend(bag.waiting.drain(..).map(|(_, what)| what))));
+        self.visit_all(|slot| slot.bag(|bag| all.extend(bag.waiting.drain(..).map(|(_, what)| what))));
         all
     }
 }
 
-impl<G> Seat<'_, G> {
-    /// The bag of this seat (E1).
+impl<G> ThreadSlot<'_, G> {
+    /// The bag of this thread slot (E1).
     #[inline(always)]
     fn bag<R>(&self, use_it: impl FnOnce(&mut Bag<G>) -> R) -> R {
-        // SAFETY: this seat's slot is ours (E1), a seat is not shared between threads, and no caller's `use_it` comes back here.
+        // SAFETY: this thread slot's slot is ours (E1), a thread slot is not shared between threads, and no caller's `use_it` comes back here.
         self.slot.bag.with_mut(|bag| use_it(unsafe { &mut *bag }))
     }
 
@@ -261,13 +261,13 @@ impl<G> Seat<'_, G> {
         self.bag(|bag| bag.waiting.push_back((now, what)));
     }
 
-    /// How much waits in this seat's bag, beyond what is known to have to wait.
+    /// How much waits in this thread slot's bag, beyond what is known to have to wait.
     #[inline(always)]
     pub(crate) fn is_due(&self, after: usize) -> bool {
         self.bag(|bag| bag.waiting.len() >= bag.tried_at + after)
     }
 
-    /// What of this seat's bag nobody can have any more. Who sits here must not, either: it is called when he leaves.
+    /// What of this thread slot's bag nobody can have any more. Who sits here must not, either: it is called when he leaves.
     pub(crate) fn expired(&self) -> Vec<G> {
         let end = self.epochs.now.fetch_add(1, Ordering::AcqRel) + 1;
         fence(Ordering::SeqCst);
@@ -283,7 +283,7 @@ impl<G> Seat<'_, G> {
     }
 }
 
-impl<G> Drop for Seat<'_, G> {
+impl<G> Drop for ThreadSlot<'_, G> {
     #[inline]
     fn drop(&mut self) {
         // Release: what was read from here was read before; what is freed behind this is freed after.

@@ -1,7 +1,7 @@
 //! What was taken out of the tree: retired, and freed when nobody can have it any more.
 
 use crate::canary::{Canary, sings};
-use crate::epoch::Seat;
+use crate::epoch::ThreadSlot;
 use crate::node::{Made, Retired, Weighed, free_all};
 use crate::pairs::Pairs;
 use crate::stats::Count;
@@ -12,8 +12,8 @@ use crate::tree::{Tree, Visit};
 impl<P: Pairs> Visit<'_, P> {
     /// What was taken out of the tree is freed when nobody can have it any more.
     pub(crate) fn retire(&self, (retired, (objects, bytes)): Weighed<P>) {
-        self.seat.count(Count::RetiredObjects, objects);
-        self.seat.count(Count::RetiredBytes, bytes);
+        self.slot.count(Count::RetiredObjects, objects);
+        self.slot.count(Count::RetiredBytes, bytes);
         if let Retired::Pid(pid) = retired
             && sings(Canary::Pids)
         {
@@ -21,14 +21,14 @@ impl<P: Pairs> Visit<'_, P> {
             self.count(Count::FreedPids);
             return self.tree.table.release(pid);
         }
-        self.seat.retire((retired, (objects, bytes)));
+        self.slot.retire((retired, (objects, bytes)));
     }
 
     /// A node did not get into the mapping table.
     #[cold]
     pub(crate) fn drop_made(&self, made: Made<P>) {
         // SAFETY: who made it has it, and nobody else knows it.
-        unsafe { self.tree.graves.bury(made.word(), &mut |block| self.seat.give(block)) };
+        unsafe { self.tree.graves.bury(made.word(), &mut |block| self.slot.give(block)) };
     }
 
     /// A record did not get into the tree.
@@ -36,7 +36,7 @@ impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn drop_fresh(&self, fresh: P::Fresh) {
         if let Some(dead) = P::dead(P::record(&fresh)) {
             // SAFETY: who made it has it; the place or the page with a pointer to it was seen by nobody, and will not be (N4).
-            unsafe { self.tree.graves.bury_record(dead, &mut |block| self.seat.give(block)) };
+            unsafe { self.tree.graves.bury_record(dead, &mut |block| self.slot.give(block)) };
         }
     }
 
@@ -52,17 +52,17 @@ impl<P: Pairs> Visit<'_, P> {
 impl<P: Pairs> Tree<P> {
     /// Tries to free everything that waits for it, whoever retired it. Only somebody who is at work keeps anything.
     pub fn reclaim(&self) {
-        self.epochs.visit_all(|seat| self.empty(seat));
+        self.epochs.visit_all(|slot| self.empty(slot));
     }
 
-    /// Frees what of a seat's bag nobody can have any more.
-    fn empty(&self, seat: &Seat<'_, Weighed<P>>) {
-        for (retired, (objects, bytes)) in seat.expired() {
-            seat.count(Count::FreedObjects, objects);
-            seat.count(Count::FreedBytes, bytes);
+    /// Frees what of a thread slot's bag nobody can have any more.
+    fn empty(&self, slot: &ThreadSlot<'_, Weighed<P>>) {
+        for (retired, (objects, bytes)) in slot.expired() {
+            slot.count(Count::FreedObjects, objects);
+            slot.count(Count::FreedBytes, bytes);
             // SAFETY: it was taken out of the tree, and whoever could have it has left (E2).
-            if let Some(pid) = unsafe { retired.free(&self.graves, |block| seat.give(block)) } {
-                seat.count(Count::FreedPids, 1);
+            if let Some(pid) = unsafe { retired.free(&self.graves, |block| slot.give(block)) } {
+                slot.count(Count::FreedPids, 1);
                 self.table.release(pid);
             }
         }
@@ -81,17 +81,17 @@ impl<P: Pairs> Drop for Tree<P> {
             return;
         }
         for (retired, _) in self.epochs.take_all() {
-            let seat = self.epochs.enter();
+            let slot = self.epochs.enter();
             // SAFETY: nobody is at work any more, and it is not in the tree.
-            if let Some(pid) = unsafe { retired.free(&self.graves, |block| seat.give(block)) } {
+            if let Some(pid) = unsafe { retired.free(&self.graves, |block| slot.give(block)) } {
                 self.table.release(pid);
             }
         }
         let (words, counted) = (self.table.words(), self.memory().page_bytes);
-        let seat = self.epochs.enter();
+        let slot = self.epochs.enter();
         // SAFETY: nobody is at work any more, and what was retired has been freed.
-        let bytes = unsafe { free_all(words.into_iter(), &self.graves, |block| seat.give(block)) };
-        self.graves.empty(|block| seat.give(block));
+        let bytes = unsafe { free_all(words.into_iter(), &self.graves, |block| slot.give(block)) };
+        self.graves.empty(|block| slot.give(block));
         debug_assert!(
             bytes as u64 == counted || std::thread::panicking(),
             "{bytes} bytes were in the tree, and {counted} are counted"
@@ -102,8 +102,8 @@ impl<P: Pairs> Drop for Tree<P> {
 impl<P: Pairs> Drop for Visit<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if !given_up() && self.seat.is_due(self.tree.options.limbo) {
-            self.tree.empty(&self.seat);
+        if !given_up() && self.slot.is_due(self.tree.options.limbo) {
+            self.tree.empty(&self.slot);
         }
     }
 }

@@ -441,22 +441,22 @@ struct Things {
 
 /// Reads a thing as a reader does, by its place.
 fn read(things: &Things) {
-    let seat = things.epochs.enter();
+    let slot = things.epochs.enter();
     let at = things.now.load(Ordering::Acquire).addr();
     things.all[at - 1].watch.look();
-    drop(seat);
+    drop(slot);
 }
 
 /// Puts another thing in place of the present one, and frees what can be freed.
 fn renew(things: &Things, to: usize) {
-    let seat = things.epochs.enter();
+    let slot = things.epochs.enter();
     let old = things.now.swap(std::ptr::without_provenance_mut(to), Ordering::AcqRel).addr();
-    seat.retire(old);
-    free(things, &seat);
+    slot.retire(old);
+    free(things, &slot);
 }
 
-fn free(things: &Things, seat: &crate::epoch::Seat<'_, usize>) {
-    for old in seat.expired() {
+fn free(things: &Things, slot: &crate::epoch::ThreadSlot<'_, usize>) {
+    for old in slot.expired() {
         things.all[old - 1].watch.free();
     }
 }
@@ -478,13 +478,13 @@ fn epochs() {
         .collect();
     renew(&things, 3);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    things.epochs.visit_all(|seat| free(&things, seat));
+    things.epochs.visit_all(|slot| free(&things, slot));
     assert_eq!(things.epochs.seated(), 0);
 }
 
 #[test]
 fn pin_advance_reclaim() {
-    explore("seat, advance, reclaim", epochs);
+    explore("slot, advance, reclaim", epochs);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Memory of nodes and records: blocks of a few sizes, cut out of large chunks.
 //!
-//! Each seat has a pool of its own: lists of free blocks by size, and a chunk that new ones are cut out of. What is freed at a seat goes
-//! to the lists of that seat, whoever made it; so nobody waits for an allocator that all threads share, and what one thread makes and
+//! Each thread slot has a pool of its own: lists of free blocks by size, and a chunk that new ones are cut out of. What is freed at a thread slot goes
+//! to the lists of that thread slot, whoever made it; so nobody waits for an allocator that all threads share, and what one thread makes and
 //! frees stays in its processor's caches. Chunks from 2 MiB on ask for huge pages: a lookup goes to a few random places, each of which
 //! would cost a walk over the processor's page tables otherwise.
 //!
@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * A1: a block is somebody's who took it, or in one list of one pool, or in one batch.
-//! * A2: a pool belongs to who has the seat (E1).
+//! * A2: a pool belongs to who has the thread slot (E1).
 //! * A3: a batch belongs to who made it until it is on the stack, and to who took the stack afterwards. Stacks are taken whole, so
 //!   nobody follows a link of a batch that another may have taken.
 

@@ -28,13 +28,13 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
-    /// No count: the largest number that was drawn for a node at this seat.
+    /// No count: the largest number that was drawn for a node at this thread slot.
     Drawn,
 }
 
 const COUNTS: usize = Count::Drawn as usize + 1;
 
-/// The counts of one seat. Only who has the seat writes them, so they need no exchange; sums may be read at any time, and are exact
+/// The counts of one thread slot. Only who has the thread slot writes them, so they need no exchange; sums may be read at any time, and are exact
 /// when nobody writes.
 #[derive(Debug, Default)]
 pub(crate) struct Tally([AtomicU64; COUNTS]);

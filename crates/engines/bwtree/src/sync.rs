@@ -50,8 +50,8 @@ pub(crate) fn fence_behind_exchange() {
     fence(Ordering::SeqCst);
 }
 
-/// A number of this thread: threads of different numbers begin to look for a seat at different places. Who ends leaves his number to who
-/// comes next, and with it a seat whose pool is full.
+/// A number of this thread: threads of different numbers begin to look for a thread slot at different places. Who ends leaves his number to who
+/// comes next, and with it a thread slot whose pool is full.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
 pub(crate) fn thread_number() -> usize {

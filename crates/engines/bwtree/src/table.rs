@@ -17,7 +17,7 @@
 use std::ptr;
 
 use crate::canary::Canary;
-use crate::epoch::Seat;
+use crate::epoch::ThreadSlot;
 use crate::node::{Head, Made, Node, fetch};
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
@@ -150,7 +150,7 @@ impl<P: Pairs> Table<P> {
 
     /// The newest state of a page; `None` if the PID is not in use.
     #[inline(always)]
-    pub(crate) fn load<'a, G>(&self, pid: Pid, _seat: &'a Seat<'_, G>) -> Option<Head<'a, P>> {
+    pub(crate) fn load<'a, G>(&self, pid: Pid, _seat: &'a ThreadSlot<'_, G>) -> Option<Head<'a, P>> {
         let word = self.word(pid).load(Ordering::Acquire);
         fetch(word);
         if word.addr() & OTHER != 0 {

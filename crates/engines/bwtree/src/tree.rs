@@ -10,7 +10,7 @@
 //! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
 
 use crate::canary::Canary;
-use crate::epoch::{Epochs, Seat};
+use crate::epoch::{Epochs, ThreadSlot};
 use crate::error::Result;
 use crate::node::{
     Body, Bounds, Claimed, Graves, Head, Made, New, Node, Retired, SEEN_MAX, Weighed, delta_bytes,
@@ -55,7 +55,7 @@ enum Way {
 /// Somebody at work: what he finds in the tree stays there as long as he does.
 pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) tree: &'t Tree<P>,
-    pub(crate) seat: Seat<'t, Weighed<P>>,
+    pub(crate) slot: ThreadSlot<'t, Weighed<P>>,
 }
 
 impl<P: Pairs> Default for Tree<P> {
@@ -97,7 +97,7 @@ impl<P: Pairs> Tree<P> {
 
     #[inline]
     pub(crate) fn visit(&self) -> Visit<'_, P> {
-        Visit { tree: self, seat: self.epochs.enter() }
+        Visit { tree: self, slot: self.epochs.enter() }
     }
 
     /// The value of a key.
@@ -205,13 +205,13 @@ impl<P: Pairs> Tree<P> {
             let lsn = visit.draw(head.lsn());
             let block = Some(P::fresh_room(key, value))
                 .filter(|bytes| *bytes > 0)
-                .map(|bytes| visit.seat.take(bytes));
+                .map(|bytes| visit.slot.take(bytes));
             let Some(way) = visit.place(pid, head, P::fresh(key, value, block), spot, lsn, bytes) else {
                 visit.count(Count::UpdateFailures);
                 continue;
             };
             visit.count(Count::Updates);
-            visit.seat.count(Count::Records, records.cast_unsigned());
+            visit.slot.count(Count::Records, records.cast_unsigned());
             let is_large = matches!(way, Way::Renewed) && bytes > self.options.leaf_split_bytes;
             let is_small = records < 0 && bytes < self.options.leaf_merge_bytes && pid != ROOT;
             if is_large || is_small {
@@ -254,7 +254,7 @@ impl<P: Pairs> Tree<P> {
 
 impl<P: Pairs> Visit<'_, P> {
     pub(crate) fn count(&self, count: Count) {
-        self.seat.count(count, 1);
+        self.slot.count(count, 1);
     }
 
     /// Makes a change of a key, of a leaf that is a base page: in a place beside it, or with a new one in its place. `None` if the leaf was
@@ -278,7 +278,7 @@ impl<P: Pairs> Visit<'_, P> {
         };
         if way.is_some() {
             // It is the page's from now on (N6).
-            self.seat.count(Count::MadeBytes, P::record_memory(record) as u64);
+            self.slot.count(Count::MadeBytes, P::record_memory(record) as u64);
         } else {
             self.drop_fresh(fresh);
         }
@@ -311,7 +311,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bytes = made.head().memory();
         let done = self.tree.table.exchange(pid, head, word, canary);
         if done {
-            self.seat.count(Count::MadeBytes, bytes as u64);
+            self.slot.count(Count::MadeBytes, bytes as u64);
         } else {
             self.drop_made(made);
         }
@@ -346,7 +346,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bytes = page.head().memory();
         match self.tree.table.allocate(page) {
             Ok(pid) => {
-                self.seat.count(Count::MadeBytes, bytes as u64);
+                self.slot.count(Count::MadeBytes, bytes as u64);
                 Some(pid)
             }
             Err(page) => {
@@ -363,38 +363,38 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// A base page of these records.
     pub(crate) fn leaf_page(&self, new: New, records: &[P::Record<'_>], bounds: Bounds<P>) -> Made<P> {
-        let block = self.seat.take(leaf_bytes::<P>(records.len(), self.places()));
+        let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places()));
         Made::leaf(block, new, records, bounds, self.places())
     }
 
     /// A base page of these terms.
     pub(crate) fn inner_page(&self, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Made<P> {
-        Made::inner(self.seat.take(inner_bytes::<P>(terms)), new, terms, bounds)
+        Made::inner(self.slot.take(inner_bytes::<P>(terms)), new, terms, bounds)
     }
 
     /// The leaf with this head as a base page with its changes in their places, if it is a base page; and what is not in it any more.
     pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
         let Body::Leaf { run, .. } = head.body() else { return None };
         let records = P::len(run) + head.depth() as usize;
-        let block = self.seat.take(leaf_bytes::<P>(records, self.places()));
+        let block = self.slot.take(leaf_bytes::<P>(records, self.places()));
         Made::merged(block, head, lsn, self.places())
     }
 
     /// A delta in front of `head`.
     pub(crate) fn delta(&self, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Made<P> {
-        Made::delta(self.seat.take(delta_bytes::<P>()), head, lsn, bytes, body)
+        Made::delta(self.slot.take(delta_bytes::<P>()), head, lsn, bytes, body)
     }
 
     /// Draws a number for a node that says more of a page than the one with this number.
     #[inline(always)]
     pub(crate) fn draw(&self, above: u64) -> u64 {
-        self.seat.draw(above)
+        self.slot.draw(above)
     }
 
     /// The newest node of a page that is known from the tree.
     #[inline(always)]
     pub(crate) fn load(&self, pid: Pid) -> Option<Head<'_, P>> {
-        self.tree.table.load(pid, &self.seat)
+        self.tree.table.load(pid, &self.slot)
     }
 
     /// The leaf of a place in the order of keys, and its head.
