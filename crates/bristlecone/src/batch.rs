@@ -61,7 +61,7 @@ impl<'s, K: Kind> Batch<'s, K> {
     ///
     /// # Errors
     /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if its keys and values have more than 256 MiB, with `NoSpace` or
-    /// `Full` if there is no room: nothing has changed then.
+    /// `Full` if there is no space: nothing has changed then.
     /// `NoBatches` if an engine changes each key by itself, unless the batch is of one key.
     /// `Unfinished` if it failed behind its commit point: no more writes are taken, and the next open finishes it.
     pub fn commit(self) -> Result<bool> {

@@ -121,7 +121,7 @@ impl<P: Pairs> BwIndex<P> {
     }
 
     /// Refuses what takes memory when there is too much of it. (Deletes go on, though they take some before they give it back.)
-    fn check_room(&self) -> Result<()> {
+    fn check_space(&self) -> Result<()> {
         // As a rule a look at one word says it: what is used is never more than what the system gave.
         if self.tree.held_bytes() < self.max_bytes {
             return Ok(());
@@ -139,19 +139,19 @@ impl<P: Pairs> BwIndex<P> {
         P: PairsOf<K>,
     {
         self.check_open()?;
-        let mut room = Ok(());
+        let mut space = Ok(());
         let was_there = self
             .tree
             .update(key, |old| match decide(old) {
                 Change::Keep => bwtree::Change::<Cow<'static, K::Value>>::Keep,
                 Change::Delete => bwtree::Change::Delete,
                 Change::Put(value) => {
-                    room = self.check_room();
-                    if room.is_ok() { bwtree::Change::Put(value) } else { bwtree::Change::Keep }
+                    space = self.check_space();
+                    if space.is_ok() { bwtree::Change::Put(value) } else { bwtree::Change::Keep }
                 }
             })
             .map_err(refused)?;
-        room.map(|()| was_there)
+        space.map(|()| was_there)
     }
 }
 
@@ -211,7 +211,7 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwIndex<P> {
 
     fn put(&self, key: &K::Key, value: &K::Value, _how: WriteOptions) -> Result<bool> {
         self.check_open()?;
-        self.check_room()?;
+        self.check_space()?;
         self.tree.put(key, value).map_err(refused)
     }
 

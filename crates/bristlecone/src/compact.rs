@@ -1,7 +1,7 @@
 //! Compaction: a store written anew, in key order if its engine has one, so that its file has what its pairs take (and of each kind and size of block
 //! at most one chunk of 256 KiB that is begun and not full).
 //!
-//! The room of deleted keys is used again by later ones, but the file never shrinks by itself. Here the pairs are loaded
+//! The space of deleted keys is used again by later ones, but the file never shrinks by itself. Here the pairs are loaded
 //! into a new file beside the store's, into nearly full leaves; when that is whole and durable it takes the store's name. A
 //! journal stays: it holds nothing then, and the new file is made its data file. So there is one name that changes, in one step.
 //!
@@ -14,7 +14,7 @@
 //! | the file gets the page that pairs it with the journal, synced | the same |
 //! | the file gets the store's name: the commit point; the directory is synced | the store, or the new one, each whole |
 //!
-//! The store is for its compactor alone meanwhile: nobody else has it open, in this process or another. There must be room for
+//! The store is for its compactor alone meanwhile: nobody else has it open, in this process or another. There must be space for
 //! both files.
 
 use std::fs::File;
@@ -45,7 +45,7 @@ pub struct Compacted {
 /// Writes the store in `dir`, which must not be open, anew. `progress` gets the number of keys that are written, and of all keys.
 ///
 /// # Errors
-/// `Missing`; `NoRoom` if the file system has no room for both files; `Pmem`: `Locked` if the store is in use, `Corrupt` if a pair
+/// `Missing`; `NoRoom` if the file system has no space for both files; `Pmem`: `Locked` if the store is in use, `Corrupt` if a pair
 /// of it cannot be read, `Io`. The store is as it was then, unless the error is that of the last step, the sync of the directory.
 pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
     // What is in it is known when it is open.

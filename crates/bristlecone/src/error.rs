@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// The file system is full.
     #[error(
-        "no room for {what} in {path}, which takes {bytes} bytes: free space there or name another place; the store is as it was, \
+        "no space for {what} in {path}, which takes {bytes} bytes: free space there or name another place; the store is as it was, \
          and what was made of the other is removed"
     )]
     NoRoom {
@@ -98,9 +98,9 @@ pub enum Error {
         /// Bytes it takes.
         bytes: u64,
     },
-    /// The file system has no room for a new store.
+    /// The file system has no space for a new store.
     #[error(
-        "no room for a new store in {path}: {bytes} bytes are needed. Free space there, or name another directory. No file was made"
+        "no space for a new store in {path}: {bytes} bytes are needed. Free space there, or name another directory. No file was made"
     )]
     NotMade {
         /// The directory.

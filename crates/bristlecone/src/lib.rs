@@ -8,7 +8,7 @@
 //! * `index`: the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
 //! * [`store_dir`]: the directory and file of a store, and which promise they can keep.
-//! * [`registry`]: the engines by name. A new engine is one room and one line there.
+//! * [`registry`]: the engines by name. A new engine is one crate and one line there.
 //! * [`mod@backup`]: a store's state as of one moment, made a store of its own.
 //! * [`mod@compact`]: a store written anew in key order, so that its file has what its pairs take.
 //! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.

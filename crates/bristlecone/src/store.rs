@@ -196,7 +196,7 @@ impl<K: Kind> StoreOf<K> {
     }
 
     /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
-    /// It may be called again if the first attempt had to make room; it must not use the store.
+    /// It may be called again if the first attempt had to make space; it must not use the store.
     pub fn update(
         &self,
         key: &K::Key,

@@ -145,7 +145,7 @@ impl Chorus {
             n += 1;
             self.acknowledged[writer].store(n, Ordering::SeqCst);
             if n.is_multiple_of(32) {
-                std::thread::sleep(Duration::from_micros(500)); // room for the copy, on few processors
+                std::thread::sleep(Duration::from_micros(500)); // space for the copy, on few processors
             }
         }
     }

@@ -643,7 +643,7 @@ fn of_a_batch_readers_see_all_or_nothing() {
     }
 }
 
-/// Room that is there is found before the file grows, whatever the store has looked at since it was opened.
+/// Space that is there is found before the file grows, whatever the store has looked at since it was opened.
 #[test]
 fn a_batch_after_each_opening_does_not_make_the_file_grow() {
     let dir = scratch();

@@ -77,7 +77,7 @@ fn a_snapshot_scans_the_same_beside_writers_and_its_space_comes_back() {
         let with_past = store.space().live_bytes;
         drop(before);
         if !store.capabilities().ordered {
-            // Nodes of buckets that are not empty stay, with room for what comes: what a round of updates takes, as far as it is
+            // Nodes of buckets that are not empty stay, with space for what comes: what a round of updates takes, as far as it is
             // not durable yet, those that follow take no more of.
             let sizes: Vec<u64> = (0..8)
                 .map(|_| {

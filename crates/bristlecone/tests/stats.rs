@@ -69,7 +69,7 @@ fn what_deleted_records_took_is_free_and_used_again_before_the_file_grows() {
         assert!(no_overhead < taken / 10, "{said}: {full:?}, {half:?}");
         (0..KEYS).step_by(2).for_each(|n| _ = quick.put(&key(n), &[n as u8; VALUE_BYTES]).unwrap());
         space(&store);
-        assert_eq!(store.stats().region_bytes, bytes, "{said}: the room was used again");
+        assert_eq!(store.stats().region_bytes, bytes, "{said}: the space was used again");
         if engine == "btree" {
             assert_eq!(store.stats().file_bytes, None, "it has no file");
             continue;

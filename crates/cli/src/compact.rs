@@ -8,9 +8,9 @@ use terminal::{Output, progress_bar};
 use crate::failure::Result;
 
 const EXAMPLES: &str = "\
-The room of deleted keys is used again, but the file does not shrink by itself. This writes all pairs to a new file beside it, in
+The space of deleted keys is used again, but the file does not shrink by itself. This writes all pairs to a new file beside it, in
 key order, and gives that the store's name when it is whole: at any moment, a crash leaves the store or the new one. Nobody else
-may have the store open, and there must be room for both files. Of a store that keeps versions the newest stays, without names.
+may have the store open, and there must be space for both files. Of a store that keeps versions the newest stays, without names.
 
 Example:
   bristlecone compact data";

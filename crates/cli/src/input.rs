@@ -76,11 +76,11 @@ impl Lines {
     /// Appends the next line with its line feed, if it has one; false at the end. The reason if it cannot be read.
     pub fn append(&mut self, line: &mut Vec<u8>) -> std::result::Result<bool, String> {
         let held = line.len() as u64;
-        let room = (LINE_BYTES_MAX + 1).saturating_sub(held);
+        let space = (LINE_BYTES_MAX + 1).saturating_sub(held);
         self.number += 1;
-        let read = self.reader.by_ref().take(room).read_until(b'\n', line);
+        let read = self.reader.by_ref().take(space).read_until(b'\n', line);
         match read.map_err(|error| format!("cannot be read: {error}"))? {
-            0 if room > 0 => {
+            0 if space > 0 => {
                 self.number -= 1;
                 Ok(false)
             }

@@ -306,7 +306,7 @@ fn on_small_disk(script: &str) -> Output {
 }
 
 #[test]
-fn a_disk_without_room_for_a_second_store_keeps_the_first_and_nothing_of_the_other() {
+fn a_disk_without_space_for_a_second_store_keeps_the_first_and_nothing_of_the_other() {
     let output = on_small_disk(
         "awk 'BEGIN { v = sprintf(\"%0900d\", 1); for (n = 1; n <= 5000; n++) print \"k\" n \"\\t\" v }' |
            $B load - --format tsv --dir s > load.txt
@@ -315,8 +315,8 @@ fn a_disk_without_room_for_a_second_store_keeps_the_first_and_nothing_of_the_oth
          $B check --dir s; echo check $?; $B get --dir s k4999 | wc -c; $B put --dir s more v; echo put $?; exit 0",
     );
     let (told, said) = (stderr(&output), stdout(&output));
-    assert!(told.contains("no room for the backup in b, which takes "), "{output:?}");
-    assert!(told.contains("no room for the compacted store beside it in s, which takes "), "{output:?}");
+    assert!(told.contains("no space for the backup in b, which takes "), "{output:?}");
+    assert!(told.contains("no space for the compacted store beside it in s, which takes "), "{output:?}");
     assert!(told.contains("what was made of the other is removed"), "{told}");
     let expected = "backup 1\nstore.bristlecone\ncompact 1\nstore.bristlecone\nsound; 5000 keys";
     assert!(said.starts_with(expected), "{said}");

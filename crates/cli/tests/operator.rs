@@ -54,7 +54,7 @@ fn a_load_on_a_full_disk_names_the_file_and_keeps_what_it_loaded() {
 }
 
 #[test]
-fn a_store_that_found_no_room_when_it_was_made_is_made_once_there_is_room() {
+fn a_store_that_found_no_space_when_it_was_made_is_made_once_there_is_space() {
     let output = on_small_disk(
         "head -c 9000000 /dev/zero > fill 2> /dev/null; $B put a b --dir s; echo put $?; ls s; rm fill; \
          $B get a --dir s; echo get $?; $B put a b --dir s; echo put $?; $B check --dir s > report; echo check $?",
@@ -62,7 +62,7 @@ fn a_store_that_found_no_room_when_it_was_made_is_made_once_there_is_room() {
     // `ls` prints nothing: the failed creation left no file.
     assert_eq!(stdout(&output), "put 1\nget 1\nput 0\ncheck 0\n", "{output:?}");
     let told = stderr(&output);
-    assert!(told.starts_with("bristlecone: no room for a new store in s: "), "{told}");
+    assert!(told.starts_with("bristlecone: no space for a new store in s: "), "{told}");
     assert!(!told.contains("reads go on") && !told.contains(".new"), "{told}");
     assert!(told.contains("bristlecone: there is no store in s: "), "{told}");
 }

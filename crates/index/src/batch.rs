@@ -19,7 +19,7 @@
 //! | commit of the clearing | everything | nothing to do |
 //!
 //! Invariants:
-//! * B1: a batch is refused before it changes anything if a condition does not hold, a key's path is damaged, or room is lacking:
+//! * B1: a batch is refused before it changes anything if a condition does not hold, a key's path is damaged, or space is lacking:
 //!   in memory for its blocks and for every split that it may need, in a group for the lines.
 //! * B2: if it fails all the same behind its commit point, the index takes no more writes and readers see what was before it: over
 //!   groups it is taken back, else the next open finishes it.
@@ -41,12 +41,12 @@ const REMOVED: u32 = u32::MAX;
 /// Blocks to be taken: their kind, their bytes, how many.
 pub type Blocks = (Kind, u64, u64);
 
-/// What the keys of a batch are now, and what room it needs.
+/// What the keys of a batch are now, and what space it needs.
 pub type Survey<T> = (Vec<Pair<<T as Embed>::Schema>>, <T as Batching>::Extent);
 
 /// What an engine says of batches, and batches. See the module's head.
 pub trait Batching: Life {
-    /// What room a batch needs.
+    /// What space a batch needs.
     type Extent;
 
     /// False if nothing is durable: a batch is not written down then.
@@ -68,7 +68,7 @@ pub trait Batching: Life {
         value: Option<&mut <Self::Schema as Schema>::ValueBuf>,
     ) -> Result<bool>;
 
-    /// What the keys of a batch, in ascending order, are now, and what room it needs. The writer's lock is held.
+    /// What the keys of a batch, in ascending order, are now, and what space it needs. The writer's lock is held.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -205,7 +205,7 @@ pub trait Batching: Life {
         check_values(self, &writes)?;
         let mut writer = self.lock_writer()?;
         let (_, extent) = self.survey(&writes)?;
-        // Without room for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
+        // Without space for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
         match prepare(self, &mut writer, &writes, &extent, 0) {
             Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
             other => other?,

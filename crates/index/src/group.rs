@@ -42,10 +42,10 @@ pub trait Life: Embed {
         Ok(Guard::new(self, writer))
     }
 
-    /// The writer's lock for what may change as many lines as `lines` says, with room for them in the running group.
+    /// The writer's lock for what may change as many lines as `lines` says, with space for them in the running group.
     ///
     /// # Errors
-    /// As [`Life::lock_writer`]; `TooLarge` if no group can hold them; what a commit says that had to make room.
+    /// As [`Life::lock_writer`]; `TooLarge` if no group can hold them; what a commit says that had to make space.
     #[inline(always)]
     fn enter_for(&self, lines: impl Fn(&Guard<'_, Self>) -> Result<u64>) -> Result<Guard<'_, Self>> {
         match &self.kernel().pending {
@@ -54,7 +54,7 @@ pub trait Life: Embed {
         }
     }
 
-    /// True if the running group, if there is one, has room for so many lines. An operation that is larger than groups usually are joins
+    /// True if the running group, if there is one, has space for so many lines. An operation that is larger than groups usually are joins
     /// what is there: so a group is larger by one operation at most.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ pub trait Life: Embed {
         Ok(noted <= lines_max)
     }
 
-    /// True if the running group, if there is one, has room for so many lines that could as well be in the next.
+    /// True if the running group, if there is one, has space for so many lines that could as well be in the next.
     fn has_lines_beside(&self, lines: u64) -> bool {
         let group = self.kernel().region.medium().group();
         group.is_none_or(|group| group.lines + lines <= group.lines_max)

@@ -1,4 +1,4 @@
-//! Records are moved out of sparse chunks, so that these become free and serve blocks of any size: what makes room after many
+//! Records are moved out of sparse chunks, so that these become free and serve blocks of any size: what makes space after many
 //! deletes without a compaction.
 //!
 //! The allocator says which record is next, and how many behind each write ([`pmem::alloc::Allocator::next_to_move`]). A record tells

@@ -60,7 +60,7 @@ pub enum Error {
     /// A tree that an experiment was not made for.
     #[error("{0} has no place in this experiment")]
     Unfit(&'static str),
-    /// A tree whose entries have no room for several words.
+    /// A tree whose entries have no space for several words.
     #[error(
         "{0} keeps one word with a key: larger values are for the indexes of 4 KiB nodes, as wb-4k, vlab and nvtree"
     )]
@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// A backing that became full.
     #[error(
-        "the file system of {path} is full ({source}): make room, measure fewer --keys, or name another with --backing"
+        "the file system of {path} is full ({source}): make space, measure fewer --keys, or name another with --backing"
     )]
     Full {
         /// The directory.

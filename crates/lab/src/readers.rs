@@ -31,10 +31,10 @@ use crate::stores::place::{Place, bytes_free};
 use crate::{Engine, Error, wrong};
 use report::Sample;
 
-/// Bytes of the backing that a key may need: nodes that are half full, and room to grow.
-const ROOM_PER_KEY: u64 = 64;
+/// Bytes of the backing that a key may need: nodes that are half full, and space to grow.
+const SPACE_PER_KEY: u64 = 64;
 /// Bytes that a store takes whatever it holds.
-const ROOM: u64 = 256 << 20;
+const SPACE: u64 = 256 << 20;
 /// Lookups, or writes, between two looks at the clock's flag.
 const STRETCH: u64 = 64;
 /// Keys that the writer has inserted and not deleted yet, at most.
@@ -99,7 +99,7 @@ struct Done {
 /// `NoDirectory` and `Room` before anything is done; `Own` if the store refuses, `Wrong` if it answers wrongly, `File`.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
-    let needed = options.keys * ROOM_PER_KEY + ROOM;
+    let needed = options.keys * SPACE_PER_KEY + SPACE;
     let free = bytes_free(&options.backing)?;
     if options.engine.durable && free < needed {
         return Err(Error::Room { path: options.backing.clone(), free: free >> 20, needed: needed >> 20 });

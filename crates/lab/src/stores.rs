@@ -41,9 +41,9 @@ const READS_PER_RANGE: u64 = 20;
 /// Keys of the stores whose syncs are counted, at most: how often a commit syncs does not depend on more.
 const COUNTED_KEYS: u64 = 100_000;
 /// Bytes that a store may need at its worst for each byte of a pair: half-full pages, or a log and two generations of tables.
-const ROOM_PER_BYTE: u64 = 4;
+const SPACE_PER_BYTE: u64 = 4;
 /// Bytes that a store takes whatever it holds: logs, journals.
-const ROOM_EACH: u64 = 128 << 20;
+const SPACE_EACH: u64 = 128 << 20;
 /// Free bytes below which a file system is taken for full.
 const FULL: u64 = 16 << 20;
 
@@ -133,7 +133,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let kinds = kinds(options.only.as_deref())?;
     let sizes = Sizes::of(options);
     let place = Place::take(&options.backing)?;
-    require_room(options, &sizes, kinds.len() as u64)?;
+    require_space(options, &sizes, kinds.len() as u64)?;
     let done = measured(options, &kinds, &sizes, &place, progress);
     done.map_err(|error| match bytes_free(&options.backing) {
         Ok(free) if free < FULL => Error::Full { path: options.backing.clone(), source: Box::new(error) },
@@ -156,8 +156,8 @@ fn kinds(only: Option<&[String]>) -> Result<Vec<Kind>, Error> {
     Ok(std::iter::once(ours::KIND).chain(competitors::KINDS.iter().filter(wanted).copied()).collect())
 }
 
-fn require_room(options: &Options, sizes: &Sizes, stores: u64) -> Result<(), Error> {
-    let needed = stores * (sizes.bytes_max() * ROOM_PER_BYTE + ROOM_EACH);
+fn require_space(options: &Options, sizes: &Sizes, stores: u64) -> Result<(), Error> {
+    let needed = stores * (sizes.bytes_max() * SPACE_PER_BYTE + SPACE_EACH);
     let free = bytes_free(&options.backing)?;
     if free < needed {
         return Err(Error::Room { path: options.backing.clone(), free: free >> 20, needed: needed >> 20 });
@@ -342,7 +342,7 @@ fn verify_reopened(entrant: Entrant, options: &Options, sizes: &Sizes, held: &He
     let store = (kind.open)(&folder, &opening(options, sizes))?;
     verify(store.as_ref(), kind.name, held)?;
     store.close()?;
-    // Room for the next pass.
+    // Space for the next pass.
     std::fs::remove_dir_all(&folder).map_err(|source| Error::File { path: folder, source })
 }
 
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_is_said_before_anything_is_done() {
+    fn too_little_space_is_said_before_anything_is_done() {
         let backing = tempfile::tempdir().unwrap();
         let much = Options { keys: 1 << 50, ..options(backing.path(), Promise::Process) };
         let error = run(&much, &|_| {}).unwrap_err().to_string();

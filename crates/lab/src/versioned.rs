@@ -33,7 +33,7 @@ const EVICTION_BYTES: usize = 512 << 20;
 /// Cache lines of a node of the second part, in which both trees are at their best.
 const NODE_LINES: u64 = 16;
 /// Bytes that a store may need for each byte of a pair: two logs and half-full pages.
-const ROOM_PER_BYTE: u64 = 4;
+const SPACE_PER_BYTE: u64 = 4;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ fn modes() -> Vec<Mode> {
 /// `NoDirectory` and `Room` before anything is done; `Store`, `Own`, `Pmem`, `Wrong` or `File` later.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let place = Place::take(&options.backing)?;
-    let needed = options.pairs * (KEY_BYTES + VALUE_BYTES) as u64 * ROOM_PER_BYTE;
+    let needed = options.pairs * (KEY_BYTES + VALUE_BYTES) as u64 * SPACE_PER_BYTE;
     let free = bytes_free(&options.backing)?;
     if free < needed {
         let (free, needed) = (free >> 20, needed >> 20);

@@ -1,4 +1,4 @@
-//! The one error of this room: what happened, where, and what to do about it.
+//! The one error of this space: what happened, where, and what to do about it.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub enum Error {
         /// The system's own reason.
         source: std::io::Error,
     },
-    /// The file system has no room for the region to grow.
+    /// The file system has no space for the region to grow.
     #[error(
         "no space to grow {path} by {bytes} bytes: free space on that file system and write again; \
          nothing was lost and reads go on"
@@ -169,7 +169,7 @@ pub enum Error {
         /// What the caller asked for.
         asked: String,
     },
-    /// One change needs more log or intent room than there is.
+    /// One change needs more log or intent space than there is.
     #[error(
         "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values"
     )]
@@ -184,7 +184,7 @@ pub enum Error {
     /// A batch failed behind its commit point.
     #[error(
         "a batch could not be finished: {why}; the store takes no more writes, and finishes the batch when it is opened again \
-         (make room first if that was lacking)"
+         (make space first if that was lacking)"
     )]
     Unfinished {
         /// What came between.

@@ -1,4 +1,4 @@
-//! The files that memory is mapped from: what they lie on, their locks, their room.
+//! The files that memory is mapped from: what they lie on, their locks, their space.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};

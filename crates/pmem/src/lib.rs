@@ -1,7 +1,7 @@
 //! Durable memory: the one door to it, and what every index needs behind that door.
 //!
 //! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
-//! * [`mod@file`]: files that memory is mapped from: what they lie on, their locks, their room.
+//! * [`mod@file`]: files that memory is mapped from: what they lie on, their locks, their space.
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
 //! * [`journal`]: ordinary files, safe against power cuts: a private image and a journal of groups.
 //! * [`pool`]: a buffer pool in front of any of them.
@@ -21,7 +21,7 @@
 //! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: what schedules leave out to see that they would
 //!   notice.
 //!
-//! Invariants of the room:
+//! Invariants of the space:
 //! * I1: nobody writes a durable byte except through a `Medium` verb.
 //! * I2: addresses are offsets from the region's base, so a region may be mapped anywhere.
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
@@ -36,7 +36,7 @@ pub mod sync;
 pub mod system;
 
 pub use heap::{alloc, log, record, region};
-pub use medium::{copy, durable, journal, native, observed, pool, window};
+pub use medium::{buffer_pool, copy, durable, journal, native, observed, window};
 pub use sync::{canary, pending, stripe};
 
 pub use buffer_pool::{Access, BufferPool};

@@ -22,9 +22,9 @@ use crate::shared::{Client, ClientEntry, Shared};
 
 /// Answers beyond this are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
-/// Room for one read of small commands.
+/// Space for one read of small commands.
 const READ_BYTES: usize = 16 << 10;
-/// Most room made at once for a large argument whose bytes are arriving.
+/// Most space made at once for a large argument whose bytes are arriving.
 const READ_BYTES_MAX: usize = 4 << 20;
 /// Buffers above this are given back when empty.
 const KEPT_BYTES: usize = 64 << 10;
@@ -140,9 +140,9 @@ impl Session {
     async fn read(&mut self) -> io::Result<bool> {
         let wanted = self.parser.wanted_bytes(self.input.len());
         // No more than what has come already, so that a declared length alone takes no memory.
-        let room = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
+        let space = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
-            self.input.reserve(room);
+            self.input.reserve(space);
         }
         let count = tokio::select! {
             biased;

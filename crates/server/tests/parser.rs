@@ -136,7 +136,7 @@ fn what_is_declared_takes_no_memory_before_it_arrives() {
     let mut buffer = BytesMut::from(b"*1048576\r\n$268435456\r\nabc".as_slice());
     assert_eq!(parser.next(&mut buffer), Ok(None));
     assert!(parser.held_bytes() < 10_000, "{} bytes held", parser.held_bytes());
-    assert!(buffer.capacity() < 10_000, "{} bytes of room", buffer.capacity());
+    assert!(buffer.capacity() < 10_000, "{} bytes of space", buffer.capacity());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::tree::{Tree, Writer};
 /// Nodes that are taken before others are given back.
 const NODES_MORE: u64 = 4;
 
-/// What a batch may need room for.
+/// What a batch may need space for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
     /// Its writes.
@@ -67,7 +67,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
             let (held, capacity) = (L::Leaf::count(medium, shape, leaf) as u64, shape.capacity as u64);
             extent.leaves += 1;
             // The halves of a split leaf are at least a third full. A leaf that gets empty goes, and what comes there after that
-            // goes to its neighbour; merges for less are not made where room is lacking.
+            // goes to its neighbour; merges for less are not made where space is lacking.
             let gets_empty = u64::from(goes >= held);
             let splits = if held + comes > capacity || gets_empty == 1 { comes } else { 0 };
             extent.turns += gets_empty + splits.min(1 + 3 * (held + comes) / capacity);

@@ -1,7 +1,7 @@
 //! Many keys at once: their descents go down together, level by level, so that the cache misses of one are waited for while
 //! those of the others are; and changes of different leaves share their fences.
 //!
-//! Changes come in *write groups*: as many operations as touch different leaves that have room, looked up together, made durable by one
+//! Changes come in *write groups*: as many operations as touch different leaves that have space, looked up together, made durable by one
 //! change of the commit protocol; then the full leaves among them, split together in one commit. What shares a leaf with another
 //! operation of its write group, leaves it too empty or would split more than a leaf is done by itself behind the write group; so operations
 //! on one key keep their order. Each operation is durable when the call returns,
@@ -38,7 +38,7 @@ const RECORD_BYTES_MAX: u64 = 4096;
 /// A write group's leaves, each with the look that was taken at it, and the bits of those who lost their way.
 type Arrived = ([(Node, Version); LANES], u32);
 
-/// True if there may be room for one write after the other where there is none for all at once: for words in a log, for blocks
+/// True if there may be space for one write after the other where there is none for all at once: for words in a log, for blocks
 /// that the first of them would give back.
 fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
@@ -231,14 +231,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
         let mut done = 0;
         while done < writes.len() {
-            // As many as the running group has room for, and at least one.
+            // As many as the running group has space for, and at least one.
             let mut bytes = record_bytes::<S>(&writes[done]);
             let mut writer = self.enter(bytes)?;
             let rest = &writes[done..];
             let mut count = 1;
             while let Some(next) = rest.get(count).filter(|_| count < GROUP_WRITES) {
                 bytes += record_bytes::<S>(next);
-                if !self.has_room_beside(count as u64 + 1, bytes) {
+                if !self.has_space_beside(count as u64 + 1, bytes) {
                     break;
                 }
                 count += 1;
@@ -384,8 +384,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             let leaf = self.descend::<Scalar>(writer, Target::Holding(probe));
             let leaf = leaf.map_err(|error| self.give_up(writer, error))?;
             let parent = writer.own.path.steps().last().map(|(parent, _)| *parent);
-            let has_room = |parent: &Node| self.count_at(1, *parent) < self.inner.capacity;
-            let Some(parent) = parent.filter(|parent| has_room(parent) && !parents.contains(parent)) else {
+            let has_space = |parent: &Node| self.count_at(1, *parent) < self.inner.capacity;
+            let Some(parent) = parent.filter(|parent| has_space(parent) && !parents.contains(parent)) else {
                 continue;
             };
             if parents.len() == SPLITS {

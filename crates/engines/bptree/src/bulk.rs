@@ -75,11 +75,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             }
             last = Some(key);
             let bytes = S::record_bytes(key, value);
-            let room = self.has_room(1, bytes);
-            if !matches!(room, Ok(true)) {
+            let space = self.has_space(1, bytes);
+            if !matches!(space, Ok(true)) {
                 self.append_leaf(&mut writer, &mut entries, &mut keys)?;
                 self.leave(writer, WriteOptions::default())?;
-                room?;
+                space?;
                 writer = self.enter(bytes)?;
                 // Others may have written meanwhile.
                 if !self.is_above_all(key)? {

@@ -175,7 +175,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     }
 
     /// Reads and changes one key in one step: no other write comes between. `decide` must not use the tree; it is called
-    /// again if room has to be made for what it decided.
+    /// again if space has to be made for what it decided.
     ///
     /// # Errors
     /// As [`Tree::put_as`].
@@ -195,7 +195,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 Decision::Keep => {}
                 Decision::Put(new) => {
                     bytes = S::record_bytes(key, new.borrow());
-                    if !self.has_room(1, bytes)? {
+                    if !self.has_space(1, bytes)? {
                         continue;
                     }
                     self.save_image(key)?;

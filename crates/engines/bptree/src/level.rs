@@ -89,7 +89,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         at_level!(self, link.level, compose(node, false, &newcomers, link, edit));
     }
 
-    /// A separator and its right child join a parent with room, at `rank`.
+    /// A separator and its right child join a parent with space, at `rank`.
     #[inline(never)]
     pub(crate) fn insert_separator(
         &self,

@@ -5,7 +5,7 @@
 //! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
 //! * [`commit_protocol`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
 //! * [`tree`]: the tree itself; the protocol of a change is read there.
-//! * [`batch`]: what a batch needs. [`room`]: what an operation may store, and the room for it in a group.
+//! * [`batch`]: what a batch needs. [`space`]: what an operation may store, and the space for it in a group.
 //! * [`session`]: the writer's lock held over several changes.
 //! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
 //!   does. [`batched_ops`]: what it does with many keys at once.
@@ -33,13 +33,13 @@ pub mod layout;
 mod level;
 pub mod merge;
 pub mod recover;
-pub mod room;
 pub mod roster;
 pub mod scan;
 pub mod search;
 pub mod session;
 pub mod shadow;
 pub mod shape;
+pub mod space;
 pub mod split;
 pub mod tree;
 

@@ -37,11 +37,11 @@ enum Outcome {
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty, and as the
-    /// running group has room: after a batch there may be none, and a node may stay too empty.
+    /// running group has space: after a batch there may be none, and a node may stay too empty.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
         let mut node = node;
-        while self.has_room_to_merge() && {
+        while self.has_space_to_merge() && {
             let level = self.link(node)?.level;
             self.count_at(level, node) <= self.shape_at(level).capacity / 4
         } {

@@ -60,7 +60,7 @@ struct Page<T> {
     leaf: Node,
     version: Version,
     next_leaf: Node,
-    /// Room for a whole leaf, made once.
+    /// Space for a whole leaf, made once.
     entries: Box<[Entry<T>]>,
     count: usize,
     given: usize,

@@ -2,7 +2,7 @@
 //!
 //! New nodes are written whole into unused space; the nodes that change keep their entries where they are as far as their
 //! layout lets them, and only lose some. In one commit, the pending entry is part of the split; step by step, each split makes
-//! a whole tree, and the entry is inserted when its leaf has room.
+//! a whole tree, and the entry is inserted when its leaf has space.
 
 use pmem::{Error, Medium, Result};
 
@@ -44,7 +44,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.change_prepared(writer, prepared)
     }
 
-    /// Splits a full leaf and the full nodes above it, the topmost first, until the leaf for the key has room.
+    /// Splits a full leaf and the full nodes above it, the topmost first, until the leaf for the key has space.
     #[cold]
     pub(crate) fn split_stepwise(
         &self,
@@ -111,7 +111,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.raise(writer, edits, Rising { key, left: copy, right: sibling, appending })
     }
 
-    /// Splits the full inner node that ends the path, whose parent has room.
+    /// Splits the full inner node that ends the path, whose parent has space.
     fn prepare_inner_split(&self, writer: &mut Writer<S>, appending: bool) -> Result<Prepared> {
         let (node, _) = writer.own.path.pop().ok_or(Error::Corrupt { what: "path", at: self.root().0 })?;
         let link = self.link(node)?;

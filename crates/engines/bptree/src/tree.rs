@@ -108,7 +108,7 @@ pub struct Own<S: Schema> {
 /// What only the writer has.
 pub(crate) type Writer<S> = index::Writer<Own<S>>;
 
-/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. Of a fixed size: room that may
+/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. Of a fixed size: space that may
 /// have to be made would make every descent save its registers, behind the last change's fence.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
@@ -405,7 +405,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L
 
     fn move_record(&self, writer: &mut Writer<S>, block: u64) -> bool {
         let leads = |key: &S::KeyBuf| self.owns_record(Kind::Record, block, key);
-        let fits = |bytes| matches!(self.has_room(1, bytes), Ok(true));
+        let fits = |bytes| matches!(self.has_space(1, bytes), Ok(true));
         move_record(self, writer, block, leads, fits, |writer, key, value| {
             self.put_locked(writer, key, value)
         })

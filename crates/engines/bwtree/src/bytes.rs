@@ -16,7 +16,7 @@ use std::fmt::{self, Debug};
 
 use crate::error::{Error, Result};
 use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
-use crate::pool::{Array, Block, Draft, Room, array_bytes};
+use crate::pool::{Array, Block, Draft, Space, array_bytes};
 use crate::record::{ByteRecord, Dead, Fresh, Kept, Shared, record_bytes};
 use crate::search::{LINE, Samples, count_left};
 
@@ -114,10 +114,10 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl ByteLeaf {
-    /// One of `count` records at most, which `fill` puts into it; in a room of so many bytes.
-    fn new(skip: usize, room: &mut Room, count: usize, fill: impl FnOnce(&mut Draft<Slot>)) -> Self {
-        let samples = Samples::draft(room, count);
-        let mut slots = room.array(count, LINE);
+    /// One of `count` records at most, which `fill` puts into it; in a space of so many bytes.
+    fn new(skip: usize, space: &mut Space, count: usize, fill: impl FnOnce(&mut Draft<Slot>)) -> Self {
+        let samples = Samples::draft(space, count);
+        let mut slots = space.array(count, LINE);
         fill(&mut slots);
         let slots = slots.done();
         Self { skip, samples: Samples::done(samples, &slots, |slot: &Slot| slot.head), slots }
@@ -261,7 +261,7 @@ impl Pairs for Bytes {
     }
 
     #[inline(always)]
-    fn fresh_room(key: &[u8], value: Option<&[u8]>) -> usize {
+    fn fresh_space(key: &[u8], value: Option<&[u8]>) -> usize {
         record_bytes(key, value)
     }
     fn fresh(key: &[u8], value: Option<&[u8]>, block: Option<Block>) -> Fresh {
@@ -303,18 +303,18 @@ impl Pairs for Bytes {
         change.hint == hint && change.record.get().key() == key
     }
 
-    fn leaf_room(records: usize) -> usize {
+    fn leaf_space(records: usize) -> usize {
         Samples::bytes(records) + array_bytes::<Slot>(records, LINE)
     }
     fn leaf(
         records: &[ByteRecord<'_>],
         low: Option<&[u8]>,
         high: Option<&[u8]>,
-        room: &mut Room,
+        space: &mut Space,
         word: Kept,
     ) -> ByteLeaf {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
-        ByteLeaf::new(skip, room, records.len(), |slots| {
+        ByteLeaf::new(skip, space, records.len(), |slots| {
             records.iter().for_each(|record| slots.push(slot(skip, *record, word)));
         })
     }
@@ -322,12 +322,12 @@ impl Pairs for Bytes {
     fn merged<'a>(
         leaf: &'a ByteLeaf,
         changes: Changes<'a, Self>,
-        room: &mut Room,
+        space: &mut Space,
         word: Kept,
     ) -> (ByteLeaf, Vec<ByteRecord<'a>>) {
         let (changes, mut dead) = changes.sorted();
         let count = leaf.slots.len() + changes.len();
-        let merged = ByteLeaf::new(leaf.skip, room, count, |slots| {
+        let merged = ByteLeaf::new(leaf.skip, space, count, |slots| {
             let mut from = 0;
             for (spot, change) in changes {
                 let (end, behind) = spot.records();
@@ -361,21 +361,21 @@ impl Pairs for Bytes {
         leaf.find(key).ok().map(|at| leaf.slots[at].record.get())
     }
 
-    fn keys_room<'a>(keys: impl Iterator<Item = &'a [u8]>) -> usize {
+    fn keys_space<'a>(keys: impl Iterator<Item = &'a [u8]>) -> usize {
         let (count, bytes) = keys.fold((0, 0), |(count, bytes), key| (count + 1, bytes + key.len()));
         let arrays = array_bytes::<u64>(count, LINE) + array_bytes::<u32>(count, align_of::<u32>());
         Samples::bytes(count) + arrays + bytes
     }
-    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>, room: &mut Room) -> ByteKeys {
+    fn separators(keys: &[&[u8]], low: Option<&[u8]>, high: Option<&[u8]>, space: &mut Space) -> ByteKeys {
         let skip = low.zip(high).map_or(0, |(low, high)| common(low, high));
-        let samples = Samples::draft(room, keys.len());
-        let heads = room.collect(keys.len(), LINE, keys.iter().map(|key| head_of(behind(key, skip))));
+        let samples = Samples::draft(space, keys.len());
+        let heads = space.collect(keys.len(), LINE, keys.iter().map(|key| head_of(behind(key, skip))));
         let ends = keys.iter().scan(0, |end, key| {
             *end += key.len() as u32;
             Some(*end)
         });
-        let ends = room.collect(keys.len(), align_of::<u32>(), ends);
-        let mut heap = room.array(keys.iter().map(|key| key.len()).sum(), 1);
+        let ends = space.collect(keys.len(), align_of::<u32>(), ends);
+        let mut heap = space.array(keys.iter().map(|key| key.len()).sum(), 1);
         keys.iter().for_each(|key| heap.extend(key));
         ByteKeys {
             skip,
@@ -442,9 +442,9 @@ mod tests {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 // A separator is above the low key; every second one is there.
                 let own: Vec<&[u8]> = all[from + 1..end].iter().step_by(2).map(|key| &**key).collect();
-                let (block, _) = pool.take(Bytes::keys_room(own.iter().copied()), &depot);
-                let mut room = Room::behind(&block, 0);
-                let run = Bytes::separators(&own, Some(low), Some(high), &mut room);
+                let (block, _) = pool.take(Bytes::keys_space(own.iter().copied()), &depot);
+                let mut space = Space::behind(&block, 0);
+                let run = Bytes::separators(&own, Some(low), Some(high), &mut space);
                 assert_eq!((Bytes::count(&run), run.skip), (own.len(), common(low, high)));
                 assert!((0..own.len()).all(|i| Bytes::separator_at(&run, i) == own[i]));
                 for key in &all[from..=end] {
@@ -496,10 +496,10 @@ mod tests {
 
         fn leaf(&self, records: &[Fresh], low: &[u8], high: &[u8]) -> ByteLeaf {
             let records: Vec<_> = records.iter().map(Fresh::get).collect();
-            let block = self.take(Bytes::leaf_room(records.len()));
-            let mut room = Room::behind(&block, 0);
+            let block = self.take(Bytes::leaf_space(records.len()));
+            let mut space = Space::behind(&block, 0);
             self.0.borrow_mut().push(block);
-            Bytes::leaf(&records, Some(low), Some(high), &mut room, Kept::in_a_test())
+            Bytes::leaf(&records, Some(low), Some(high), &mut space, Kept::in_a_test())
         }
     }
 
@@ -552,9 +552,9 @@ mod tests {
             let newest_first = changes.iter().map(Fresh::get);
             let newest_first =
                 Changes(newest_first.map(|change| (Bytes::spot(&leaf, change.key()), change)).collect());
-            let block = memory.take(Bytes::leaf_room(records.len() + changes.len()));
-            let mut room = Room::behind(&block, 0);
-            let (merged, dead) = Bytes::merged(&leaf, newest_first, &mut room, Kept::in_a_test());
+            let block = memory.take(Bytes::leaf_space(records.len() + changes.len()));
+            let mut space = Space::behind(&block, 0);
+            let (merged, dead) = Bytes::merged(&leaf, newest_first, &mut space, Kept::in_a_test());
             let own = (0..Bytes::len(&merged)).map(|i| Bytes::at(&merged, i));
             let mut seen: Vec<_> = own.clone().chain(dead).map(address).collect();
             let mut made: Vec<_> = records.iter().copied().map(address).collect();

@@ -160,7 +160,7 @@ impl<G> Epochs<G> {
     }
 
     #[inline(always)]
-    fn sit<'e>(&'e self, slot: &'e Slot<G>) -> Option<ThreadSlot<'e, G>> {
+    fn claim<'e>(&'e self, slot: &'e Slot<G>) -> Option<ThreadSlot<'e, G>> {
         if slot.since.load(Ordering::Relaxed) != EMPTY {
             return None;
         }

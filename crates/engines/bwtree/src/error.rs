@@ -30,5 +30,5 @@ pub enum Error {
     },
 }
 
-/// A result of this room.
+/// A result of this space.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -147,7 +147,7 @@ fn two_appends_to_one_key() {
 }
 
 fn two_appends(leaf_chain: u32) {
-    explore(&format!("two appends to one key, room for {leaf_chain}"), move || {
+    explore(&format!("two appends to one key, space for {leaf_chain}"), move || {
         let options = Options { leaf_chain, ..options() };
         let tree = Arc::new(Tree::<Words>::new(options).unwrap());
         let other = tree.clone();

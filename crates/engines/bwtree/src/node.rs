@@ -6,7 +6,7 @@
 //!                                           │
 //!                          a merge delta has a second arm: the contents of the page that was merged
 //!
-//! base page of a leaf:  node | room for changes, the newest last | arrays of records
+//! base page of a leaf:  node | space for changes, the newest last | arrays of records
 //! ```
 //!
 //! A node is one block of memory, its arrays behind it. Changes of a leaf's records stand in the block of its base page [OpenBw-Tree §3.1]:
@@ -43,7 +43,7 @@ use std::ptr::{self, NonNull};
 
 use crate::page::Term;
 use crate::pairs::{Changes, Pairs, Spot};
-use crate::pool::{ALIGN, Array, Block, Room, array_bytes};
+use crate::pool::{ALIGN, Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::slab::{Noted, Place, Slab};
 use crate::sync::Watch;
@@ -111,7 +111,7 @@ pub(crate) struct Bounds<P: Pairs> {
 /// Kinds of nodes.
 #[derive(Debug)]
 pub(crate) enum Body<P: Pairs> {
-    /// A base page of records, with room for changes.
+    /// A base page of records, with space for changes.
     Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P> },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
     Inner { keys: P::Keys, children: Array<Pid>, bounds: Bounds<P> },
@@ -183,13 +183,13 @@ fn node_bytes<P: Pairs>(behind: usize) -> usize {
 /// Bytes of a block for a leaf of so many records and changes.
 pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32) -> usize {
     let slab = array_bytes::<Place<P>>(changes as usize, align_of::<Place<P>>());
-    node_bytes::<P>(P::leaf_room(records) + slab)
+    node_bytes::<P>(P::leaf_space(records) + slab)
 }
 
 /// Bytes of a block for an inner page of these terms.
 pub(crate) fn inner_bytes<P: Pairs>(terms: &[Term<'_, P>]) -> usize {
     let keys = terms.iter().skip(1).filter_map(|(key, _)| *key);
-    node_bytes::<P>(P::keys_room(keys) + array_bytes::<Pid>(terms.len(), align_of::<Pid>()))
+    node_bytes::<P>(P::keys_space(keys) + array_bytes::<Pid>(terms.len(), align_of::<Pid>()))
 }
 
 /// Bytes of a block for a delta.
@@ -210,14 +210,14 @@ impl<P: Pairs> Made<P> {
         New { level, lsn, bytes }: New,
         depth: u32,
         next: Link<P>,
-        body: impl FnOnce(&mut Room) -> Body<P>,
+        body: impl FnOnce(&mut Space) -> Body<P>,
     ) -> Self {
-        let mut room = Room::behind(&block, size_of::<Node<P>>());
+        let mut space = Space::behind(&block, size_of::<Node<P>>());
         let at = block.at().cast::<Node<P>>();
         assert!(at.addr().get().is_multiple_of(ALIGN), "a node's block begins anywhere");
-        let body = body(&mut room);
+        let body = body(&mut space);
         let node = Node { body, next, lsn, depth, level, bytes, block: block.bytes(), watch: Watch::new() };
-        // SAFETY: the block is ours, begins where a node may begin, and is long enough: `Room::behind` has seen that.
+        // SAFETY: the block is ours, begins where a node may begin, and is long enough: `Space::behind` has seen that.
         unsafe { at.write(node) };
         Self(at)
     }
@@ -230,25 +230,25 @@ impl<P: Pairs> Made<P> {
         bounds: Bounds<P>,
         places: u32,
     ) -> Self {
-        Self::new(block, new, 0, Link::NONE, |room| {
+        Self::new(block, new, 0, Link::NONE, |space| {
             let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
             // SAFETY: the records are owned by what this page will take the place of, or by nobody; by N6 it owns them then, and by N7
             // they are there as long as anybody has found it.
             let word = unsafe { Kept::word() };
-            let changes = Slab::new(room, places);
-            let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), room, word);
+            let changes = Slab::new(space, places);
+            let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
             Body::Leaf { run, bounds, changes }
         })
     }
 
     /// An inner page of these terms, of which the first's key is the page's low key, in a block of [`inner_bytes`].
     pub(crate) fn inner(block: Block, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Self {
-        Self::new(block, new, 0, Link::NONE, |room| {
+        Self::new(block, new, 0, Link::NONE, |space| {
             let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
             let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
-            let keys = P::separators(&keys, low.map(Borrow::borrow), high.map(Borrow::borrow), room);
+            let keys = P::separators(&keys, low.map(Borrow::borrow), high.map(Borrow::borrow), space);
             let children = terms.iter().map(|(_, child)| *child);
-            let children = room.collect(terms.len(), align_of::<Pid>(), children);
+            let children = space.collect(terms.len(), align_of::<Pid>(), children);
             Body::Inner { keys, children, bounds }
         })
     }
@@ -265,11 +265,11 @@ impl<P: Pairs> Made<P> {
         let changes = Changes(head.changes().collect());
         let mut dead = Vec::new();
         let new = New { level: head.level(), lsn, bytes: head.bytes() };
-        let made = Self::new(block, new, 0, Link::NONE, |room| {
+        let made = Self::new(block, new, 0, Link::NONE, |space| {
             // SAFETY: as in `leaf`.
             let word = unsafe { Kept::word() };
-            let slab = Slab::new(room, places);
-            let (run, not_in_it) = P::merged(run, changes, room, word);
+            let slab = Slab::new(space, places);
+            let (run, not_in_it) = P::merged(run, changes, space, word);
             dead = not_in_it;
             let bounds = Bounds { low: low.clone(), high: high.clone(), right: *right };
             Body::Leaf { run, bounds, changes: slab }

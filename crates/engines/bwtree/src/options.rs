@@ -9,7 +9,7 @@ pub const LEAF_CHAIN_MAX: u32 = SEEN_MAX;
 /// Sizes and thresholds of a tree. Of the defaults `leaf_chain` and `leaf_split_bytes` were measured against others, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A leaf has room for so many changes beside it; whoever has one more makes a new leaf. [`LEAF_CHAIN_MAX`] at most.
+    /// A leaf has space for so many changes beside it; whoever has one more makes a new leaf. [`LEAF_CHAIN_MAX`] at most.
     pub leaf_chain: u32,
     /// A leaf that a merge left, with a chain of so many deltas and changes, is consolidated by who reads it. 0: by nobody who only reads.
     pub leaf_chain_read: u32,

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 
 use crate::error::Result;
-use crate::pool::{Block, Room};
+use crate::pool::{Block, Space};
 use crate::record::{Dead, Kept};
 
 /// Bytes that a record takes in a leaf: two words, or a slot.
@@ -114,7 +114,7 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn separator(left: &Self::Key, right: &Self::Key) -> Self::Fence;
 
     /// Bytes of the block that a record of these needs, outside of pages; 0 if it needs none.
-    fn fresh_room(key: &Self::Key, value: Option<&Self::Value>) -> usize;
+    fn fresh_space(key: &Self::Key, value: Option<&Self::Value>) -> usize;
     /// A record of these, whose lengths were checked, in such a block, if it needs one.
     fn fresh(key: &Self::Key, value: Option<&Self::Value>, block: Option<Block>) -> Self::Fresh;
     /// A look at it.
@@ -136,20 +136,20 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// True if a change is of this key, whose hint this is.
     fn is_of(change: &Self::Change, hint: Self::Hint, key: &Self::Key) -> bool;
     /// Bytes that a run of so many records takes behind a page's node, at most.
-    fn leaf_room(records: usize) -> usize;
-    /// A run of these records, in a page of these bounds, in a room of so many bytes.
+    fn leaf_space(records: usize) -> usize;
+    /// A run of these records, in a page of these bounds, in a space of so many bytes.
     fn leaf(
         records: &[Self::Record<'_>],
         low: Option<&Self::Key>,
         high: Option<&Self::Key>,
-        room: &mut Room,
+        space: &mut Space,
         word: Kept,
     ) -> Self::Leaf;
-    /// A run with these changes, in a page of the same bounds; and what of both is not in it. The room is one for all of them.
+    /// A run with these changes, in a page of the same bounds; and what of both is not in it. The space is one for all of them.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
         changes: Changes<'a, Self>,
-        room: &mut Room,
+        space: &mut Space,
         word: Kept,
     ) -> (Self::Leaf, Vec<Self::Record<'a>>);
     /// How many records a run has.
@@ -162,13 +162,13 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
 
     /// Bytes that a run of these separators takes behind a page's node, at most.
-    fn keys_room<'a>(keys: impl Iterator<Item = &'a Self::Key>) -> usize;
-    /// A run of these separators, in a page of these bounds, in a room of so many bytes.
+    fn keys_space<'a>(keys: impl Iterator<Item = &'a Self::Key>) -> usize;
+    /// A run of these separators, in a page of these bounds, in a space of so many bytes.
     fn separators(
         keys: &[&Self::Key],
         low: Option<&Self::Key>,
         high: Option<&Self::Key>,
-        room: &mut Room,
+        space: &mut Space,
     ) -> Self::Keys;
     /// How many separators a run has.
     fn count(keys: &Self::Keys) -> usize;

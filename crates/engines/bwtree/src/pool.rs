@@ -299,9 +299,9 @@ impl Drop for Pool {
     }
 }
 
-/// Room behind a node, in its block, that arrays are put into.
+/// Space behind a node, in its block, that arrays are put into.
 #[derive(Debug)]
-pub struct Room {
+pub struct Space {
     at: NonNull<u8>,
     left: usize,
 }
@@ -327,12 +327,12 @@ pub(crate) struct Draft<T> {
     max: usize,
 }
 
-/// Bytes that an array takes in a room, at most, where all arrays begin at multiples of `align`.
+/// Bytes that an array takes in a space, at most, where all arrays begin at multiples of `align`.
 pub(crate) const fn array_bytes<T>(count: usize, align: usize) -> usize {
     count * size_of::<T>() + align - 1
 }
 
-impl Room {
+impl Space {
     /// What is behind the first `from` bytes of a block.
     pub(crate) fn behind(block: &Block, from: usize) -> Self {
         assert!(from <= block.bytes, "a node is longer than its block");
@@ -345,8 +345,8 @@ impl Room {
         let align = align.max(align_of::<T>());
         let skip = self.at.addr().get().wrapping_neg() % align;
         let bytes = skip + max * size_of::<T>();
-        assert!(bytes <= self.left, "an array is longer than its room");
-        // SAFETY: within the room, as was just seen.
+        assert!(bytes <= self.left, "an array is longer than its space");
+        // SAFETY: within the space, as was just seen.
         let at = unsafe { self.at.add(skip) }.cast();
         // SAFETY: as above.
         (self.at, self.left) = (unsafe { self.at.add(bytes) }, self.left - bytes);
@@ -364,8 +364,8 @@ impl Room {
 impl<T> Draft<T> {
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
-        assert!(self.count < self.max, "an array has no room for another element");
-        // SAFETY: `Room::array` saw that there is room for so many.
+        assert!(self.count < self.max, "an array has no space for another element");
+        // SAFETY: `Space::array` saw that there is space for so many.
         let at = unsafe { self.at.add(self.count) };
         // SAFETY: as above; nobody else has it.
         unsafe { at.write(item) };
@@ -377,7 +377,7 @@ impl<T> Draft<T> {
     where
         T: Copy,
     {
-        assert!(items.len() <= self.max - self.count, "an array has no room for more elements");
+        assert!(items.len() <= self.max - self.count, "an array has no space for more elements");
         // SAFETY: as in `push`.
         let at = unsafe { self.at.add(self.count) };
         // SAFETY: as in `push`; so the items lie elsewhere.
@@ -472,9 +472,9 @@ mod tests {
     fn arrays_are_what_was_put_into_them() {
         let (mut pool, depot) = (Pool::new(), Depot::new());
         let (block, _) = pool.take(1024, &depot);
-        let mut room = Room::behind(&block, 13);
-        let words = room.collect(5, 64, 0..5u64);
-        let mut bytes = room.array(9, 1);
+        let mut space = Space::behind(&block, 13);
+        let words = space.collect(5, 64, 0..5u64);
+        let mut bytes = space.array(9, 1);
         bytes.extend(&[1u8, 2, 3]);
         bytes.push(4);
         let bytes = bytes.done();

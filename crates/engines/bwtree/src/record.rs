@@ -95,9 +95,9 @@ impl Fresh {
         );
         let header = Header { value_bytes, key_bytes, is_there, watch: Watch::new() };
         let at = block.at().cast::<Header>();
-        // SAFETY: it has room for the header, and its alignment.
+        // SAFETY: it has space for the header, and its alignment.
         unsafe { at.write(header) };
-        // SAFETY: behind the header is room for the key and the value.
+        // SAFETY: behind the header is space for the key and the value.
         let to = unsafe { at.add(1) }.cast::<u8>();
         // SAFETY: as above; what was just taken is nothing that anybody could have passed.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len()) };

@@ -1,6 +1,6 @@
 //! Search in a sorted array.
 
-use crate::pool::{Array, Room, array_bytes};
+use crate::pool::{Array, Space, array_bytes};
 
 /// Parts that an array is divided into at a time.
 const PARTS: usize = 8;
@@ -45,8 +45,8 @@ impl Samples {
     }
 
     /// Those of `count` items at most, which are still to be written.
-    pub(crate) fn draft(room: &mut Room, count: usize) -> crate::pool::Draft<u64> {
-        room.array(count / SHARE, LINE)
+    pub(crate) fn draft(space: &mut Space, count: usize) -> crate::pool::Draft<u64> {
+        space.array(count / SHARE, LINE)
     }
 
     /// Those of these items.

@@ -1,13 +1,13 @@
-//! Room for changes of a leaf, in the block of its base page (N4 in [`node`](crate::node)).
+//! Space for changes of a leaf, in the block of its base page (N4 in [`node`](crate::node)).
 
 use std::mem::MaybeUninit;
 
 use crate::canary::{Canary, sings};
 use crate::pairs::{Pairs, Spot};
-use crate::pool::{Array, Room};
+use crate::pool::{Array, Space};
 use crate::sync::{AtomicU64, Ordering, OwnedCell};
 
-/// Room for changes of a leaf.
+/// Space for changes of a leaf.
 #[derive(Debug)]
 pub(crate) struct Slab<P: Pairs> {
     /// Places that were claimed (N4).
@@ -36,9 +36,9 @@ pub(crate) struct Noted<P: Pairs> {
 }
 
 impl<P: Pairs> Slab<P> {
-    pub(crate) fn new(room: &mut Room, places: u32) -> Self {
+    pub(crate) fn new(space: &mut Space, places: u32) -> Self {
         let empty = || Place(OwnedCell::new(MaybeUninit::uninit()));
-        let places = room.collect(places as usize, align_of::<Place<P>>(), (0..places).map(|_| empty()));
+        let places = space.collect(places as usize, align_of::<Place<P>>(), (0..places).map(|_| empty()));
         Self { claimed: AtomicU64::new(0), places }
     }
 

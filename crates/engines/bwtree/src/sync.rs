@@ -1,4 +1,4 @@
-//! Atomics and cells for the protocols between threads. Everything else of this room imports them from here, so that one door decides
+//! Atomics and cells for the protocols between threads. Everything else of this space imports them from here, so that one door decides
 //! whose they are:
 //!
 //! * the processor's, in every build that is shipped;
@@ -30,7 +30,7 @@ pub(crate) const IS_SMALL: bool = cfg!(any(all(test, loom), shuttle));
 #[inline(always)]
 pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, canary: Canary) -> bool {
     if sings(canary) {
-        // A look and a store: what the whole room is about not doing.
+        // A look and a store: what the whole space is about not doing.
         let is_old = word.load(Ordering::Acquire) == old;
         if is_old {
             word.store(new, Ordering::Release);

@@ -203,7 +203,7 @@ impl<P: Pairs> Tree<P> {
                 Change::Put(value) => (Some(value.borrow()), i64::from(!was_there), rest + RECORD_BYTES),
             };
             let lsn = visit.draw(head.lsn());
-            let block = Some(P::fresh_room(key, value))
+            let block = Some(P::fresh_space(key, value))
                 .filter(|bytes| *bytes > 0)
                 .map(|bytes| visit.slot.take(bytes));
             let Some(way) = visit.place(pid, head, P::fresh(key, value, block), spot, lsn, bytes) else {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::error::Result;
 use crate::pairs::{Changes, Pairs, RECORD_BYTES, Spot};
-use crate::pool::{Array, Block, Room, array_bytes};
+use crate::pool::{Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::search::{LINE, Samples, beckon, count_left};
 
@@ -40,7 +40,7 @@ pub struct WordChange {
 type WordRecord<'a> = (&'a u64, Option<&'a u64>);
 
 impl WordKeys {
-    const fn room(count: usize) -> usize {
+    const fn space(count: usize) -> usize {
         Samples::bytes(count) + array_bytes::<u64>(count, LINE)
     }
 
@@ -58,9 +58,9 @@ impl WordKeys {
         if self.keys.get(at) == Some(&key) { Ok(at) } else { Err(at) }
     }
 
-    fn new(room: &mut Room, count: usize, keys: impl Iterator<Item = u64>) -> Self {
-        let samples = Samples::draft(room, count);
-        let keys = room.collect(count, LINE, keys);
+    fn new(space: &mut Space, count: usize, keys: impl Iterator<Item = u64>) -> Self {
+        let samples = Samples::draft(space, count);
+        let keys = space.collect(count, LINE, keys);
         Self { samples: Samples::done(samples, &keys, |key| *key), keys }
     }
 }
@@ -96,7 +96,7 @@ impl Pairs for Words {
     }
 
     #[inline(always)]
-    fn fresh_room(_key: &u64, _value: Option<&u64>) -> usize {
+    fn fresh_space(_key: &u64, _value: Option<&u64>) -> usize {
         0
     }
     #[inline(always)]
@@ -139,32 +139,32 @@ impl Pairs for Words {
         change.key == *key
     }
 
-    fn leaf_room(records: usize) -> usize {
-        WordKeys::room(records) + array_bytes::<u64>(records, LINE)
+    fn leaf_space(records: usize) -> usize {
+        WordKeys::space(records) + array_bytes::<u64>(records, LINE)
     }
     fn leaf(
         records: &[WordRecord<'_>],
         _low: Option<&u64>,
         _high: Option<&u64>,
-        room: &mut Room,
+        space: &mut Space,
         _word: Kept,
     ) -> WordLeaf {
-        let keys = WordKeys::new(room, records.len(), records.iter().map(|record| *record.0));
+        let keys = WordKeys::new(space, records.len(), records.iter().map(|record| *record.0));
         let values = records.iter().filter_map(|record| record.1.copied());
-        WordLeaf { keys, values: room.collect(records.len(), LINE, values) }
+        WordLeaf { keys, values: space.collect(records.len(), LINE, values) }
     }
     /// What is between two changes is copied at once.
     fn merged<'a>(
         leaf: &'a WordLeaf,
         changes: Changes<'a, Self>,
-        room: &mut Room,
+        space: &mut Space,
         _word: Kept,
     ) -> (WordLeaf, Vec<WordRecord<'a>>) {
         let WordLeaf { keys: run, values } = leaf;
         let (changes, _) = changes.sorted();
         let (keys, count) = (&run.keys, run.keys.len() + changes.len());
-        let samples = Samples::draft(room, count);
-        let (mut new_keys, mut new_values) = (room.array(count, LINE), room.array(count, LINE));
+        let samples = Samples::draft(space, count);
+        let (mut new_keys, mut new_values) = (space.array(count, LINE), space.array(count, LINE));
         let mut from = 0;
         for (spot, (key, value)) in changes {
             let (end, behind) = spot.records();
@@ -204,11 +204,11 @@ impl Pairs for Words {
         (keys.get(at) == Some(key)).then(|| Self::at(leaf, at))
     }
 
-    fn keys_room<'a>(keys: impl Iterator<Item = &'a u64>) -> usize {
-        WordKeys::room(keys.count())
+    fn keys_space<'a>(keys: impl Iterator<Item = &'a u64>) -> usize {
+        WordKeys::space(keys.count())
     }
-    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>, room: &mut Room) -> WordKeys {
-        WordKeys::new(room, keys.len(), keys.iter().map(|key| **key))
+    fn separators(keys: &[&u64], _low: Option<&u64>, _high: Option<&u64>, space: &mut Space) -> WordKeys {
+        WordKeys::new(space, keys.len(), keys.iter().map(|key| **key))
     }
     fn count(keys: &WordKeys) -> usize {
         keys.keys.len()
@@ -255,14 +255,14 @@ mod tests {
                 .map(|_| (random.u64(..60), random.bool().then(|| random.u64(..))))
                 .collect();
             let records: Vec<_> = model.iter().map(|(key, value)| (key, Some(value))).collect();
-            let (before, _) = pool.take(Words::leaf_room(records.len()), &depot);
+            let (before, _) = pool.take(Words::leaf_space(records.len()), &depot);
             let word = Kept::in_a_test();
-            let leaf = Words::leaf(&records, None, None, &mut Room::behind(&before, 0), word);
+            let leaf = Words::leaf(&records, None, None, &mut Space::behind(&before, 0), word);
             let borrowed =
                 changes.iter().map(|(key, value)| (Words::spot(&leaf, key), (key, value.as_ref())));
             let borrowed = borrowed.collect();
-            let (after, _) = pool.take(Words::leaf_room(records.len() + changes.len()), &depot);
-            let (merged, _) = Words::merged(&leaf, Changes(borrowed), &mut Room::behind(&after, 0), word);
+            let (after, _) = pool.take(Words::leaf_space(records.len() + changes.len()), &depot);
+            let (merged, _) = Words::merged(&leaf, Changes(borrowed), &mut Space::behind(&after, 0), word);
             for (key, value) in changes {
                 match value {
                     Some(value) => _ = model.insert(key, value),
@@ -286,9 +286,9 @@ mod tests {
         for count in (0..100u64).chain([255, 256, 513, 5000]) {
             let keys: Vec<u64> = (0..count).map(|i| 2 * i + 1).collect();
             let records: Vec<_> = keys.iter().map(|key| (key, Some(key))).collect();
-            let (block, _) = pool.take(Words::leaf_room(keys.len()), &depot);
+            let (block, _) = pool.take(Words::leaf_space(keys.len()), &depot);
             let word = Kept::in_a_test();
-            let leaf = Words::leaf(&records, None, None, &mut Room::behind(&block, 0), word);
+            let leaf = Words::leaf(&records, None, None, &mut Space::behind(&block, 0), word);
             for key in 0..=2 * count + 1 {
                 assert_eq!(leaf.keys.search(key), keys.binary_search(&key), "{key} in {keys:?}");
                 let found = Words::lookup(&leaf, &key).and_then(|record| record.1.copied());

@@ -69,7 +69,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     pub fn put_as(&self, key: &KeyOf<X>, value: &ValueOf<X>, how: WriteOptions) -> Result<bool> {
         let writes = [Write::Put(key, value)];
         let mut writer = self.enter_to_write(&writes)?;
-        X::make_room(self, &mut writer, &writes)?;
+        X::make_space(self, &mut writer, &writes)?;
         let found = X::change(self, &mut writer, |change| X::put_in(self, change, key, value))?;
         self.acknowledge(writer, how)?;
         Ok(found)
@@ -90,7 +90,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     pub fn delete_as(&self, key: &KeyOf<X>, how: WriteOptions) -> Result<bool> {
         let writes = [Write::Delete(key)];
         let mut writer = self.enter_to_write(&writes)?;
-        X::make_room(self, &mut writer, &writes)?;
+        X::make_space(self, &mut writer, &writes)?;
         let found = X::change(self, &mut writer, |change| X::delete_in(self, change, key))?;
         self.acknowledge(writer, how)?;
         Ok(found)

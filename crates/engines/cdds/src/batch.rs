@@ -127,7 +127,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         writer: &mut WriterOf<X>,
         writes: &[WriteOf<'_, X>],
     ) -> Result<Vec<bool>> {
-        X::make_room(self, writer, writes)?;
+        X::make_space(self, writer, writes)?;
         self.settle_doubt(writer)?;
         self.free_intervals(writer, INTERVALS_OF_BATCH)?;
         X::change(self, writer, |change| {
@@ -171,11 +171,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// # Errors
     /// `TooLarge` if pins keep what is dead from being removed.
     pub(crate) fn free_intervals(&self, writer: &mut WriterOf<X>, count: usize) -> Result<()> {
-        let have_room = |writer: &WriterOf<X>| writer.dead.intervals().len() + count <= INTERVALS;
-        if !have_room(writer) {
+        let have_space = |writer: &WriterOf<X>| writer.dead.intervals().len() + count <= INTERVALS;
+        if !have_space(writer) {
             X::sweep(self, writer)?;
         }
-        if !have_room(writer) {
+        if !have_space(writer) {
             return Err(too_many_intervals(writer.dead.intervals().len() + count));
         }
         Ok(())

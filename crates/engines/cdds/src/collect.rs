@@ -30,7 +30,7 @@ use crate::node::{Entry, Header, Node, read_key};
 use crate::ordered::{Pass, Tree, Writer};
 use crate::version::{Interval, View};
 
-/// Room in the intent ring that the removal of one entry may need, without what lies below.
+/// Space in the intent ring that the removal of one entry may need, without what lies below.
 const RING_SPARE: usize = 8;
 
 /// One step of the collector.
@@ -82,9 +82,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.pass_some(writer, usize::MAX, false).map(drop)
     }
 
-    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no room. The key's
+    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no space. The key's
     /// leaf, if it was no more than looked at.
-    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
+    pub(crate) fn make_space(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
         let view = self.view_now(writer);
         let shape = &self.shape;
         let census = |node: &Node| self.look(*node, &view).census_anyhow::<S>();
@@ -96,18 +96,18 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 Ok::<_, Error>((path, of_leaf))
             },
         )?;
-        let room = |node: &Node| shape.slots - census(node).used.len();
+        let space = |node: &Node| shape.slots - census(node).used.len();
         let (leaf, inner) = path.split_last().expect("a path ends at a leaf");
         if !S::PLAIN && of_leaf.used.len() == shape.slots {
             self.clean_one(writer, *leaf)?;
             of_leaf = census(leaf);
         }
-        // An insert splits what has no room, a delete merges what has few entries.
-        let has_room = of_leaf.used.len() < shape.slots;
-        if inner.is_empty() || (has_room && of_leaf.seen.len() > shape.least + 1) {
+        // An insert splits what has no space, a delete merges what has few entries.
+        let has_space = of_leaf.used.len() < shape.slots;
+        if inner.is_empty() || (has_space && of_leaf.seen.len() > shape.least + 1) {
             return Ok(Some(*leaf));
         }
-        for node in inner.iter().rev().filter(|node| room(node) < 2) {
+        for node in inner.iter().rev().filter(|node| space(node) < 2) {
             self.clean_one(writer, *node)?;
         }
         Ok(None)

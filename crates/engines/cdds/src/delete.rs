@@ -74,7 +74,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// `node` has too few entries. Its left sibling takes them, if it has room [`merge_with_sibling`], or both are replaced. True if
+    /// `node` has too few entries. Its left sibling takes them, if it has space [`merge_with_sibling`], or both are replaced. True if
     /// no node above was.
     ///
     /// A sibling with many gives none away and stays [`copy_from_sibling`]: it would keep, ended, what it gave. When a new parent
@@ -100,9 +100,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let own = entries_of(node.seen(medium, shape, &change.view));
         let theirs = left.seen(medium, shape, &change.view);
         let used = left.used(medium, shape, &change.view).count();
-        let has_room =
+        let has_space =
             theirs.len() <= 3 * shape.least && used < 4 * shape.least && used + own.len() <= shape.slots;
-        if has_one_parent && (own.is_empty() || has_room) {
+        if has_one_parent && (own.is_empty() || has_space) {
             let version = change.view.version;
             self.stripes.lock(left.0, &mut change.writer.held);
             for entry in own {

@@ -23,7 +23,7 @@ const LINES_MORE: u64 = 192;
 const CHUNKS: u64 = 4;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// The writer's side, with room in the running group for what changes no entries.
+    /// The writer's side, with space in the running group for what changes no entries.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -31,7 +31,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.enter_for(|writer| Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, 0)))
     }
 
-    /// The writer's side for these writes as one step, with room for them in the running group.
+    /// The writer's side for these writes as one step, with space for them in the running group.
     ///
     /// # Errors
     /// As [`Life::enter_for`].

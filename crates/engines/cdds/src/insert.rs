@@ -120,7 +120,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
 
     /// The slots of a leaf that have this key, and where it takes an entry of it ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
     /// can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
-    /// beforehand, many at a time ([`Tree::make_room`]).
+    /// beforehand, many at a time ([`Tree::make_space`]).
     #[inline(always)]
     fn leaf_place(
         &self,

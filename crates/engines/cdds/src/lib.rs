@@ -78,9 +78,9 @@ pub const ABOUT: About = About {
     default_lines: 16,
 };
 
+pub use self::entry_order::{Order, Sorted, Unsorted};
 pub use self::family::{HashFamily, TreeFamily};
 pub use self::inlined::Inlined;
-pub use self::order::{Order, Sorted, Unsorted};
 pub use self::ordered::{Ordered, Tree};
 pub use self::pins::{Kept, Mark};
 pub use self::scan::{Cursor, Snapshot};

@@ -104,7 +104,7 @@ impl Meta {
     /// returns.
     ///
     /// # Errors
-    /// `Corrupt` if an interval is none, or there is no room for one more.
+    /// `Corrupt` if an interval is none, or there is no space for one more.
     pub fn settle_cut<M: Medium>(self, medium: &M, persist: Persist, state: State) -> Result<State> {
         let all = (0..INTERVALS).filter_map(|slot| self.interval(medium, slot).transpose());
         let all: Vec<Interval> = all.collect::<Result<_>>()?;

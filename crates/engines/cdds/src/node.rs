@@ -69,7 +69,7 @@ pub struct Shape {
     pub slots: usize,
     /// Live entries at which a node is too empty: the thesis's m_l, k / 5.
     pub least: usize,
-    /// Live entries that still go into one new node: 4 m_l, and fewer than would leave it no room.
+    /// Live entries that still go into one new node: 4 m_l, and fewer than would leave it no space.
     pub most_in_one: usize,
     /// What slots are looked at all at once with, where the processor can ([`crate::simd_scan`]).
     pub vectors: Option<Vectors>,

@@ -92,7 +92,7 @@ pub struct Own<P> {
     pub(crate) in_doubt: bool,
     /// The running pass of the collector.
     pub(crate) pass: Option<P>,
-    /// Of a tree the leaf of the one write that there was made room for, and that comes next.
+    /// Of a tree the leaf of the one write that there was made space for, and that comes next.
     pub(crate) hint: Option<Node>,
     /// A rollback in this group has not ended: nothing changes until it is durable and no reader sees what it took back.
     pub(crate) rolled_back: Option<(u64, Interval)>,
@@ -201,11 +201,11 @@ pub trait Structure: Sized {
         Ok(())
     }
 
-    /// Makes room for these writes by operations of no version.
+    /// Makes space for these writes by operations of no version.
     ///
     /// # Errors
     /// As a write.
-    fn make_room<M: Medium>(
+    fn make_space<M: Medium>(
         of: &Versioned<M, Self>,
         writer: &mut WriterOf<Self>,
         writes: &[WriteOf<'_, Self>],

@@ -102,13 +102,13 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
         Ok(made)
     }
 
-    fn make_room<M: Medium>(
+    fn make_space<M: Medium>(
         of: &Tree<M, S, O>,
         writer: &mut Writer,
         writes: &[Write<'_, S::Key, S::Value>],
     ) -> Result<()> {
         for write in writes {
-            let leaf = of.make_room(writer, write.key())?;
+            let leaf = of.make_space(writer, write.key())?;
             // Several may change each other's.
             writer.hint = leaf.filter(|_| writes.len() == 1);
         }
@@ -196,7 +196,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let path = self.path(&view, writer.state.root, S::probe(key))?;
             *of_leaf.entry(path[path.len() - 1]).or_default() += 1;
         }
-        // A leaf with room for all stays; another is replaced, and so are its neighbours, and its part of a node above.
+        // A leaf with space for all stays; another is replaced, and so are its neighbours, and its part of a node above.
         let lines = of_leaf.iter().map(|(leaf, writes)| {
             let used = leaf.used(medium, shape, &view).count();
             let is_thin = leaf.seen(medium, shape, &view).len() <= shape.least + *writes;

@@ -11,7 +11,7 @@
 
 use pmem::sync::{AtomicU64, Ordering, fence};
 
-/// Dead intervals that the list has room for.
+/// Dead intervals that the list has space for.
 pub const INTERVALS: usize = 12;
 
 /// Why versions are dead.
@@ -76,7 +76,7 @@ impl Dead {
     /// # Panics
     /// Beyond [`INTERVALS`].
     pub fn push(&mut self, interval: Interval) {
-        assert!(self.0.len() < INTERVALS, "the list has room for {INTERVALS} intervals");
+        assert!(self.0.len() < INTERVALS, "the list has space for {INTERVALS} intervals");
         self.0.push(interval);
     }
 

@@ -38,7 +38,7 @@ use crate::pins::Pins;
 use crate::structure::{Change, ChangeOf, Own, Structure, Versioned, WriterOf};
 use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
-/// Dead intervals that there is room for before a rollback over a medium of groups.
+/// Dead intervals that there is space for before a rollback over a medium of groups.
 const INTERVALS_SPARE: usize = 4;
 
 /// The error of a change that would leave so many dead intervals.
@@ -332,7 +332,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     /// A whole pass met all traces of the versions that were dead when it began (`removes`), and of the one in flight if that was in
     /// doubt: takes them off the list.
     pub(crate) fn end_pass(&self, writer: &mut WriterOf<X>, removes: &[Interval], doubt: bool) {
-        // Without room for the new list of names the intervals stay (K2).
+        // Without space for the new list of names the intervals stay (K2).
         let is_forgotten = removes.is_empty() || self.forget_dead(writer).is_ok();
         if !is_forgotten || (!doubt && removes.is_empty()) {
             return;
@@ -379,7 +379,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.end_roll_back(writer, taken_back)
     }
 
-    /// Has traces of dead versions removed step by step while there is room for few more intervals: a sweep at once may be more than
+    /// Has traces of dead versions removed step by step while there is space for few more intervals: a sweep at once may be more than
     /// a group holds.
     pub(crate) fn spare_intervals(&self) -> Result<()> {
         match self.pending.is_some() && self.dead_intervals() + INTERVALS_SPARE > INTERVALS {
@@ -388,7 +388,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Makes everything since the version `to` dead; there is room for one more interval. It is not over yet.
+    /// Makes everything since the version `to` dead; there is space for one more interval. It is not over yet.
     pub(crate) fn roll_back_locked(&self, writer: &mut WriterOf<X>, to: u64, keys: u64) -> Interval {
         let mut dead = writer.dead.clone();
         let interval = Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack };
@@ -417,7 +417,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
                 writer = self.enter()?;
             }
         }
-        // Without room for the new list the old one stays, and the interval with it (K2).
+        // Without space for the new list the old one stays, and the interval with it (K2).
         let _ = self.forget_dead(&mut writer);
         self.acknowledge(writer, WriteOptions::default())
     }

@@ -242,7 +242,7 @@ fn of_splits<O: Order>() {
         // Algorithm 3 ends all that was in the leaf.
         let ended = ends(if faithful { slots } else { 0 });
         let price = nodes(2, lines, slots + 1) + nodes(1, lines, 3) + COMMIT_OF_ROOT + ended;
-        // An inner node of four lines is as large as the meta block, whose chunk has room.
+        // An inner node of four lines is as large as the meta block, whose chunk has space.
         let is_open = lines == 4;
         let assert = if is_open { assert_costs } else { assert_costs_of_nodes };
         assert(&seen, price, 3, faithful, "split of the root");

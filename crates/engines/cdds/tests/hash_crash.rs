@@ -77,7 +77,7 @@ fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
         Op::Back([all(0, 2, 10), all(6, 9, 10), gone(9, 10)].concat()),
         Op::Release,
         Op::If(all(2, 6, 40), vec![(3, Some(13)), (9, None)]),
-        // Only of a byte string can there be no room.
+        // Only of a byte string can there be no space.
         if S::PLAIN { Op::Kill } else { Op::Refused([all(0, 4, 5), gone(7, 9)].concat()) },
         Op::Put(3, 3),
         Op::CollectAll,

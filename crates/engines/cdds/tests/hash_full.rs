@@ -13,7 +13,7 @@ fn observed(memory: &Arc<Memory>) -> Observed {
     Observed::new(Arc::clone(memory), Arc::new(Counter::default()))
 }
 
-/// Fills a medium of every size: what is acknowledged is there, what is refused is not; deletes make room again.
+/// Fills a medium of every size: what is acknowledged is there, what is refused is not; deletes make space again.
 fn fill<S: Sample>() {
     for kilobytes in (40..120).step_by(4) {
         let memory = Memory::new(kilobytes << 10, 0);

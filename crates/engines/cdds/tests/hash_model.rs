@@ -68,7 +68,7 @@ fn space_comes_back_when_everything_is_deleted() {
     lives::<Keyed>(4, 600);
 }
 
-/// With room for one node more when two buckets became one, a last bucket that was full by chance stood in the way of all others:
+/// With space for one node more when two buckets became one, a last bucket that was full by chance stood in the way of all others:
 /// a table of ten million keys that were deleted had a quarter of a million buckets left.
 #[test]
 fn deletes_alone_make_a_large_table_small() {

@@ -47,7 +47,7 @@ fn argued() -> Vec<Argued> {
     .collect()
 }
 
-/// Batches in write groups, of which one is refused (only of a byte string can there be no room); conditions; everything gone.
+/// Batches in write groups, of which one is refused (only of a byte string can there be no space); conditions; everything gone.
 fn together<S: Sample>() -> Work<Hashed<S>> {
     let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
     let mut ops = vec![

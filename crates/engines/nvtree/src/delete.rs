@@ -1,6 +1,6 @@
 //! Deletes: an entry of the other sign behind the last. In a full leaf the sign of the entry itself changes, where it stands.
 //!
-//! So taking a key away never needs room, of which a full store has none. A leaf in which little is left is replaced afterwards, if it can
+//! So taking a key away never needs space, of which a full store has none. A leaf in which little is left is replaced afterwards, if it can
 //! be ([`replace`](crate::replace)).
 
 use index::leaf_list::prelude::*;
@@ -21,7 +21,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         })
     }
 
-    /// Stores an entry that takes a key away, if there is room.
+    /// Stores an entry that takes a key away, if there is space.
     pub(crate) fn store_removal(
         &self,
         writer: &mut Writer,
@@ -38,8 +38,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         self.give_blocks(writer, &entry)?;
         self.note_key(key);
         self.lock(writer, leaf.0);
-        let has_room = log.count < shape.capacity();
-        let what = if has_room {
+        let has_space = log.count < shape.capacity();
+        let what = if has_space {
             let at = leaf.fill_negative::<M, S>(medium, shape, log.count, (probe, slot));
             medium.flush(at, WORD);
             What::Append { count: log.count + 1, negatives: 1 }
@@ -47,6 +47,6 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             What::Sign(slot)
         };
         let change = Change { leaf, log, what };
-        Ok(Step::Stored(Stored { change, was_there: true, has_payload: has_room }))
+        Ok(Step::Stored(Stored { change, was_there: true, has_payload: has_space }))
     }
 }

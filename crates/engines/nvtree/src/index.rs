@@ -10,7 +10,7 @@
 //!
 //! So an update is never seen as a delete: there is one count for both, and the newest entry wins. A value is replaced by an entry of its
 //! own; there is nothing that is stored in place but the sign of an entry in a full leaf, when it is deleted: one word, which is the
-//! commit, and no room is needed for taking something away (`delete`).
+//! commit, and no space is needed for taking something away (`delete`).
 //!
 //! A leaf that is full is replaced: see [`replace`](crate::replace).
 //!
@@ -34,7 +34,7 @@ use index::region::{create_region, open_region};
 use pmem::sync::{AtomicU64, step};
 use pmem::{Durability, Error, Found, Geometry, Medium, Region, Result};
 
-use crate::inner::{Inner, ROOM};
+use crate::inner::{Inner, SPACE};
 use crate::leaf::{Leaf, Shape};
 use crate::meta::{META_BYTES, Meta};
 use crate::rebuild::Rebuild;
@@ -55,15 +55,15 @@ pub struct Options {
     pub durability: Durability,
     /// Version stripes; a power of two.
     pub stripes: usize,
-    /// Leaves that a parent of leaves has room for, at least 4; a rebuild leaves half of it free.
-    pub room: usize,
+    /// Leaves that a parent of leaves has space for, at least 4; a rebuild leaves half of it free.
+    pub space: usize,
 }
 
 impl Options {
     /// Production settings.
     pub fn new(lines: u64, durability: Durability) -> Self {
         let geometry = Geometry::default();
-        Self { lines, payload_words: 1, geometry, durability, stripes: 1024, room: ROOM }
+        Self { lines, payload_words: 1, geometry, durability, stripes: 1024, space: SPACE }
     }
 }
 
@@ -71,7 +71,7 @@ impl Options {
 pub struct NvTree<M: Medium, S: Schema> {
     core: Core<M, S, Own>,
     pub(crate) shape: Shape,
-    pub(crate) room: usize,
+    pub(crate) space: usize,
     shown: ArcSwap<Inner>,
     pub(crate) root: AtomicU64,
 }
@@ -81,7 +81,7 @@ pub struct NvTree<M: Medium, S: Schema> {
 pub struct Own {
     /// The running rebuild.
     pub(crate) rebuild: Option<Rebuild>,
-    /// Rebuilds that were brought to their end at once, for a parent of leaves had no room left.
+    /// Rebuilds that were brought to their end at once, for a parent of leaves had no space left.
     pub(crate) hurried: u64,
 }
 
@@ -127,7 +127,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         let root = region.root()?;
         let mut index = Self {
             shape,
-            room: options.room.max(4),
+            space: options.space.max(4),
             shown: ArcSwap::from_pointee(Inner::default()),
             root: AtomicU64::new(root),
             core: Core::new(region, found, options.durability, options.stripes, Own::default())?,

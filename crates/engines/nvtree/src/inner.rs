@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! levels   the least words of the nodes below, 16 to a node: child i of node n is node 16 n + i of the next level
-//! parents  of leaves: `room` entries each, of a word and the address of a leaf side by side, four to a line, ascending
+//! parents  of leaves: `space` entries each, of a word and the address of a leaf side by side, four to a line, ascending
 //! ```
 //!
 //! There is no pointer but those to the leaves. Levels never change; parents take leaves in and let them go, each by a shift of its
-//! entries, and when one has little room left all of it is built anew ([`rebuild`](crate::rebuild)).
+//! entries, and when one has little space left all of it is built anew ([`rebuild`](crate::rebuild)).
 //!
 //! A word stands for the `min` of a leaf: of plain keys the key, of byte strings the first 8 bytes behind what they had in common when
 //! this was built. Where words do not tell, the separator that the leaf itself names is asked.
@@ -26,7 +26,7 @@ use pmem::sync::{AtomicU64, Ordering, step};
 /// Entries of a line of a parent.
 const IN_LINE: usize = 4;
 /// Entries of a parent of leaves: as many as one comparison by vectors takes.
-pub const ROOM: usize = 16 * IN_LINE;
+pub const SPACE: usize = 16 * IN_LINE;
 /// Children of an inner node: two lines of words.
 const FANOUT: usize = 16;
 
@@ -42,8 +42,8 @@ pub(crate) struct Inner {
     levels: Vec<u64>,
     /// Where each level begins.
     starts: Vec<usize>,
-    /// Entries that a parent has room for, and lines.
-    room: usize,
+    /// Entries that a parent has space for, and lines.
+    space: usize,
     lines: usize,
     pairs: Vec<Line>,
     /// Entries of each parent.
@@ -55,10 +55,10 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// An empty one, for bounds that begin with `begin`, with room for so many parents of `room` entries.
-    pub(crate) fn with_room(begin: Vec<u8>, parents: usize, room: usize) -> Self {
-        let lines = room.div_ceil(IN_LINE);
-        let mut new = Self { begin, room, lines, ..Self::default() };
+    /// An empty one, for bounds that begin with `begin`, with space for so many parents of `space` entries.
+    pub(crate) fn with_capacity(begin: Vec<u8>, parents: usize, space: usize) -> Self {
+        let lines = space.div_ceil(IN_LINE);
+        let mut new = Self { begin, space, lines, ..Self::default() };
         new.pairs.reserve(parents * lines);
         new.entries.reserve(parents);
         new
@@ -66,7 +66,7 @@ impl Inner {
 
     /// Appends a leaf behind all others; parents are filled to the half.
     pub(crate) fn push(&mut self, word: u64, leaf: u64) {
-        if self.entries.last().is_none_or(|last| get(last) >= self.room / 2) {
+        if self.entries.last().is_none_or(|last| get(last) >= self.space / 2) {
             self.pairs.resize_with(self.pairs.len() + self.lines, Line::zero);
             self.entries.push(AtomicU64::new(0));
         }
@@ -121,12 +121,13 @@ impl Inner {
 
     /// True if a parent takes no more leaves.
     pub(crate) fn is_full(&self, parent: usize) -> bool {
-        self.entries_of(parent) >= self.room
+        self.entries_of(parent) >= self.space
     }
 
-    /// True if a parent has little room left, or there are few leaves for so many parents.
+    /// True if a parent has little space left, or there are few leaves for so many parents.
     pub(crate) fn wants_rebuild(&self, parent: usize) -> bool {
-        self.entries_of(parent) * 4 >= self.room * 3 || (self.parents() > 1 && self.leaves() * 4 < self.built)
+        self.entries_of(parent) * 4 >= self.space * 3
+            || (self.parents() > 1 && self.leaves() * 4 < self.built)
     }
 
     /// The line of an entry, and its two words there. Lines are no atomics of a schedule's, so it is made to choose here.
@@ -242,14 +243,14 @@ impl Inner {
     /// all entries are above. (In schedules each word is a step of its own.)
     #[inline(always)]
     fn rank<S: Schema>(&self, parent: usize, word: u64, below: bool) -> Option<usize> {
-        if !S::PLAIN || self.room > ROOM || cfg!(shuttle) {
+        if !S::PLAIN || self.space > SPACE || cfg!(shuttle) {
             return None;
         }
         let entries = self.entries_of(parent);
         let first = parent * self.lines;
         let lines = self.pairs.get(first..first + entries.div_ceil(IN_LINE))?;
         let mask = if below { pairs::<BELOW>(lines, word) } else { pairs::<UP_TO>(lines, word) }?;
-        let mask = mask & (u64::MAX >> (ROOM - entries.clamp(1, ROOM)));
+        let mask = mask & (u64::MAX >> (SPACE - entries.clamp(1, SPACE)));
         (mask.count_ones() as usize).checked_sub(1)
     }
 
@@ -300,9 +301,9 @@ mod tests {
     /// Against an ordered list: taken in, let go and found, in parents of all fillings.
     #[test]
     fn leaves_are_found_whatever_was_taken_in_and_let_go() {
-        for room in [4, 8, 64] {
-            let mut random = fastrand::Rng::with_seed(room as u64);
-            let mut inner = Inner::with_room(Vec::new(), 8, room);
+        for space in [4, 8, 64] {
+            let mut random = fastrand::Rng::with_seed(space as u64);
+            let mut inner = Inner::with_capacity(Vec::new(), 8, space);
             let mut model: Vec<(u64, u64)> = (0..300).map(|i| (i * 1000, 64 * (i + 1))).collect();
             model.iter().for_each(|(word, leaf)| inner.push(*word, *leaf));
             inner.finish();
@@ -311,10 +312,10 @@ mod tests {
                 let key = random.u64(..301_000);
                 let expected = model.partition_point(|(word, _)| *word <= key) - 1;
                 let place = inner.find::<Words>(&key, false, |_| false);
-                assert_eq!(inner.leaf(place), model[expected].1, "{room}: {key}");
+                assert_eq!(inner.leaf(place), model[expected].1, "{space}: {key}");
                 let below = inner.find::<Words>(&key, true, |_| false);
                 let strictly = model.partition_point(|(word, _)| *word < key).saturating_sub(1);
-                assert_eq!(inner.leaf(below), model[strictly].1, "{room}: below {key}");
+                assert_eq!(inner.leaf(below), model[strictly].1, "{space}: below {key}");
                 if random.bool() && !inner.is_full(place.0) && model[expected].0 != key {
                     inner.insert_behind(place, key, (1 << 32) | (step * 64));
                     model.insert(expected + 1, (key, (1 << 32) | (step * 64)));
@@ -339,7 +340,7 @@ mod tests {
     fn words_that_are_the_same_are_told_apart_by_the_bounds_of_the_leaves() {
         let keys: Vec<Vec<u8>> = (0..200).map(|i| format!("samesame{i:04}").into_bytes()).collect();
         for begin in [b"".to_vec(), b"samesame0".to_vec()] {
-            let mut inner = Inner::with_room(begin, 8, 4);
+            let mut inner = Inner::with_capacity(begin, 8, 4);
             inner.push(0, 0);
             for (i, key) in keys.iter().enumerate().skip(1) {
                 inner.push(inner.word_of::<Keyed>(key), i as u64);

@@ -35,11 +35,11 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             if !is_there && self.append_leaf(writer, leaf, key, value)? {
                 return Ok(false);
             }
-            self.make_room(writer, key)?;
+            self.make_space(writer, key)?;
         }
     }
 
-    /// Stores an entry behind the last; apart if there is no room.
+    /// Stores an entry behind the last; apart if there is no space.
     pub(crate) fn store_value(
         &self,
         writer: &mut Writer,

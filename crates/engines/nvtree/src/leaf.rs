@@ -39,7 +39,7 @@ const SIGNS: u64 = 4 * WORD;
 const SIGN_WORDS: usize = 4;
 /// Most entries of a leaf.
 pub const ENTRIES_MAX: usize = 252;
-/// Fewest: a leaf that was replaced has room for an update of byte strings, which is two.
+/// Fewest: a leaf that was replaced has space for an update of byte strings, which is two.
 const ENTRIES_MIN: usize = 4;
 
 /// A bit an entry.

@@ -1,6 +1,6 @@
 //! How inner nodes are built anew, beside use.
 //!
-//! When a parent of leaves has little room left, new inner nodes are made aside from the old ones, some parents with each operation,
+//! When a parent of leaves has little space left, new inner nodes are made aside from the old ones, some parents with each operation,
 //! and take their place when they are whole. A leaf that comes or goes meanwhile is told to both, if the making has passed its
 //! place; else it is met there. So an insert does not wait for a rebuild: parents are filled to the half and a rebuild begins at three
 //! quarters, which leaves as many splits as it takes. Where that does not hold it is brought to its end at once
@@ -77,9 +77,9 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             let (second, last) = (self.bound_at(old, second).ok()?, self.bound_at(old, last).ok()?);
             Some(begin_of::<S>(&second, &last))
         });
-        let parents = old.leaves() / (self.room / 2) + 8;
+        let parents = old.leaves() / (self.space / 2) + 8;
         let begin = begin.unwrap_or_default();
-        Rebuild { inner: Inner::with_room(begin, parents + parents / 8, self.room), next: 0 }
+        Rebuild { inner: Inner::with_capacity(begin, parents + parents / 8, self.space), next: 0 }
     }
 
     /// Takes over so many parents; true when there are no more.
@@ -134,7 +134,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     ///
     /// # Errors
     /// `Corrupt` if the bound of a leaf cannot be read.
-    pub(crate) fn make_room_above(&self, writer: &mut Writer, key: &S::Key) -> Result<Place> {
+    pub(crate) fn make_space_above(&self, writer: &mut Writer, key: &S::Key) -> Result<Place> {
         loop {
             let inner = self.inner();
             let place = self.place_in(&inner, key, false);
@@ -186,7 +186,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     }
 }
 
-/// Makes a change at a place; false if there is no room for it.
+/// Makes a change at a place; false if there is no space for it.
 fn apply<S: Schema>(inner: &Inner, place: Place, change: Change, new: &S::Key) -> bool {
     match change {
         Change::Replaced(leaf) => inner.replace(place, leaf),

@@ -29,8 +29,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             _ => leaves.iter().map(|(_, at)| Leaf(*at).live::<M, S>(medium, &self.shape).len() as u64).sum(),
         };
         let begin = leaves.get(1).zip(leaves.last()).map(|(second, last)| begin_of::<S>(&second.0, &last.0));
-        let parents = 2 * leaves.len() / self.room + 1;
-        let mut inner = Inner::with_room(begin.unwrap_or_default(), parents, self.room);
+        let parents = 2 * leaves.len() / self.space + 1;
+        let mut inner = Inner::with_capacity(begin.unwrap_or_default(), parents, self.space);
         for (i, (key, at)) in leaves.iter().enumerate() {
             let word = if i == 0 { 0 } else { inner.word_of::<S>(S::borrow(key)) };
             inner.push(word, *at);

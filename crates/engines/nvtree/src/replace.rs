@@ -34,13 +34,13 @@ use crate::rebuild::Change;
 type Run<S> = Vec<Entry<<S as Schema>::Tail>>;
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// Replaces the full leaf of a key by one or two that have room for two entries at least.
+    /// Replaces the full leaf of a key by one or two that have space for two entries at least.
     ///
     /// # Errors
     /// What the allocator says; `Corrupt`: nothing has changed then.
-    pub(crate) fn make_room(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
+    pub(crate) fn make_space(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
-        let place = self.make_room_above(writer, key)?;
+        let place = self.make_space_above(writer, key)?;
         let leaf = Leaf(self.inner().leaf(place));
         let mut live = leaf.sorted::<M, S>(medium, shape)?;
         if live.len() * 2 > shape.capacity() {
@@ -211,7 +211,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     /// A key above all others of a full last leaf begins a new one; false if it is none, or the leaf has less than half left.
     ///
     /// # Errors
-    /// As [`NvTree::make_room`].
+    /// As [`NvTree::make_space`].
     pub(crate) fn append_leaf(
         &self,
         writer: &mut Writer,
@@ -233,7 +233,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         {
             return Ok(false);
         }
-        let place = self.make_room_above(writer, key)?;
+        let place = self.make_space_above(writer, key)?;
         let low = bound::<M, S>(medium, leaf.min(medium))?;
         let entry = self.make(writer, key, value)?;
         let new = writer.allocator.take(region, &mut writer.log, Kind::Leaf, shape.bytes());

@@ -104,7 +104,7 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
         if held + appended <= capacity {
             return 0;
         }
-        // A leaf that was replaced has half of its room, of which an update of byte strings may leave one entry.
+        // A leaf that was replaced has half of its space, of which an update of byte strings may leave one entry.
         2 * (2 + appended.div_ceil(capacity / 2 - 1))
     }
 
@@ -131,7 +131,7 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
             Write::Put(..) => _ = self.keys.fetch_add(u64::from(!stored.was_there), Ordering::AcqRel),
             Write::Delete(key) => {
                 self.keys.fetch_sub(1, Ordering::AcqRel);
-                // What is wrong with a neighbour is told to whoever reads it, and room may be lacking: the key is gone.
+                // What is wrong with a neighbour is told to whoever reads it, and space may be lacking: the key is gone.
                 let _ = self.thin_out(writer, key, stored.change.leaf);
             }
         }

@@ -76,7 +76,7 @@ fn an_append_is_three_words_two_lines_and_two_fences() {
 }
 
 #[test]
-fn a_delete_in_a_full_leaf_is_one_word_and_needs_no_room() {
+fn a_delete_in_a_full_leaf_is_one_word_and_needs_no_space() {
     let (index, counter) = counted::<Words>();
     (0..N).for_each(|n| assert!(!index.put(&key(n), &n).unwrap()));
     for n in 0..N / 2 - 1 {
@@ -181,7 +181,7 @@ fn writes_of_different_leaves_share_two_fences() {
     (0..40 * N).for_each(|n| assert!(!index.put(&(n << 20), &n).unwrap()));
     let leaves = index.paths().leaves as u64;
     assert!(leaves >= 40, "{leaves}");
-    // The last leaf is the one that has room, and the others are made so.
+    // The last leaf is the one that has space, and the others are made so.
     (0..40 * N).step_by(2).for_each(|n| assert!(index.delete(&(n << 20)).unwrap()));
     let far = |i: u64| (1 + 2 * N * i) << 20;
     let (inserted, updated, deleted) = (far(0) + 1, far(4), far(8));

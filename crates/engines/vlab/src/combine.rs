@@ -114,7 +114,7 @@ impl<S: Schema> Rebuild<S> {
         let entries = view.buckets();
         let range = range_of(view);
         let range = range.as_ref().map(|(first, last)| (S::borrow(first), S::borrow(last)));
-        let directory = Directory::with_room::<S>(entries + entries / 8, range);
+        let directory = Directory::with_capacity::<S>(entries + entries / 8, range);
         Self { directory, late: Braids::default(), aliases: 0, next: 0 }
     }
 
@@ -208,7 +208,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             writer.rebuild = Some(Rebuild::begin(&view));
         }
         if self.faithful {
-            // Over groups, if the running one has room: else the braids have to hold more.
+            // Over groups, if the running one has space: else the braids have to hold more.
             let lines = 2 * self.view().buckets() as u64;
             if self.has_lines_beside(lines) {
                 self.merge_lists(writer);

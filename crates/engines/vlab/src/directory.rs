@@ -98,8 +98,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// An empty one with room for so many, whose keys but the first lie between these two, as a rule.
-    pub(crate) fn with_room<S: Schema>(entries: usize, range: Option<(&S::Key, &S::Key)>) -> Self {
+    /// An empty one with space for so many, whose keys but the first lie between these two, as a rule.
+    pub(crate) fn with_capacity<S: Schema>(entries: usize, range: Option<(&S::Key, &S::Key)>) -> Self {
         let begin = match range {
             Some((first, last)) if !S::PLAIN => {
                 common(S::key_bytes(first).as_ref(), S::key_bytes(last).as_ref())
@@ -422,7 +422,7 @@ mod tests {
     fn of_words(keys: impl IntoIterator<Item = u64>) -> Directory {
         let keys: Vec<u64> = keys.into_iter().collect();
         let range = keys.get(1).zip(keys.last());
-        let mut directory = Directory::with_room::<Words>(keys.len(), range);
+        let mut directory = Directory::with_capacity::<Words>(keys.len(), range);
         keys.iter().for_each(|key| directory.push::<Words>(key, 64));
         directory
     }
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn byte_strings_are_found_behind_what_they_have_in_common() {
         let name = |i: u32| format!("customer:{i:05}").into_bytes();
-        let mut directory = Directory::with_room::<Keyed>(100, Some((&name(2), &name(1998))));
+        let mut directory = Directory::with_capacity::<Keyed>(100, Some((&name(2), &name(1998))));
         assert_eq!(directory.begin, b"customer:0");
         directory.push::<Keyed>(&[], 64);
         (1..1000).for_each(|i| directory.push::<Keyed>(&name(2 * i), 64));

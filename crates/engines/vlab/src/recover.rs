@@ -118,7 +118,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
 fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
     let range = main.get(1).zip(main.last());
     let range = range.map(|((first, _), (last, _))| (S::borrow(first), S::borrow(last)));
-    let mut directory = Directory::with_room::<S>(main.len(), range);
+    let mut directory = Directory::with_capacity::<S>(main.len(), range);
     main.iter().for_each(|(key, at)| directory.push::<S>(S::borrow(key), *at));
     let mut braids = Braids::default();
     let most = 2 * (main.len() + second.len()).max(2).ilog2() as usize;

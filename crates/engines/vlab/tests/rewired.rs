@@ -142,7 +142,7 @@ fn where_mappings_do_not_suffice_the_directory_goes_on_and_no_write_fails() {
     let index: Vlab<_, Words> = open_in(&home, &few);
     assert!(mappings(&index).is_none());
     assert_has(&index, &keys);
-    // Fewer buckets have room again.
+    // Fewer buckets have space again.
     for key in keys.split_off(2_000) {
         assert!(index.delete(&key).unwrap());
     }

@@ -14,8 +14,8 @@ use pmem::{Durability, Fence, Found, LINE, Medium, Region, Result, WORD};
 
 use super::garbage;
 use super::recover::owns_record;
-use super::room::Rooms;
 use super::scan::Cursor;
+use super::space::HasSpace;
 use super::write_group::{Step, Stored, WriteOf};
 use crate::check::Report;
 use crate::engine::Anatomy;

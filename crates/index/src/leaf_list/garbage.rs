@@ -13,7 +13,7 @@ use pmem::region::ROOT_AT;
 use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 
 use super::core::{LeafList, SchemaOf, Writer};
-use super::room::Rooms;
+use super::space::HasSpace;
 use super::write::Writes;
 use crate::check::Walk;
 use crate::entry::Entry;

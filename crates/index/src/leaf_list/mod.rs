@@ -1,7 +1,7 @@
 //! What indexes over one list of leaves share besides: an engine says how a leaf is read and changed and how the leaf of a key is found
 //! ([`LeafList`]), and its writers, readers and scans are written once.
 //!
-//! * [`core`](mod@core): the parts of such an index. [`room`]: what an operation may store.
+//! * [`core`](mod@core): the parts of such an index. [`space`]: what an operation may store.
 //! * [`write`](mod@write): writes. [`group`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
 //! * `index`: such an index as one of the registry.
@@ -14,8 +14,8 @@ pub mod garbage;
 mod index;
 pub mod read;
 pub mod recover;
-pub mod room;
 pub mod scan;
+pub mod space;
 pub mod write;
 pub mod write_group;
 
@@ -26,7 +26,7 @@ pub use self::scan::Cursor;
 pub mod prelude {
     pub use super::core::LeafList;
     pub use super::read::Reads;
-    pub use super::room::Rooms;
+    pub use super::space::HasSpace;
     pub use super::write::Writes;
     pub use super::write_group::Commits;
     pub use crate::batch::Batching;

@@ -7,7 +7,7 @@ use pmem::{Error, Fence, LINE, Medium, Region, Result, WORD, record};
 use super::core::{KeyBufOf, KeyOf, LeafList, SchemaOf, ValueBufOf, ValueOf, Writer};
 use super::garbage;
 use super::read::Reads;
-use super::room::Rooms;
+use super::space::HasSpace;
 use super::write_group::{GROUP_WRITES, WriteGroups};
 use crate::batch::{Batching, Blocks, Pair, value_bytes};
 use crate::group::Life;
@@ -263,7 +263,7 @@ impl<T: LeafList> Batching for T {
     }
 }
 
-/// What room a batch, its keys ascending, may need. The writer's lock is held.
+/// What space a batch, its keys ascending, may need. The writer's lock is held.
 fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
     let chunk_bytes = index.region.geometry().chunk_bytes;
     let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };

@@ -1,8 +1,8 @@
 //! Changes of different leaves that share their fences.
 //!
-//! A write that finds room in its leaf is *stored* first: whatever its commit word needs to be durable. Then that word is published. Writes
+//! A write that finds space in its leaf is *stored* first: whatever its commit word needs to be durable. Then that word is published. Writes
 //! come in *write groups*: as many as go to different leaves are stored, one fence is passed, their words are published, and another fence
-//! makes these durable. One write alone is a write group of one. What shares a leaf with an earlier write of its write group, or finds no room in it, is
+//! makes these durable. One write alone is a write group of one. What shares a leaf with an earlier write of its write group, or finds no space in it, is
 //! done by itself behind the write group; so writes of one key keep their order. Each is whole or absent after a crash, whatever became of the
 //! others: a write group is no atomic batch.
 //!
@@ -51,7 +51,7 @@ pub enum Step<C> {
     Stored(Stored<C>),
     /// There is nothing to change.
     Absent,
-    /// Nothing was stored: it needs room, or more than one word.
+    /// Nothing was stored: it needs space, or more than one word.
     Apart,
 }
 
@@ -108,7 +108,7 @@ pub(crate) trait WriteGroups: LeafList {
                     Ok(Step::Stored(one)) => stored.push((i, one)),
                     Ok(Step::Absent) => was_there[i] = false,
                     Ok(Step::Apart) => alone |= 1 << i,
-                    // Nothing was published, and nothing stored leads anywhere. One after the other there may be room, for blocks
+                    // Nothing was published, and nothing stored leads anywhere. One after the other there may be space, for blocks
                     // that the first of them gives back; or it is told which of them cannot be done.
                     Err(_) => {
                         writer.allocator.abort(&self.region, &mut writer.log);

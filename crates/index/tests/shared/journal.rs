@@ -122,7 +122,7 @@ fn live<S: Sample>(seed: u64, faithful: bool, cut: Option<u64>, fail: Option<(u6
         }
     }
     if failed && !machine.is_off() {
-        // Readers see what is durable, and nothing more is taken (or, if there was no room, all goes on).
+        // Readers see what is durable, and nothing more is taken (or, if there was no space, all goes on).
         life.assert_holds(&index, &what);
     }
     let happened = failed || machine.is_off() || machine.faults() > 0;

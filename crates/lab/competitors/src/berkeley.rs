@@ -38,7 +38,7 @@ pub const SHARED: Kind = Kind {
     open: |path, options| open_as(path, options, 3),
 };
 
-/// Room in the cache for each byte of a pair.
+/// Space in the cache for each byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 
@@ -187,7 +187,7 @@ impl Session for &Berkeley {
             value.clear();
             let mut size = value.capacity();
             let (k, buffer) = (key.as_ptr().cast(), value.as_mut_ptr().cast());
-            // SAFETY: B1, B3; the buffer has room for `size` bytes.
+            // SAFETY: B1, B3; the buffer has space for `size` bytes.
             let error = unsafe { berkeley_get(self.0.as_ptr(), k, key.len(), buffer, &raw mut size) };
             if berkeley_is_absent(error) != 0 {
                 return Ok(false);
@@ -197,7 +197,7 @@ impl Session for &Berkeley {
                 continue;
             }
             told("get", error)?;
-            // SAFETY: the library has written so many bytes, and says that they had room.
+            // SAFETY: the library has written so many bytes, and says that they had space.
             unsafe { value.set_len(size) };
             return Ok(true);
         }

@@ -14,7 +14,7 @@ const NAME: &str = "fjall";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Room in the cache for each byte of a pair.
+/// Space in the cache for each byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 

@@ -20,7 +20,7 @@ const NAME: &str = "lmdb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Room in the map for each byte of a pair: a random insert leaves pages two thirds full, and pages that a reader may still see
+/// Space in the map for each byte of a pair: a random insert leaves pages two thirds full, and pages that a reader may still see
 /// are not used again at once. The map is address space only.
 const MAP_BYTES_PER_BYTE: u64 = 16;
 const MAP_BYTES_MIN: u64 = 1 << 30;

@@ -22,7 +22,7 @@ const NAME: &str = "rocksdb";
 
 pub(crate) const KIND: Kind = Kind { name: NAME, setting, open };
 
-/// Room in the block cache for each byte of a pair.
+/// Space in the block cache for each byte of a pair.
 const CACHE_BYTES_PER_BYTE: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 1 << 30;
 /// The usual Bloom filter: one lookup in a hundred reads a block in vain.

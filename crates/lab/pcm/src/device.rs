@@ -83,7 +83,7 @@ impl Device {
         rank.busy_until
     }
 
-    /// Takes a line to be written, in so many cycles; returns when there was room for it.
+    /// Takes a line to be written, in so many cycles; returns when there was space for it.
     pub fn write(&mut self, line: u64, cycles: u64, flushed: bool, now: u64) -> u64 {
         let mut now = now;
         loop {

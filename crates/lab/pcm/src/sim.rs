@@ -5,11 +5,11 @@
 //! | load | the translation; the cache level that has the line; from memory, the line itself |
 //! | store | the translation; a free fill, if the line comes from memory: it does not wait for the line |
 //! | prefetch | as a store; dropped if no fill is free |
-//! | flush | the line, if it is on its way here; room in the queue, if it is dirty |
+//! | flush | the line, if it is on its way here; space in the queue, if it is dirty |
 //! | fence | the lines that stores brought on their way; the flushed lines to be written |
 //!
 //! A line that has to leave L3 leaves the other levels too; if it is dirty, it goes into the queue, and who brought the new line
-//! waits for room there.
+//! waits for space there.
 
 use std::ops::Sub;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct Totals {
     pub read_pj: f64,
     /// Energy of the bits written, picojoules.
     pub write_pj: f64,
-    /// Cycles of waiting for room in the queue.
+    /// Cycles of waiting for space in the queue.
     pub queue_cycles: u64,
     /// Cycles of waiting in fences.
     pub fence_cycles: u64,

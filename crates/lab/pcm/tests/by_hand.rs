@@ -87,7 +87,7 @@ fn a_fence_waits_for_what_was_flushed_and_the_device_for_each_new_word() {
 }
 
 #[test]
-fn a_store_buffer_has_room_for_so_many_lines() {
+fn a_store_buffer_has_space_for_so_many_lines() {
     let (memory, mut sim) = sim(Config { fills: 2, ..Config::pcm() });
     (0..2).for_each(|line| store(&memory, &mut sim, line * 8, 1));
     assert_eq!(sim.totals().cycles, 41);

@@ -20,7 +20,7 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// An insert into a leaf with room.
+    /// An insert into a leaf with space.
     Insert,
     /// An insert that splits.
     InsertWithSplits,

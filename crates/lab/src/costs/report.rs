@@ -135,7 +135,7 @@ pub struct Rows {
     others: Others,
 }
 
-/// Operations that were judged but belong in no row: splits while leaves were to have room, and inserts without one while
+/// Operations that were judged but belong in no row: splits while leaves were to have space, and inserts without one while
 /// they were to be full.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Others {
@@ -158,8 +158,8 @@ impl Others {
 
 /// Keeps the first few sentences.
 fn keep_some(kept: &mut Vec<String>, more: impl Iterator<Item = String>) {
-    let room = PROBLEMS_MAX.saturating_sub(kept.len());
-    kept.extend(more.take(room));
+    let space = PROBLEMS_MAX.saturating_sub(kept.len());
+    kept.extend(more.take(space));
 }
 
 #[derive(Default)]

@@ -35,7 +35,7 @@ impl Step {
         self.logged.unwrap_or(self.count())
     }
 
-    /// True without room for one more.
+    /// True without space for one more.
     pub fn is_full(&self) -> bool {
         self.taken() == self.shape.capacity
     }

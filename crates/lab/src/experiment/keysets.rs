@@ -156,7 +156,7 @@ fn made_sets(count: u64, seed: u64) -> Vec<Set> {
 }
 
 /// Words as numbers in their order: digits of a number system that has one for each byte that occurs, the least for none, as many as
-/// a key has room for. Words that are the same so far are one key.
+/// a key has space for. Words that are the same so far are one key.
 fn words(path: &Path, seed: u64) -> Result<Set, Error> {
     let failed = |why: String| Error::Words { path: path.to_owned(), why };
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;

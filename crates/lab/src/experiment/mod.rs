@@ -358,7 +358,7 @@ pub struct Report {
     pub seed: u64,
     /// Keys in the trees on which operations were counted.
     pub keys_counted: u64,
-    /// Groups of durable trees, each measured with the volatile one: all that memory had room for at once.
+    /// Groups of durable trees, each measured with the volatile one: all that memory had space for at once.
     pub groups: usize,
     /// The best flush instruction of this processor.
     pub best_flush: String,

@@ -133,7 +133,7 @@ fn note(histogram: &mut Histogram<u64>, took: Duration) {
 }
 
 /// Bytes that an index of so many keys may take.
-fn room(keys: usize) -> u64 {
+fn space(keys: usize) -> u64 {
     (64 << 20) + keys as u64 * ENTRY_BYTES * 4
 }
 
@@ -169,7 +169,7 @@ impl Ours {
     fn filled(keys: &[u64], options: &Options) -> Result<Self, Error> {
         let name = vlab::ENGINE;
         let medium =
-            medium(&options.backing, name, room(keys.len() * 2), Durability::Power, Instructions::Best)?;
+            medium(&options.backing, name, space(keys.len() * 2), Durability::Power, Instructions::Best)?;
         let options = vlab::Options {
             payload_words: PAYLOAD_WORDS,
             ..vlab::Options::new(NODE_LINES, Durability::Power)
@@ -242,7 +242,7 @@ fn other(
     options: &Options,
     filled: &dyn Fn(),
 ) -> Result<Histogram<u64>, Error> {
-    let bytes = room(loaded.len() + fresh.len());
+    let bytes = space(loaded.len() + fresh.len());
     let medium = medium(&options.backing, OTHER, bytes, Durability::Power, Instructions::Best)?;
     let making = Making {
         name: OTHER.into(),

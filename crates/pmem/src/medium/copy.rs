@@ -72,7 +72,7 @@ pub fn copy_file(
 }
 
 impl Target<'_> {
-    /// Makes room for a region of so many bytes: what is behind the file's end becomes a hole.
+    /// Makes space for a region of so many bytes: what is behind the file's end becomes a hole.
     ///
     /// # Errors
     /// `NoSpace`, `Io`.

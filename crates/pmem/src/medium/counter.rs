@@ -19,7 +19,7 @@ pub enum Category {
     /// Lines of nodes whose words went through the log: the log is what makes them durable, their flush prepares its
     /// settling.
     Home,
-    /// The log is settled, so that its room may be used again.
+    /// The log is settled, so that its space may be used again.
     Checkpoint,
     /// The allocator: intents, bits, chunks.
     Allocation,

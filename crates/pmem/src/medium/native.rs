@@ -129,16 +129,16 @@ pub struct Native {
 /// No growth asks for huge pages any more: file system or kernel have none.
 const NEVER: u32 = u32::MAX;
 /// What a huge page may take to come. As a rule it takes a quarter of what its small ones would take, and some milliseconds a growth where
-/// all processors are busy, whose lists of fresh pages the kernel empties first. One that takes longer had to be made room for, by
+/// all processors are busy, whose lists of fresh pages the kernel empties first. One that takes longer had to be made space for, by
 /// moving what was there.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Growths that go by without after that.
 const PAUSE: u32 = 4;
 /// Bytes that the file system must have free besides a growth by huge pages.
-const ROOM: u64 = 64 << 20;
+const SPACE: u64 = 64 << 20;
 
 impl Native {
-    /// Maps `file`, reserving room to grow to `max_bytes`. Its holes stay holes ([`Medium::holes`]) until they are provided for.
+    /// Maps `file`, reserving space to grow to `max_bytes`. Its holes stay holes ([`Medium::holes`]) until they are provided for.
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
@@ -401,8 +401,8 @@ impl Native {
         }
         let start = Instant::now();
         let (from, bytes) = (self.origin + first, (end - first) as usize);
-        // Whoever is killed behind the next line leaves a file with holes, which the next open fills: there has to be room for that.
-        if free_bytes(file).is_none_or(|free| free < new - old + ROOM) {
+        // Whoever is killed behind the next line leaves a file with holes, which the next open fills: there has to be space for that.
+        if free_bytes(file).is_none_or(|free| free < new - old + SPACE) {
             return;
         }
         let one_each = || -> Result<()> {

@@ -22,7 +22,7 @@ pub struct Memory {
 static ZERO: Line = Line::zero();
 
 impl Memory {
-    /// Zeroed memory with room for `capacity` bytes, of which `len` are in use.
+    /// Zeroed memory with space for `capacity` bytes, of which `len` are in use.
     pub fn new(capacity: u64, len: u64) -> Arc<Self> {
         let lines = (0..capacity.div_ceil(LINE)).map(|_| Line::zero()).collect();
         Arc::new(Self { lines, len: AtomicU64::new(len.min(capacity)) })
@@ -59,7 +59,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Most bytes there is room for.
+    /// Most bytes there is space for.
     pub fn capacity(&self) -> u64 {
         self.lines.len() as u64 * LINE
     }

@@ -163,7 +163,7 @@ pub trait Medium: Send + Sync + 'static {
         None
     }
 
-    /// An operation of more lines than [`Group::lines_max`] is about to begin: makes room for them on the disk, so that a full one is
+    /// An operation of more lines than [`Group::lines_max`] is about to begin: makes space for them on the disk, so that a full one is
     /// told before anything is changed.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ fn take(needed: u64, most: u64) -> std::result::Result<(), Refusal> {
 }
 
 impl Window {
-    /// An empty window with room for so many pages in so many runs. It never has more than `most` mappings, and all windows of the
+    /// An empty window with space for so many pages in so many runs. It never has more than `most` mappings, and all windows of the
     /// process never more than [`mappings_max`].
     ///
     /// # Errors

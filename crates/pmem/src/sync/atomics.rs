@@ -1,8 +1,8 @@
-//! Atomics, locks and waiting for the protocols between threads. Everything else imports them from here, this room and those
+//! Atomics, locks and waiting for the protocols between threads. Everything else imports them from here, this space and those
 //! above it, so that one door decides whose they are:
 //!
 //! * the processor's, in every build that is shipped;
-//! * loom's in the models: test modules of this room under `cfg(loom)`, every order of a small protocol's loads and stores;
+//! * loom's in the models: test modules of this space under `cfg(loom)`, every order of a small protocol's loads and stores;
 //! * shuttle's in the schedules: whole operations of a tree under `cfg(shuttle)`, many random orders of their steps.
 //!
 //! `cargo xtask test` runs both, with this door turned.

@@ -48,7 +48,7 @@ fn judge(copy: &Path, origin: u64) -> u64 {
     number
 }
 
-/// A new journal of small halves, with room for the words.
+/// A new journal of small halves, with space for the words.
 fn made() -> (tempfile::TempDir, PathBuf, PathBuf, Journal) {
     let folder = tempfile::tempdir().unwrap();
     let (path, journal_path) = (folder.path().join("store"), folder.path().join("store.journal"));

@@ -261,7 +261,7 @@ fn a_group_that_is_larger_than_a_half_goes_through_an_annex_that_is_there_as_lon
 }
 
 #[test]
-fn a_disk_without_room_for_a_large_group_refuses_it_and_takes_smaller_ones() {
+fn a_disk_without_space_for_a_large_group_refuses_it_and_takes_smaller_ones() {
     let mut refused = 0;
     for call in 1..6 {
         let machine = Machine::new(5);

@@ -50,7 +50,11 @@ fn few_growths_of_a_large_region_sync_and_the_file_never_gets_longer_than_the_re
         journal.grow(journal.len() + STEP).unwrap();
         let bytes = machine.content(Which::Data).len() as u64;
         dear += u64::from(bytes != longest);
-        assert_eq!(machine.changes() > changes, bytes != longest, "a growth that finds room changes nothing");
+        assert_eq!(
+            machine.changes() > changes,
+            bytes != longest,
+            "a growth that finds space changes nothing"
+        );
         longest = bytes;
     }
     assert_eq!(longest, BYTES + 4096);
@@ -110,7 +114,7 @@ fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and
             continue;
         }
         failed += 1;
-        // What a full disk refuses, it takes when there is room again; after a failure of another kind nothing more is written.
+        // What a full disk refuses, it takes when there is space again; after a failure of another kind nothing more is written.
         let done = journal.len() == BYTES;
         let again = grow(&journal, &mut committed);
         assert_eq!(again.is_ok(), done || !journal.has_failed(), "{fault:?} at {call}: {again:?}");
@@ -132,7 +136,7 @@ fn a_failure_anywhere_and_a_power_cut_behind_it_leave_every_committed_length_and
 }
 
 #[test]
-fn a_disk_without_room_for_more_than_is_needed_is_enough() {
+fn a_disk_without_space_for_more_than_is_needed_is_enough() {
     // Grows to 1 MiB less a step, then tells how many calls that took.
     let small = |machine: &Machine| {
         let journal = create(machine).unwrap();

@@ -95,7 +95,7 @@ fn verify(machine: &Machine, oracle: &Oracle, case: [u64; 3], tally: &mut Tally)
     Ok(())
 }
 
-/// Groups that fill half after half without a checkpoint between: a commit makes room and overwrites what was there before, with
+/// Groups that fill half after half without a checkpoint between: a commit makes space and overwrites what was there before, with
 /// no other sync between.
 fn full_halves(seed: u64) -> Vec<Step> {
     let steps = program(seed, 40).into_iter();

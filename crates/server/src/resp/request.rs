@@ -15,7 +15,7 @@ use bytes::{Buf, Bytes, BytesMut};
 const HEADER_BYTES_MAX: usize = 32;
 /// What an argument costs beside its own bytes (its entry in the list and its header), in bytes.
 const ARGUMENT_OVERHEAD_BYTES: usize = 48;
-/// Room made in the list of arguments before any has arrived.
+/// Space made in the list of arguments before any has arrived.
 const ARGUMENTS_RESERVED: usize = 8;
 
 /// Bounds on one command. Beyond them the client gets a protocol error.

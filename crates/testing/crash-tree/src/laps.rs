@@ -45,7 +45,7 @@ pub enum Change {
 }
 
 const WORDS: u64 = 24;
-/// Words of a commit that leaves room in the log for others behind it.
+/// Words of a commit that leaves space in the log for others behind it.
 const SHORT: u64 = 6;
 /// Words behind them, in use only while they hold what word 0 does.
 const FRESH: u64 = 12;

@@ -286,7 +286,7 @@ impl Maker {
         whole(self.sizes, prepare, ops)
     }
 
-    /// A large value that the region has no room for, refused when some of its pieces have their bits already; then a
+    /// A large value that the region has no space for, refused when some of its pieces have their bits already; then a
     /// small one that takes the block in which those pieces were listed.
     pub fn refused(&self) -> Plan {
         // A leaf, a small record, the large record's head, and 64 of its 66 pieces.

@@ -75,7 +75,7 @@ fn a_stale_intent_does_not_free_a_piece_of_a_large_value() {
 }
 
 /// The store that closes a chunk is not flushed. When a crash lost it, the chunk stayed with its class for ever, and a full
-/// region refused a record of another size for which there was room.
+/// region refused a record of another size for which there was space.
 #[test]
 fn a_chunk_whose_closing_was_lost_is_found_empty() {
     let sizes = Sizes::new::<WriteAtomic>(16);

@@ -20,7 +20,7 @@
 //! * [`failing`]: for what meets a full disk: durable memory whose N-th growth or sync fails.
 //! * [`machine`]: for what goes through files in place of lines: a machine whose power can be cut and whose calls can fail.
 //!
-//! Invariants of the room:
+//! Invariants of the space:
 //! * I1: everything is a function of workload, options and mutant; no clock, address or hash order takes part.
 //! * I2: between two images the stage holds exactly the known-durable words (every change has an undo entry).
 //! * I3: a line is branched on at most once per image, when it is first read; words stored before that do not branch.

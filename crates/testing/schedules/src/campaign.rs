@@ -297,7 +297,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     if random.u8(..4) == 0 {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
     }
-    // Beside the others, or else whoever finds no room does it.
+    // Beside the others, or else whoever finds no space does it.
     let keeper = random.bool().then(|| {
         shuttle::thread::spawn(move || {
             let mut homes = 0;

@@ -40,7 +40,7 @@ pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Resu
         logged.extend_from_slice(&edit.fresh);
         logged.extend(overwritten(medium, edit));
     }
-    log.check_room(logged.len(), 0)?;
+    log.check_space(logged.len(), 0)?;
     if allocator.has_pending() {
         medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
     }

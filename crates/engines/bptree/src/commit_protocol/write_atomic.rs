@@ -150,7 +150,7 @@ fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
         }
         logged.extend(overwritten(medium, edit));
     }
-    log.check_room(logged.len(), 0)?;
+    log.check_space(logged.len(), 0)?;
     for edit in edits {
         if !log.touches(edit.node.0, edit.bytes) {
             copy_and_flush(medium, edit.node.0, &edit.fresh);

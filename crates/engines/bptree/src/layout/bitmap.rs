@@ -137,7 +137,7 @@ impl<W: OrderWords> Layout for Bitmap<W> {
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        let index = Self::free(medium, shape, node).next().expect("insert is given a node with room");
+        let index = Self::free(medium, shape, node).next().expect("insert is given a node with space");
         edit.fresh.extend(shape.entry_words_at(node, index, entry));
         let at = Self::word_at(node, index / GROUP);
         edit.switch.push((at, medium.word(at) | 1 << (index % GROUP)));

@@ -152,7 +152,7 @@ pub trait Layout: Send + Sync + 'static {
     /// Entry numbers in key order.
     fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<Self::Words>;
 
-    /// A new entry at `rank` of a node with room.
+    /// A new entry at `rank` of a node with space.
     fn insert<M: Medium, S: Schema, T: Tail>(
         medium: &M,
         shape: &Shape,

@@ -33,7 +33,7 @@ pub struct Chain<'a, M> {
     medium: &'a M,
     bucket: u64,
     next: u64,
-    /// Nodes that there may be yet: no more than the medium has room for. A longer chain goes in a circle.
+    /// Nodes that there may be yet: no more than the medium has space for. A longer chain goes in a circle.
     left: u64,
 }
 

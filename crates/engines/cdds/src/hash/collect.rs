@@ -27,7 +27,7 @@ use crate::pins::Readers;
 use crate::structure::Structure;
 use crate::version::View;
 
-/// Room in the intent ring that one entry may need, and most changes that wait for a fence.
+/// Space in the intent ring that one entry may need, and most changes that wait for a fence.
 const RING_SPARE: usize = 4;
 const WAITING_MAX: usize = 256;
 

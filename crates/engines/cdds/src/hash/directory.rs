@@ -1,7 +1,7 @@
 //! The directory: which chain of nodes a bucket has.
 //!
 //! ```text
-//! top       word 0 tag, log2 of slots per segment, log2 of segments that it has room for   word 1 number of buckets
+//! top       word 0 tag, log2 of slots per segment, log2 of segments that it has space for   word 1 number of buckets
 //!           word 2 seed of the hash   from line 1: addresses of segments
 //! segment   word 0 tag and index   from line 1: slots, each the address of a chain's first node; 0: an empty bucket
 //! ```
@@ -60,7 +60,7 @@ pub fn bits_of(bucket: u64, buckets: u64) -> u32 {
 }
 
 impl Directory {
-    /// Of one bucket, with room for one segment.
+    /// Of one bucket, with space for one segment.
     pub fn first(top: u64, segment_slots: u64) -> Self {
         Self { top, buckets: 1, slots_log2: segment_slots.ilog2(), segments_log2: 0 }
     }
@@ -82,7 +82,7 @@ impl Directory {
         let buckets = medium.word(top + WORD);
         let directory = Self { top, buckets, slots_log2: slots as u32, segments_log2: segments as u32 };
         let fits = is_top && top < medium.len() && directory.top_bytes() <= medium.len() - top;
-        (fits && (1..=directory.room()).contains(&buckets)).then_some(directory)
+        (fits && (1..=directory.space()).contains(&buckets)).then_some(directory)
     }
 
     /// The seed of the hash.
@@ -122,7 +122,7 @@ impl Directory {
     }
 
     /// Most buckets under this top.
-    pub fn room(self) -> u64 {
+    pub fn space(self) -> u64 {
         1 << (self.slots_log2 + self.segments_log2)
     }
 

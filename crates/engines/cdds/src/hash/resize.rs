@@ -32,7 +32,7 @@ const RING_SPARE: usize = 4;
 const NODES_MORE: usize = 2;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Before a put: a bucket more if they are two thirds full on average. Without room for it the buckets get longer.
+    /// Before a put: a bucket more if they are two thirds full on average. Without space for it the buckets get longer.
     pub(crate) fn grow_if_full(&self, writer: &mut Writer) -> Result<()> {
         let buckets = self.directory(writer)?.buckets;
         if writer.state.keys * 3 < buckets * self.shape.slots as u64 * 2 {
@@ -41,7 +41,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.grow_or_not(writer).map(drop)
     }
 
-    /// A bucket more, if there is room for it. True if there is one more.
+    /// A bucket more, if there is space for it. True if there is one more.
     pub(crate) fn grow_or_not(&self, writer: &mut Writer) -> Result<bool> {
         match self.grow(writer) {
             Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(false),
@@ -63,7 +63,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     }
 
     fn grow(&self, writer: &mut Writer) -> Result<bool> {
-        if self.directory(writer)?.buckets == self.directory(writer)?.room() {
+        if self.directory(writer)?.buckets == self.directory(writer)?.space() {
             self.operation(writer, |writer| self.enlarge_top(writer))?;
         }
         let from = partner(self.directory(writer)?.buckets);
@@ -135,7 +135,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(entries)
     }
 
-    /// A top with twice the room.
+    /// A top with twice the space.
     fn enlarge_top(&self, writer: &mut Writer) -> Result<()> {
         let (medium, directory) = (self.region.medium(), self.directory(writer)?);
         let bytes = directory.doubled(0).top_bytes();

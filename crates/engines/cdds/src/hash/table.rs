@@ -142,7 +142,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
 
     /// One bucket more if they are full, one less if they are sparse; and a free slot where garbage takes them all that has to be
     /// given back first.
-    fn make_room<M: Medium>(
+    fn make_space<M: Medium>(
         of: &Table<M, S>,
         writer: &mut Writer,
         writes: &[Write<'_, S::Key, S::Value>],

@@ -36,7 +36,7 @@ struct Located {
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     /// Before a batch, with a step of its own for each bucket more that the keys which it adds would come with: while it runs there
-    /// is none. Without room for them the buckets get longer.
+    /// is none. Without space for them the buckets get longer.
     pub(crate) fn grow_for(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<()> {
         let slots = self.shape.slots as u64;
         let is_full = |directory: &Directory, keys: u64| keys * 3 >= directory.buckets * slots * 2;

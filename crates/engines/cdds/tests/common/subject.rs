@@ -34,9 +34,9 @@ pub enum Op {
     If(Vec<(u32, Option<u32>)>, Vec<(u32, Option<u32>)>),
     /// Removes everything.
     Clear,
-    /// As a batch, with a value behind it that the region has no room for: nothing of it happens.
+    /// As a batch, with a value behind it that the region has no space for: nothing of it happens.
     Refused(Vec<(u32, Option<u32>)>),
-    /// A put of this value, which the region has no room for.
+    /// A put of this value, which the region has no space for.
     TooLarge(u32, u32),
     /// Collects in so many nodes.
     Collect(usize),
@@ -67,7 +67,7 @@ pub struct Sizes {
     pub capacity: u64,
 }
 
-/// Sizes with room for everything.
+/// Sizes with space for everything.
 pub fn sizes(lines: u64, recovery: Recovery) -> Sizes {
     Sizes { lines, recovery, faithful: false, geometry: Geometry::tiny(), len: 0, capacity: 256 << 10 }
 }
@@ -86,7 +86,7 @@ pub struct CddsSubject<X: Tested> {
     marks: Vec<Mark>,
 }
 
-/// A byte string for which no region here has room, under a key that nothing else has.
+/// A byte string for which no region here has space, under a key that nothing else has.
 const GIANT: u32 = 800_000;
 const GIANT_KEY: u32 = 999_999;
 
@@ -199,7 +199,7 @@ impl<X: Tested> Subject for CddsSubject<X> {
                 match self.batch(&writes) {
                     Err(Error::Full { .. }) => Ok(()),
                     Err(error) => Err(error),
-                    Ok(()) => return Err("there was room for a value that there is no room for".to_owned()),
+                    Ok(()) => return Err("there was space for a value that there is no space for".to_owned()),
                 }
             }
             Op::TooLarge(key, value) => {
@@ -207,7 +207,7 @@ impl<X: Tested> Subject for CddsSubject<X> {
                 match self.tree().put(X::Schema::borrow(&key), X::Schema::borrow_value(&value)) {
                     Err(Error::Full { .. }) => Ok(()),
                     Err(error) => Err(error),
-                    Ok(_) => return Err("there was room for what was to be refused".to_owned()),
+                    Ok(_) => return Err("there was space for what was to be refused".to_owned()),
                 }
             }
             Op::Collect(nodes) => self.tree().collect_some(*nodes).map(drop),

@@ -27,7 +27,7 @@ pub fn options<S: Sample>(lines: u64, _faithful: bool) -> Options {
         payload_words: S::PAYLOAD_WORDS,
         geometry: Geometry::tiny(),
         stripes: 2,
-        room: 4,
+        space: 4,
         ..Options::new(lines, Durability::Power)
     }
 }

@@ -374,7 +374,7 @@ fn measure(
     what: What,
     options: &Options,
 ) -> Result<Taken, Error> {
-    let bytes = room(stream, entry_bytes);
+    let bytes = space(stream, entry_bytes);
     let medium = medium(&options.backing, tree, bytes, durability, Instructions::Best)?;
     let mut index = of_fixed(found(tree)?, making(tree, medium, entry_bytes, durability))?;
     fill(tree, &mut *index, stream)?;
@@ -390,7 +390,7 @@ fn measure(
 fn count(tree: &'static str, stream: &Stream, entry_bytes: u64) -> Result<Costs, Error> {
     let tally = Arc::new(Tally::default());
     let medium =
-        Observed::new(Memory::new(room(stream, entry_bytes), 0), Arc::clone(&tally) as Arc<dyn Observer>);
+        Observed::new(Memory::new(space(stream, entry_bytes), 0), Arc::clone(&tally) as Arc<dyn Observer>);
     let mut index = of_fixed(found(tree)?, making(tree, medium, entry_bytes, Durability::Power))?;
     fill(tree, &mut *index, stream)?;
     tally.take(1, true);
@@ -401,7 +401,7 @@ fn count(tree: &'static str, stream: &Stream, entry_bytes: u64) -> Result<Costs,
 }
 
 /// Bytes that an index may take at most: nodes may be half empty, and some.
-fn room(stream: &Stream, entry_bytes: u64) -> u64 {
+fn space(stream: &Stream, entry_bytes: u64) -> u64 {
     let keys = stream.before.len() + stream.deeds.iter().filter(|deed| deed.act == Act::Insert).count();
     (64 << 20) + keys as u64 * (entry_bytes + 16) * 4
 }

@@ -63,17 +63,17 @@ impl Class {
     /// from a tenth of a chunk on a whole number of blocks fills the chunk.
     pub(super) fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
         let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
-        let room = chunk_bytes - 64;
+        let space = chunk_bytes - 64;
         let block_bytes = if kind.is_node() || bytes <= 256 {
             bytes
-        } else if bytes > room / 10 {
-            let blocks = room / bytes;
+        } else if bytes > space / 10 {
+            let blocks = space / bytes;
             if blocks == 0 {
                 return None;
             }
-            (room / blocks) & !(UNIT - 1)
+            (space / blocks) & !(UNIT - 1)
         } else {
-            bytes.next_multiple_of((1 << bytes.ilog2()) / 8).min((room / 10) & !(UNIT - 1))
+            bytes.next_multiple_of((1 << bytes.ilog2()) / 8).min((space / 10) & !(UNIT - 1))
         };
         let class = Self { kind, block_bytes };
         class.fits(chunk_bytes).then_some(class)
@@ -100,7 +100,7 @@ impl Class {
         (WORD + blocks.div_ceil(64) * WORD).next_multiple_of(self.align())
     }
 
-    /// True if a chunk has room for a block.
+    /// True if a chunk has space for a block.
     fn fits(self, chunk_bytes: u64) -> bool {
         self.first(1) + self.block_bytes <= chunk_bytes
     }
@@ -136,17 +136,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_has_as_many_blocks_as_find_room_behind_its_bitmap() {
+    fn a_chunk_has_as_many_blocks_as_find_space_behind_its_bitmap() {
         for kind in [Kind::Leaf, Kind::Record] {
             for chunk_bytes in [1 << 10, 4 << 10, 64 << 10, 2 << 20] {
                 for block_bytes in
                     (32..chunk_bytes + 128).step_by(if chunk_bytes > 4 << 10 { 4080 } else { 16 })
                 {
                     let class = Class { kind, block_bytes };
-                    let room = |blocks: u64| class.first(blocks) + blocks * block_bytes <= chunk_bytes;
+                    let space = |blocks: u64| class.first(blocks) + blocks * block_bytes <= chunk_bytes;
                     let blocks = class.blocks(chunk_bytes);
-                    assert!(blocks == 0 || room(blocks), "{class:?} in {chunk_bytes}");
-                    assert!(!room(blocks + 1), "{class:?} in {chunk_bytes}");
+                    assert!(blocks == 0 || space(blocks), "{class:?} in {chunk_bytes}");
+                    assert!(!space(blocks + 1), "{class:?} in {chunk_bytes}");
                     assert_eq!(class.fits(chunk_bytes), blocks > 0, "{class:?} in {chunk_bytes}");
                 }
             }

@@ -40,7 +40,7 @@ impl Format {
         LOG_AT + line * LINE + self.begins()[place as usize] * WORD
     }
 
-    /// True if the place has room for an old word.
+    /// True if the place has space for an old word.
     fn holds_old(self, place: u64) -> bool {
         self == Self::UndoRedo && place % 3 < 2
     }
@@ -168,7 +168,7 @@ impl Log {
     ///
     /// # Errors
     /// `TooLarge` if not.
-    pub fn check_room(&self, redo: usize, undo: usize) -> Result<()> {
+    pub fn check_space(&self, redo: usize, undo: usize) -> Result<()> {
         if self.format.places(redo, undo) > self.places {
             return Err(Error::TooLarge {
                 of: "words of the log",
@@ -185,7 +185,7 @@ impl Log {
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
     pub fn commit<M: Medium>(&mut self, medium: &M, writes: &[(u64, u64)], homes: Homes) -> Result<()> {
-        self.make_room(medium, writes.len(), 0)?;
+        self.make_space(medium, writes.len(), 0)?;
         let first = self.next;
         for (i, (home, new)) in writes.iter().enumerate() {
             let last = i + 1 == writes.len();
@@ -218,7 +218,7 @@ impl Log {
         ordered: bool,
         between: impl FnOnce(),
     ) -> Result<()> {
-        self.make_room(medium, fresh.len(), overwritten.len())?;
+        self.make_space(medium, fresh.len(), overwritten.len())?;
         let count = fresh.len() + overwritten.len();
         let first = self.next;
         for (i, (home, new)) in fresh.iter().enumerate() {
@@ -244,16 +244,16 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a new lap if this one has too little room.
-    fn make_room<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
-        self.check_room(redo, undo)?;
+    /// Begins a new lap if this one has too little space.
+    fn make_space<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
+        self.check_space(redo, undo)?;
         if self.next + self.format.places(redo, undo) > self.places {
             self.settle(medium);
         }
         Ok(())
     }
 
-    /// Writes a record at the next place that has room for it; `count` makes it the last of a commit.
+    /// Writes a record at the next place that has space for it; `count` makes it the last of a commit.
     fn append<M: Medium>(
         &mut self,
         medium: &M,

@@ -81,7 +81,7 @@ struct Running {
 }
 
 impl Image {
-    /// An empty image of the data file with room for `max_bytes`.
+    /// An empty image of the data file with space for `max_bytes`.
     ///
     /// # Errors
     /// `Io` if the range cannot be reserved.

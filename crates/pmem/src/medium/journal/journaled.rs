@@ -88,7 +88,7 @@ impl Journal {
     ///
     /// # Errors
     /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
-    /// they have holes (copies of files may) for which the disk has no room; `Corrupt` if an acknowledged group is damaged;
+    /// they have holes (copies of files may) for which the disk has no space; `Corrupt` if an acknowledged group is damaged;
     /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
     pub fn open(data: File, path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
         let journal = match system::open(File::options().read(true).write(true), journal_path) {
@@ -164,7 +164,7 @@ impl Journal {
     /// # Errors
     /// `TooLarge` if it is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was written, and it
     /// can be rolled back. `Io` or `Corrupt` if the
-    /// group, or a checkpoint that had to make room for it, failed; `Failed` if anything did before: whether the group is
+    /// group, or a checkpoint that had to make space for it, failed; `Failed` if anything did before: whether the group is
     /// there will be seen when the files are opened again, and no further one is taken.
     pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
         let mut scratch = guard(&self.appending);
@@ -179,7 +179,7 @@ impl Journal {
             return Ok(self.newest());
         }
         let (_, pages) = self.image.noted();
-        let (at, number) = self.make_room(group::bytes_for(lines), pages)?;
+        let (at, number) = self.make_space(group::bytes_for(lines), pages)?;
         let region_bytes = self.image.memory.len();
         let pages = self.image.close(at.lap, lines);
         drop(held);

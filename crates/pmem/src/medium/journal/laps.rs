@@ -1,4 +1,4 @@
-//! The laps: room for the next group in them, and how they go home.
+//! The laps: space for the next group in them, and how they go home.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::medium::view::PAGE;
 
 impl Journal {
     /// Where a group of so many bytes (at most) and pages will stand, and its number. `appending` is held (J9).
-    pub(super) fn make_room(&self, bytes: u64, pages: u64) -> Result<(Room, u64)> {
+    pub(super) fn make_space(&self, bytes: u64, pages: u64) -> Result<(Room, u64)> {
         let half_bytes = self.pair.half_bytes;
         if bytes > group::BODY_BYTES_MAX {
             let limit = group::BODY_BYTES_MAX;
@@ -31,12 +31,12 @@ impl Journal {
             let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
             let is_annex_free = !in_annex || live.annex.is_none();
             if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
-                let room = (Room { lap: live.lap, from, in_annex }, live.next);
+                let space = (Room { lap: live.lap, from, in_annex }, live.next);
                 drop(live);
                 if in_annex {
                     self.make_annex(bytes)?;
                 }
-                return Ok(room);
+                return Ok(space);
             }
             let oldest = live.oldest;
             if live.lap == oldest {

@@ -8,7 +8,7 @@
 //!
 //! * [`storage`]: the file calls as a trait, and what a failed one leads to.
 //! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
-//! * `image`: the private image and what of it is not home yet. `laps`: room for groups. `home`: groups go home. `recover`: opening.
+//! * `image`: the private image and what of it is not home yet. `laps`: space for groups. `home`: groups go home. `recover`: opening.
 //! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, while writers go on.
 //!
@@ -37,7 +37,7 @@
 //!   header, durably, says so.
 //! * J4: a page of the image is given up only while the data file holds the same bytes (M2), or what it holds was discarded (`space`):
 //!   readers never see another change that no store made.
-//! * J5: room for a group is made before it is closed, room for new bytes before they are shown. A group that is larger than a half
+//! * J5: space for a group is made before it is closed, space for new bytes before they are shown. A group that is larger than a half
 //!   goes into the annex, behind the halves, where one of both live laps may be: the next one waits until that lap is home, and the
 //!   file gets its length back then. How full the running group is can be asked ([`Medium::group`](crate::Medium::group)).
 //! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
@@ -53,7 +53,7 @@
 //! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
 //! padded to sectors, and committed lines are read back from the journal for their way home, checksums verified, because the
 //! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
-//! home. A lap is left when it is full, or has lines in so many pages as its half has room for whole lines (some 57 bytes for each byte
+//! home. A lap is left when it is full, or has lines in so many pages as its half has space for whole lines (some 57 bytes for each byte
 //! of the half), or as a quarter of the memory's bound holds ([`Journal::bound_memory`]). A running group that has taken a quarter of
 //! that bound is full, too. Twice the lap's, the group's, and the buffers of the one on its way: so all of it stays within the bound.
 

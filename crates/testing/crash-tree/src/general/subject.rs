@@ -47,7 +47,7 @@ pub struct Sizes {
     pub capacity: u64,
 }
 
-/// Sizes with room for everything.
+/// Sizes with space for everything.
 pub fn sizes(lines: u64, faithful: bool) -> Sizes {
     Sizes { lines, faithful, geometry: Geometry::tiny(), len: 0, capacity: 256 << 10 }
 }
@@ -103,7 +103,7 @@ fn nvtree_options<K: Sampled>(sizes: &Sizes) -> nvtree::Options {
         payload_words: K::PAYLOAD_WORDS,
         geometry: sizes.geometry,
         stripes: STRIPES,
-        room: 4,
+        space: 4,
         ..nvtree::Options::new(sizes.lines, Durability::Power)
     }
 }

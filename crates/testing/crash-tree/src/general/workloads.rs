@@ -44,7 +44,7 @@ pub fn lives<E: Explored<Sizes = Sizes>>(sizes: Sizes, keys: u32) -> Work<E> {
     Workload::new(sizes, ops)
 }
 
-/// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no room or
+/// Writes of leaves far apart and of the same, each by itself: inserts, updates and deletes together, some of which find no space or
 /// leave little; in a region that need not grow.
 pub fn write_groups<E: Explored<Sizes = Sizes>>(lines: u64, faithful: bool) -> Work<E> {
     let sizes = Sizes { len: 96 << 10, ..sizes(lines, faithful) };

@@ -7,7 +7,7 @@
 //! | new bucket of c entries | c entries, the header | |
 //! | split | | bitmap words that differ; the upper bound; the link, where the new bucket follows in the same list |
 //!
-//! A newcomer goes under the bitmap word that has the most room; a new bucket fills them evenly.
+//! A newcomer goes under the bitmap word that has the most space; a new bucket fills them evenly.
 
 use bptree::shape::Shape;
 

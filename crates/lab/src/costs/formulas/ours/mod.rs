@@ -222,7 +222,7 @@ pub trait Nodes: Sync {
 
 /// A commit protocol: what it makes of changes.
 pub trait Protocol: Sync {
-    /// An insert into a leaf with room.
+    /// An insert into a leaf with space.
     fn insert(&self, parts: &Parts, way: &Way) -> Price;
     /// An insert that splits. `after` is the way to the key when all is done; `spent` only says of unused words whether they
     /// went through the log.
@@ -256,7 +256,7 @@ impl Parts {
         if level == 0 { &*self.leaf } else { inner() }
     }
 
-    /// An insert into a leaf with room.
+    /// An insert into a leaf with space.
     pub fn insert(&self, way: &Way) -> Price {
         self.protocol.insert(self, way)
     }

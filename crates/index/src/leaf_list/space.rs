@@ -1,4 +1,4 @@
-//! Room in a group for an operation on a list, and the stripes of its leaves.
+//! Space in a group for an operation on a list, and the stripes of its leaves.
 
 use pmem::{LINE, Medium, Result};
 
@@ -13,9 +13,9 @@ const LINES_MORE: u64 = 64;
 /// Chunks that an operation may open or return.
 const CHUNKS: u64 = 4;
 
-/// Room for operations. See the module's head.
-pub trait Rooms: LeafList {
-    /// The writer's side for one operation with records of so many bytes, with room for it in the running group.
+/// Space for operations. See the module's head.
+pub trait HasSpace: LeafList {
+    /// The writer's side for one operation with records of so many bytes, with space for it in the running group.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -61,4 +61,4 @@ pub trait Rooms: LeafList {
     }
 }
 
-impl<T: LeafList> Rooms for T {}
+impl<T: LeafList> HasSpace for T {}

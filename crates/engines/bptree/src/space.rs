@@ -1,4 +1,4 @@
-//! What an operation may store, and the room for it in the running group.
+//! What an operation may store, and the space for it in the running group.
 
 use index::kernel::Guard;
 use index::{Life, Schema};
@@ -20,7 +20,7 @@ const LINES_MORE: u64 = 48;
 const CHUNKS: u64 = 4;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// The writer's side for an operation that writes a record of so many bytes, with room for it in the running group.
+    /// The writer's side for an operation that writes a record of so many bytes, with space for it in the running group.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -29,20 +29,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.enter_for(|_| Ok(self.lines_of_operations(1, bytes)))
     }
 
-    /// True if the running group, if there is one, has room for so many operations that write records of so many bytes
+    /// True if the running group, if there is one, has space for so many operations that write records of so many bytes
     /// together.
     ///
     /// # Errors
     /// `TooLarge` if no group can hold them.
-    pub(crate) fn has_room(&self, operations: u64, bytes: u64) -> Result<bool> {
+    pub(crate) fn has_space(&self, operations: u64, bytes: u64) -> Result<bool> {
         if self.pending.is_none() {
             return Ok(true);
         }
         self.has_lines(self.lines_of_operations(operations, bytes))
     }
 
-    /// As [`Tree::has_room`], for operations that could as well be in the next group.
-    pub(crate) fn has_room_beside(&self, operations: u64, bytes: u64) -> bool {
+    /// As [`Tree::has_space`], for operations that could as well be in the next group.
+    pub(crate) fn has_space_beside(&self, operations: u64, bytes: u64) -> bool {
         self.pending.is_none() || self.has_lines_beside(self.lines_of_operations(operations, bytes))
     }
 
@@ -61,9 +61,9 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         operations * (nodes + log + heads + given_back + LINES_MORE) + records
     }
 
-    /// True if the running group, if there is one, has room for a merge that could as well be left. What a batch has reserved is
+    /// True if the running group, if there is one, has space for a merge that could as well be left. What a batch has reserved is
     /// for its own turns: it leaves them.
-    pub(crate) fn has_room_to_merge(&self) -> bool {
+    pub(crate) fn has_space_to_merge(&self) -> bool {
         if self.pending.is_none() {
             return true;
         }
