@@ -34,7 +34,7 @@ use crate::version::{Interval, View};
 const RING_SPARE: usize = 8;
 
 /// One step of the collector.
-struct House<'a> {
+struct Sweep<'a> {
     writer: &'a mut Writer,
     view: View,
     horizon: u64,
@@ -116,9 +116,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     fn clean_one(&self, writer: &mut Writer, node: Node) -> Result<()> {
         let header = Header::read(self.region.medium(), node);
         let level = header.ok_or(Error::Corrupt { what: "node", at: node.0 })?.level;
-        let mut house = self.house(writer, true);
-        let outcome = self.clean(&mut house, node, level, &[]);
-        self.end_step(&mut house, outcome)
+        let mut sweep = self.sweep(writer, true);
+        let outcome = self.clean(&mut sweep, node, level, &[]);
+        self.end_step(&mut sweep, outcome)
     }
 
     /// If all that readers can see of the root is one child, that becomes the root.
@@ -152,9 +152,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    fn house<'a>(&self, writer: &'a mut Writer, collects: bool) -> House<'a> {
+    fn sweep<'a>(&self, writer: &'a mut Writer, collects: bool) -> Sweep<'a> {
         let (view, horizon) = (self.view_now(writer), self.pins.horizon(&self.visible));
-        House {
+        Sweep {
             writer,
             view,
             horizon,
@@ -167,31 +167,31 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     }
 
     /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
-    fn end_step<T>(&self, house: &mut House<'_>, outcome: Result<T>) -> Result<T> {
+    fn end_step<T>(&self, sweep: &mut Sweep<'_>, outcome: Result<T>) -> Result<T> {
         if outcome.is_ok() {
-            self.leave(house);
+            self.leave(sweep);
         } else {
-            house.writer.allocator.abort(&self.region, &mut house.writer.log);
-            self.stripes.unlock(&mut house.writer.held);
+            sweep.writer.allocator.abort(&self.region, &mut sweep.writer.log);
+            self.stripes.unlock(&mut sweep.writer.held);
         }
         outcome
     }
 
-    fn leave(&self, house: &mut House<'_>) {
+    fn leave(&self, sweep: &mut Sweep<'_>) {
         let medium = self.region.medium();
-        let gives = house.writer.allocator.has_pending();
+        let gives = sweep.writer.allocator.has_pending();
         if gives {
             medium.fence(Fence::Payload);
         }
-        for (node, slot) in std::mem::take(&mut house.cleared) {
-            self.clear_slot(house, node, slot);
+        for (node, slot) in std::mem::take(&mut sweep.cleared) {
+            self.clear_slot(sweep, node, slot);
         }
         if gives {
-            house.writer.allocator.flip(&self.region);
+            sweep.writer.allocator.flip(&self.region);
             medium.fence(Fence::Commit);
-            house.writer.allocator.finish(&self.region, &mut house.writer.log);
+            sweep.writer.allocator.finish(&self.region, &mut sweep.writer.log);
         }
-        self.stripes.unlock(&mut house.writer.held);
+        self.stripes.unlock(&mut sweep.writer.held);
     }
 
     /// Runs one step of a pass; true at its end.
@@ -200,9 +200,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             Some(pass) => pass,
             None => self.new_pass(writer),
         };
-        let mut house = self.house(writer, collects);
-        let outcome = self.walk(&mut house, &mut pass, nodes);
-        if !self.end_step(&mut house, outcome)? {
+        let mut sweep = self.sweep(writer, collects);
+        let outcome = self.walk(&mut sweep, &mut pass, nodes);
+        if !self.end_step(&mut sweep, outcome)? {
             writer.pass = Some(pass);
             return Ok(false);
         }
@@ -223,7 +223,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     }
 
     /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.
-    fn walk(&self, house: &mut House<'_>, pass: &mut Pass, nodes: usize) -> Result<bool> {
+    fn walk(&self, sweep: &mut Sweep<'_>, pass: &mut Pass, nodes: usize) -> Result<bool> {
         let medium = self.region.medium();
         loop {
             let mut key = S::KeyBuf::default();
@@ -231,7 +231,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 key = S::key_of(bytes).ok_or(Error::Corrupt { what: "separator", at: 0 })?;
             }
             let probe = S::probe(S::borrow(&key));
-            let path = self.path(&house.view, house.writer.state.root, probe)?;
+            let path = self.path(&sweep.view, sweep.writer.state.root, probe)?;
             let is_first = pass.next.is_none();
             let mut high = None;
             for (depth, node) in path.iter().enumerate() {
@@ -240,10 +240,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 let mut own = S::KeyBuf::default();
                 // An inner node is met with the first leaf below it.
                 if is_first || (self.key_of_word(low, &mut own) && own == key) {
-                    self.clean_all(house, pass, *node, level)?;
+                    self.clean_all(sweep, pass, *node, level)?;
                 }
                 if let Some(turn) =
-                    path.get(depth + 1).and_then(|_| self.turn(&house.view, *node, Target::Holding(probe)))
+                    path.get(depth + 1).and_then(|_| self.turn(&sweep.view, *node, Target::Holding(probe)))
                 {
                     high = turn.high.or(high);
                 }
@@ -254,71 +254,71 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 return Err(Error::Corrupt { what: "separator", at: high });
             }
             pass.next = Some(S::key_bytes(S::borrow(&next)).as_ref().to_vec());
-            if house.nodes >= nodes {
+            if sweep.nodes >= nodes {
                 return Ok(false);
             }
         }
     }
 
     /// Cleans a node of the current version, and below it those that only older versions show.
-    fn clean_all(&self, house: &mut House<'_>, pass: &mut Pass, node: Node, level: usize) -> Result<()> {
+    fn clean_all(&self, sweep: &mut Sweep<'_>, pass: &mut Pass, node: Node, level: usize) -> Result<()> {
         let medium = self.region.medium();
-        self.clean(house, node, level, &pass.removes)?;
+        self.clean(sweep, node, level, &pass.removes)?;
         if level == 0 || (pass.removes.is_empty() && !pass.doubt) {
             return Ok(());
         }
         let mut open: Vec<(Node, usize)> = Vec::new();
-        let old = self.left_in(house, node).filter(|(_, entry)| !house.view.sees(entry.start, entry.end));
+        let old = self.left_in(sweep, node).filter(|(_, entry)| !sweep.view.sees(entry.start, entry.end));
         open.extend(old.map(|(_, entry)| (Node(entry.payload), level - 1)));
         while let Some((node, level)) = open.pop() {
             if !pass.met.insert(node) {
                 continue;
             }
             Header::at_level(medium, node, level)?;
-            self.clean(house, node, level, &pass.removes)?;
+            self.clean(sweep, node, level, &pass.removes)?;
             if level > 0 {
-                open.extend(self.left_in(house, node).map(|(_, entry)| (Node(entry.payload), level - 1)));
+                open.extend(self.left_in(sweep, node).map(|(_, entry)| (Node(entry.payload), level - 1)));
             }
         }
         Ok(())
     }
 
     /// Slots of a node that are used and will be.
-    fn left_in(&self, house: &House<'_>, node: Node) -> impl Iterator<Item = (usize, Entry)> {
-        let used = node.used(self.region.medium(), &self.shape, &house.view);
-        used.filter(move |(slot, _)| !house.cleared.contains(&(node, *slot)))
+    fn left_in(&self, sweep: &Sweep<'_>, node: Node) -> impl Iterator<Item = (usize, Entry)> {
+        let used = node.used(self.region.medium(), &self.shape, &sweep.view);
+        used.filter(move |(slot, _)| !sweep.cleared.contains(&(node, *slot)))
     }
 
     /// Removes from one node what nobody needs.
-    fn clean(&self, house: &mut House<'_>, node: Node, level: usize, removes: &[Interval]) -> Result<()> {
+    fn clean(&self, sweep: &mut Sweep<'_>, node: Node, level: usize, removes: &[Interval]) -> Result<()> {
         let medium = self.region.medium();
-        house.nodes += 1;
+        sweep.nodes += 1;
         let mut last: Option<Entry> = None;
         for slot in 0..self.shape.slots {
             let entry = node.entry(medium, slot);
-            if entry.start == 0 || house.cleared.contains(&(node, slot)) {
+            if entry.start == 0 || sweep.cleared.contains(&(node, slot)) {
                 continue;
             }
-            if house.view.is_void(entry.start) {
-                self.clear_slot(house, node, slot);
+            if sweep.view.is_void(entry.start) {
+                self.clear_slot(sweep, node, slot);
                 continue;
             }
             let same =
                 |last: Entry| (last.key, last.payload, last.start) == (entry.key, entry.payload, entry.start);
             if last.is_some_and(same) {
-                self.clear_slot(house, node, slot);
+                self.clear_slot(sweep, node, slot);
                 continue;
             }
             let is_swept = removes.iter().any(|interval| interval.holds(entry.start));
-            if (house.collects || is_swept) && house.view.is_garbage(entry.start, entry.end, house.horizon) {
-                self.remove(house, node, level, slot)?;
+            if (sweep.collects || is_swept) && sweep.view.is_garbage(entry.start, entry.end, sweep.horizon) {
+                self.remove(sweep, node, level, slot)?;
                 continue;
             }
             let is_removed = |version: u64| {
-                version > house.view.version || removes.iter().any(|interval| interval.holds(version))
+                version > sweep.view.version || removes.iter().any(|interval| interval.holds(version))
             };
             if entry.end != 0 && is_removed(entry.end) {
-                self.stripes.lock(node.0, &mut house.writer.held);
+                self.stripes.lock(node.0, &mut sweep.writer.held);
                 node.set_end(medium, self.persist, slot, 0);
             }
             last = Some(entry);
@@ -326,48 +326,48 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    fn clear_slot(&self, house: &mut House<'_>, node: Node, slot: usize) {
-        self.stripes.lock(node.0, &mut house.writer.held);
+    fn clear_slot(&self, sweep: &mut Sweep<'_>, node: Node, slot: usize) {
+        self.stripes.lock(node.0, &mut sweep.writer.held);
         node.clear(self.region.medium(), slot);
         node.flush_slot(self.region.medium(), self.persist, slot);
     }
 
     /// Removes an entry, and what only it names.
-    fn remove(&self, house: &mut House<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
+    fn remove(&self, sweep: &mut Sweep<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
         // Nodes still to be emptied, with what is to be removed when they are: at most one a level.
         // Of what is named elsewhere nothing is removed; else `next` is the child's slot that comes next.
         let mut open: Vec<(Node, usize, usize, Option<usize>)> = vec![(node, level, slot, None)];
         while let Some(&(node, level, slot, next)) = open.last() {
-            if house.writer.allocator.named() + RING_SPARE > INTENTS || house.cleared.len() > CLEARED_MAX {
-                self.leave(house);
+            if sweep.writer.allocator.named() + RING_SPARE > INTENTS || sweep.cleared.len() > CLEARED_MAX {
+                self.leave(sweep);
             }
             let entry = node.entry(self.region.medium(), slot);
-            let root = house.writer.state.root;
-            let view = house.view.clone();
-            let named = Named { view: &view, root, except: Some((node, slot)), cleared: &house.cleared };
+            let root = sweep.writer.state.root;
+            let view = sweep.view.clone();
+            let named = Named { view: &view, root, except: Some((node, slot)), cleared: &sweep.cleared };
             if level == 0 {
                 for block in S::blocks_of(&entry.of_tree()) {
                     let is_named =
-                        if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                        if open.len() == 1 && self.is_alone(&mut sweep.alone, &named, node, level)? {
                             self.names(&named, Kind::Record, node, block)
                         } else {
                             // An entry of a node that goes with its link was moved to others, as a rule.
                             let was_moved = open.len() > 1;
-                            (was_moved && self.has_heir(&named, &house.heirs, block)) || {
+                            (was_moved && self.has_heir(&named, &sweep.heirs, block)) || {
                                 let mut key = S::KeyBuf::default();
                                 if !read_key::<M, S>(self.region.medium(), entry.words(), &mut key) {
                                     return Err(Error::Corrupt { what: "record", at: block });
                                 }
-                                (was_moved && self.is_inherited(&named, &mut house.heirs, &key, block)?) || {
+                                (was_moved && self.is_inherited(&named, &mut sweep.heirs, &key, block)?) || {
                                     let namer = self.namer_at(&named, Kind::Record, block, &key, 0)?;
                                     let heir = namer.filter(|heir| was_moved && *heir != node);
-                                    heir.into_iter().for_each(|heir| add_heir(&mut house.heirs, heir));
+                                    heir.into_iter().for_each(|heir| add_heir(&mut sweep.heirs, heir));
                                     namer.is_some()
                                 }
                             }
                         };
                     if !is_named {
-                        record::give(&self.region, &mut house.writer.allocator, block)?;
+                        record::give(&self.region, &mut sweep.writer.allocator, block)?;
                     }
                 }
             } else {
@@ -376,7 +376,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 Header::at_level(self.region.medium(), child, level - 1)?;
                 let is_named = if next.is_some() {
                     false
-                } else if open.len() == 1 && self.is_alone(&mut house.alone, &named, node, level)? {
+                } else if open.len() == 1 && self.is_alone(&mut sweep.alone, &named, node, level)? {
                     self.names(&named, kind, node, child.0)
                 } else {
                     self.is_named(&named, kind, child.0)?
@@ -389,21 +389,21 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                         open.push((child, level - 1, owner, None));
                         continue;
                     }
-                    self.stripes.lock(child.0, &mut house.writer.held);
-                    house.heirs.retain(|heir| *heir != child);
-                    house.nodes += 1;
-                    house.writer.allocator.give(&self.region, child.0)?;
+                    self.stripes.lock(child.0, &mut sweep.writer.held);
+                    sweep.heirs.retain(|heir| *heir != child);
+                    sweep.nodes += 1;
+                    sweep.writer.allocator.give(&self.region, child.0)?;
                 }
                 if let Some(block) = S::separator_block([entry.key, 0]).filter(|block| *block != 0)
                     && !self.is_named(&named, Kind::Separator, block)?
                 {
-                    record::give(&self.region, &mut house.writer.allocator, block)?;
+                    record::give(&self.region, &mut sweep.writer.allocator, block)?;
                 }
             }
             if level == 0 && S::PLAIN {
-                self.clear_slot(house, node, slot);
+                self.clear_slot(sweep, node, slot);
             } else {
-                house.cleared.push((node, slot));
+                sweep.cleared.push((node, slot));
             }
             open.pop();
         }

@@ -39,7 +39,7 @@ enum Waiting {
 }
 
 /// One step of the collector.
-struct House<'a> {
+struct Sweep<'a> {
     writer: &'a mut Writer,
     directory: Directory,
     view: View,
@@ -120,24 +120,24 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let directory = self.directory(writer)?;
         let (view, readers) = (self.view_now(writer), self.pins.readers(&self.visible));
         self.operation(writer, |writer| {
-            let mut house =
-                House { writer, directory, view, readers, collects, unlinks, waiting: Vec::new() };
+            let mut sweep =
+                Sweep { writer, directory, view, readers, collects, unlinks, waiting: Vec::new() };
             for bucket in buckets {
-                self.clean(&mut house, bucket)?;
+                self.clean(&mut sweep, bucket)?;
             }
-            self.leave(&mut house);
+            self.leave(&mut sweep);
             Ok(())
         })
     }
 
     /// Does what waited, and ends the allocator's operation.
-    fn leave(&self, house: &mut House<'_>) {
+    fn leave(&self, sweep: &mut Sweep<'_>) {
         let medium = self.region.medium();
-        let gives = house.writer.allocator.has_pending();
+        let gives = sweep.writer.allocator.has_pending();
         if gives {
             medium.fence(Fence::Payload);
         }
-        for waiting in house.waiting.drain(..) {
+        for waiting in sweep.waiting.drain(..) {
             match waiting {
                 Waiting::Clear(node, slot) => {
                     node.clear(medium, slot);
@@ -150,58 +150,58 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             }
         }
         if gives {
-            house.writer.allocator.flip(&self.region);
+            sweep.writer.allocator.flip(&self.region);
             medium.fence(Fence::Commit);
-            house.writer.allocator.finish(&self.region, &mut house.writer.log);
+            sweep.writer.allocator.finish(&self.region, &mut sweep.writer.log);
         }
-        self.stripes.unlock(&mut house.writer.held);
+        self.stripes.unlock(&mut sweep.writer.held);
     }
 
     /// Leaves, if the ring or the list of what waits is nearly full.
-    fn make_way(&self, house: &mut House<'_>) {
-        if house.writer.allocator.named() + RING_SPARE > INTENTS || house.waiting.len() > WAITING_MAX {
-            self.leave(house);
+    fn make_way(&self, sweep: &mut Sweep<'_>) {
+        if sweep.writer.allocator.named() + RING_SPARE > INTENTS || sweep.waiting.len() > WAITING_MAX {
+            self.leave(sweep);
         }
     }
 
     /// Removes from one bucket what nobody needs.
-    fn clean(&self, house: &mut House<'_>, bucket: u64) -> Result<()> {
+    fn clean(&self, sweep: &mut Sweep<'_>, bucket: u64) -> Result<()> {
         let medium = self.region.medium();
-        let mut link_at = self.slot_of(&house.directory, bucket)?;
+        let mut link_at = self.slot_of(&sweep.directory, bucket)?;
         for node in Chain::new(medium, bucket, medium.word(link_at)).all()? {
             let mut entries = 0;
             for slot in 0..self.shape.slots {
                 if node.start(medium, slot) != 0 {
-                    entries += u64::from(!self.clean_slot(house, bucket, node, slot)?);
+                    entries += u64::from(!self.clean_slot(sweep, bucket, node, slot)?);
                 }
             }
-            if entries > 0 || !house.unlinks {
+            if entries > 0 || !sweep.unlinks {
                 link_at = next_at(node);
                 continue;
             }
-            self.make_way(house);
-            self.stripes.lock(stripe_of(bucket), &mut house.writer.held);
-            house.writer.allocator.give(&self.region, node.0)?;
-            house.waiting.push(Waiting::Link(link_at, medium.word(next_at(node))));
+            self.make_way(sweep);
+            self.stripes.lock(stripe_of(bucket), &mut sweep.writer.held);
+            sweep.writer.allocator.give(&self.region, node.0)?;
+            sweep.waiting.push(Waiting::Link(link_at, medium.word(next_at(node))));
         }
         Ok(())
     }
 
     /// True if the slot is clear, or will be.
-    fn clean_slot(&self, house: &mut House<'_>, bucket: u64, node: Node, slot: usize) -> Result<bool> {
+    fn clean_slot(&self, sweep: &mut Sweep<'_>, bucket: u64, node: Node, slot: usize) -> Result<bool> {
         let (medium, view, entry) =
-            (self.region.medium(), &house.view, node.entry(self.region.medium(), slot));
-        let is_here = || house.directory.bucket_of(self.hash_of(&entry)) == bucket;
+            (self.region.medium(), &sweep.view, node.entry(self.region.medium(), slot));
+        let is_here = || sweep.directory.bucket_of(self.hash_of(&entry)) == bucket;
         let dead = view.dead.intervals();
         let is_removed =
             |version: u64| version > view.version || dead.iter().any(|interval| interval.holds(version));
-        let removes = house.collects || is_removed(entry.start);
+        let removes = sweep.collects || is_removed(entry.start);
         let (clears, gives) = if view.is_void(entry.start) {
             (true, false)
         } else if !is_here() {
             // No trace of a dead version: a sweep leaves it.
-            (house.collects, false)
-        } else if removes && is_unneeded(view, &house.readers, &entry) {
+            (sweep.collects, false)
+        } else if removes && is_unneeded(view, &sweep.readers, &entry) {
             (true, !S::PLAIN)
         } else {
             (false, false)
@@ -211,13 +211,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             return Ok(false);
         }
         if gives {
-            self.make_way(house);
+            self.make_way(sweep);
             for block in S::blocks_of(&Hashed::<S>::of_schema(&entry)) {
-                record::give(&self.region, &mut house.writer.allocator, block)?;
+                record::give(&self.region, &mut sweep.writer.allocator, block)?;
             }
-            house.waiting.push(Waiting::Clear(node, slot));
+            sweep.waiting.push(Waiting::Clear(node, slot));
         }
-        self.stripes.lock(stripe_of(bucket), &mut house.writer.held);
+        self.stripes.lock(stripe_of(bucket), &mut sweep.writer.held);
         if resets {
             node.set_end(medium, self.persist, slot, 0);
         } else if !gives {
