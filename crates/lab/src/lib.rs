@@ -148,10 +148,10 @@ pub enum Error {
         "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."
     )]
     Valgrind(String),
-    /// A contender gave a wrong answer: its times mean nothing.
+    /// A competitor gave a wrong answer: its times mean nothing.
     #[error("{who} answered wrongly: {what}")]
     Wrong {
-        /// Contender.
+        /// Competitor.
         who: String,
         /// What was expected and what came.
         what: String,

@@ -19,7 +19,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use competitors::{Contender, Kind, Promise};
+use competitors::{Competitor, Kind, Promise};
 
 pub use report::{Cell, Column, Report, Row, SyncCell, SyncRow};
 pub use work::{RANGE_PAIRS, VALUE_BYTES};
@@ -120,7 +120,7 @@ impl Sizes {
 struct Entrant {
     kind: Kind,
     folder: PathBuf,
-    store: Box<dyn Contender>,
+    store: Box<dyn Competitor>,
     /// Column to pairs or ranges a second, a sample each round.
     samples: BTreeMap<usize, Vec<f64>>,
 }
@@ -258,7 +258,7 @@ fn load(
     options: &Options,
     sizes: &Sizes,
     keys: &[Text],
-) -> Result<Box<dyn Contender>, Error> {
+) -> Result<Box<dyn Competitor>, Error> {
     let store = (kind.open)(folder, &opening(options, sizes))?;
     measure(store.as_ref(), kind.name, Work::Batch(keys, options.batch), 1)?;
     store.settle()?;
@@ -466,10 +466,10 @@ mod tests {
     }
 
     /// A store that forgets every seventh put.
-    struct Forgetful<'a>(&'a dyn Contender);
+    struct Forgetful<'a>(&'a dyn Competitor);
     struct ForgetfulSession<'a>(Box<dyn competitors::Session + 'a>, u32);
 
-    impl Contender for Forgetful<'_> {
+    impl Competitor for Forgetful<'_> {
         fn session(&self) -> competitors::Result<Box<dyn competitors::Session + '_>> {
             Ok(Box::new(ForgetfulSession(self.0.session()?, 0)))
         }

@@ -1,7 +1,7 @@
 //! `bench trees`: search, insert, update, delete and scans, in nanoseconds and as multiples of the floor of the same run.
 //!
-//! All contenders are loaded with the same keys in the same random order; then every round measures every operation on
-//! every contender, one after the other, so that what neighbours do to the machine meets all of them. Medians of the
+//! All competitors are loaded with the same keys in the same random order; then every round measures every operation on
+//! every competitor, one after the other, so that what neighbours do to the machine meets all of them. Medians of the
 //! rounds are reported. Every batch's answers are checked.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// One contender's medians.
+/// One competitor's medians.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// Measured.
@@ -83,7 +83,7 @@ pub struct Report {
     pub inner_ns: f64,
     /// Those bytes.
     pub inner_bytes: u64,
-    /// One row a contender.
+    /// One row a competitor.
     pub rows: Vec<Row>,
 }
 
@@ -111,7 +111,7 @@ const COUNTED_INSERTS: u64 = 100 * GROUP as u64;
 /// Runs it, telling `progress` what is going on.
 ///
 /// # Errors
-/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a contender gives a wrong answer.
+/// `Pmem` or `File` if the backing cannot be used; `Wrong` if a competitor gives a wrong answer.
 pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> {
     let operations = match options.operations {
         0 => (options.keys / 10).clamp(1, 1_000_000),
@@ -126,13 +126,13 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
     let inner_bytes = (options.keys / leaf * 16 * 10 / 7).next_multiple_of(4096).max(4096);
     let inner_medium = open(options, "inner", inner_bytes * 2, Durability::Power)?;
     let inner = Floor::prepare(&inner_medium, inner_bytes, options.seed)?;
-    let mut contenders = contenders(options, floor_bytes)?;
+    let mut competitors = competitors(options, floor_bytes)?;
     let mut keys = u64::range(options.seed, 0, options.keys);
     fastrand::Rng::with_seed(options.seed).shuffle(&mut keys);
-    let mut times: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); contenders.len()];
-    for (contender, times) in contenders.iter_mut().zip(&mut times) {
-        progress(&format!("loading {}", contender.name()));
-        measure(contender.as_mut(), times, "load", &keys, |c| c.insert(&keys), options.keys)?;
+    let mut times: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); competitors.len()];
+    for (competitor, times) in competitors.iter_mut().zip(&mut times) {
+        progress(&format!("loading {}", competitor.name()));
+        measure(competitor.as_mut(), times, "load", &keys, |c| c.insert(&keys), options.keys)?;
     }
     let (mut reads, mut flushes, mut inners) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds {
@@ -145,8 +145,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         let fresh = u64::range(options.seed, options.keys + round as u64 * operations, operations);
         let scans = &hits[..(operations as usize / 20).max(1)];
         let most = hits.len() as u64;
-        for (contender, times) in contenders.iter_mut().zip(&mut times) {
-            let c = contender.as_mut();
+        for (competitor, times) in competitors.iter_mut().zip(&mut times) {
+            let c = competitor.as_mut();
             measure(c, times, "search hit", &hits, |c| c.get(&hits), most)?;
             measure(c, times, "search miss", &fresh, |c| c.get(&fresh), 0)?;
             measure(c, times, "insert", &fresh, |c| c.insert(&fresh), operations)?;
@@ -165,8 +165,8 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         }
     }
     let mut rows = Vec::new();
-    for (contender, times) in contenders.iter().zip(times) {
-        let name = contender.name();
+    for (competitor, times) in competitors.iter().zip(times) {
+        let name = competitor.name();
         let counted = options.engines.iter().find_map(|engine| {
             let lines = options.node_lines.iter().find(|l| name == power(engine, **l))?;
             Some((*engine, *lines))
@@ -175,7 +175,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, Error> 
         rows.push(Row {
             name: name.into(),
             ns: times.into_iter().map(|(operation, ns)| (operation, median(ns))).collect(),
-            bytes: contender.bytes(),
+            bytes: competitor.bytes(),
             fences: counted.map(|(engine, lines)| count_fences(options, engine, lines)).transpose()?,
         });
     }
@@ -226,7 +226,7 @@ fn count_fences(options: &Options, engine: &'static About, node_lines: u64) -> R
 }
 
 fn measure(
-    contender: &mut dyn Measured,
+    competitor: &mut dyn Measured,
     times: &mut BTreeMap<&str, Vec<f64>>,
     operation: &'static str,
     keys: &[u64],
@@ -234,18 +234,18 @@ fn measure(
     expected: u64,
 ) -> Result<(), Error> {
     let start = Instant::now();
-    let answer = run(contender)?;
+    let answer = run(competitor)?;
     times.entry(operation).or_default().push(start.elapsed().as_nanos() as f64 / keys.len() as f64);
     if answer != expected {
         return Err(wrong(
-            contender.name(),
+            competitor.name(),
             format!("{operation}: {answer} of {} keys, expected {expected}", keys.len()),
         ));
     }
     Ok(())
 }
 
-fn contenders(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Measured>>, Error> {
+fn competitors(options: &Options, bytes: u64) -> Result<Vec<Box<dyn Measured>>, Error> {
     let mut all: Vec<Box<dyn Measured>> = vec![Box::new(BTreeMap::new())];
     let payload_words = Fixed::words_of(options.value_bytes).ok_or(Error::ValueBytes(options.value_bytes))?;
     for &node_lines in &options.node_lines {

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
-use crate::{Contender, Error, Kind, Options, Promise, Result, Session, refused};
+use crate::{Competitor, Error, Kind, Options, Promise, Result, Session, refused};
 
 const NAME: &str = "berkeley";
 
@@ -121,7 +121,7 @@ unsafe impl Send for Berkeley {}
 // SAFETY: B1.
 unsafe impl Sync for Berkeley {}
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let promise = match options.promise {
         Promise::Process => 1,
         Promise::Power => 2,
@@ -129,7 +129,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
     open_as(path, options, promise)
 }
 
-fn open_as(path: &Path, options: &Options, promise: c_int) -> Result<Box<dyn Contender>> {
+fn open_as(path: &Path, options: &Options, promise: c_int) -> Result<Box<dyn Competitor>> {
     let path =
         CString::new(path.as_os_str().as_bytes()).map_err(refused(NAME, "use the directory's name"))?;
     let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN);
@@ -155,7 +155,7 @@ impl Drop for Berkeley {
     }
 }
 
-impl Contender for Berkeley {
+impl Competitor for Berkeley {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(self))
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use crate::{Contender, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
+use crate::{Competitor, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
 
 const NAME: &str = "fjall";
 
@@ -31,7 +31,7 @@ struct Fjall {
     promise: Promise,
 }
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN);
     let database = Database::builder(path).cache_size(cache_bytes).open();
     let database = database.map_err(refused(NAME, "open its files"))?;
@@ -40,7 +40,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
     Ok(Box::new(Fjall { database, pairs, promise: options.promise }))
 }
 
-impl Contender for Fjall {
+impl Competitor for Fjall {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle(self)))
     }

@@ -1,11 +1,11 @@
 //! Other ordered stores behind one interface, so that they can be measured beside ours.
 //!
-//! [`Contender`] is a store that several threads share, [`Session`] what one of them does with it. Ours implements them
+//! [`Competitor`] is a store that several threads share, [`Session`] what one of them does with it. Ours implements them
 //! too, in the benchmark; the others stand here, a module and a feature each. Without a feature only the interface is built.
 //!
 //! [`maps`] are those in memory alone, for `bench bwtree`.
 //!
-//! Rules for a contender, without which a comparison says nothing:
+//! Rules for a competitor, without which a comparison says nothing:
 //!
 //! * P1: a write is kept, as the [`Promise`] says, when the call returns: with `Process` it survives `kill -9`, with
 //!   `Power` it was synced. No cheaper setting, and no dearer one. The setting is named in the output.
@@ -13,7 +13,7 @@
 //! * P3: a get sees every write that returned before it began. A scan sees the keys of one moment, if the store can do that.
 //! * P4: what fits into memory is cached, and nothing is compressed: the others compete at their best, with their own defaults
 //!   for the rest.
-//! * P5: what a write leaves to a background thread is waited for in [`Contender::settle`], outside the measured time.
+//! * P5: what a write leaves to a background thread is waited for in [`Competitor::settle`], outside the measured time.
 #![deny(unsafe_code)]
 
 use std::path::Path;
@@ -88,11 +88,11 @@ pub struct Kind {
     /// How it keeps a promise, in words.
     pub setting: fn(Promise) -> &'static str,
     /// Opens the store in an existing directory, makes it if there is none.
-    pub open: fn(&Path, &Options) -> Result<Box<dyn Contender>>,
+    pub open: fn(&Path, &Options) -> Result<Box<dyn Competitor>>,
 }
 
-/// A store in use. Dropping it closes it, whatever happens; [`Contender::close`] tells whether all went well.
-pub trait Contender: Send + Sync {
+/// A store in use. Dropping it closes it, whatever happens; [`Competitor::close`] tells whether all went well.
+pub trait Competitor: Send + Sync {
     /// What one thread needs.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
-use crate::{Contender, Kind, Options, Promise, Result, Session, refused};
+use crate::{Competitor, Kind, Options, Promise, Result, Session, refused};
 
 const NAME: &str = "lmdb";
 
@@ -39,7 +39,7 @@ struct Lmdb {
     pairs: Database<Bytes, Bytes>,
 }
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let map_bytes = (options.bytes_max * MAP_BYTES_PER_BYTE).max(MAP_BYTES_MIN).next_multiple_of(1 << 20);
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(map_bytes as usize).max_readers(READERS_MAX);
@@ -56,7 +56,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
     Ok(Box::new(Lmdb { env, pairs }))
 }
 
-impl Contender for Lmdb {
+impl Competitor for Lmdb {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle(self)))
     }

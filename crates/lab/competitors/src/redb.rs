@@ -14,7 +14,7 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{Database, Durability, ReadableDatabase, StorageBackend, TableDefinition};
 
-use crate::{Contender, Kind, Options, Promise, Result, Session, refused};
+use crate::{Competitor, Kind, Options, Promise, Result, Session, refused};
 
 const NAME: &str = "redb";
 const PAIRS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pairs");
@@ -69,7 +69,7 @@ struct Redb {
     database: Database,
 }
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let path = path.join(FILE_NAME);
     let mut open = OpenOptions::new();
     let file = open.read(true).write(true).create(true).truncate(false).open(path);
@@ -88,7 +88,7 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
     Ok(Box::new(redb))
 }
 
-impl Contender for Redb {
+impl Competitor for Redb {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle(&self.database)))
     }

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use crate::{Contender, Error, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
+use crate::{Competitor, Error, Kind, Options, Promise, Result, SETTLE_PAUSE, Session, refused};
 
 const NAME: &str = "rocksdb";
 
@@ -162,7 +162,7 @@ unsafe impl Send for Rocks {}
 // SAFETY: R2.
 unsafe impl Sync for Rocks {}
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let path =
         CString::new(path.as_os_str().as_bytes()).map_err(refused(NAME, "use the directory's name"))?;
     let cache_bytes = (options.bytes_max * CACHE_BYTES_PER_BYTE).max(CACHE_BYTES_MIN) as usize;
@@ -236,7 +236,7 @@ impl Rocks {
     }
 }
 
-impl Contender for Rocks {
+impl Competitor for Rocks {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle { rocks: self, batch: rocksdb_writebatch_create() }))
     }

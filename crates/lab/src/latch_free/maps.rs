@@ -64,7 +64,7 @@ impl<K: Own + ?Sized> Handle<K, K> for &Ours<K::Pairs> {
 }
 
 /// Berkeley DB. What it refuses ends the run: a benchmark that goes on without an operation measures nothing.
-pub(super) struct Stored(pub(super) Box<dyn competitors::Contender>);
+pub(super) struct Stored(pub(super) Box<dyn competitors::Competitor>);
 
 struct StoredHandle<'a> {
     session: Box<dyn competitors::Session + 'a>,

@@ -1,10 +1,10 @@
-//! Bristlecone as a contender of `bench store`: its public API and nothing else.
+//! Bristlecone as a competitor of `bench store`: its public API and nothing else.
 
 use std::ops::Bound;
 use std::path::Path;
 
 use bristlecone::{Durability, Store};
-use competitors::{Contender, Kind, Options, Promise, Result, Session, refused};
+use competitors::{Competitor, Kind, Options, Promise, Result, Session, refused};
 
 /// The name of the store that the others are compared with.
 pub const NAME: &str = "bristlecone";
@@ -23,7 +23,7 @@ fn setting(promise: Promise) -> &'static str {
 
 struct Ours(Store);
 
-fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
+fn open(path: &Path, options: &Options) -> Result<Box<dyn Competitor>> {
     let durability = match options.promise {
         Promise::Process => Durability::Process,
         Promise::Power => Durability::Power,
@@ -35,11 +35,11 @@ fn open(path: &Path, options: &Options) -> Result<Box<dyn Contender>> {
 ///
 /// # Errors
 /// What the store may say.
-pub fn open_as(path: &Path, options: bristlecone::Options) -> Result<Box<dyn Contender>> {
+pub fn open_as(path: &Path, options: bristlecone::Options) -> Result<Box<dyn Competitor>> {
     Ok(Box::new(Ours(Store::open(path, options).map_err(refused(NAME, "open its file"))?)))
 }
 
-impl Contender for Ours {
+impl Competitor for Ours {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(Handle(&self.0)))
     }

@@ -6,7 +6,7 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use competitors::{Contender, Session};
+use competitors::{Competitor, Session};
 
 use crate::keys::{Random as _, Text};
 use crate::{Error, wrong};
@@ -198,7 +198,7 @@ fn range(session: &mut dyn Session, who: &str, from: &Text, held: &Held) -> Resu
 ///
 /// # Errors
 /// What the store says; `Wrong` for a wrong answer.
-pub fn measure(store: &dyn Contender, who: &str, work: Work<'_>, threads: usize) -> Result<f64, Error> {
+pub fn measure(store: &dyn Competitor, who: &str, work: Work<'_>, threads: usize) -> Result<f64, Error> {
     let barrier = Barrier::new(threads);
     let one = |thread: usize| {
         let session = store.session();
@@ -224,7 +224,7 @@ pub fn measure(store: &dyn Contender, who: &str, work: Work<'_>, threads: usize)
 ///
 /// # Errors
 /// What the store says; `Wrong` if it does not hold just what it should.
-pub fn verify(store: &dyn Contender, who: &str, held: &Held) -> Result<(), Error> {
+pub fn verify(store: &dyn Competitor, who: &str, held: &Held) -> Result<(), Error> {
     let mut session = store.session()?;
     let mut other = 0;
     session.scan(&[], u64::MAX, &mut |key, value| {

@@ -298,7 +298,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
     }
     // Beside the others, or else whoever finds no space does it.
-    let snapshots = random.bool().then(|| {
+    let checkpoints = random.bool().then(|| {
         shuttle::thread::spawn(move || {
             let mut homes = 0;
             for _ in 0..20 {
@@ -309,7 +309,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
         })
     });
     let outcome = beside::<K, _>(&index, &history, &mut random, true, true);
-    let homes = snapshots.map_or(0, |snapshots| snapshots.join().unwrap());
+    let homes = checkpoints.map_or(0, |checkpoints| checkpoints.join().unwrap());
     points.switch(false);
     if how.live {
         outcome?;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use competitors::{Contender, KINDS, Kind, NAMES, Options, Promise, Session};
+use competitors::{Competitor, KINDS, Kind, NAMES, Options, Promise, Session};
 
 const COUNT: u32 = 2_000;
 /// Set for the process that is going to be killed: the store's name and its directory.
@@ -15,7 +15,7 @@ fn options(promise: Promise) -> Options {
     Options { promise, bytes_max: 1 << 20 }
 }
 
-fn open(kind: &Kind, dir: &Path, promise: Promise) -> Box<dyn Contender> {
+fn open(kind: &Kind, dir: &Path, promise: Promise) -> Box<dyn Competitor> {
     (kind.open)(dir, &options(promise)).unwrap()
 }
 
