@@ -17,6 +17,7 @@ mod docs;
 mod lines;
 mod needs;
 mod programs;
+mod prose;
 mod record;
 mod run;
 mod soak;

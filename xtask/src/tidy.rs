@@ -8,13 +8,14 @@
 //! * Y6: no test asserts a time or a speed: machines differ.
 //! * Y7: no files of a crate of [`circles::FREE`] import each other.
 //! * Y8: a document's table that is made from a record is that record's.
+//! * Y9: documents use the field's terms ([`prose`]).
 //!
 //! The rules' own words are written in two halves here, so that this file keeps them too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Outcome, circles, docs};
+use crate::{Outcome, circles, docs, prose};
 
 /// Longest source file in lines.
 const LINES_MAX: usize = 700;
@@ -99,6 +100,9 @@ pub fn run(root: &Path) -> Outcome {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         count += 1;
         problems.extend(judge(name, &text));
+        if name.ends_with(".md") {
+            problems.extend(prose::problems(name, &text));
+        }
     }
     for folder in circles::FREE {
         problems.extend(circles::find(root, folder)?);

@@ -56,7 +56,8 @@ pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 
-/// The README's example compiles.
+/// The documents' examples compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Documents;

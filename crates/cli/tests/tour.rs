@@ -1,6 +1,7 @@
-//! The README keeps its word: its tour runs as it stands there, and its table of engines is the registry's.
+//! The documents keep their word: the commands of README and docs/getting-started.md run as they stand there, and the table of
+//! docs/engines.md is the registry's.
 //!
-//! The tour runs in a directory of its own, with this build's program in its path and a free port in `PORT`. It is the
+//! A script runs in a directory of its own, with this build's program in its path and a free port in `PORT`. It is the
 //! leader of a process group, so that whatever it started is gone at the end, also after a failure.
 
 use std::fs::File;
@@ -11,12 +12,14 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const README: &str = include_str!("../../../README.md");
+const GETTING_STARTED: &str = include_str!("../../../docs/getting-started.md");
+const ENGINES: &str = include_str!("../../../docs/engines.md");
 /// The tour takes seconds; it is stopped if something in it waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The fenced block behind `<!-- name -->`.
-fn block(name: &str) -> &'static str {
-    let (_, behind) = README.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
+/// The fenced block of a document behind `<!-- name -->`.
+fn block(document: &'static str, name: &str) -> &'static str {
+    let (_, behind) = document.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
     behind.split_once("\n```").expect("the block's end").0
 }
 
@@ -69,9 +72,26 @@ impl Drop for Script {
 }
 
 #[test]
-fn the_readmes_tour_runs_as_it_stands() {
+fn the_readmes_session_runs_as_it_stands() {
+    let session = block(README, "session").replace("-p 7379", "-p \"$PORT\"");
+    let script = format!(
+        "bristlecone serve --listen \"127.0.0.1:$PORT\" > serve.log & server=$!\n\
+         until redis-cli -p \"$PORT\" PING > pong.txt 2>&1 && grep -q PONG pong.txt; do sleep 0.1; done\n\
+         {session}\nkill \"$server\"\nwait \"$server\" || true\n"
+    );
     let dir = tempfile::tempdir().expect("a directory");
-    let mut script = Script::run(block("tour"), dir.path());
+    let mut script = Script::run(&script, dir.path());
+    let well = script.ends_well();
+    let said = std::fs::read_to_string(dir.path().join("output")).expect("its output");
+    assert!(well, "the session failed (it needs redis-cli); it said:\n{said}");
+    assert_eq!(said, "OK\nalice\nuser:1\nalice\n1\n2\n");
+    assert!(dir.path().join("bristlecone-data").is_dir(), "the README names the directory of a new store");
+}
+
+#[test]
+fn the_tour_runs_as_it_stands() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut script = Script::run(block(GETTING_STARTED, "tour"), dir.path());
     let well = script.ends_well();
     let said = std::fs::read_to_string(dir.path().join("output")).expect("its output");
     assert!(well, "the tour failed (it needs redis-cli and redis-benchmark); it said:\n{said}");
@@ -107,8 +127,8 @@ fn the_readmes_tour_runs_as_it_stands() {
 }
 
 #[test]
-fn the_readmes_engines_are_the_registrys() {
-    let (_, behind) = README.split_once("<!-- engines -->\n").expect("the table");
+fn the_documents_engines_are_the_registrys() {
+    let (_, behind) = ENGINES.split_once("<!-- engines -->\n").expect("the table");
     let table: Vec<&str> = behind.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
     // One is registered in tests alone.
     let expected: Vec<String> = bristlecone::registry::engines()
