@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The fenced block of a document behind `<!-- name -->`.
 fn block(document: &'static str, name: &str) -> &'static str {
-    let (_, behind) = document.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
+    let (_, behind) =
+        document.split_once(&format!("<!-- {name} -->\n```sh\n")).expect("the block's beginning");
     behind.split_once("\n```").expect("the block's end").0
 }
 
