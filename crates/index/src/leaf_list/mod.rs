@@ -2,7 +2,7 @@
 //! ([`LeafList`]), and its writers, readers and scans are written once.
 //!
 //! * [`core`](mod@core): the parts of such an index. [`space`]: what an operation may store.
-//! * [`write`](mod@write): writes. [`group`]: writes that share their fences.
+//! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
 //! * [`read`]: gets. [`scan`]: cursors.
 //! * `index`: such an index as one of the registry.
 //! * `garbage`: clearing.
