@@ -4,7 +4,7 @@
 //! * [`mod@file`]: files that memory is mapped from: what they lie on, their locks, their space.
 //! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
 //! * [`journal`]: ordinary files, safe against power cuts: a private image and a journal of groups.
-//! * [`pool`]: a buffer pool in front of any of them.
+//! * [`buffer_pool`]: a buffer pool in front of any of them.
 //! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
 //! * `counter`: what verbs cost, in total and by what they were for.
 //! * [`copy`]: a region's bytes copied from file to file.
