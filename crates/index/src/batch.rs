@@ -1,28 +1,33 @@
-//! Atomic batches: writes of several keys that are there together or not at all, after a crash and to every reader.
+//! Atomic batches: writes of several keys that become visible together and are durable together or not at all.
 //!
-//! Where fences make writes durable, a batch is first written down whole, as a record; one word in the root line names it, and
-//! that word is the batch's commit point. Then its writes are carried out as any others are, write groups sharing their fences, each
-//! its own commit; at last the word is cleared and the record given back. What a crash cuts short is carried out again when the
-//! index is opened: all writes of the batch once more, in their order, which changes nothing where they were done. So a
-//! batch works alike over every engine, its size is bounded by a record's and not by a log's, and what it costs
-//! besides its writes are two fences and its bytes once more.
+//! Where fences make writes durable, the writer first writes the whole batch as one record. A word in the root line references the record.
+//! The writes follow as ordinary write groups, each with its own commit. Then the word is cleared and the record is freed. After a crash,
+//! the next open repeats all writes of the record in their order. Repeating a write that was done changes nothing.
 //!
-//! Over a medium of groups none of this is needed: the lock is held until all is changed, and a group is whole or absent.
+//! So a batch works the same way in every engine. The size of a record bounds it, not the size of a log. In addition to its writes, a batch
+//! costs its bytes once more, the commit that sets the word, and the commit that clears it: two fences each with write-atomic commits.
 //!
-//! No reader sees half of a batch meanwhile: see [`crate::images`].
+//! Over a journal no record is needed: the writer's lock is held until all writes are done, and a group is durable as a whole or not at
+//! all.
+//!
+//! Meanwhile no reader sees a part of a batch: see [`crate::images`].
+//!
+//! The bytes of the record are described at [`encode`].
+//!
+//! Invariants:
+//! * B1: a batch is refused before its first change if a condition does not hold, if a key's path is damaged, or if there is not enough
+//!   space: in the region for its blocks and for every possible split, in the group for its lines.
+//! * B2: if a batch fails after its commit point, the index takes no more writes, and readers see the values from before the batch. Over a
+//!   journal it is rolled back; otherwise the next open finishes it.
+//!
+//! The commit point is the publish of the word in the root line. A batch of one write is an ordinary write.
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | some of the record | the record has no owner: its block is free |
-//! | payload | the record; the word or not | old index, or the batch is carried out |
-//! | commit | the word, some of the writes | the batch is carried out |
+//! | none | some of the record | the record has no owner; its block is free |
+//! | payload | the record; the word or not | the old index, or the batch is applied |
+//! | commit | the word, some of the writes | the batch is applied |
 //! | commit of the clearing | everything | nothing to do |
-//!
-//! Invariants:
-//! * B1: a batch is refused before it changes anything if a condition does not hold, a key's path is damaged, or space is lacking:
-//!   in memory for its blocks and for every split that it may need, in a group for the lines.
-//! * B2: if it fails all the same behind its commit point, the index takes no more writes and readers see what was before it: over
-//!   groups it is taken back, else the next open finishes it.
 
 use pmem::alloc::Kind;
 use pmem::pending::Pending;
@@ -35,58 +40,59 @@ use crate::schema::Schema;
 use crate::sorting::sort_by_first;
 use crate::write::{Write, WriteOf, WriteOptions};
 
-/// Stands for the length of a value where the key is removed.
+/// In place of the value's length if the key is removed.
 const REMOVED: u32 = u32::MAX;
 
-/// Blocks to be taken: their kind, their bytes, how many.
+/// Blocks to be allocated: kind, bytes of one block, number of blocks.
 pub type Blocks = (Kind, u64, u64);
 
-/// What the keys of a batch are now, and what space it needs.
+/// The current values of the keys of a batch, and the space that the batch needs.
 pub type Survey<T> = (Vec<Pair<<T as Embed>::Schema>>, <T as Batching>::Extent);
 
-/// What an engine says of batches, and batches. See the module's head.
+/// Batches, and what an engine provides for them. See the module's head.
 pub trait Batching: Life {
-    /// What space a batch needs.
+    /// The space that a batch needs.
     type Extent;
 
-    /// False if nothing is durable: a batch is not written down then.
+    /// False if the index is volatile. Then a batch needs no record.
     fn is_durable(&self) -> bool {
         true
     }
 
-    /// Words of a value in its entry.
+    /// Words of a value in an entry.
     fn payload_words(&self) -> usize;
 
-    /// Copies a key's value into `value`; false if it is absent. The value need not be durable: the caller holds the writer's lock, or
-    /// reads through a snapshot.
+    /// Copies a key's current value into `value` (if given). False if the key is absent. The value may not be durable yet. The caller holds
+    /// the writer's lock or reads through a snapshot.
     ///
     /// # Errors
-    /// `Corrupt`; `Failed` if what is read can no longer be told from what was rolled back.
+    /// `Corrupt`; `Failed` if a read can no longer distinguish the value from a rolled-back one.
     fn value_now(
         &self,
         key: &<Self::Schema as Schema>::Key,
         value: Option<&mut <Self::Schema as Schema>::ValueBuf>,
     ) -> Result<bool>;
 
-    /// What the keys of a batch, in ascending order, are now, and what space it needs. The writer's lock is held.
+    /// Reads the current values of the keys of a batch and computes the space that it needs. The keys are in ascending order. The caller
+    /// holds the writer's lock.
     ///
     /// # Errors
     /// `Corrupt`.
     fn survey(&self, writes: &[Pair<Self::Schema>]) -> Result<Survey<Self>>;
 
-    /// Most lines that a batch stores to.
+    /// Maximum number of lines that a batch stores to.
     fn lines_of(&self, extent: &Self::Extent) -> u64;
 
-    /// Most blocks that a batch takes beside its records.
+    /// Maximum number of blocks that a batch allocates in addition to its records.
     ///
     /// # Errors
     /// `Corrupt`.
     fn blocks_of(&self, extent: &Self::Extent) -> Result<Vec<Blocks>>;
 
-    /// Carries out writes, and says of each whether it found its key.
+    /// Applies writes. Sets `found` for each write: true if its key was present.
     ///
     /// # Errors
-    /// As of one write; some of them are done then.
+    /// As for one write. Some of the writes are done then.
     fn write_all(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -94,23 +100,23 @@ pub trait Batching: Life {
         found: &mut [bool],
     ) -> Result<()>;
 
-    /// Makes a record the running batch, or 0 none, durably, and ends the operation that took it or gives it back.
+    /// Durably sets the batch word to this record, or clears it (0). This ends the operation that allocated or freed the record.
     ///
     /// # Errors
-    /// Those of a change.
+    /// As for a change.
     fn name_batch(&self, writer: &mut Writer<Self::Own>, record: u64) -> Result<()>;
 
-    /// A key is about to be changed by itself: its value is kept for open snapshots. The writer's lock is held. Without a snapshot it
-    /// costs one load.
+    /// Saves the value of a key for open snapshots before a single write changes the key. The caller holds the writer's lock. Without a
+    /// snapshot this costs one load.
     ///
     /// # Errors
-    /// `Corrupt`: the key's value cannot be read.
+    /// `Corrupt` if the key's value cannot be read.
     #[inline(always)]
     fn save_image(&self, key: &<Self::Schema as Schema>::Key) -> Result<()> {
         if self.kernel().images.saves() { save_image(self, key) } else { Ok(()) }
     }
 
-    /// As [`Batching::save_image`] of the keys of several writes.
+    /// As [`Batching::save_image`], for the keys of several writes.
     ///
     /// # Errors
     /// As there.
@@ -122,13 +128,14 @@ pub trait Batching: Life {
         writes.iter().try_for_each(|write| save_image(self, write.key()))
     }
 
-    /// Puts and removes several keys in one step, if all of `expected` have these values (none: are absent). Of several writes of
-    /// one key the last counts. False if it was not done because of a condition.
+    /// Puts and deletes several keys in one step, if all keys of `expected` have the given values (`None`: the key is absent). If a key has
+    /// several writes, the last one counts. False if a condition did not hold.
     ///
     /// # Errors
     /// `TooLarge` for more than 256 MiB of keys and values, `NoSpace`, `Full`, `ValueBytes`, `Corrupt`: nothing has changed then.
-    /// `Unfinished` if it failed behind its commit point: the index takes no more writes, readers see what was before it, and the
-    /// next open finishes it. Over groups it is taken back instead, as by a failed commit, and the error is what was met.
+    /// `Unfinished` if the batch failed after its commit point: the index takes no more writes, readers see the values from before the
+    /// batch, and the next open finishes it. Over a journal the batch is rolled back instead, as by a failed commit, and the error is the
+    /// original one.
     fn batch(
         &self,
         writes: Vec<Pair<Self::Schema>>,
@@ -147,7 +154,7 @@ pub trait Batching: Life {
         let (mut writer, before, extent) = loop {
             let writer = self.enter_for(|_| Ok(0))?;
             if !holds(self, expected)? {
-                // What was decided on may be of the running group.
+                // The values that the conditions were checked against may belong to the running group.
                 self.leave(writer, how)?;
                 return Ok(false);
             }
@@ -178,7 +185,7 @@ pub trait Batching: Life {
                 kernel.set_phase(Phase::Broken);
                 let ticket = pending.ticket();
                 drop(writer);
-                // A leader, this one or another, takes it back; a group before it may still be on its way.
+                // A leader, this thread or another one, rolls the batch back. An earlier group may still be on its way to the disk.
                 let _ = self.settle(pending, ticket);
                 return Err(error);
             }
@@ -188,10 +195,10 @@ pub trait Batching: Life {
         Ok(true)
     }
 
-    /// Finishes the batch that a crash cut short, if there is one. No other thread has the index yet.
+    /// Finishes a batch that a crash interrupted, if there is one. No other thread has the index yet.
     ///
     /// # Errors
-    /// `Corrupt` if its record is damaged; as [`Batching::batch`].
+    /// `Corrupt` if the batch's record is damaged. As [`Batching::batch`] otherwise.
     fn finish_batch(&self) -> Result<()> {
         let region = &self.kernel().region;
         let at = region.batch()?;
@@ -205,13 +212,14 @@ pub trait Batching: Life {
         check_values(self, &writes)?;
         let mut writer = self.lock_writer()?;
         let (_, extent) = self.survey(&writes)?;
-        // Without space for the worst there may be enough: some of it may be done, and what lacks here was there before the crash.
+        // Space for the worst case may be missing now and still suffice: some of the writes may be done, and the batch reserved its space
+        // before the crash.
         match prepare(self, &mut writer, &writes, &extent, 0) {
             Err(Error::NoSpace { .. } | Error::Full { .. }) => {}
             other => other?,
         }
         carry_out(self, &mut writer, &writes, Some(at))?;
-        // Of an index that is recovered a second recovery stores nothing.
+        // This truncates the log, so that a second recovery stores nothing.
         writer.log.settle(region.medium());
         Ok(())
     }
@@ -225,13 +233,13 @@ fn save_image<T: Batching>(index: &T, key: &<T::Schema as Schema>::Key) -> Resul
     })
 }
 
-/// Refuses values that do not fit into entries.
+/// Returns an error if a value does not fit into an entry.
 fn check_values<T: Batching>(index: &T, writes: &[Pair<T::Schema>]) -> Result<()> {
     let mut values = writes.iter().filter_map(|(_, value)| value.as_ref());
     values.try_for_each(|value| T::Schema::check_value(T::Schema::borrow_value(value), index.payload_words()))
 }
 
-/// Refuses a batch that a record could not hold, over every medium alike.
+/// Returns an error if the batch is too large for one record. The limit is the same over every medium.
 fn check_bytes<S: Schema>(writes: &[Pair<S>]) -> Result<()> {
     let bytes_of = |(key, value): &Pair<S>| {
         let key_bytes = S::key_bytes(S::borrow(key)).as_ref().len() as u64;
@@ -241,14 +249,14 @@ fn check_bytes<S: Schema>(writes: &[Pair<S>]) -> Result<()> {
     if asked > limit { Err(Error::TooLarge { of: "bytes of keys and values", asked, limit }) } else { Ok(()) }
 }
 
-/// True if what readers are given in place of a batch is durable. They are given nothing in place of a single write.
+/// True if the values from before the batch, which readers get while it runs, are durable. A single write needs no such values.
 fn shows_durable<T: Batching>(index: &T, pending: &Pending, writes: &[Pair<T::Schema>]) -> bool {
     let hash = |(key, _): &Pair<T::Schema>| T::Schema::hash(T::Schema::borrow(key));
     let waits = |pair: &Pair<T::Schema>| index.kernel().wait_for_key(pending, hash(pair)).is_some();
     writes.len() < 2 || pending.is_quiet() || !writes.iter().any(waits)
 }
 
-/// True if all of these keys have these values. The writer's lock is held.
+/// True if all of these keys have these values. The caller holds the writer's lock.
 fn holds<T: Batching>(index: &T, expected: &[Pair<T::Schema>]) -> Result<bool> {
     let mut value = <T::Schema as Schema>::ValueBuf::default();
     for (key, expected) in expected {
@@ -261,7 +269,7 @@ fn holds<T: Batching>(index: &T, expected: &[Pair<T::Schema>]) -> Result<bool> {
     Ok(true)
 }
 
-/// Sees to it that the blocks of a batch can be taken, whatever splits come of it, and a record of so many bytes.
+/// Reserves the blocks of a batch, for every possible split, and a record of `record_bytes`.
 fn prepare<T: Batching>(
     index: &T,
     writer: &mut Writer<T::Own>,
@@ -283,7 +291,7 @@ fn prepare<T: Batching>(
     writer.allocator.prepare(region, &mut writer.log, needs)
 }
 
-/// Writes a batch down and names it: its commit point. Returns its record.
+/// Writes the batch's record and publishes its address: the commit point. Returns the record.
 fn write_down<T: Batching>(index: &T, writer: &mut Writer<T::Own>, bytes: &[u8]) -> Result<u64> {
     let kernel = index.kernel();
     let at = record::write(&kernel.region, &mut writer.allocator, &mut writer.log, Kind::Batch, &[], bytes)
@@ -292,7 +300,7 @@ fn write_down<T: Batching>(index: &T, writer: &mut Writer<T::Own>, bytes: &[u8])
     Ok(at)
 }
 
-/// Makes all writes of a batch, and forgets the batch.
+/// Applies all writes of a batch, clears the batch word and frees the record.
 fn carry_out<T: Batching>(
     index: &T,
     writer: &mut Writer<T::Own>,
@@ -307,14 +315,14 @@ fn carry_out<T: Batching>(
     index.name_batch(writer, 0)
 }
 
-/// Bytes of a value in a record.
+/// Bytes of a value in the record of a batch.
 pub fn value_bytes<S: Schema>(value: &S::ValueBuf) -> u64 {
     S::value_bytes(S::borrow_value(value)).as_ref().len() as u64
 }
 
-/// Sorts the writes of a batch by key; of several of one key the last stays.
+/// Sorts the writes of a batch by key. If a key has several writes, the last one stays.
 pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
-    sort_by_first(&mut writes); // stable: of one key in the order of the batch
+    sort_by_first(&mut writes); // stable: writes of one key keep their order
     let mut kept: Vec<Pair<S>> = Vec::with_capacity(writes.len());
     for write in writes {
         match kept.last_mut() {
@@ -325,7 +333,7 @@ pub fn last_of_each<S: Schema>(mut writes: Vec<Pair<S>>) -> Vec<Pair<S>> {
     kept
 }
 
-/// A pair of a batch as a write.
+/// Converts a pair of a batch to a write.
 pub fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
     match value {
         Some(value) => Write::Put(S::borrow(key), S::borrow_value(value)),
@@ -333,7 +341,7 @@ pub fn write_of<S: Schema>((key, value): &Pair<S>) -> WriteOf<'_, S> {
     }
 }
 
-/// Each write: the lengths of key and value, 4 bytes each, then key and value.
+/// Encodes a batch. Each write: key length and value length in 4 bytes each (value length with all bits set: delete), then key and value.
 pub fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in writes {
@@ -348,7 +356,7 @@ pub fn encode<S: Schema>(writes: &[Pair<S>]) -> Vec<u8> {
     bytes
 }
 
-/// What [`encode`] wrote; `None` if it was something else.
+/// Decodes the bytes of [`encode`]. `None` if they are anything else.
 pub fn decode<S: Schema>(mut bytes: &[u8]) -> Option<Vec<Pair<S>>> {
     let mut writes = Vec::new();
     while !bytes.is_empty() {

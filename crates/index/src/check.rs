@@ -1,4 +1,4 @@
-//! The verification of an index: its report, the blocks that were met, the entries of a leaf, the owners of all blocks.
+//! The verification of an index: its report, the set of blocks that were found, the entries of a leaf, the owners of all blocks.
 
 use std::collections::HashMap;
 
@@ -9,28 +9,28 @@ use crate::entry::Entry;
 use crate::schema::Schema;
 use crate::sorting::sort_unstable_by_first;
 
-/// Most problems told.
+/// Maximum number of problems in a report.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// What a verification saw.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Report {
     /// Keys in leaves.
     pub keys: u64,
-    /// Nodes reached.
+    /// Nodes that were reached.
     pub nodes: u64,
-    /// Leaves among them.
+    /// Leaves that were reached.
     pub leaves: u64,
-    /// Levels, leaves included.
+    /// Levels, including the leaves.
     pub levels: u64,
     /// Bytes in allocated blocks ([`pmem::alloc::Usage::live_bytes`]).
     pub live_bytes: u64,
-    /// One sentence for each thing that is wrong, the first hundred of them.
+    /// One sentence for each problem, at most [`PROBLEMS_MAX`].
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// Notes what is wrong.
+    /// Adds a problem, unless the report is full.
     pub fn problem(&mut self, text: String) {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(text);
@@ -38,16 +38,16 @@ impl Report {
     }
 }
 
-/// A verification on its way.
+/// The state of a running verification.
 pub struct Walk {
-    /// What was found.
+    /// The report so far.
     pub report: Report,
-    /// Blocks with what they are used for.
+    /// The blocks that were found, each with its use.
     owned: HashMap<u64, Kind>,
 }
 
 impl Walk {
-    /// Begins with what a region and its root own.
+    /// Begins a verification. Adds the blocks of the region and of its root.
     pub fn begin<M: Medium>(region: &Region<M>, root: u64) -> Self {
         let mut walk = Self { report: Report { levels: 1, ..Report::default() }, owned: HashMap::new() };
         walk.own(root, Kind::Inner);
@@ -60,7 +60,7 @@ impl Walk {
         walk
     }
 
-    /// Tells a problem, unless there are enough.
+    /// Adds a problem, unless the report is full.
     pub fn problem(&mut self, text: String) {
         self.report.problem(text);
     }
@@ -70,24 +70,24 @@ impl Walk {
         self.report.problems.is_empty()
     }
 
-    /// True while there are few problems.
+    /// True while the report has space for problems.
     pub fn goes_on(&self) -> bool {
         self.report.problems.len() < PROBLEMS_MAX
     }
 
-    /// Something is in this block.
+    /// Adds a block with its use. A block that is already used is a problem.
     pub fn own(&mut self, block: u64, kind: Kind) {
         if self.owned.insert(block, kind).is_some() {
             self.problem(format!("block {block:#x} is used as a {kind:?} and a second time"));
         }
     }
 
-    /// True if something is in this block.
+    /// True if the block was found already.
     pub fn has(&self, block: u64) -> bool {
         self.owned.contains_key(&block)
     }
 
-    /// The entries of a leaf, whose keys lie from `low` to below `high`, each once.
+    /// Checks the entries of a leaf: the keys are in `low..high`, each key occurs once, and all records are sound. O(n log n).
     pub fn check_entries<M: Medium, S: Schema>(
         &mut self,
         region: &Region<M>,
@@ -122,7 +122,8 @@ impl Walk {
         }
     }
 
-    /// Each allocated block has an owner, and each owned block is allocated. `len` keys were counted.
+    /// Ends the verification: each allocated block must have an owner, each owned block must be allocated, and `len` keys must have been
+    /// found. Linear in the number of chunks and blocks.
     pub fn end<M: Medium>(mut self, region: &Region<M>, len: u64) -> Report {
         if self.is_sound() && self.report.keys != len {
             let text = format!("{} keys are in leaves, {len} were counted", self.report.keys);

@@ -1,11 +1,11 @@
-//! The interface of an engine: [`Index`], which each engine implements once and every caller uses (stores, benchmarks, the cost model,
-//! the crash explorer), and [`Family`], by which the registry knows an engine.
+//! The interface between engines and their callers.
 //!
-//! * [`Index`] is object-safe. A store holds a `dyn Index`; code that is generic over indexes is compiled for each.
-//! * [`Lifecycle`] is the part of it that the kernel implements for every engine that embeds a [`Kernel`](crate::Kernel).
-//! * [`Create`] makes and opens an index over any [`Medium`].
-//! * [`Family`] is an engine as the registry knows it: its capabilities, and its index for each kind of keys and values. [`About`]
-//!   describes it to users.
+//! * [`Index`] is the interface of every engine. Stores, benchmarks, the cost model and the crash explorer use it. It is object-safe: a
+//!   store holds a `dyn Index`. Code that is generic over indexes is compiled for each one.
+//! * [`Lifecycle`] is the part of [`Index`] that the kernel implements for every engine that embeds a [`Kernel`](crate::Kernel).
+//! * [`Create`] creates and opens an index over any [`Medium`].
+//! * [`Family`] is the registry entry of an engine: its capabilities, and its index for each kind of keys and values. [`About`] describes
+//!   the engine to users.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -21,55 +21,55 @@ use crate::entry::Entry;
 use crate::kind::{Bytes, Fixed, Kind, SchemaOf, U64};
 use crate::write::{Decision, Write, WriteOptions};
 
-/// What an engine is, for its registry entry.
+/// The description of an engine, for its registry entry.
 #[derive(Debug)]
 pub struct About {
-    /// Name, as users give it and superblocks hold it.
+    /// Name, as users type it and superblocks store it.
     pub name: &'static str,
-    /// One line for people.
+    /// Description in one line, for users.
     pub about: &'static str,
-    /// Layout of leaves.
+    /// Layout of the leaves.
     pub leaf: &'static str,
-    /// Layout of inner nodes.
+    /// Layout of the inner nodes.
     pub inner: &'static str,
     /// Commit protocol.
     pub commit_protocol: &'static str,
-    /// Contents survive a crash.
+    /// True if the contents survive a crash.
     pub durable: bool,
-    /// Fewest and most cache lines of a node.
+    /// Minimum and maximum number of cache lines of a node.
     pub lines: (u64, u64),
-    /// Cache lines of a node unless the user says otherwise.
+    /// Default number of cache lines of a node.
     pub default_lines: u64,
 }
 
 impl About {
-    /// True if nodes may have so many lines.
+    /// True if nodes may have this many lines.
     pub fn allows(&self, lines: u64) -> bool {
         (self.lines.0..=self.lines.1).contains(&lines)
     }
 }
 
-/// What an engine can do beyond the common ground. The shared test battery branches on these.
+/// Optional capabilities of an engine. The shared tests branch on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// There are scans, and they come in key order.
+    /// Scans exist and return keys in key order.
     pub ordered: bool,
-    /// Contents survive the process.
+    /// The contents survive the process.
     pub durable: bool,
-    /// Consistent views of the present, while writers go on.
+    /// Consistent views of the current contents, while writers go on.
     pub snapshots: bool,
-    /// Durable versions: named ones, rollback ([`History`]).
+    /// Durable versions, with names and rollback ([`History`]).
     pub versions: bool,
-    /// Several keys change in one crash-atomic step.
+    /// Several keys can change in one crash-atomic step.
     pub atomic_batch: bool,
-    /// Writers do not exclude each other.
+    /// Several writers can write at the same time.
     pub several_writers: bool,
-    /// Indexes of [`Fixed`] values.
+    /// Indexes of [`Fixed`] values exist.
     pub fixed_values: bool,
 }
 
 impl Capabilities {
-    /// Those of an ordered index that embeds the kernel and is durable: snapshots and atomic batches come with it.
+    /// The capabilities of an ordered, durable index that embeds the kernel. The kernel provides snapshots and atomic batches.
     pub const KERNEL: Self = Self {
         ordered: true,
         durable: true,
@@ -81,16 +81,16 @@ impl Capabilities {
     };
 }
 
-/// A key and its value; no value if the key is absent, or is to be removed.
+/// A key and its value; `None` if the key is absent or is to be removed.
 pub type KeyValue<K> = (<K as Kind>::KeyBuf, Option<<K as Kind>::ValueBuf>);
 
-/// What an update decides to do with a key.
+/// The decision of an update.
 pub type Change<'a, V> = Decision<Cow<'a, V>>;
 
-/// Decides, from a key's present value, what becomes of it.
+/// Decides the new state of a key from its current value.
 pub type Decide<'d, V> = dyn FnMut(Option<&V>) -> Change<'static, V> + 'd;
 
-/// Writes the next pair into its arguments; false at the end.
+/// Writes the next pair into its arguments. False at the end.
 pub type NextPair<'n, K> =
     dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
 
@@ -99,20 +99,20 @@ pub type NextPair<'n, K> =
 pub struct Count {
     /// Keys counted so far.
     pub keys: u64,
-    /// True while keys are still being counted after a crash; `keys` is then a lower bound.
+    /// True while the count after a crash is running. Then `keys` is a lower bound.
     pub pending: bool,
 }
 
-/// A position in key order, or in an order of the engine's own. It holds no lock; the index may change between two calls.
+/// A position in key order, or in the engine's own order. It holds no lock. The index may change between two calls.
 pub trait Cursor<K: Kind> {
-    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
     ///
     /// # Errors
-    /// `Corrupt`; `Unsupported` if the engine keeps its keys in no order.
+    /// `Corrupt`; `Unsupported` if the engine has no key order.
     fn seek(&mut self, from: Bound<&K::Key>, descending: bool) -> Result<()>;
 
-    /// Places the cursor where a walk through all keys begins, or goes on behind this key, which need not be there any more. The
-    /// order is the engine's own, and is the same in each walk.
+    /// Starts a walk through all keys, or continues it after the key `behind`, which may have been removed. The order is the engine's own.
+    /// It is the same in each walk.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -120,178 +120,178 @@ pub trait Cursor<K: Kind> {
         self.seek(behind.map_or(Bound::Unbounded, Bound::Excluded), false)
     }
 
-    /// Moves one key on in the direction of the last `seek` or `walk` and copies key and value out; false at the end.
+    /// Moves to the next key in the direction of the last `seek` or `walk`, and copies key and value. False at the end.
     ///
     /// # Errors
     /// `Corrupt`.
     fn next(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool>;
 }
 
-/// How full leaves are that are written in key order: keys that come later need not split each at once.
+/// Default fill factor of leaves that are written in key order. The free space delays splits by later writes.
 pub const FILL: f64 = 0.9;
 
-/// The writer's lock, held over several changes. Each change is durable by itself when its call returns.
+/// The writer's lock, held for several changes. Each change is durable by itself when its call returns.
 ///
 /// # Errors
-/// Every method: as the same one of [`Index`].
+/// Every method: as the method of the same name in [`Index`].
 pub trait Session<K: Kind> {
-    /// Stores; true if a value was replaced.
+    /// Stores a value. True if the key was present.
     fn put(&mut self, key: &K::Key, value: &K::Value) -> Result<bool>;
-    /// Removes; true if the key was there.
+    /// Removes a key. True if the key was present.
     fn delete(&mut self, key: &K::Key) -> Result<bool>;
 }
 
-/// What an index held at one moment. It is kept as long as this lives.
+/// The contents of an index at one moment. The index keeps them until the view is dropped.
 ///
 /// # Errors
-/// Every method: `TakenBack` when the version was taken back by a rollback, `SnapshotBytes` when more was overwritten since than the
-/// bound allows, `Corrupt`.
+/// Every method: `TakenBack` if a rollback removed the version; `SnapshotBytes` if before-images of the view were dropped; `Corrupt`.
 pub trait View<K: Kind>: Send + Sync {
-    /// The version; `None` of an engine that keeps no versions.
+    /// The version; `None` if the engine has no versions.
     fn version(&self) -> Option<u64> {
         None
     }
-    /// Number of keys, where that is known without counting.
+    /// Number of keys; `None` if it is not known without counting.
     fn keys(&self) -> Option<u64> {
         None
     }
-    /// Copies the value of `key` into `value`; false if absent.
+    /// Copies the value of `key` into `value`. False if the key was absent.
     fn get(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool>;
-    /// A cursor over the keys; it keeps the version itself.
+    /// A cursor over the keys. It keeps the version itself.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
 }
 
-/// Which versions there are.
+/// The versions of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Versions {
-    /// The oldest version that can be read, but for named ones.
+    /// The oldest readable version without a name.
     pub oldest: u64,
     /// The newest durable version.
     pub newest: u64,
-    /// Named versions, oldest first.
+    /// Versions with names, oldest first.
     pub named: Vec<NamedVersion>,
 }
 
-/// A version with a name: it is kept until that is forgotten, through restarts.
+/// A version with a name. It is kept, also through restarts, until its name is removed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct NamedVersion {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Which version.
+    /// The version number.
     pub version: u64,
-    /// Keys at that version.
+    /// Number of keys in this version.
     pub keys: u64,
 }
 
-/// Which versions are kept that no reader holds and that have no name.
+/// The rule for keeping versions that have no reader and no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retain {
-    /// None but the newest.
+    /// Only the newest version.
     Newest,
-    /// So many of the newest. A version is a write, or a batch.
+    /// This many of the newest versions. A version is a write or a batch.
     Versions(u64),
-    /// Those of the last while, counted from the opening of the store.
+    /// The versions of this last period, counted from the opening of the store.
     Age(Duration),
 }
 
-/// Views of the past.
+/// Access to earlier versions.
 ///
 /// # Errors
 /// Every method: `Full` or `NoSpace`, `Io`, `Corrupt`.
 pub trait History<K: Kind>: Send + Sync {
-    /// A version that is kept; `None` if it is not.
+    /// A version; `None` if it is not kept.
     fn at(&self, version: u64) -> Option<Box<dyn View<K> + '_>>;
-    /// The version of this name; `None` if there is none.
+    /// The version with this name; `None` if there is none.
     fn named(&self, name: &str) -> Option<Box<dyn View<K> + '_>>;
-    /// Which versions there are.
+    /// The versions that are kept.
     fn versions(&self) -> Versions;
-    /// Gives the newest version a name, durably; false if there is one of that name.
+    /// Durably gives the newest version a name. False if the name exists.
     fn keep(&self, name: &str) -> Result<bool>;
-    /// Forgets a name, durably; false if there is none such.
+    /// Durably removes a name. False if the name does not exist.
     fn forget(&self, name: &str) -> Result<bool>;
-    /// Says which versions to keep from now on.
+    /// Sets the rule for keeping versions.
     fn retain(&self, what: Retain);
-    /// Rolls back all writes since a version that is kept, in one atomic step; false if it is not kept.
+    /// Rolls back all writes after this version, in one atomic step. False if the version is not kept.
     fn roll_back(&self, version: u64) -> Result<bool>;
 }
 
-/// The life of an index, whatever its keys and values are. [`Life`](crate::Life) implements it for every engine over the kernel.
+/// The life cycle of an index, for all kinds of keys and values. [`Life`](crate::Life) implements it for every engine that embeds the
+/// kernel.
 pub trait Lifecycle: Send + Sync {
-    /// Makes what was written without sync as durable as was promised.
+    /// Makes writes without `sync` durable as promised.
     ///
     /// # Errors
     /// As [`Life::commit`](crate::Life::commit).
     fn commit(&self) -> Result<()>;
-    /// True if everything was durable a moment ago: a read will hardly have to wait for a commit.
+    /// True if everything was durable a moment ago. Then a read is unlikely to wait for a commit.
     fn is_quiet(&self) -> bool;
-    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    /// Makes all acknowledged writes survive a power failure, as far as the medium can.
     ///
     /// # Errors
     /// As [`Life::sync`](crate::Life::sync).
     fn sync(&self) -> Result<()>;
-    /// Refuses writes, and has nothing to close: its memory is its own.
+    /// Refuses all later writes. The index needs no close then. For an index over a private mapping.
     fn refuse_writes(&self);
     /// Runs `run` while no other thread writes.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly` or `Failed`: it was not run.
+    /// `Closed`, `ReadOnly` or `Failed`: `run` was not called.
     fn hold_writers(&self, run: &mut dyn FnMut()) -> Result<()>;
-    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
+    /// Closes the index cleanly: the next open finds an exact count and has nothing to recover. Later writes are refused.
     ///
     /// # Errors
     /// As [`Life::close`](crate::Life::close).
     fn close(&self) -> Result<()>;
-    /// Bounds the memory for before-images, if it has any.
+    /// Sets the bound of the memory for before-images in bytes. No effect on an index without before-images.
     fn set_snapshot_bytes(&self, bytes: u64);
-    /// What its region says it is. `None` without a region.
+    /// The identity in the region's superblock. `None` without a region.
     fn identity(&self) -> Option<&Identity>;
-    /// Bytes of the region, or of memory.
+    /// Size of the region, or of the used memory, in bytes.
     fn region_bytes(&self) -> u64;
-    /// What the region's bytes are used for.
+    /// The use of the region's bytes.
     fn usage(&self) -> Usage;
-    /// Bytes that were taken out of a latch-free index and are not freed yet; `None` of an index with locks.
+    /// Bytes that a latch-free index has removed but not freed yet. `None` for an index with locks.
     fn limbo_bytes(&self) -> Option<u64> {
         None
     }
 }
 
-/// An ordered (or hashed) index over keys and values of one kind. Shared between threads.
+/// An index over keys and values of one kind, ordered or hashed. Threads share it.
 ///
 /// # Errors
-/// Every method: `Full` or `NoSpace` when memory is full, `Io` when the file system refuses, `Corrupt`, `Closed`, `Failed`.
-#[allow(clippy::len_without_is_empty)] // a count may be pending: "empty" has no answer then
+/// Every method: `Full` or `NoSpace` if there is no space, `Io` if a system call fails, `Corrupt`, `Closed`, `Failed`.
+#[allow(clippy::len_without_is_empty)] // the count may be incomplete, so "empty" may have no answer
 pub trait Index<K: Kind>: Lifecycle {
-    /// Copies the value of `key` into `value` (if given); false if absent.
+    /// Copies the value of `key` into `value` (if given). False if the key is absent.
     fn get(&self, key: &K::Key, value: Option<&mut K::ValueBuf>) -> Result<bool>;
-    /// Stores; true if a value was replaced.
+    /// Stores a value. True if the key was present.
     fn put(&self, key: &K::Key, value: &K::Value, how: WriteOptions) -> Result<bool>;
-    /// Removes; true if the key was there.
+    /// Removes a key. True if the key was present.
     fn delete(&self, key: &K::Key, how: WriteOptions) -> Result<bool>;
-    /// Reads and changes one key in one step: no other write comes between.
+    /// Reads and changes one key in one step. No other write can come between.
     fn update(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>, how: WriteOptions) -> Result<()>;
-    /// Has the processor bring in what reads of these keys will touch. Nothing, where a lookup cannot be foreseen.
+    /// Prefetches the cache lines that reads of these keys will touch. Does nothing if an engine cannot predict them.
     fn prefetch(&self, _keys: &[&K::Key]) {}
-    /// Gives the values of many keys, in their order; `None` for an absent one. Ends when `give` returns false. They are of one moment
-    /// if there are batches ([`Capabilities::atomic_batch`]).
+    /// Calls `give` with the value of each key, in order; `None` for an absent key. Stops when `give` returns false. With
+    /// [`Capabilities::atomic_batch`], all or nothing of each batch is visible.
     fn get_each(&self, keys: &[&K::Key], give: &mut dyn FnMut(Option<K::ValueBuf>) -> bool) -> Result<()>;
-    /// Carries out many writes, in their order where they are of one key; says of each whether its key was there.
+    /// Applies many writes. Writes of the same key keep their order. Returns for each write whether its key was present.
     fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>], how: WriteOptions) -> Result<Vec<bool>>;
-    /// Puts and removes several keys in one step, if all of `expected` are as they say; false if not. `Unsupported` without
+    /// Puts and deletes several keys in one step, if all pairs of `expected` match. False if one does not match. `Unsupported` without
     /// [`Capabilities::atomic_batch`].
     fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], how: WriteOptions) -> Result<bool>;
     /// A cursor over the keys.
     fn cursor(&self) -> Box<dyn Cursor<K> + '_>;
-    /// What is there now; everything in it is durable as promised. `Unsupported` without [`Capabilities::snapshots`].
+    /// Opens a snapshot. Everything in it is durable as promised. `Unsupported` without [`Capabilities::snapshots`].
     fn snapshot(&self) -> Result<Box<dyn View<K> + '_>>;
-    /// Durable versions, of an engine that has them ([`Capabilities::versions`]).
+    /// Durable versions; `None` without [`Capabilities::versions`].
     fn history(&self) -> Option<&dyn History<K>> {
         None
     }
-    /// Stores the pairs that `next` writes into its arguments until it says false, in key order and above all keys that are
-    /// there; in any order, if the engine is not [`Capabilities::ordered`]. Leaves become `fill` full, from 0 to 1, where the engine
-    /// can choose. Returns how many.
+    /// Stores the pairs that `next` returns, until it returns false. The pairs are in key order and above all keys of the index. If the
+    /// engine is not [`Capabilities::ordered`], any order is allowed. `fill` is the fill factor of the new leaves, from 0 to 1, if the
+    /// engine can choose it. Returns the number of pairs.
     fn append(&self, next: &mut NextPair<'_, K>, fill: f64) -> Result<u64>;
-    /// The writer's lock for several changes, of an engine that saves by that. Other writers wait until it is dropped.
+    /// The writer's lock for several changes; `None` if the engine would not gain by it. Other writers wait until the session is dropped.
     fn session(&self) -> Result<Option<Box<dyn Session<K> + '_>>> {
         Ok(None)
     }
@@ -299,26 +299,26 @@ pub trait Index<K: Kind>: Lifecycle {
     fn clear(&self) -> Result<()>;
     /// Number of keys.
     fn len(&self) -> Count;
-    /// Ends the count of the keys, if it is still being taken.
+    /// Finishes the count of the keys, if it is still running.
     fn count_all(&self) -> Result<()> {
         Ok(())
     }
-    /// True if there is work beside users, now or later.
+    /// True if the index has background work, now or later.
     fn has_maintenance(&self) -> bool {
         false
     }
-    /// One bounded step of the work beside users (counting after a crash, collecting old versions). Returns how long to rest before
-    /// the next step; `None` when there will be nothing to do any more.
+    /// Does one bounded step of background work, such as counting after a crash or freeing old versions. Returns the pause before the next
+    /// step; `None` if no work remains.
     fn maintain(&self) -> Option<Duration> {
         None
     }
-    /// Verifies everything. Never panics, whatever the region holds.
+    /// Verifies the whole index. Never panics, whatever the region contains.
     fn check(&self) -> Report;
-    /// Of what it is made, asked with keys that are there, for benchmarks.
+    /// Measures the structure of the index with present keys, for benchmarks.
     fn anatomy(&self, _keys: &[K::KeyBuf]) -> Option<Anatomy> {
         None
     }
-    /// For salvage: every entry that the leaf at this offset holds, whole or not. `region` may be damaged.
+    /// For salvage: every entry of the leaf at this offset, complete or not. `region` may be damaged.
     fn salvage_leaf(_region: &Region<Native>, _leaf: u64) -> Vec<Salvaged<K>>
     where
         Self: Sized,
@@ -327,34 +327,34 @@ pub trait Index<K: Kind>: Lifecycle {
     }
 }
 
-/// Of what an index is made.
+/// The structure of an index.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Anatomy {
-    /// Nodes that hold entries.
+    /// Number of leaves.
     pub leaves: u64,
-    /// Bytes of each.
+    /// Bytes of a leaf.
     pub leaf_bytes: u64,
-    /// Bytes of what leads to them: inner nodes, or what stands for these, in durable memory or not.
+    /// Bytes of inner nodes or of the structure in their place, durable or volatile.
     pub extra_bytes: u64,
-    /// Comparisons until a key's leaf is found, on average, where that is counted.
+    /// Average number of comparisons to find a key's leaf, if the engine counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparisons: Option<f64>,
 }
 
-/// An entry that salvage met in a leaf.
+/// An entry that salvage found in a leaf.
 pub struct Salvaged<K: Kind> {
     /// Key and value; `None` if the record is damaged.
     pub pair: Option<(K::KeyBuf, K::ValueBuf)>,
-    /// Tells keys apart, of an engine that has versions; else 0.
+    /// Distinguishes keys, if the engine has versions; otherwise 0.
     pub hash: u64,
-    /// The version that it began with, of an engine that has versions; else 0.
+    /// The start version of the entry, if the engine has versions; otherwise 0.
     pub start: u64,
-    /// It was replaced or removed.
+    /// True if the entry was replaced or removed.
     pub ended: bool,
 }
 
 impl<K: Kind> Salvaged<K> {
-    /// An entry of an engine without versions.
+    /// Reads an entry of an engine without versions.
     pub fn of<M: Medium, S: SchemaOf<K>>(region: &Region<M>, entry: &Entry<S::Tail>) -> Self {
         let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
         let is_whole = S::read_key(region.medium(), entry.key, &mut key)
@@ -363,10 +363,10 @@ impl<K: Kind> Salvaged<K> {
     }
 }
 
-/// Takes up to `most` pairs, of about `bytes_most` bytes in all; none at the end.
+/// Takes pairs from `next`: at most `most`, and about `bytes_most` bytes in total. Empty at the end.
 ///
 /// # Errors
-/// What `next` says.
+/// As `next`.
 pub fn take_pairs<K: Kind>(
     next: &mut NextPair<'_, K>,
     most: usize,
@@ -384,27 +384,27 @@ pub fn take_pairs<K: Kind>(
     Ok(pairs)
 }
 
-/// How an index is made or opened.
+/// Options for creating or opening an index.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// Engine's name, for the superblock.
+    /// The engine's name, for the superblock.
     pub engine: &'static str,
-    /// Cache lines of a node. (Of an existing index, what it was made with.)
+    /// Cache lines of a node. (For an existing index, those of its creation.)
     pub node_lines: u64,
-    /// Words of a value in its entry; 1, but for [`Fixed`] values. (Of an existing index, what it was made with.)
+    /// Words of a value in an entry: 1, except for [`Fixed`] values. (For an existing index, those of its creation.)
     pub payload_words: usize,
-    /// The region's fixed sizes; `None`: as usual for the engine. (Of an existing index, what it was made with.)
+    /// The region's fixed sizes; `None` for the engine's default. (For an existing index, those of its creation.)
     pub geometry: Option<Geometry>,
-    /// The promise, for the superblock.
+    /// The promised durability, for the superblock.
     pub durability: Durability,
-    /// Version locks; a power of two.
+    /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// Most bytes of an index without a region. (A medium bounds itself.)
+    /// Maximum size in bytes of an index without a region. (A medium has its own bound.)
     pub max_bytes: u64,
 }
 
 impl Form {
-    /// Production settings.
+    /// The production settings.
     pub fn new(engine: &'static str, node_lines: u64, durability: Durability) -> Self {
         Self {
             engine,
@@ -418,47 +418,47 @@ impl Form {
     }
 }
 
-/// Making and opening an index over a medium.
+/// Creates and opens an index over a medium.
 pub trait Create<M: Medium>: Sized + Send + Sync + 'static {
-    /// Makes an empty index in a fresh medium.
+    /// Creates an empty index in a new medium.
     ///
     /// # Errors
-    /// `Nodes` for a size that is none; what growing the medium may say.
+    /// `Nodes` for an invalid node size; the errors of growing the medium.
     fn create(medium: M, form: &Form) -> Result<Self>;
 
-    /// Opens what is in a region, recovering it if it was not closed. `path` is for errors.
+    /// Opens the index in a region. Recovers it if it was not closed. `path` is for error texts.
     ///
     /// # Errors
-    /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
+    /// `Mismatch` if the region contains another engine or kind; the errors of [`Region::open`] and of recovery.
     fn open(medium: M, path: &Path, form: &Form) -> Result<(Self, Found)>;
 }
 
-/// What is done with the index type of an engine.
+/// A function over the index type of an engine.
 pub trait WithIndex<M: Medium, K: Kind> {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Called with the type.
+    /// Called with the index type.
     fn with<I: Index<K> + Create<M>>(self) -> Self::Out;
 }
 
-/// An engine: its entry in the registry.
+/// An engine, for the registry.
 pub trait Family: 'static {
-    /// What it can do.
+    /// The engine's capabilities.
     const CAPABILITIES: Capabilities;
     /// Its index from byte strings to byte strings.
     type Bytes<M: Medium>: Index<Bytes> + Create<M>;
     /// Its index from integers to integers.
     type Words<M: Medium>: Index<U64> + Create<M>;
-    /// Its index from integers to byte strings of one length, if it has one ([`Capabilities::fixed_values`]).
+    /// Calls `with` with its index from integers to byte strings of one length. `None` without [`Capabilities::fixed_values`].
     fn fixed<M: Medium, V: WithIndex<M, Fixed>>(_with: V) -> Option<V::Out> {
         None
     }
 }
 
-/// What is done with an engine of the registry.
+/// A function over an engine of the registry.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result.
     type Out;
-    /// Called with the engine and its entry.
+    /// Called with the engine and its description.
     fn visit<F: Family>(self, about: &'static About) -> Self::Out;
 }

@@ -1,14 +1,14 @@
 //! Entries of leaves and inner nodes: key words and payload words.
 
-/// Payload words behind the first: `[u64; 0]` in all but trees of wide values.
+/// The payload words after the first one: `[u64; 0]`, except in trees of wide values.
 pub trait Tail: Copy + Send + Sync + std::fmt::Debug + 'static {
-    /// There never are any.
+    /// True if the type never has words.
     const EMPTY: bool;
-    /// So many zeros, or as many as there may be.
+    /// A tail of `words` zeros, or of the maximum number.
     fn zeros(words: usize) -> Self;
     /// The words.
     fn words(&self) -> &[u64];
-    /// The words, to be written.
+    /// The words, mutable.
     fn words_mut(&mut self) -> &mut [u64];
 }
 
@@ -28,10 +28,10 @@ impl Tail for [u64; 0] {
     }
 }
 
-/// Most words of a [`LongTail`]: with a key and the payload's first word they are 128 bytes.
+/// Maximum number of words of a [`LongTail`]. With a key and the first payload word, they are 128 bytes.
 pub const TAIL_MAX: usize = 14;
 
-/// Words whose number the tree knows when it is opened.
+/// A tail with a number of words that is known when the tree is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongTail {
     words: [u64; TAIL_MAX],
@@ -51,19 +51,19 @@ impl Tail for LongTail {
     }
 }
 
-/// An entry's words: keys, then the payload.
+/// The words of an entry: key words, then payload words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<T = [u64; 0]> {
-    /// Key words; the second is 0 where keys have one.
+    /// Key words. The second one is 0 if keys have one word.
     pub key: [u64; 2],
-    /// Value word, record or child.
+    /// Value word, record pointer or child.
     pub payload: u64,
-    /// The rest of a wide value.
+    /// The other words of a wide value.
     pub tail: T,
 }
 
 impl<T: Tail> Entry<T> {
-    /// An entry without a tail: of inner nodes, and of leaves whose payload is one word.
+    /// An entry without a tail: in inner nodes, and in leaves with one payload word.
     #[inline(always)]
     pub fn new(key: [u64; 2], payload: u64) -> Self {
         Self { key, payload, tail: T::zeros(0) }

@@ -1,27 +1,32 @@
-//! Clearing: one commit puts an empty structure in the place of the one that there is, which becomes garbage and is freed behind it, a
-//! leaf at a time.
+//! Clearing: one commit replaces the structure by an empty one. The old structure becomes garbage, which is freed leaf by leaf.
 //!
-//! A durable word says what is garbage ([`Garbage`]): of trees in the root line, beside the root, so both change through the log
-//! in one step; of lists in the meta block, which a clear writes anew and names by one store. Writers free a part behind each write,
-//! the maintenance thread frees the rest, and a write that finds no space frees what it needs. What a crash leaves is freed after the
-//! next open. A second clear first frees what the first one left: each block is freed once, whatever the order.
+//! The bytes: a durable word describes the garbage ([`Garbage`]). In trees it is in the root line beside the root, and both words change in
+//! one step through the redo log. In lists it is in the meta block: a clear writes a new meta block and publishes its address in the root
+//! word.
+//!
+//! Writers free a part of the garbage after each write. The maintenance thread frees the rest. A write that finds no space frees garbage
+//! until it has the space it needs. Garbage that a crash leaves is freed after the next open. A second clear first frees the garbage of the
+//! first one. So each block is freed once, in any order of events.
+//!
+//! Invariants:
+//! * U1: garbage owns all blocks that are reachable from its word and not free. A step frees the first blocks on the walk through the
+//!   garbage, and only these. Its commit point, one step of the commit protocol, removes exactly these blocks from the walk. So the walk
+//!   never reaches a free block. Recovery asks for the owner of the blocks in the newest step's intents. It needs only the beginning of the
+//!   walk for this.
+//! * U2: a clear locks all version locks. So no reader that began earlier goes on in freed memory.
+//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It also does so if there is no space for an
+//!   empty structure.
+//!
+//! The commit point is the commit of the switch to the empty structure, and then the commit of each step.
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | clear: none | some of the new nodes, intents | the old structure: the new blocks are free |
-//! | payload | the root with the garbage's word, or neither | the old structure, or the empty one and garbage |
+//! | clear: none | some of the new nodes, intents | the old structure; the new blocks are free |
+//! | payload | the root with the garbage word, or neither | the old structure, or the empty one and garbage |
 //! | commit | both | the empty structure, and garbage |
-//! | step: none | intents | the garbage as it was: it owns the blocks that the step named |
-//! | payload | flipped bits, the step's word or not | the bits follow the owner |
-//! | commit | the step's word | the garbage without them |
-//!
-//! Invariants:
-//! * U1: garbage owns what can be reached from its word and is not freed. A step frees what the garbage is walked to first, and no
-//!   more; its commit point, one step of the commit protocol, takes exactly that away from the walk. So nothing that is free is ever
-//!   walked, and recovery, which asks who owns the blocks that the newest step named, looks only at where the walk begins.
-//! * U2: a clear locks every stripe, so no reader that began before it goes on in what is freed.
-//! * U3: with an open snapshot every key needs a before-image, so a clear deletes key by key. It does so, too, where there is no space
-//!   for an empty structure.
+//! | step: none | intents | the garbage unchanged; it owns the blocks in the step's intents |
+//! | payload | changed allocation bits, the step's word or not | each bit is set to match the owner |
+//! | commit | the step's word | the garbage without the freed blocks |
 
 pub use pmem::region::Garbage;
 use pmem::{Error, Medium, Result, record};
@@ -34,15 +39,15 @@ use crate::kind::Kind;
 use crate::schema::Schema;
 use crate::write::{Write, WriteOptions};
 
-/// Most blocks of records that a step frees; the intent ring has space for these and for nodes and separators.
+/// Maximum number of record blocks that a step frees. The intent ring has space for these, for nodes and for separators.
 pub const BLOCKS_MAX: usize = 64;
-/// Most pieces of large values that it frees, but for those of one value.
+/// Maximum number of pieces of large values that a step frees. A single value may exceed it.
 const PIECES_MAX: usize = 256;
 
-/// Lines that a step may change beside those of an operation without a record: the bits of what it frees.
+/// Lines that a step may change in addition to an operation without a record: the allocation bits of the freed blocks.
 pub const LINES_OF_STEP: u64 = (BLOCKS_MAX + PIECES_MAX) as u64;
 
-/// Frees a part of the garbage behind a write. What is damaged stays, and a check tells of it.
+/// Frees a part of the garbage after a write. Damaged garbage stays, and a check reports it.
 #[cold]
 #[inline(never)]
 pub(crate) fn free_behind<T: Embed>(index: &T, writer: &mut Writer<T::Own>) {
@@ -51,10 +56,10 @@ pub(crate) fn free_behind<T: Embed>(index: &T, writer: &mut Writer<T::Own>) {
     }
 }
 
-/// Frees a part of the garbage; false if there is no more.
+/// Frees a part of the garbage. False if nothing remains.
 ///
 /// # Errors
-/// As of a write; `Corrupt` if it is damaged: the rest stays.
+/// As for a write. `Corrupt` if the garbage is damaged: the rest is not freed.
 pub fn free_once<T: Embed>(index: &T) -> Result<bool> {
     if !index.kernel().has_garbage() {
         return Ok(false);
@@ -66,10 +71,10 @@ pub fn free_once<T: Embed>(index: &T) -> Result<bool> {
     outcome.map(|_| index.kernel().has_garbage())
 }
 
-/// Frees all garbage. What is damaged stays, and a check tells of it.
+/// Frees all garbage. Damaged garbage stays, and a check reports it.
 ///
 /// # Errors
-/// As of a write.
+/// As for a write.
 pub fn free_all<T: Embed>(index: &T) -> Result<()> {
     loop {
         match free_once(index) {
@@ -80,11 +85,11 @@ pub fn free_all<T: Embed>(index: &T) -> Result<()> {
     }
 }
 
-/// Removes every key: `switch`, which changes at most `lines` lines, replaces the structure by an empty one in one commit. Where that is
-/// not possible (U3, or garbage that is damaged), `delete_each` removes the keys. `is_left` reads the durable word: is there garbage?
+/// Removes every key. `switch` replaces the structure by an empty one in one commit and changes at most `lines` lines. If this is not
+/// possible (U3, or damaged garbage), `delete_each` removes the keys. `is_left` reads the durable word: true if there is garbage.
 ///
 /// # Errors
-/// As of a write; nothing is removed then, unless keys were deleted one by one.
+/// As for a write. No key is removed then, unless keys were deleted one by one.
 pub fn clear<T: Embed>(
     index: &T,
     lines: u64,
@@ -96,7 +101,7 @@ pub fn clear<T: Embed>(
         free_all(index)?;
         let mut writer = index.enter_for(|_| Ok(lines))?;
         if index.kernel().has_garbage() {
-            continue; // of another clear
+            continue; // from a concurrent clear
         }
         if !index.kernel().images.saves() && !is_left()? {
             match switch(&mut writer) {
@@ -110,10 +115,11 @@ pub fn clear<T: Embed>(
     }
 }
 
-/// Makes a write that changes nothing if it fails; while it finds no space and there is garbage, frees some of this and tries again.
+/// Runs a write that changes nothing if it fails. While it finds no space and there is garbage, frees some garbage and runs the write
+/// again.
 ///
 /// # Errors
-/// What `write` says.
+/// As `write`.
 pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) -> Result<R> {
     loop {
         match write() {
@@ -123,11 +129,11 @@ pub fn with_space<T: Embed, R>(index: &T, mut write: impl FnMut() -> Result<R>) 
     }
 }
 
-/// Carries out writes one after the other, each of which may have space freed for it: for a store with garbage, in which many writes at
-/// once would end at the first that finds no space.
+/// Applies writes one by one, so that garbage can be freed for each. For a store with garbage: a write group would end at the first write
+/// that finds no space.
 ///
 /// # Errors
-/// As of a write; those before it are carried out.
+/// As for a write. The earlier writes are applied.
 pub fn write_singly<K: Kind>(
     index: &dyn Index<K>,
     writes: &[Write<'_, K::Key, K::Value>],
@@ -145,17 +151,17 @@ pub fn write_singly<K: Kind>(
     Ok(were)
 }
 
-/// Frees the blocks of the next entries of a leaf, as part of the running operation; returns how many entries that are.
+/// Frees the blocks of the next entries of a leaf, as part of the running operation. Returns the number of entries.
 ///
 /// # Errors
-/// `Corrupt`: the operation is given up then.
+/// `Corrupt`: the operation is aborted.
 pub fn free_entries<M: Medium, S: Schema, W>(
     kernel: &Kernel<M, S, W>,
     writer: &mut Writer<W>,
     entries: impl Iterator<Item = Entry<S::Tail>>,
 ) -> Result<usize> {
     let (mut blocks, mut pieces, mut freed) = (0, 0, 0);
-    // In the small chunks of tests a leaf of few records takes several steps.
+    // The small chunks of tests make a leaf of few records take several steps.
     let blocks_max = BLOCKS_MAX.min((kernel.region.geometry().chunk_bytes >> 11) as usize);
     for entry in entries {
         let of_entry = || S::blocks_of(&entry);
@@ -170,7 +176,7 @@ pub fn free_entries<M: Medium, S: Schema, W>(
     Ok(freed)
 }
 
-/// True if an error says that there is no space.
+/// True if the error means that there is no space.
 fn lacks_space(error: &Error) -> bool {
     matches!(error, Error::Full { .. } | Error::NoSpace { .. })
 }

@@ -1,17 +1,20 @@
-//! The life of an index, and groups: over a medium where a commit takes milliseconds, the changes of many operations become durable with
-//! one.
+//! The life cycle of an index, and its commit groups.
 //!
-//! An operation changes the index under the writer's lock and gives that back; then it waits for its group, and one of those who wait
-//! commits for all ([`pmem::pending`]). The lock is held again only while the group is closed, not while it is written, so the next
-//! operations join the next group meanwhile. Over any other medium fences have made everything durable by the time the lock is given
-//! back, and all this is one test of a pointer.
+//! Over a journal a commit takes milliseconds. So many operations share one commit.
 //!
-//! If a commit fails, everything that is not durable is taken back under all stripes, what is volatile is built anew from what is left,
-//! and the index takes no more writes.
+//! 1. An operation changes the index under the writer's lock and releases the lock.
+//! 2. It waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).
+//! 3. The leader holds the writer's lock only while it closes the group. It writes the group without the lock. Meanwhile, operations join
+//!    the next group.
+//!
+//! Over all other media, fences make every write durable before the lock is released. There the group logic costs one test of a pointer.
+//!
+//! If a commit fails, the leader locks all version locks and rolls back everything that is not durable. It rebuilds the volatile state from
+//! the remaining state. The index then takes no more writes.
 //!
 //! Invariants:
-//! * G1: a group ends between two operations, so each is in it whole or not at all, and so is a batch.
-//! * G2: what an operation may store fits into the running group before it begins.
+//! * G1: a group ends between two operations. So each operation, and each batch, is in one group as a whole.
+//! * G2: before an operation begins, the running group has space for all lines that the operation may store.
 
 use std::sync::PoisonError;
 
@@ -26,26 +29,28 @@ use crate::kernel::{Embed, Guard, Phase, Writer};
 use crate::moves::move_records;
 use crate::write::WriteOptions;
 
-/// The life of an index. See the module's head.
+/// The life cycle of an index. See the module's head.
 pub trait Life: Embed {
-    /// The writer's lock. Readers that failed too often go first.
+    /// Takes the writer's lock. Readers with many failed validations go first.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`.
     #[inline(always)]
     fn lock_writer(&self) -> Result<Guard<'_, Self>> {
         let kernel = self.kernel();
-        // Before the lock: a reader who asked for this may be waiting for a commit, and that for the lock.
+        // This must come before the lock. A reader that asked the writer to wait may itself wait for a commit, and the commit needs the
+        // lock.
         kernel.stripes.give_way();
         let writer = kernel.writer_side();
         kernel.writable()?;
         Ok(Guard::new(self, writer))
     }
 
-    /// The writer's lock for what may change as many lines as `lines` says, with space for them in the running group.
+    /// Takes the writer's lock for an operation that changes at most `lines` lines. The running group has space for them.
     ///
     /// # Errors
-    /// As [`Life::lock_writer`]; `TooLarge` if no group can hold them; what a commit says that had to make space.
+    /// As [`Life::lock_writer`]. `TooLarge` if no group can hold the lines. The errors of [`Life::commit`], if a group had to be committed
+    /// first.
     #[inline(always)]
     fn enter_for(&self, lines: impl Fn(&Guard<'_, Self>) -> Result<u64>) -> Result<Guard<'_, Self>> {
         match &self.kernel().pending {
@@ -54,11 +59,11 @@ pub trait Life: Embed {
         }
     }
 
-    /// True if the running group, if there is one, has space for so many lines. An operation that is larger than groups usually are joins
-    /// what is there: so a group is larger by one operation at most.
+    /// True if the running group has space for `lines` more lines, or if there are no groups. An operation that is larger than the usual
+    /// maximum joins the running group. So a group exceeds the maximum by at most one operation.
     ///
     /// # Errors
-    /// `TooLarge` if no group can hold them, `NoSpace` if the disk cannot.
+    /// `TooLarge` if no group can hold the lines, `NoSpace` if the disk cannot.
     fn has_lines(&self, lines: u64) -> Result<bool> {
         let Some(Group { lines: noted, lines_max, lines_limit }) = self.kernel().region.medium().group()
         else {
@@ -77,13 +82,14 @@ pub trait Life: Embed {
         Ok(noted <= lines_max)
     }
 
-    /// True if the running group, if there is one, has space for so many lines that could as well be in the next.
+    /// True if the running group has space for `lines` more lines, or if there are no groups. For work that can also wait for the next
+    /// group.
     fn has_lines_beside(&self, lines: u64) -> bool {
         let group = self.kernel().region.medium().group();
         group.is_none_or(|group| group.lines + lines <= group.lines_max)
     }
 
-    /// An operation is over: gives the lock back, and waits until what was changed is durable, if asked.
+    /// Ends an operation: releases the lock and, if `how.sync` is set, waits until the changes are durable.
     ///
     /// # Errors
     /// As [`Life::commit`].
@@ -99,7 +105,7 @@ pub trait Life: Embed {
         if how.sync { self.settle(pending, ticket) } else { Ok(()) }
     }
 
-    /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]): between two operations.
+    /// Moves some records out of sparse chunks, if there are any ([`crate::moves`]). Called between two operations.
     #[inline(always)]
     fn move_some(&self, writer: &mut Writer<Self::Own>) {
         if writer.allocator.has_moves() {
@@ -107,16 +113,16 @@ pub trait Life: Embed {
         }
     }
 
-    /// Makes everything written so far as durable as was promised. Nothing to do where fences did it.
+    /// Makes all earlier writes durable as promised. Where fences make writes durable, there is nothing to do.
     ///
     /// # Errors
-    /// `Closed`; `Io`, `NoSpace` or `Corrupt` if the commit fails, `Failed` if one did before: what was not durable is taken
-    /// back, and no more writes are taken. Whether it is there will be seen when the index is opened again.
+    /// `Closed`, `ReadOnly`. `Io`, `NoSpace` or `Corrupt` if the commit fails, `Failed` if an earlier one failed. Then everything that was
+    /// not durable is rolled back, and the index takes no more writes. The next open shows whether the group reached the disk.
     fn commit(&self) -> Result<()> {
         self.leave(self.lock_writer()?, WriteOptions::default())
     }
 
-    /// Waits for a group, and commits it if no other thread does.
+    /// Waits until a group is durable. Commits the group if no other thread does.
     ///
     /// # Errors
     /// As [`Life::commit`].
@@ -125,11 +131,11 @@ pub trait Life: Embed {
         pending.settle(ticket, || commit_group(self, pending))
     }
 
-    /// Makes everything durable by the means of the file system.
+    /// Makes everything durable by a sync of the file.
     ///
     /// # Errors
-    /// `Io` if the system call fails. Later writes are refused then: the system may have given up pages that it could not
-    /// write, and would call a second sync a success. Where durability goes by groups, as [`Life::commit`].
+    /// `Io` if the system call fails. Later writes are then refused: the system may have dropped pages that it could not write, and a
+    /// second sync would report success. Over a journal, as [`Life::commit`].
     fn sync(&self) -> Result<()> {
         let kernel = self.kernel();
         if kernel.pending.is_some() {
@@ -143,24 +149,24 @@ pub trait Life: Embed {
         outcome
     }
 
-    /// Runs `look` while no other thread changes or closes the index; readers go on.
+    /// Runs `look` while no other thread changes or closes the index. Reads go on.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly` or `Failed`: it was not run.
+    /// `Closed`, `ReadOnly` or `Failed`: `look` did not run.
     fn hold_writers<T>(&self, look: impl FnOnce() -> T) -> Result<T> {
         let _turn = self.kernel().closing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut writer = self.lock_writer()?;
         Ok(writer.outside(look))
     }
 
-    /// Closes cleanly: the next open finds nothing to recover. Later writes are refused, reads go on.
+    /// Closes the index cleanly: the next open has nothing to recover. Later writes are refused. Reads go on.
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced: the next open recovers the index if it does not find the mark. `Failed` if
-    /// this or another sync failed before.
+    /// `Io` if the data or the clean mark cannot be synced. If the next open does not find the mark, it recovers the index. `Failed` if an
+    /// earlier sync failed.
     fn close(&self) -> Result<()> {
         let kernel = self.kernel();
-        // Who comes second waits until the first is done.
+        // A second close waits until the first one is done.
         let _turn = kernel.closing.lock().unwrap_or_else(PoisonError::into_inner);
         if kernel.phase() == Phase::ReadOnly {
             kernel.set_phase(Phase::Closed);
@@ -172,7 +178,8 @@ pub trait Life: Embed {
             other => other?,
         };
         writer.log.settle(kernel.region.medium());
-        // Before the mark: should its sync fail, it may be there all the same, and no write may follow it.
+        // The phase changes before the mark is written. If the mark's sync fails, the mark may be on the disk all the same, so no write may
+        // follow it.
         if kernel.pending.is_some() {
             kernel.set_phase(Phase::Closing);
             self.leave(writer, WriteOptions::default())?;
@@ -182,13 +189,14 @@ pub trait Life: Embed {
             let _writer = writer;
             kernel.set_phase(Phase::Failed);
         }
-        // Without the lock: a leader that waits for it with nothing to commit would wait for the mark's commit, and that for him.
+        // The lock is released here. A leader that has nothing to commit may wait for the lock, and the mark's commit would wait for this
+        // leader.
         kernel.region.mark_clean(self.keys_to_mark())?;
         kernel.set_phase(Phase::Closed);
         Ok(())
     }
 
-    /// Closes if it can: what a dropped store does. An index that cannot be closed is recovered at the next open.
+    /// Closes the index, if possible, when its store is dropped. If the close fails, the next open recovers the index.
     fn close_on_drop(&self) {
         if !std::thread::panicking() {
             let _ = self.close();
@@ -261,11 +269,11 @@ fn enter_group<'a, T: Embed>(
 fn commit_group<T: Embed>(index: &T, pending: &Pending) -> Result<u64> {
     let kernel = index.kernel();
     let mut closed = None;
-    // The caller's own storage may panic. Then, too, what is not durable is taken back.
+    // The caller's storage may panic. In this case, too, the changes that are not durable are rolled back.
     let taken_back = TakenBack(index);
     let outcome = kernel.region.medium().commit_beside(|| {
         let writer = kernel.writer_side();
-        // After the last group of an index that closes, its region's life cycle stores and commits alone.
+        // After the last group of a close, only the life cycle of the region stores and commits.
         if !matches!(kernel.phase(), Phase::Open | Phase::Closing) {
             return None;
         }
@@ -288,7 +296,7 @@ fn commit_group<T: Embed>(index: &T, pending: &Pending) -> Result<u64> {
     }
 }
 
-/// Takes everything back that is not durable, for good, when it is dropped.
+/// On drop, rolls back everything that is not durable and ends all writes.
 struct TakenBack<'a, T: Embed>(&'a T);
 
 impl<T: Embed> Drop for TakenBack<'_, T> {
@@ -298,7 +306,7 @@ impl<T: Embed> Drop for TakenBack<'_, T> {
         kernel.set_phase(Phase::Failed);
         kernel.stripes.lock_all(&mut writer.held);
         kernel.region.medium().roll_back();
-        // What was durable once is an index between two operations (G1): nothing is settled here, so nothing is stored.
+        // The durable state is a state between two operations (G1). So it needs no recovery, and `reload` stores nothing.
         self.0.reload(&mut writer);
         kernel.images.end();
         kernel.stripes.unlock(&mut writer.held);

@@ -1,4 +1,6 @@
-//! The parts of an index, the phases of its life, and the writer's lock.
+//! The kernel: the parts that all durable indexes share, the phases of an index, and the writer's lock.
+//!
+//! Invariants K1 to K3 are in the crate's head.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -15,21 +17,21 @@ use crate::group::Life;
 use crate::images::Images;
 use crate::schema::Schema;
 
-/// A phase of an index's life.
+/// A phase in the life of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
     /// Takes reads and writes.
     Open,
-    /// Takes reads. What is stored to its memory reaches no file.
+    /// Takes reads only. Stores to its memory reach no file.
     ReadOnly,
-    /// Is being closed: no more writes, and those before are committed.
+    /// The close has begun. Writes are refused; earlier writes are committed.
     Closing,
-    /// Was closed cleanly.
+    /// Closed cleanly.
     Closed,
-    /// A write failed half-way. The next leader takes it back.
+    /// A write failed before it was complete. The next leader rolls it back.
     Broken,
-    /// Takes no more writes: one could not be made durable.
+    /// Refuses writes: a write could not be made durable. A close sets this phase until its mark is durable.
     Failed,
 }
 
@@ -38,15 +40,15 @@ impl Phase {
         [Self::Open, Self::ReadOnly, Self::Closing, Self::Closed, Self::Broken, Self::Failed];
 }
 
-/// What only the writer has, with what an engine adds to it.
+/// The state that the writer's lock protects, with the state that the engine adds.
 pub struct Writer<W> {
-    /// For changes of several words.
+    /// The redo log, for changes of several words.
     pub log: Log,
-    /// Blocks.
+    /// The allocator of blocks.
     pub allocator: Allocator,
-    /// Stripes that are odd.
+    /// Version locks that the writer holds.
     pub held: Held,
-    /// The engine's own.
+    /// The engine's own state.
     pub own: W,
 }
 
@@ -63,30 +65,30 @@ impl<W> DerefMut for Writer<W> {
     }
 }
 
-/// The parts that every index has. Beside these an engine has what leads to its entries.
+/// The parts that every index has. The engine adds its search structure.
 pub struct Kernel<M: Medium, S: Schema, W> {
-    /// Where it lives.
+    /// The region that holds the index.
     pub region: Region<M>,
-    /// Versions of nodes.
+    /// The striped version locks of the nodes.
     pub stripes: Stripes,
     /// Number of keys.
     pub keys: AtomicU64,
-    /// Over a medium of groups: who waits for which.
+    /// The commit groups and their dirty marks. `None` where fences make writes durable.
     pub pending: Option<Box<Pending>>,
-    /// What writes replaced, for readers that still see it.
+    /// Before-images: the values that writes replaced, for older readers.
     pub images: Images<S>,
-    /// A clear left something to be freed ([`crate::garbage`]).
+    /// True if blocks of a cleared structure are still to be freed ([`crate::garbage`]).
     pub(crate) garbage: AtomicBool,
-    /// Ticket of the group of the newest clear.
+    /// Ticket of the group that contains the latest clear.
     cleared: AtomicU64,
     phase: AtomicU8,
-    /// Who closes, and who keeps others from it.
+    /// Held during a close. [`Life::hold_writers`] takes it to delay a close.
     pub(crate) closing: Mutex<()>,
     writer: Mutex<Writer<W>>,
 }
 
 impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
-    /// The parts of an index in a region that is marked in use from now on, its log recovered.
+    /// Builds the parts of an index, marks the region as in use, and recovers the redo log.
     ///
     /// # Errors
     /// `Corrupt` if the log is damaged; `Io` if the mark cannot be synced.
@@ -118,30 +120,30 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         })
     }
 
-    /// The writer's side, with whatever phase the index is in. It is looked at, not written with: see [`Life::lock_writer`].
+    /// Takes the writer's lock in any phase. The caller must not write; writers use [`Life::lock_writer`].
     pub fn writer_side(&self) -> MutexGuard<'_, Writer<W>> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.stripes.take_over();
         writer
     }
 
-    /// The region and the writer's side of an index that nobody else has yet.
+    /// The region and the writer's state. No other thread has the index yet.
     pub fn parts_mut(&mut self) -> (&Region<M>, &mut Writer<W>) {
         (&self.region, self.writer.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The phase.
+    /// The current phase.
     #[inline(always)]
     pub fn phase(&self) -> Phase {
         Phase::ALL[usize::from(self.phase.load(Ordering::Acquire)) % Phase::ALL.len()]
     }
 
-    /// The next phase begins.
+    /// Sets the phase.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// Refuses once no more writes are taken.
+    /// Returns an error if the index takes no writes.
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`.
@@ -155,13 +157,12 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         }
     }
 
-    /// True once it takes no more writes, whatever the reason.
+    /// True if the index takes no writes, for whatever reason.
     pub fn is_closed(&self) -> bool {
         self.writable().is_err()
     }
 
-    /// Refuses every write from now on, and has nothing to close: for an index over memory of its own
-    /// ([`pmem::Native::map_aside`]).
+    /// Refuses all later writes. The index needs no close then. For an index over a private mapping ([`pmem::Native::map_aside`]).
     pub fn refuse_writes(&self) {
         self.set_phase(Phase::ReadOnly);
     }
@@ -171,7 +172,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         self.keys.load(Ordering::Acquire)
     }
 
-    /// True without keys.
+    /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -181,27 +182,27 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         &self.region
     }
 
-    /// Gives up the running operation, passing its error on.
+    /// Aborts the running operation and returns `error`.
     #[cold]
     pub fn give_up(&self, writer: &mut Writer<W>, error: Error) -> Error {
         writer.allocator.abort(&self.region, &mut writer.log);
         error
     }
 
-    /// Makes an entry of a key and a value, with what it points to.
+    /// Makes the entry of a key and a value, and writes the record that it references.
     ///
     /// # Errors
-    /// What the allocator says: the operation is given up then.
+    /// `NoSpace`, `Full` or `TooLarge`, from the allocator. The operation is aborted.
     #[inline(always)]
     pub fn make(&self, writer: &mut Writer<W>, key: &S::Key, value: &S::Value) -> Result<Entry<S::Tail>> {
         S::make(&self.region, &mut writer.allocator, &mut writer.log, key, value)
             .map_err(|error| self.give_up(writer, error))
     }
 
-    /// Gives back what an entry points to.
+    /// Frees the blocks that an entry references, at the end of the running operation.
     ///
     /// # Errors
-    /// `Corrupt`, `TooLarge`: the operation is given up then.
+    /// `Corrupt`, `TooLarge`. The operation is aborted.
     #[inline(always)]
     pub fn give_blocks(&self, writer: &mut Writer<W>, entry: &Entry<S::Tail>) -> Result<()> {
         for block in S::blocks_of(entry) {
@@ -211,7 +212,7 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         Ok(())
     }
 
-    /// Notes that a key is about to be changed. The writer's lock is held.
+    /// Sets the dirty mark of a key before it changes. The caller holds the writer's lock.
     #[inline(always)]
     pub fn note_key(&self, key: &S::Key) {
         if let Some(pending) = &self.pending {
@@ -219,108 +220,108 @@ impl<M: Medium, S: Schema, W> Kernel<M, S, W> {
         }
     }
 
-    /// All keys are about to go. The writer's lock is held, and all stripes are.
+    /// Marks all keys as dirty before a clear. The caller holds the writer's lock and all version locks.
     pub fn note_clear(&self) {
         if let Some(pending) = &self.pending {
-            // Of any key: it counts the group among those that have changed keys.
+            // Any hash will do: the mark makes the group count as one that changed keys.
             pending.note_key(0);
             self.cleared.store(pending.ticket(), Ordering::Relaxed);
         }
     }
 
-    /// The ticket to wait for, if what was read of the key of this hash may not be durable.
+    /// The ticket to wait for if the value that was read of the key with this hash may not be durable. `None` if it is durable.
     pub fn wait_for_key(&self, pending: &Pending, hash: u64) -> Option<u64> {
         let cleared = self.cleared.load(Ordering::Relaxed);
         pending.wait_for_key(hash).or_else(|| (cleared > pending.durable()).then_some(cleared))
     }
 
-    /// True if a clear left something to be freed.
+    /// True if blocks of a cleared structure are still to be freed.
     #[inline(always)]
     pub fn has_garbage(&self) -> bool {
         self.garbage.load(Ordering::Relaxed)
     }
 
-    /// Says whether a clear left something to be freed.
+    /// Sets whether blocks of a cleared structure are still to be freed.
     pub fn set_garbage(&self, garbage: bool) {
         self.garbage.store(garbage, Ordering::Relaxed);
     }
 
-    /// True if everything was durable a moment ago: a read will hardly have to wait.
+    /// True if everything was durable a moment ago. Then a read is unlikely to wait.
     pub fn is_quiet(&self) -> bool {
         self.pending.as_ref().is_none_or(|pending| pending.is_quiet())
     }
 }
 
-/// What an engine says of itself to the kernel.
+/// The interface between an engine and the kernel.
 pub trait Embed: Sized {
-    /// Where it lives.
+    /// The medium of the region.
     type Medium: Medium;
-    /// Keys and values.
+    /// The schema of keys and values.
     type Schema: Schema;
-    /// What its writer has besides.
+    /// The engine's own part of the writer's state.
     type Own;
-    /// What is noted at the end of a group, and told when that is durable.
+    /// State at the end of a group, which the engine publishes when the group is durable.
     type Shown: Copy;
 
-    /// The kernel's parts.
+    /// The kernel that the engine embeds.
     fn kernel(&self) -> &Kernel<Self::Medium, Self::Schema, Self::Own>;
 
-    /// What is true at the end of the running group.
+    /// Returns the state at the end of the running group. The caller holds the writer's lock.
     fn shown(&self, writer: &Writer<Self::Own>) -> Self::Shown;
 
-    /// The group that ended so is durable.
+    /// Publishes the state of a group that is now durable.
     fn show_durable(&self, shown: Self::Shown);
 
-    /// Builds everything volatile anew from what is durable; stores nothing. All stripes are odd.
+    /// Rebuilds all volatile state from the durable state. It stores nothing. The caller holds all version locks.
     fn reload(&self, writer: &mut Writer<Self::Own>);
 
-    /// A ticket that has to be durable before the writer may go on, if there is one.
+    /// A ticket that must be durable before the writer may go on. `None` if there is none.
     #[inline(always)]
     fn waits_for(&self, _pending: &Pending, _writer: &mut Writer<Self::Own>) -> Option<u64> {
         None
     }
 
-    /// If a key leads to the record in this block, stores its value again: it leads to a new record then. False if no more records can
-    /// be moved now ([`crate::moves`]). The writer's lock is held.
+    /// Moves the record in this block, if a key references it ([`crate::moves`]): stores the key's value again, in a new record. False if
+    /// no more records can be moved now. The caller holds the writer's lock.
     fn move_record(&self, _writer: &mut Writer<Self::Own>, _block: u64) -> bool {
         false
     }
 
-    /// Most lines that [`Embed::free_some`] changes.
+    /// Maximum number of lines that [`Embed::free_some`] changes.
     fn lines_of_free(&self) -> u64 {
         0
     }
 
-    /// Frees a bounded part of what a clear left ([`crate::garbage`]); false if there is no more. The writer's lock is held, between two
-    /// operations, and there is space for it in the running group.
+    /// Frees a bounded part of a cleared structure ([`crate::garbage`]). False if nothing remains. The caller holds the writer's lock,
+    /// between two operations. The running group has space for [`Embed::lines_of_free`] lines.
     ///
     /// # Errors
-    /// `Corrupt`: the rest stays.
+    /// `Corrupt`: the rest is not freed.
     fn free_some(&self, _writer: &mut Writer<Self::Own>) -> Result<bool> {
         Ok(false)
     }
 
-    /// Comes before the writer's lock is taken to close the index; of bounded length.
+    /// Prepares a close before the writer's lock is taken. Takes bounded time.
     fn prepare_close(&self) {}
 
-    /// The number of keys that the mark of a clean close has.
+    /// The number of keys for the clean mark.
     fn keys_to_mark(&self) -> u64 {
         self.kernel().len()
     }
 
-    /// Takes the writer's lock to close the index.
+    /// Takes the writer's lock for a close.
     ///
     /// # Errors
-    /// As [`Life::enter_for`], and what has to be settled first.
+    /// As [`Life::enter_for`]. Also the errors of commits that must come first.
     fn enter_to_close(&self) -> Result<Guard<'_, Self>> {
         self.lock_writer()
     }
 }
 
-/// The writer's lock (K1). A panic while it is held ends all writes (K2).
+/// The writer's lock (K1). A panic while the lock is held ends all writes (K2).
 pub struct Guard<'a, T: Embed> {
     writer: MutexGuard<'a, Writer<T::Own>>,
-    /// Behind the lock: it is dropped after that was given back.
+    /// Declared after the lock: fields drop in this order, so the lock is released first.
     after: AfterPanic<'a, T>,
 }
 
@@ -330,7 +331,7 @@ impl<'a, T: Embed> Guard<'a, T> {
         Self { writer, after: AfterPanic { index, is_armed: true } }
     }
 
-    /// Runs a caller's closure. Its panic ends nothing: no change is half done meanwhile.
+    /// Runs a caller's closure. A panic in it does not end writes, because no change is incomplete at this point.
     #[inline(always)]
     pub fn outside<R>(&mut self, run: impl FnOnce() -> R) -> R {
         self.after.is_armed = false;
@@ -344,7 +345,7 @@ impl<'a, T: Embed> Guard<'a, T> {
         let kernel = self.after.index.kernel();
         match &kernel.pending {
             _ if !self.after.is_armed => {}
-            // Nodes of the unfinished change stay odd until it is taken back.
+            // Nodes of the incomplete change stay locked until the rollback.
             Some(_) if kernel.phase() == Phase::Open => kernel.set_phase(Phase::Broken),
             Some(_) => {}
             None => {
@@ -394,7 +395,7 @@ impl<T: Embed> Drop for AfterPanic<'_, T> {
 }
 
 impl<T: Embed> AfterPanic<'_, T> {
-    /// Has a leader take back what is not durable. A group before it may still be on its way.
+    /// Rolls back all changes that are not durable. A leader does it, after the groups that are still being committed.
     #[cold]
     fn take_back(&self) {
         let kernel = self.index.kernel();
@@ -402,7 +403,7 @@ impl<T: Embed> AfterPanic<'_, T> {
             && kernel.phase() == Phase::Broken
         {
             let settle = || self.index.settle(pending, pending.ticket());
-            // A second panic while the first one unwinds would end the process.
+            // A second panic during unwinding would abort the process.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(settle));
         }
     }

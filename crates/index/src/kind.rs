@@ -1,22 +1,22 @@
-//! Kinds of keys and values, as a user of a store names them. A [`Schema`] says how an engine keeps them.
+//! Kinds of keys and values, as users of a store name them. A [`Schema`] defines how an engine stores them.
 
 use std::fmt::Debug;
 
 use crate::schema::Schema;
 
-/// What keys and values are. Implemented by [`Bytes`], [`U64`] and [`Fixed`] only.
+/// A kind of keys and values. Only [`Bytes`], [`U64`] and [`Fixed`] implement it.
 pub trait Kind: Debug + Copy + Send + Sync + 'static {
-    /// A key as it is passed in.
+    /// A key as a caller passes it.
     type Key: ?Sized + Ord + Debug;
-    /// A key as it is handed out.
+    /// A key as the store returns it.
     type KeyBuf: Ord + Clone + Debug + Default + Send + Sync;
-    /// A value as it is passed in.
+    /// A value as a caller passes it.
     type Value: ?Sized + PartialEq + Debug + ToOwned;
-    /// A value as it is handed out.
+    /// A value as the store returns it.
     type ValueBuf: Clone + Debug + Default + Send + Sync;
-    /// Name for people. A store of [`Fixed`] values has their length in its name too.
+    /// Name for users. The name of a store with [`Fixed`] values also has their length.
     const NAME: &'static str;
-    /// All values of a store have one length, which is chosen when the store is made.
+    /// True if all values of a store have one length, chosen at its creation.
     const HAS_VALUE_BYTES: bool = false;
 
     /// Borrows a key.
@@ -27,21 +27,21 @@ pub trait Kind: Debug + Copy + Send + Sync + 'static {
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
     /// Copies a value.
     fn own_value(value: &Self::Value) -> Self::ValueBuf;
-    /// Refuses a key or value that is out of bounds.
+    /// Returns an error if the length of a key or a value is not allowed.
     ///
     /// # Errors
-    /// Which of the two, and its length.
+    /// The length of the key or the value.
     fn validate(key: &Self::Key, value: Option<&Self::Value>) -> Result<(), BadLength>;
-    /// Fewest bytes that a key and a value take from a user's point of view, for space accounting.
+    /// Bytes of a key and a value as the user counts them, for space accounting.
     fn payload_bytes(key: &Self::Key, value: &Self::Value) -> u64;
 }
 
-/// A key or a value of a length that no store takes.
+/// A key or a value with a length that no store accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadLength {
-    /// A key of so many bytes.
+    /// Length of the key in bytes.
     Key(usize),
-    /// A value of so many bytes.
+    /// Length of the value in bytes.
     Value(usize),
 }
 
@@ -53,8 +53,8 @@ pub struct Bytes;
 #[derive(Clone, Copy, Debug)]
 pub struct U64;
 
-/// 64-bit keys to byte strings of one length, which stand inside the index's entries. A read saves the cache miss of a record; an
-/// update writes the whole value.
+/// 64-bit keys to byte strings of one length, stored in the entries. A read saves the cache miss of a record. An update writes the whole
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed;
 
@@ -143,7 +143,7 @@ impl Kind for Fixed {
     fn own_value(value: &[u8]) -> Vec<u8> {
         value.to_vec()
     }
-    /// The index knows how long its values are, and refuses others.
+    /// The index checks the length, because the store chooses it at its creation.
     fn validate(_key: &u64, _value: Option<&[u8]>) -> Result<(), BadLength> {
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Kind for Fixed {
     }
 }
 
-/// A schema whose keys and values are those of a kind.
+/// A schema with the keys and values of a kind.
 pub trait SchemaOf<K: Kind>:
     Schema<Key = K::Key, KeyBuf = K::KeyBuf, Value = K::Value, ValueBuf = K::ValueBuf>
 {

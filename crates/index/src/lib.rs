@@ -1,21 +1,23 @@
-//! The kernel: what every index over durable memory shares. An engine embeds a [`Kernel`] and implements [`Embed`]; its life cycle, its
-//! write groups and its atomic batches are here, once. To its callers it is an [`Index`], which is their one interface.
+//! The kernel: the part that all indexes over durable memory share.
 //!
-//! * [`engine`]: the interface of an engine: index, cursor, snapshot, versions; its entry in the registry. [`kind`]: kinds of keys and
-//!   values.
-//! * [`kernel`]: the parts of an index, its states, the writer's lock.
-//! * `group`: open, commit, close, fail: the life of an index, and one commit for the changes of many.
-//! * [`batch`]: writes of several keys as one step. [`images`]: what readers see beside them.
-//! * [`snapshot`]: the index as it was at one moment.
-//! * [`schema`]: what keys and values are. [`entry`]: how they stand in a leaf. [`shape`]: where in a node. [`write`](mod@write): what is asked of a writer.
-//! * [`leaf_list`]: what indexes over one list of leaves share besides.
-//! * [`moves`]: records that leave sparse chunks.
-//! * [`region`]: an index's file. [`owner`]: whom a block belongs to. [`check`]: verification.
+//! An engine embeds a [`Kernel`] and implements [`Embed`]. The life cycle, the commit groups and the atomic batches are implemented here,
+//! once. Callers use an engine only through [`Index`].
+//!
+//! * [`engine`]: the interface of an engine (index, cursor, snapshot, versions) and its registry entry. [`kind`]: kinds of keys and values.
+//! * [`kernel`]: the parts of an index, its phases, the writer's lock.
+//! * `group`: the life cycle, and commit groups.
+//! * [`batch`]: atomic batches. [`images`]: before-images for concurrent readers. [`snapshot`]: snapshots.
+//! * [`garbage`]: clearing in one commit. [`moves`]: records that leave sparse chunks.
+//! * [`schema`]: keys and values. [`entry`]: their words in a leaf. [`shape`]: the positions in a node. [`write`](mod@write): write
+//!   requests.
+//! * [`leaf_list`]: the shared part of the indexes over one list of leaves.
+//! * [`region`]: an index's region. [`owner`]: the owners of blocks. [`check`]: verification.
+//! * [`sorting`]: sorting that is compiled once.
 //!
 //! Invariants:
-//! * K1: one writer at a time: whoever has a [`Guard`].
-//! * K2: a panic under the writer's lock ends all writes. Over groups what is not durable is taken back; else readers that meet a node
-//!   of the unfinished change get [`Error::Failed`]. The next open recovers.
+//! * K1: one writer at a time: the thread that holds a [`Guard`].
+//! * K2: a panic under the writer's lock ends all writes. Over a journal, everything that is not durable is rolled back. Otherwise, a
+//!   reader of a node of the incomplete change gets [`Error::Failed`]. The next open recovers.
 //! * K3: a region is marked clean only by [`Life::close`] of an index that never failed.
 #![forbid(unsafe_code)]
 

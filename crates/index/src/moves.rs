@@ -1,15 +1,14 @@
-//! Records are moved out of sparse chunks, so that these become free and serve blocks of any size: what makes space after many
-//! deletes without a compaction.
+//! Moves records out of sparse chunks, so that these chunks become free and serve blocks of any size.
 //!
-//! The allocator says which record is next, and how many behind each write ([`pmem::alloc::Allocator::next_to_move`]). A record tells
-//! its key. If the index leads from that key to the record, its value is stored again by an ordinary update, which makes a new
-//! record and gives the old one back.
+//! So deletes make space without a compaction. After each write the allocator selects the records to move
+//! ([`pmem::alloc::Allocator::next_to_move`]). A record contains its key. If the index references the record under this key, an ordinary
+//! update stores the value again. The update writes a new record and frees the old one.
 //!
 //! Invariants:
-//! * V1: a move is an update of a key to the value that it has, between two operations and outside of batches. So no reader, snapshot
-//!   or condition can tell it from nothing, and a crash leaves the old record or the new one.
-//! * V2: a move never makes a write fail: if one fails, moves end until a chunk is lacking again.
-//! * V3: over groups a move is made only if its lines fit into the running group (G2).
+//! * V1: a move is an update of a key to its current value, between two operations and outside of batches. So no reader, snapshot or
+//!   condition observes it, and a crash leaves the old record or the new one.
+//! * V2: a move never makes a write fail. If a move fails, moves stop until the allocator runs short of chunks again.
+//! * V3: over a journal a move is made only if its lines fit into the running group (G2).
 
 use pmem::record;
 
@@ -17,10 +16,10 @@ use crate::batch::Batching;
 use crate::kernel::{Embed, Phase, Writer};
 use crate::schema::Schema;
 
-/// A record with a longer value stays where it is: it bounds the pause of one move.
+/// Longest value in bytes whose record is moved. This bounds the pause of one move.
 const VALUE_BYTES_MAX: u64 = 128 << 10;
 
-/// Moves what the allocator asks for.
+/// Moves the records that the allocator selects.
 #[cold]
 #[inline(never)]
 pub(crate) fn move_records<T: Embed>(index: &T, writer: &mut Writer<T::Own>) {
@@ -36,8 +35,8 @@ pub(crate) fn move_records<T: Embed>(index: &T, writer: &mut Writer<T::Own>) {
     }
 }
 
-/// Moves a record, if `leads` says that the index leads to it from its key, and `fits` that there is space in the running group for a
-/// record of so many bytes; `put` stores a value. False if no more can be moved now.
+/// Moves a record. `leads` checks that the index references the record under its key. `fits` checks that the running group has space for a
+/// record of this many bytes. `put` stores a value. False if no more records can be moved now.
 pub fn move_record<T: Batching>(
     index: &T,
     writer: &mut Writer<T::Own>,
@@ -55,7 +54,7 @@ pub fn move_record<T: Batching>(
         return true;
     }
     let (mut key, mut value) = Default::default();
-    // A check reports a record that is damaged, or that no key leads to.
+    // A damaged record, or one without a key, is reported by a check.
     if !T::Schema::key_of_block(medium, block, &mut key) || !leads(&key) {
         return true;
     }

@@ -1,13 +1,13 @@
-//! Whom a block belongs to: what the allocator asks of an index that was not closed.
+//! The owners of blocks, for the recovery of an index that was not closed.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Medium, Region, Result, record};
 
-/// Settles the allocator's intents. `owns` says whether the index leads to a block; it is not asked about pieces of records, which share
-/// their record's fate.
+/// Recovers the allocation bits of the intents' blocks. `owns` returns true if the index references a block. It is never asked about pieces
+/// of records: a piece has the owner of its record.
 ///
 /// # Errors
-/// `Corrupt` if an intent names what is no block; what `owns` says.
+/// `Corrupt` if an intent contains an address that is not a block; the errors of `owns`.
 pub fn recover_blocks<M: Medium>(
     region: &Region<M>,
     mut owns: impl FnMut(Class, u64) -> Result<bool>,
@@ -15,7 +15,7 @@ pub fn recover_blocks<M: Medium>(
     alloc::recover(
         region,
         |class, at| match class.kind {
-            // The ring may still hold the address of what was here before the chunk was closed and opened for pieces.
+            // The ring may still contain the address of an older block, from before the chunk was closed and opened again for pieces.
             Kind::Piece => match record_of(region, at) {
                 Some((class, record)) => owns(class, record),
                 None => Ok(false),
@@ -26,7 +26,7 @@ pub fn recover_blocks<M: Medium>(
     )
 }
 
-/// The record that lists a piece.
+/// The record that references a piece.
 fn record_of<M: Medium>(region: &Region<M>, piece: u64) -> Option<(Class, u64)> {
     let record = region.medium().word(piece);
     let class = alloc::class_of(region, record).filter(|class| class.kind.has_pieces())?;

@@ -1,4 +1,4 @@
-//! The region of an index: made with its engine's name and its kind of entries, and opened only as that.
+//! The region of an index. Its identity records the engine and the kind of entries; opening checks both.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use pmem::{Durability, Error, Found, Geometry, Identity, Medium, Region, RegionO
 
 use crate::schema::Schema;
 
-/// Makes the region of an empty index in a fresh medium: `node_lines` cache lines a node, `payload_words` words of a value beside
-/// its key.
+/// Creates the region of an empty index in a new medium. A node has `node_lines` cache lines. A value has `payload_words` words in its
+/// entry.
 ///
 /// # Errors
-/// What growing the medium may say.
+/// The errors of growing the medium.
 pub fn create_region<M: Medium, S: Schema>(
     medium: M,
     engine: &str,
@@ -24,7 +24,7 @@ pub fn create_region<M: Medium, S: Schema>(
 /// Opens the region of an index.
 ///
 /// # Errors
-/// `Mismatch` if something else lives there; what [`Region::open`] says.
+/// `Mismatch` if the region contains another engine or kind; the errors of [`Region::open`].
 pub fn open_region<M: Medium, S: Schema>(medium: M, path: &Path, engine: &str) -> Result<(Region<M>, Found)> {
     let (region, found) = Region::open(medium, path)?;
     let identity = region.identity();

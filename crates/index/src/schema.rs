@@ -1,4 +1,4 @@
-//! What keys and values are.
+//! The schemas of keys and values.
 //!
 //! | schema | entry | value |
 //! |---|---|---|
@@ -7,10 +7,11 @@
 //! | [`Keyed`] | key pointer, record pointer [wB+ §4.6] | byte string in the record |
 //! | [`Prefixed`] | the key's first 8 bytes, key pointer, record pointer | byte string in the record |
 //!
-//! A byte-string entry's key pointer and record pointer name the same record, which holds key and value. An update in
-//! place writes a new record and switches both words, each in its own right: between the two, the key is read from one
-//! record and the value from the other, and both records belong to the entry. The record pointer alone decides the value.
-//! Separators of inner nodes are records of their own, cut to the shortest key that separates.
+//! The key pointer and the record pointer of a byte-string entry reference the same record, which contains key and value. An update in
+//! place writes a new record and switches the two words one after the other. Between the two, the key is read from one record and the value
+//! from the other, and the entry owns both records. The record pointer alone determines the value.
+//!
+//! Separators of inner nodes are records of their own. A separator is the shortest key that separates its neighbours.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -21,40 +22,40 @@ use pmem::{Error, Medium, Region, Result, WORD, record};
 
 use crate::entry::{Entry, LongTail, TAIL_MAX, Tail};
 
-/// Keys and values of a tree. See the module's head.
+/// The schema of an index's keys and values. See the module's head.
 pub trait Schema: Send + Sync + 'static {
-    /// A key as it is passed in.
+    /// A key as a caller passes it.
     type Key: ?Sized + Debug;
-    /// A key as it is handed out.
+    /// A key as the index returns it.
     type KeyBuf: Default + Clone + Debug + Send + Sync + Ord;
-    /// A value as it is passed in.
+    /// A value as a caller passes it.
     type Value: ?Sized + Debug + PartialEq;
-    /// A value as it is handed out.
+    /// A value as the index returns it.
     type ValueBuf: Default + Clone + Debug + Send + Sync;
     /// A key prepared for comparisons.
     type Probe<'a>: Copy;
 
-    /// Payload words behind the first.
+    /// The payload words after the first one.
     type Tail: Tail;
 
-    /// What keys and values are, for people; where all trees have payloads of a word, the name of the kind too.
+    /// Name for users. If every payload has one word, it is also the name of the kind.
     const NAME: &'static str;
     /// Words of a key in an entry.
     const KEY_WORDS: usize;
-    /// The key word is the key: vector comparison applies.
+    /// True if the key word is the key. Then vector comparison applies.
     const PLAIN: bool;
-    /// Key words compare as their keys do, but for words that are even and for those whose upper seven bytes are the same.
+    /// True if key words compare as their keys do, except even words and words with equal upper seven bytes.
     const LEADING: bool = false;
 
-    /// Name of the kind, as a region's identity has it, with payloads of so many words.
+    /// Name of the kind in a region's identity, for payloads of `payload_words` words.
     fn kind(_payload_words: usize) -> String {
         Self::NAME.into()
     }
-    /// Words of a payload of a kind of that name; `None` if it is not of this schema.
+    /// Words of a payload, from the name of the kind. `None` if the kind is not of this schema.
     fn payload_words(kind: &str) -> Option<usize> {
         (kind == Self::NAME).then_some(1)
     }
-    /// Refuses a value that payloads of so many words cannot hold.
+    /// Returns an error if payloads of `payload_words` words cannot hold the value.
     ///
     /// # Errors
     /// `ValueBytes`.
@@ -62,39 +63,39 @@ pub trait Schema: Send + Sync + 'static {
     fn check_value(_value: &Self::Value, _payload_words: usize) -> Result<()> {
         Ok(())
     }
-    /// Borrows a key that was handed out.
+    /// Borrows a returned key.
     fn borrow(key: &Self::KeyBuf) -> &Self::Key;
-    /// Borrows a value that was handed out.
+    /// Borrows a returned value.
     fn borrow_value(value: &Self::ValueBuf) -> &Self::Value;
     /// A key's bytes, for a batch's record.
     fn key_bytes(key: &Self::Key) -> impl AsRef<[u8]>;
-    /// The key of these bytes; `None` if there is none.
+    /// The key of these bytes; `None` if they are not a key.
     fn key_of(bytes: &[u8]) -> Option<Self::KeyBuf>;
     /// A value's bytes, for a batch's record.
     fn value_bytes(value: &Self::Value) -> impl AsRef<[u8]>;
-    /// The value of these bytes; `None` if there is none.
+    /// The value of these bytes; `None` if they are not a value.
     fn value_of(bytes: &[u8]) -> Option<Self::ValueBuf>;
     /// A hash of a key.
     fn hash(key: &Self::Key) -> u64;
-    /// Bytes of the records that an entry of this key and value has.
+    /// Bytes of the records that an entry of this key and value references.
     fn record_bytes(_key: &Self::Key, _value: &Self::Value) -> u64 {
         0
     }
-    /// Prepares a key.
+    /// Prepares a key for comparisons.
     fn probe(key: &Self::Key) -> Self::Probe<'_>;
     /// Compares two keys in memory.
     fn order_probe(a: Self::Probe<'_>, b: &Self::Key) -> Ordering;
-    /// The key as a word, for plain keys; the key's word, for leading ones.
+    /// The key as a word, if [`Schema::PLAIN`]. The key word, if [`Schema::LEADING`].
     fn plain(probe: Self::Probe<'_>) -> u64;
     /// Compares the key of the entry whose key words are at `at` with `probe`.
     fn compare<M: Medium>(medium: &M, at: u64, probe: Self::Probe<'_>) -> Ordering;
-    /// Compares two entries' keys.
+    /// Compares the keys of two entries.
     fn compare_keys<M: Medium>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering;
-    /// Copies the key out; false if there is none (a race, or damage).
+    /// Copies the key. False if there is none (a race, or damage).
     fn read_key<M: Medium>(medium: &M, key: [u64; 2], out: &mut Self::KeyBuf) -> bool;
-    /// Copies the value out; false if there is none (a race, or damage).
+    /// Copies the value. False if there is none (a race, or damage).
     fn read_value<M: Medium>(medium: &M, entry: &Entry<Self::Tail>, out: &mut Self::ValueBuf) -> bool;
-    /// Copies key and value out; false if one of them is not there (a race, or damage).
+    /// Copies key and value. False if one of them is missing (a race, or damage).
     #[inline(always)]
     fn read_pair<M: Medium>(
         medium: &M,
@@ -104,13 +105,13 @@ pub trait Schema: Send + Sync + 'static {
     ) -> bool {
         Self::read_key(medium, entry.key, key) && Self::read_value(medium, entry, value)
     }
-    /// Has the processor bring in what an entry points to.
+    /// Prefetches the record that an entry references.
     #[inline(always)]
     fn prefetch<M: Medium>(_medium: &M, _entry: &Entry<Self::Tail>) {}
-    /// Makes a leaf entry, writing what it points to.
+    /// Creates a leaf entry and writes its record.
     ///
     /// # Errors
-    /// What the allocator says.
+    /// `NoSpace`, `Full` or `TooLarge`, from the allocator.
     fn make<M: Medium>(
         region: &Region<M>,
         allocator: &mut Allocator,
@@ -118,10 +119,10 @@ pub trait Schema: Send + Sync + 'static {
         key: &Self::Key,
         value: &Self::Value,
     ) -> Result<Entry<Self::Tail>>;
-    /// Key words of a separator between two neighbouring leaf entries: above the first, at or below the second.
+    /// Creates the key words of a separator between two neighbouring leaf entries: above the left one, at or below the right one.
     ///
     /// # Errors
-    /// What the allocator says.
+    /// `NoSpace`, `Full` or `TooLarge`, from the allocator. `Corrupt` if a key cannot be read.
     fn separate<M: Medium>(
         region: &Region<M>,
         allocator: &mut Allocator,
@@ -133,13 +134,13 @@ pub trait Schema: Send + Sync + 'static {
     fn blocks_of(entry: &Entry<Self::Tail>) -> impl Iterator<Item = u64>;
     /// The block that a separator owns.
     fn separator_block(key: [u64; 2]) -> Option<u64>;
-    /// Words (number in the entry, new word) that turn entry `old` into `new` with the same key.
+    /// The words that turn entry `old` into `new`, which has the same key: word number in the entry, new word.
     fn replace(old: &Entry<Self::Tail>, new: &Entry<Self::Tail>) -> impl Iterator<Item = (u64, u64)>;
-    /// The key of the record in a block, to ask the tree who owns it; false if the block holds no sound record.
+    /// Copies the key of the record in a block, to find the block's owner. False if the block contains no sound record.
     fn key_of_block<M: Medium>(medium: &M, at: u64, out: &mut Self::KeyBuf) -> bool;
 }
 
-/// What the schemas of 64-bit keys share: the key is in its entry, and nothing is beside it.
+/// The common part of the schemas with 64-bit keys. The key is in the entry, and there is no record.
 macro_rules! plain_keys {
     () => {
         type Key = u64;
@@ -244,22 +245,22 @@ impl Schema for Words {
     }
 }
 
-/// 64-bit keys to bytes that stand in the entry, as many in each: a multiple of 8 up to 120, so entries of 16 to 128 bytes. An
-/// update of a value of several words is one commit, through the log.
+/// 64-bit keys to byte strings of one length, stored in the entry. The length is a multiple of 8 up to 120, so entries have 16 to 128
+/// bytes. An update of a value of several words is one commit of the redo log.
 #[derive(Debug)]
 pub struct Fixed;
 
 impl Fixed {
-    /// Name of the kind before the number of bytes, and behind it.
+    /// The parts of the kind's name before and after the number of bytes.
     const KIND: (&'static str, &'static str) = ("u64, ", " bytes");
 
-    /// Words of a payload for values of so many bytes; `None` if there are no such values.
+    /// Words of a payload for values of this length in bytes. `None` if the length is not allowed.
     pub fn words_of(bytes: u64) -> Option<usize> {
         let words = (bytes / WORD) as usize;
         (bytes.is_multiple_of(WORD) && (1..=1 + TAIL_MAX).contains(&words)).then_some(words)
     }
 
-    /// Bytes of a value of a kind of that name; `None` if it is not of this schema.
+    /// Bytes of a value, from the name of the kind. `None` if the kind is not of this schema.
     pub fn value_bytes(kind: &str) -> Option<u64> {
         Some(<Self as Schema>::payload_words(kind)? as u64 * WORD)
     }
@@ -318,7 +319,7 @@ impl Schema for Fixed {
     }
 }
 
-/// What the two byte-string schemas share.
+/// The common part of the two byte-string schemas.
 mod bytes {
     use super::{Allocator, Entry, Kind, Log, Medium, Region, Result, record};
 
@@ -340,7 +341,7 @@ mod bytes {
                 return Err(pmem::Error::Corrupt { what: "record", at });
             }
         }
-        // One byte more than the two have in common: above the left key, and a prefix of the right one.
+        // One byte more than the common prefix: above the left key, and a prefix of the right one.
         let common = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
         right.truncate(common + 1);
         Ok((record::write(region, allocator, log, Kind::Separator, &right, &[])?, right))
@@ -351,7 +352,7 @@ mod bytes {
         std::iter::once(key_pointer).chain(second)
     }
 
-    /// The first 8 bytes of a key as a number that compares as they do.
+    /// The first 8 bytes of a key as a big-endian number, padded with zeros. If two numbers differ, they compare as their keys do.
     pub fn prefix(key: &[u8]) -> u64 {
         let mut first = [0; 8];
         let bytes = key.len().min(8);
@@ -364,7 +365,7 @@ mod bytes {
 #[derive(Debug)]
 pub struct Keyed;
 
-/// Byte strings by key pointer with the key's first 8 bytes inline: most comparisons stay inside the node.
+/// Byte strings by key pointer, with the key's first 8 bytes in the entry. Most comparisons stay inside the node.
 #[derive(Debug)]
 pub struct Prefixed;
 

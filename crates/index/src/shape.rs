@@ -1,5 +1,7 @@
-//! The geometry of the entries of a node, the same for every engine: key words and payload words (leaf: value or record; inner node:
-//! child), side by side or in two columns.
+//! The geometry of the entries of a node, the same for all engines.
+//!
+//! An entry has key words and payload words. A leaf's payload is a value or a record pointer, an inner node's payload is a child. Keys and
+//! payloads are side by side or in two columns.
 
 use std::ops::Bound;
 
@@ -7,7 +9,7 @@ use pmem::{Medium, WORD};
 
 use crate::entry::{Entry, Tail};
 
-/// Bits of a word that hold an address.
+/// The bits of a payload word that hold an address.
 const LINK_MASK: u64 = (1 << 48) - 1;
 
 /// A node's address: its offset in the region, in bytes.
@@ -15,14 +17,14 @@ const LINK_MASK: u64 = (1 << 48) - 1;
 pub struct Node(pub u64);
 
 impl Node {
-    /// The child that an inner entry's payload names; a damaged one names some other place, never an overflow.
+    /// The child that an inner entry's payload references. A damaged payload gives another address; it never overflows.
     #[inline(always)]
     pub fn of_payload(payload: u64) -> Self {
         Self(payload & LINK_MASK)
     }
 }
 
-/// Where things are in a node of one tree and kind. Word numbers count from the node's start.
+/// The positions of entries in a node. Word numbers count from the node's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Cache lines of a node.
@@ -31,7 +33,7 @@ pub struct Shape {
     pub key_words: usize,
     /// Words of a payload in an entry.
     pub payload_words: usize,
-    /// Most entries.
+    /// Maximum number of entries.
     pub capacity: usize,
     /// Word number of the first entry's key.
     pub keys_at: u64,

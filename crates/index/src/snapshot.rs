@@ -1,9 +1,11 @@
-//! Snapshots: an index as it was at one moment, while writers go on. Nothing durable changes for them: see [`crate::images`].
+//! Snapshots: the contents of an index at one moment, readable while writers go on.
+//!
+//! A snapshot changes nothing durable. It reads before-images ([`crate::images`]).
 //!
 //! Invariants:
-//! * S1: a snapshot is opened under the writer's lock, between two operations, and returned when all that it shows is durable. So it
-//!   never waits for a commit later, and a failed commit takes nothing of it back: what is rolled back was written after it, and has
-//!   an image.
+//! * S1: a snapshot is opened under the writer's lock, between two operations. It is returned when everything that it shows is durable. So
+//!   a snapshot never waits for a commit later, and a failed commit rolls back nothing that it shows: the changes that are rolled back came
+//!   after the snapshot, and their keys have before-images.
 
 use pmem::Result;
 
@@ -14,29 +16,31 @@ use crate::kernel::{Embed, Phase};
 use crate::kind::{Kind, SchemaOf};
 use crate::schema::Schema;
 
-/// An index as it was at one moment.
+/// The contents of an index at one moment.
 pub struct Snapshot<'a, T: Embed> {
     /// The index.
     pub index: &'a T,
     view: View<'a, T::Schema>,
 }
 
-/// Opening snapshots.
+/// Opens snapshots.
 pub trait Snapshots: Batching {
-    /// The index as it is now. It takes no memory but for what is overwritten while it is open. What was not durable is committed first.
-    /// If that fails it is rolled back, and the snapshot shows what is left, which is durable.
+    /// Opens a snapshot of the index. The snapshot takes memory only for keys that are overwritten while it is open. Changes that are not
+    /// durable are committed first. If the commit fails, they are rolled back, and the snapshot shows the remaining state, which is
+    /// durable.
     ///
     /// # Errors
     /// As [`Life::commit`](crate::Life::commit), if a commit failed and was not rolled back.
     fn snapshot(&self) -> Result<Snapshot<'_, Self>> {
         let kernel = self.kernel();
         loop {
-            // Before the lock: a reader that asked for this may be waiting for a commit, and that for the lock.
+            // This must come before the lock. A reader that asked the writer to wait may itself wait for a commit, and the commit needs the
+            // lock.
             kernel.stripes.give_way();
             let writer = kernel.writer_side();
             let view = kernel.images.snapshot();
             let pending = kernel.pending.as_ref().filter(|_| !is_settled(kernel.phase()));
-            // Not the running group's ticket: an empty group behind a close is never committed.
+            // The ticket of the running group would not do: an empty group after a close is never committed.
             let ticket = pending.map(|pending| (pending, pending.noted()));
             drop(writer);
             match ticket.map_or(Ok(()), |(pending, ticket)| self.settle(pending, ticket)) {
@@ -48,7 +52,7 @@ pub trait Snapshots: Batching {
     }
 }
 
-/// True if everything that is there is durable, or was not to be: it takes no more writes, and its last group ended.
+/// True if no group has to be committed: the index takes no more writes, and its last group has ended.
 fn is_settled(phase: Phase) -> bool {
     matches!(phase, Phase::ReadOnly | Phase::Closed | Phase::Failed)
 }
@@ -56,10 +60,10 @@ fn is_settled(phase: Phase) -> bool {
 impl<T: Batching> Snapshots for T {}
 
 impl<'a, T: Batching> Snapshot<'a, T> {
-    /// Copies the value that `key` had into `value` (if given); false if the key was absent.
+    /// Copies the value that `key` had into `value` (if given). False if the key was absent.
     ///
     /// # Errors
-    /// `SnapshotBytes` if it is too old; `Corrupt` if the path or the record is damaged.
+    /// `SnapshotBytes` if before-images of the snapshot were dropped. `Corrupt` if the path or the record is damaged.
     pub fn get(
         &self,
         key: &<T::Schema as Schema>::Key,
@@ -77,20 +81,20 @@ impl<'a, T: Batching> Snapshot<'a, T> {
         })
     }
 
-    /// Its moment, for a cursor.
+    /// Another view of the snapshot's moment, for a cursor.
     pub fn view(&self) -> View<'a, T::Schema> {
         self.view.again()
     }
 }
 
-/// A snapshot as a [`View`] with its engine's cursors.
+/// A snapshot with the cursors of its engine, as a [`View`].
 pub struct SnapshotView<'a, T: Embed, C> {
     snapshot: Snapshot<'a, T>,
     cursor: fn(&Snapshot<'a, T>) -> C,
 }
 
 impl<'a, T: Batching, C> SnapshotView<'a, T, C> {
-    /// A snapshot of `index` as it is now; `cursor` makes its cursors.
+    /// Opens a snapshot of `index`. `cursor` creates its cursors.
     ///
     /// # Errors
     /// As [`Snapshots::snapshot`].

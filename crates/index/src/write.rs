@@ -1,8 +1,8 @@
-//! What an index is asked to write, and how.
+//! Write requests and their options.
 
 use crate::schema::Schema;
 
-/// A key to be stored with its value, or to be removed.
+/// A key with the value to store, or a key to remove.
 #[derive(Debug)]
 pub enum Write<'a, K: ?Sized, V: ?Sized> {
     /// Store this value under the key.
@@ -27,10 +27,10 @@ impl<K: ?Sized, V: ?Sized> Clone for Write<'_, K, V> {
 }
 impl<K: ?Sized, V: ?Sized> Copy for Write<'_, K, V> {}
 
-/// A write of keys and values of a schema.
+/// A write with the keys and values of a schema.
 pub type WriteOf<'a, S> = Write<'a, <S as Schema>::Key, <S as Schema>::Value>;
 
-/// Bytes of the record that a write makes.
+/// Bytes of the record that a write creates; 0 for a delete.
 #[inline(always)]
 pub fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
     match write {
@@ -39,7 +39,7 @@ pub fn record_bytes<S: Schema>(write: &WriteOf<'_, S>) -> u64 {
     }
 }
 
-/// What an update decides.
+/// The outcome of an update's closure.
 pub enum Decision<V> {
     /// Leave the key as it is.
     Keep,
@@ -49,12 +49,12 @@ pub enum Decision<V> {
     Delete,
 }
 
-/// How a write is made.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Wait until it, and everything before it, is durable. Without this, what is written is seen at once and durable after
-    /// the next write with it, a [`crate::Life::commit`] or a close; a reader waits, or sees to it, that what it read is durable
-    /// before it answers. Where fences make writes durable they are durable at once either way.
+    /// Waits until this write and all earlier ones are durable. Without `sync`, the write is visible at once. It becomes durable with the
+    /// next write that has `sync`, with [`crate::Life::commit`], or with a close. A read of the value waits until the value is durable, or
+    /// commits it. Where fences make writes durable, every write is durable when the call returns.
     pub sync: bool,
 }
 

@@ -1,28 +1,29 @@
-//! Before-images: the values that writes replaced, kept in volatile memory for the readers that may still ask for them.
+//! Before-images: the values that writes replaced, kept in volatile memory for older readers.
 //!
-//! Three kinds of readers ask. A get beside a running batch reads the values from before the batch. A scan that began before a batch
-//! ended reads on without that batch. A snapshot reads the store as it was when the snapshot was opened.
+//! There are three kinds of such readers. A get during a batch reads the values from before the batch. A scan that began before the end of
+//! a batch does not see that batch. A snapshot reads the contents at the time it was opened.
 //!
-//! Images are kept in *segments*. A segment holds the images of a span of time; each view is anchored at the segment that was the
-//! newest one when the view was made. The value of a key in a view is its image in the first segment, from the anchor on, that has one;
-//! without an image it is the value in the index. A segment that no view is anchored at is merged into the segment before it, or dropped
-//! if there is none. So memory grows with the keys that changed, not with the number of changes.
+//! Images are kept in *segments*. A segment holds the images of a span of time. A view is anchored at the segment that was the newest one
+//! when the view was made. To read a key, the view searches the segments from its anchor on for the first image of the key. Without an
+//! image the value is in the index. A segment without views is merged into the segment before it, or dropped if there is none. So memory
+//! grows with the number of changed keys, not with the number of changes.
 //!
-//! Scans and snapshots look images up one by one, in key order: no reader copies more than the image that it gives out.
+//! Scans and snapshots look up images one by one, in key order. A reader copies only the image that it returns.
 //!
-//! Memory is bounded by [`Images::set_limit`]. At the bound the oldest segment is dropped and its views fail with
-//! [`pmem::Error::SnapshotBytes`]. A scan fails as a snapshot does: to go on with the present would show half of a batch. The images of the
-//! running batch itself are exempt from the bound until the batch ends; a batch's record bounds them.
+//! [`Images::set_limit`] bounds the memory. At the bound, the oldest images are dropped, and their views fail with
+//! [`pmem::Error::SnapshotBytes`]. A scan fails in the same way if it may need a dropped image: with the current values it would show a
+//! part of a batch. The images of a running batch do not count against the bound until the batch ends. The size of the batch's record
+//! bounds them.
 //!
-//! A reader validates what it read of the index, then asks for images. Gets without a running batch, scans without a batch since
-//! their begin, and snapshots without a write since they were opened take no lock here. The others take a read lock for each
-//! lookup. The writer takes the write lock to insert, and builds the images of a batch before it does.
+//! A reader first validates its read of the index and then checks the images. These readers take no lock here: gets without a running
+//! batch, scans without a batch since they began, and snapshots without a write since they were opened. All others take a read lock for
+//! each lookup. The writer takes the write lock to insert. It builds the images of a batch before it takes the lock.
 //!
 //! Invariants:
-//! * B1: an image is inserted before its key changes in the index; a reader that sees the change sees the image.
+//! * B1: an image is inserted before its key changes in the index. So a reader that sees the change sees the image.
 //! * B2: one writer inserts at a time: it holds the index's writer lock. A snapshot is opened under this lock.
-//! * B3: of one key, within a segment, the image of a single write is older than the image of a batch.
-//! * B4: the newest segment is the one that new views are anchored at; it is never merged or removed. A batch that ends begins a new one.
+//! * B3: within a segment, a key's image from a single write is older than its image from a batch.
+//! * B4: new views are anchored at the newest segment. It is never merged or removed. The end of a batch begins a new segment.
 
 mod table;
 mod view;
@@ -39,21 +40,21 @@ use crate::schema::Schema;
 use table::{Anchor, Layer, Reader, Segment, Table};
 pub use view::{Scanned, Scans, View};
 
-/// A key and its value; none if it is absent, or is to be.
+/// A key and its value; `None` if the key is absent or is to be removed.
 pub type Pair<S> = (<S as Schema>::KeyBuf, Option<<S as Schema>::ValueBuf>);
 
-/// Bytes of before-images that are kept by default.
+/// Default bound of the memory for before-images, in bytes.
 pub const SNAPSHOT_BYTES: u64 = 256 << 20;
-/// What before-images take, and what readers asked for. Counts since the index was opened.
+/// Memory and use of before-images. `copied` counts since the index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Bytes of the images that are kept.
     pub bytes: u64,
-    /// Images that are kept.
+    /// Number of images that are kept.
     pub images: u64,
-    /// Images that were copied out for readers.
+    /// Number of images that were copied for readers.
     pub copied: u64,
-    /// Snapshots that are open and have not failed, a scan of a snapshot counted as another one.
+    /// Open snapshots that have not failed. A scan of a snapshot counts as another one.
     pub snapshots: u64,
 }
 
@@ -62,13 +63,13 @@ pub struct Images<S: Schema> {
     /// Anchor of the newest segment.
     newest: ArcSwap<Anchor>,
     table: RwLock<Table<S>>,
-    /// Number of the newest segment that got images of a batch; 0 none.
+    /// Number of the newest segment that has received images of a batch; 0: none.
     batched: AtomicU64,
-    /// Number of the running batch's segment; 0 none.
+    /// Number of the running batch's segment; 0: no batch is running.
     running: AtomicU64,
-    /// Live snapshots. Grows under the writer's lock.
+    /// Snapshots that are open and have not failed. The number leaves 0 only under the writer's lock.
     snapshots: AtomicU64,
-    /// Moves on with every insertion.
+    /// Incremented with every insertion.
     changes: AtomicU64,
     bytes: AtomicU64,
     limit: AtomicU64,
@@ -95,12 +96,12 @@ impl<S: Schema> Images<S> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the bound of memory for images, in bytes.
+    /// Sets the bound of the memory for images, in bytes.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// What is kept. Walks over the segments, not over their images.
+    /// The memory and use of images. Linear in the number of segments, not of images.
     pub fn held(&self) -> Held {
         let table = self.read();
         let count = |segment: &Segment<S>| segment.singles.images.len() + segment.batched.images.len();
@@ -112,17 +113,17 @@ impl<S: Schema> Images<S> {
         }
     }
 
-    /// True if single writes have to be saved. The writer's lock is held.
+    /// True if single writes must save before-images. The caller holds the writer's lock.
     #[inline(always)]
     pub fn saves(&self) -> bool {
         self.snapshots.load(Ordering::Relaxed) > 0
     }
 
-    /// A key is about to be changed by itself (B1): keeps its value for the snapshots that have none of it yet. The writer's lock is
-    /// held.
+    /// Saves the value of a key before a single write changes it (B1), if an open snapshot has no image of the key yet. The caller holds
+    /// the writer's lock. `now` reads the key's value.
     ///
     /// # Errors
-    /// What `now` says, which reads the key's value.
+    /// As `now`.
     pub fn save(&self, key: &S::Key, now: impl FnOnce() -> Result<Option<S::ValueBuf>>) -> Result<()> {
         let key = own::<S>(key);
         let is_needed = {
@@ -147,7 +148,8 @@ impl<S: Schema> Images<S> {
         Ok(())
     }
 
-    /// A batch is about to change its first key (B1); its keys, ascending, as they are. The writer's lock is held.
+    /// Begins a batch: saves the current values of its keys before the first one changes (B1). The pairs are in ascending order. The caller
+    /// holds the writer's lock.
     pub fn begin(&self, pairs: Vec<Pair<S>>) {
         step();
         let bytes = pairs.iter().map(|(key, old)| Layer::<S>::bytes_of(key, old.as_ref())).sum();
@@ -166,14 +168,14 @@ impl<S: Schema> Images<S> {
         self.running.store(newest, Ordering::Release);
     }
 
-    /// The running batch, if there is one, has changed its last key, or was taken back. The writer's lock is held.
+    /// Ends the running batch, if there is one, after its last change or its rollback. The caller holds the writer's lock.
     pub fn end(&self) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
         }
         step();
         let mut table = self.write();
-        // In this order, under the lock: a get that finds the batch running waits for the lock and asks again.
+        // This order under the lock matters: a get that sees the batch running waits for the lock and checks `running` again.
         self.begin_segment(&mut table);
         self.running.store(0, Ordering::Release);
         let spare = self.sweep(&mut table);
@@ -182,13 +184,14 @@ impl<S: Schema> Images<S> {
         drop((spare, dropped));
     }
 
-    /// True while a batch runs. To be asked after what was read is validated.
+    /// True while a batch runs. The reader must call this after it has validated its read.
     #[inline(always)]
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire) != 0 && !sings(Canary::Batches)
     }
 
-    /// What a key was before the running batch, if it is one of that: whether it was there, and its value.
+    /// The state of a key before the running batch, if the batch writes the key: true if the key was present, with its value. `None` if the
+    /// batch does not write it.
     #[cold]
     pub fn before(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Option<bool> {
         step();
@@ -202,20 +205,20 @@ impl<S: Schema> Images<S> {
         Some(old.is_some())
     }
 
-    /// The index as it is now, but for what single writes change. It costs one atomic count.
+    /// A view of the index as it is now, for a scan: it sees later single writes but no later batch. It costs one atomic increment.
     pub fn view(&self) -> View<'_, S> {
         step();
         View::new(self, self.newest.load_full(), Reader::Scan)
     }
 
-    /// The index as it is now. The writer's lock is held.
+    /// A view of the index as it is now, for a snapshot. The caller holds the writer's lock.
     pub(crate) fn snapshot(&self) -> View<'_, S> {
         let mut table = self.write();
         let newest = table.segments.last_key_value().map(|(_, segment)| segment);
         let is_fresh = newest.is_some_and(|newest| {
             newest.bytes() == 0 && !newest.anchor.fails_snapshots.load(Ordering::Relaxed)
         });
-        // Of a batch that failed halfway the values before it are what is seen.
+        // After a batch that failed halfway, readers see the values from before it.
         if !is_fresh && self.running.load(Ordering::Relaxed) == 0 {
             self.begin_segment(&mut table);
         }
@@ -225,7 +228,7 @@ impl<S: Schema> Images<S> {
         View::new(self, anchor, Reader::Snapshot)
     }
 
-    /// A snapshot is anchored here. The write lock is held.
+    /// Counts a snapshot at its anchor. The caller holds the table's write lock.
     fn count_snapshot(&self, anchor: &Anchor) {
         if !anchor.fails_snapshots.load(Ordering::Relaxed) {
             anchor.snapshots.fetch_add(1, Ordering::Relaxed);
@@ -233,7 +236,7 @@ impl<S: Schema> Images<S> {
         }
     }
 
-    /// A snapshot leaves.
+    /// Removes a snapshot from its anchor.
     fn leave(&self, anchor: &Anchor) {
         let _table = self.write();
         if !anchor.fails_snapshots.load(Ordering::Relaxed) {
@@ -242,18 +245,18 @@ impl<S: Schema> Images<S> {
         }
     }
 
-    /// Images of so many bytes are inserted. The write lock is held.
+    /// Counts inserted images. The caller holds the table's write lock.
     fn note(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// These images are dropped. A reader that sees that they are gone sees that its view failed.
+    /// Counts dropped images. The release order makes a reader that sees the new count also see that its view failed.
     fn forget(&self, spare: &Segment<S>) {
         self.bytes.fetch_sub(spare.bytes(), Ordering::Release);
     }
 
-    /// Views that come are anchored at a new segment (B4).
+    /// Begins a new segment, at which new views are anchored (B4).
     fn begin_segment(&self, table: &mut Table<S>) {
         let number = table.newest() + 1;
         let anchor = Anchor::new(number);
@@ -261,7 +264,7 @@ impl<S: Schema> Images<S> {
         self.newest.store(anchor);
     }
 
-    /// Takes out the segments that no view is anchored at, and the images that no view needs. They are dropped without the lock.
+    /// Removes segments without views, and images that no view needs. The caller drops them without the lock.
     #[must_use]
     fn sweep(&self, table: &mut Table<S>) -> Vec<Segment<S>> {
         let mut spare = Vec::new();
@@ -289,7 +292,7 @@ impl<S: Schema> Images<S> {
         spare
     }
 
-    /// Drops the oldest images, and fails the views that need them, until the bound is kept.
+    /// Drops the oldest images until the bound holds, and fails the views that need them.
     #[must_use]
     fn keep_bound(&self, table: &mut Table<S>) -> Vec<Segment<S>> {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -305,7 +308,7 @@ impl<S: Schema> Images<S> {
             let snapshots = anchor.snapshots.swap(0, Ordering::Relaxed);
             self.snapshots.fetch_sub(snapshots, Ordering::Relaxed);
             anchor.fails_snapshots.store(true, Ordering::Release);
-            // A scan needs no image of single writes.
+            // A scan needs no image of a single write.
             if self.batched.load(Ordering::Relaxed) >= anchor.segment {
                 anchor.fails_scans.store(true, Ordering::Release);
             }
@@ -316,7 +319,7 @@ impl<S: Schema> Images<S> {
     }
 }
 
-/// A key of its own.
+/// Copies a key.
 fn own<S: Schema>(key: &S::Key) -> S::KeyBuf {
     S::key_of(S::key_bytes(key).as_ref()).unwrap_or_default()
 }
@@ -369,7 +372,7 @@ mod tests {
         let read = |view: &View<'_, Words>, key| view.replaced(&key).unwrap().flatten();
         assert_eq!((read(&old, 1), read(&young, 1), read(&scan, 1)), (Some(10), Some(12), Some(13)));
         assert_eq!((read(&old, 2), read(&young, 2), read(&scan, 2)), (Some(20), Some(20), Some(20)));
-        // 1 for each snapshot and for the batch, 2 for the batch.
+        // Key 1: one image for each snapshot and one for the batch. Key 2: one for the batch.
         assert_eq!(images.held().images, 4);
         drop(young);
         assert_eq!((read(&old, 1), read(&scan, 1), read(&scan, 2)), (Some(10), Some(13), Some(20)));

@@ -1,5 +1,5 @@
-//! The table of before-images: segments by time, in each the images of single writes and of batches by key. See the module above for
-//! its invariants.
+//! The table of before-images: segments in order of time. Each holds the images of single writes and of batches, by key. Its invariants are
+//! in the parent module.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,13 +9,13 @@ use pmem::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::schema::Schema;
 
-/// Bytes of an image beside those of its key and value: about what a node of the map and two allocations take.
+/// Overhead of an image in bytes, in addition to its key and value: about one map node and two allocations.
 pub(super) const IMAGE_BYTES: u64 = 96;
 
-/// Images of one kind, by key.
+/// The images of single writes, or of batches, by key.
 pub(super) struct Layer<S: Schema> {
     pub(super) images: BTreeMap<S::KeyBuf, Option<S::ValueBuf>>,
-    /// Bytes that they count.
+    /// Bytes that the images count.
     pub(super) bytes: u64,
 }
 
@@ -32,13 +32,13 @@ impl<S: Schema> Layer<S> {
         IMAGE_BYTES + (S::key_bytes(S::borrow(key)).as_ref().len() + value) as u64
     }
 
-    /// Adds the image of a key that has none here.
+    /// Inserts an image. The key has no image in this layer yet.
     pub(super) fn insert(&mut self, key: S::KeyBuf, old: Option<S::ValueBuf>) {
         self.bytes += Self::bytes_of(&key, old.as_ref());
         self.images.insert(key, old);
     }
 
-    /// The first key behind a bound.
+    /// The first key after `behind`, in the scan's direction.
     pub(super) fn next_key(&self, behind: &Bound<S::KeyBuf>, descending: bool) -> Option<&S::KeyBuf> {
         let behind = behind.as_ref();
         let found = if descending {
@@ -49,7 +49,8 @@ impl<S: Schema> Layer<S> {
         found.map(|(key, _)| key)
     }
 
-    /// Takes in the images of a later span; of a key in both the earlier image stays. Returns the others. Costs the smaller of the two.
+    /// Merges the images of a later segment. If both have an image of a key, the earlier one stays; the later ones are returned. The cost
+    /// is proportional to the smaller layer.
     pub(super) fn merge(&mut self, mut later: Self) -> Self {
         let mut spare = Self::default();
         if self.images.len() >= later.images.len() {
@@ -71,16 +72,16 @@ impl<S: Schema> Layer<S> {
     }
 }
 
-/// Where a view is anchored. A view holds a count of it.
+/// The anchor of views at a segment. Each view holds a reference to it.
 #[derive(Debug)]
 pub(super) struct Anchor {
     /// Number of the segment.
     pub(super) segment: u64,
-    /// Snapshots that are anchored here and have not failed. Changed under the write lock.
+    /// Snapshots at this anchor that have not failed. Changed under the write lock.
     pub(super) snapshots: AtomicU64,
-    /// Images that snapshots need were dropped.
+    /// True if images that snapshots need were dropped.
     pub(super) fails_snapshots: AtomicBool,
-    /// Images that scans need were dropped.
+    /// True if images that scans need were dropped.
     pub(super) fails_scans: AtomicBool,
 }
 
@@ -98,7 +99,7 @@ impl Anchor {
 /// The images of a span of time.
 pub(super) struct Segment<S: Schema> {
     pub(super) anchor: Arc<Anchor>,
-    /// Images of writes by themselves: snapshots alone need them.
+    /// Images of single writes. Only snapshots need them.
     pub(super) singles: Layer<S>,
     /// Images of batches.
     pub(super) batched: Layer<S>,
@@ -113,20 +114,20 @@ impl<S: Schema> Segment<S> {
         self.singles.bytes + self.batched.bytes
     }
 
-    /// True if no view can read it any more. A new view is anchored at the newest segment only.
+    /// True if no view can read the segment any more. New views are anchored at the newest segment only.
     pub(super) fn is_left(&self) -> bool {
         let [fails_snapshots, fails_scans] = [&self.anchor.fails_snapshots, &self.anchor.fails_scans]
             .map(|fails| fails.load(Ordering::Relaxed));
         Arc::strong_count(&self.anchor) == 1 || (fails_snapshots && fails_scans)
     }
 
-    /// The image of a key for a snapshot, or for a scan (B3).
+    /// The image of a key for a snapshot or a scan (B3).
     pub(super) fn image(&self, key: &S::KeyBuf, of: Reader) -> Option<&Option<S::ValueBuf>> {
         let single = (of == Reader::Snapshot).then(|| self.singles.images.get(key)).flatten();
         single.or_else(|| self.batched.images.get(key))
     }
 
-    /// The first key with an image behind a bound, in the direction of a scan.
+    /// The first key with an image after `behind`, in the scan's direction.
     pub(super) fn next_key(
         &self,
         behind: &Bound<S::KeyBuf>,
@@ -137,10 +138,10 @@ impl<S: Schema> Segment<S> {
         nearer(single, self.batched.next_key(behind, descending), descending)
     }
 
-    /// Takes in the images of the segment that follows: the oldest image of a key stays. Returns the others.
+    /// Merges the images of the next segment. The oldest image of each key stays; the others are returned.
     pub(super) fn merge(&mut self, mut later: Self) -> Self {
         let mut hidden = Layer::default();
-        // A single write behind a batch would break B3, and no snapshot reads its image.
+        // An image of a single write that follows an image of a batch would break B3. No snapshot reads it.
         let is_hidden = |key: &S::KeyBuf| self.batched.images.contains_key(key);
         if !self.batched.images.is_empty() && later.singles.images.keys().any(is_hidden) {
             for (key, old) in std::mem::take(&mut later.singles).images {
@@ -154,7 +155,7 @@ impl<S: Schema> Segment<S> {
     }
 }
 
-/// Of two keys the one that a scan comes to first.
+/// The key that a scan in this direction reaches first.
 pub(super) fn nearer<K: Ord>(one: Option<K>, other: Option<K>, descending: bool) -> Option<K> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if (one < other) != descending { one } else { other }),
@@ -173,7 +174,7 @@ impl<S: Schema> Table<S> {
         self.segments.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// Number of the newest segment that a live snapshot is anchored at.
+    /// Number of the newest segment that anchors a snapshot that has not failed.
     pub(super) fn newest_snapshot(&self) -> Option<u64> {
         self.segments
             .iter()
@@ -182,7 +183,7 @@ impl<S: Schema> Table<S> {
             .map(|(number, _)| *number)
     }
 
-    /// The image of a key for a view of segment `from`.
+    /// The image of a key for a view that is anchored at segment `from`.
     pub(super) fn image(&self, from: u64, key: &S::KeyBuf, of: Reader) -> Option<&Option<S::ValueBuf>> {
         self.segments.range(from..).find_map(|(_, segment)| segment.image(key, of))
     }
@@ -199,11 +200,11 @@ impl<S: Schema> Table<S> {
     }
 }
 
-/// What reads through a view.
+/// The kinds of readers of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Sees single writes as they come, and no batch that ended after its begin.
+    /// Sees single writes at once, but no batch that ended after the scan began.
     Scan,
-    /// Sees no write since it was opened.
+    /// Sees no write after the snapshot was opened.
     Snapshot,
 }

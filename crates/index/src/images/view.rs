@@ -1,4 +1,4 @@
-//! Views of before-images: of one moment, for scans and snapshots. See the module above.
+//! Views: the index at one moment, for scans, snapshots and reads of many keys. See the parent module.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::table::{Anchor, Reader};
 use super::{Images, own};
 use crate::schema::Schema;
 
-/// What a scan, a snapshot, or a read of many keys sees: the index at one moment.
+/// The index at one moment, as a scan, a snapshot or a read of many keys sees it.
 pub struct View<'a, S: Schema> {
     of: Reader,
     anchor: Arc<Anchor>,
-    /// After the anchor: it is dropped when the view is no longer counted there.
+    /// Declared after the anchor: fields drop in this order, so the view's reference to the anchor is gone first.
     after: Leaving<'a, S>,
 }
 
@@ -35,22 +35,22 @@ impl<'a, S: Schema> View<'a, S> {
         Self::new(images, Arc::clone(&self.anchor), self.of)
     }
 
-    /// True if this is a snapshot: it sees no single writes either.
+    /// True if this view is of a snapshot. Then it does not see later single writes either.
     pub fn is_snapshot(&self) -> bool {
         self.of == Reader::Snapshot
     }
 
-    /// True if there may be images that this view has to read. To be asked after what was read of the index is validated.
+    /// True if there may be images that this view must read. The reader must call this after it has validated its read.
     ///
     /// # Errors
-    /// `SnapshotBytes` if images that it needs were dropped.
+    /// `SnapshotBytes` if images that the view needs were dropped.
     #[inline(always)]
     pub fn may_hide(&self) -> Result<bool> {
         let images = self.after.images;
         match self.of {
             Reader::Scan if images.batched.load(Ordering::Acquire) < self.anchor.segment => Ok(false),
             Reader::Scan => self.hides(&self.anchor.fails_scans),
-            // Asked in this order: images are dropped after the view was failed.
+            // This order matters: a view is failed before its images are dropped.
             Reader::Snapshot if images.bytes.load(Ordering::Acquire) == 0 => {
                 self.hides(&self.anchor.fails_snapshots)?;
                 Ok(false)
@@ -67,7 +67,8 @@ impl<'a, S: Schema> View<'a, S> {
         Ok(true)
     }
 
-    /// What a key was at this view's moment, if that was replaced. To be asked after what was read of the index is validated.
+    /// The image of a key in this view; `None` if the key did not change. `Some(None)` means that the key was absent. The reader must call
+    /// this after it has validated its read.
     ///
     /// # Errors
     /// As [`View::may_hide`].
@@ -81,13 +82,13 @@ impl<'a, S: Schema> View<'a, S> {
         step();
         let images = self.after.images;
         let image = images.read().image(self.anchor.segment, key, self.of).cloned();
-        // The bound may have been reached before the lookup.
+        // The images may have been dropped before the lookup.
         self.may_hide()?;
         images.copied.fetch_add(u64::from(image.is_some()), Ordering::Relaxed);
         Ok(image)
     }
 
-    /// The first key with an image behind a bound, and the number of changes when it was looked for.
+    /// The first key with an image after `behind`, and the number of changes at the time of the lookup.
     fn next_key(&self, behind: &Bound<S::KeyBuf>, descending: bool) -> Result<(u64, Option<S::KeyBuf>)> {
         step();
         let table = self.after.images.read();
@@ -107,7 +108,7 @@ impl<S: Schema> Drop for View<'_, S> {
     }
 }
 
-/// What comes after a view has left its anchor.
+/// Removes unused segments after a view has released its anchor.
 struct Leaving<'a, S: Schema> {
     images: &'a Images<S>,
     is_snapshot: bool,
@@ -125,35 +126,36 @@ impl<S: Schema> Drop for Leaving<'_, S> {
     }
 }
 
-/// A scan through a view: how far it has come, in the index and in the images.
+/// The state of a scan through a view: its position in the index and in the images.
 pub struct Scanned<'a, S: Schema> {
-    /// What it sees.
+    /// The view that the scan reads.
     pub view: View<'a, S>,
-    /// Images are merged in. Before that the cursor's own position says how far it has come.
+    /// True once images are merged in. Until then, the cursor's own position is the scan's position.
     merges: bool,
-    /// Everything given out is behind this.
+    /// The merged scan continues after this bound. All returned keys are before it.
     behind: Bound<S::KeyBuf>,
-    /// A pair of the index that the scan has not come to.
+    /// A pair that was read from the index and not returned yet.
     ahead: Option<(S::KeyBuf, S::ValueBuf)>,
-    /// The index has no more.
+    /// True if the index has no more pairs.
     ended: bool,
-    /// The next key with an image, and the number of changes when that was so.
+    /// The next key with an image, and the number of changes at the time of its lookup.
     near: Option<(u64, Option<S::KeyBuf>)>,
 }
 
 impl<'a, S: Schema> Scanned<'a, S> {
-    /// A scan that begins.
+    /// Begins a scan through `view`.
     pub fn new(view: View<'a, S>) -> Self {
         Self { view, merges: false, behind: Bound::Unbounded, ahead: None, ended: false, near: None }
     }
 
-    /// Begins again at another place: of a snapshot at the same moment, else at the present.
+    /// Restarts the scan at another position: at the same moment for a snapshot, otherwise at the current one.
     pub fn begin(&mut self) {
         let view = if self.view.is_snapshot() { self.view.again() } else { self.view.after.images.view() };
         *self = Self::new(view);
     }
 
-    /// The next pair of the view, if the index was asked for its next pair; `None` behind a key that was absent.
+    /// The next pair of the view. The caller must have read the next pair of the index into `ahead`. `Absent` if the next key was absent at
+    /// the view's moment.
     fn take(&mut self, descending: bool) -> Result<Taken<S>> {
         let changes = self.view.after.images.changes.load(Ordering::Acquire);
         if self.near.as_ref().is_none_or(|(then, _)| *then != changes) {
@@ -185,7 +187,7 @@ impl<'a, S: Schema> Scanned<'a, S> {
         })
     }
 
-    /// Everything up to this key was given out.
+    /// Notes that everything up to this key was returned.
     fn pass(&mut self, key: &S::KeyBuf) {
         match &mut self.behind {
             Bound::Excluded(behind) => behind.clone_from(key),
@@ -196,26 +198,26 @@ impl<'a, S: Schema> Scanned<'a, S> {
 
 enum Taken<S: Schema> {
     Pair((S::KeyBuf, S::ValueBuf)),
-    /// The next key of the view was absent at its moment.
+    /// The next key was absent at the view's moment.
     Absent,
     End,
 }
 
-/// A cursor of an index, and the pairs that its view sees.
+/// A cursor of an index that returns the pairs of its view.
 pub trait Scans<'a, S: Schema> {
     /// The scan's state.
     fn scanned(&mut self) -> &mut Scanned<'a, S>;
-    /// Where the index was read up to, and whether it is read downwards.
+    /// The position up to which the index was read, and true if the scan is descending.
     fn position(&self) -> (&Bound<S::KeyBuf>, bool);
-    /// The next pair that the index holds. Then the caller has to [`Scans::advance`].
+    /// Copies the next pair of the index. False at the end. The caller must call [`Scans::advance`] with the key.
     ///
     /// # Errors
-    /// `Corrupt`; what reading may say.
+    /// `Corrupt`; the errors of a read.
     fn next_held(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool>;
-    /// The index was read up to this key.
+    /// Notes that the index was read up to this key.
     fn advance(&mut self, key: &S::KeyBuf);
 
-    /// Moves one key on and copies key and value out; false at the end.
+    /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
     /// As [`Scans::next_held`], and as [`View::may_hide`].
@@ -240,7 +242,7 @@ pub trait Scans<'a, S: Schema> {
         self.next_merged(key, value)
     }
 
-    /// As [`Scans::next_seen`] where there are images.
+    /// As [`Scans::next_seen`], with images merged in.
     #[cold]
     fn next_merged(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         let descending = self.position().1;

@@ -1,9 +1,9 @@
-//! Bounds of leaves: key words, of plain keys the key itself, of byte strings the address of a separator record. 0 is no bound.
+//! Bounds of leaves as words: a plain key itself, or the address of a separator record for byte strings. 0 means no bound.
 
 use crate::schema::Schema;
 use pmem::{Medium, Result, record};
 
-/// The key that a bound's word stands for; the least key where there is no bound. False if there is no such key.
+/// Reads the key of a bound's word; the lowest key if the word is 0. False if there is no such key (a race, or damage).
 pub fn read_bound<M: Medium, S: Schema>(medium: &M, word: u64, out: &mut S::KeyBuf) -> bool {
     let bytes = if S::PLAIN {
         word.to_le_bytes().to_vec()
@@ -23,23 +23,23 @@ pub fn read_bound<M: Medium, S: Schema>(medium: &M, word: u64, out: &mut S::KeyB
     }
 }
 
-/// The key that a bound's word stands for.
+/// The key of a bound's word.
 ///
 /// # Errors
-/// `Corrupt` if there is none.
+/// `Corrupt` if there is no such key.
 pub fn bound<M: Medium, S: Schema>(medium: &M, word: u64) -> Result<S::KeyBuf> {
     let mut key = S::KeyBuf::default();
     let sound = read_bound::<M, S>(medium, word, &mut key);
     if sound { Ok(key) } else { Err(pmem::Error::Corrupt { what: "bound of a bucket", at: word }) }
 }
 
-/// A key in memory as a word that is ordered as the keys are, as far as it goes.
+/// Converts a key to a word. If two words differ, they compare as their keys do.
 #[inline(always)]
 pub fn word_of<S: Schema>(key: &S::Key) -> u64 {
     if S::PLAIN { S::plain(S::probe(key)) } else { leading(S::key_bytes(key).as_ref()) }
 }
 
-/// The first eight bytes as a word in their order.
+/// The first eight bytes as a big-endian word, padded with zeros.
 #[inline(always)]
 pub fn leading(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];

@@ -1,8 +1,10 @@
-//! The parts of an index over a list of leaves, and what an engine has to say for itself.
+//! The parts of an index over a list of leaves, and the trait that an engine implements.
+//!
+//! The *directory* is the engine's structure that leads to the leaves.
 //!
 //! Invariants:
-//! * C1: a leaf changes while its stripe is odd, and every change of which leaf holds which keys moves [`Core::changes`] on before the
-//!   stripes are even again. While what leads to the leaves is itself being changed, it is odd.
+//! * C1: a leaf changes only while its version is locked. Every change of the assignment of keys to leaves increments [`Core::changes`]
+//!   before the versions are unlocked. While the directory is being changed in place, [`Core::changes`] is odd.
 
 use std::ops::{Deref, DerefMut};
 
@@ -27,26 +29,26 @@ use crate::moves::move_record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 
-/// How often it changed which leaf holds which keys, and what leads to them, since an index was opened.
+/// Numbers of structure changes since the index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turnover {
-    /// Leaves of which a part went to another.
+    /// Leaves that were split.
     pub splits: u64,
-    /// Leaves that began with a key behind all others.
+    /// Leaves that were added for a key above all others.
     pub appends: u64,
-    /// Leaves that joined a neighbour, or left the list.
+    /// Leaves that were merged with a neighbour or removed from the list.
     pub merges: u64,
-    /// Leaves that another with the same keys took the place of.
+    /// Leaves that were replaced by a copy with the same keys.
     pub copies: u64,
-    /// Times that what leads to the leaves was built anew beside use.
+    /// Times that the directory was rebuilt while it was in use.
     pub rebuilds: u64,
 }
 
-/// What the writer of a list has besides, with what an engine adds to it.
+/// The list's part of the writer's state, with the state that the engine adds.
 pub struct Side<W> {
-    /// What was done to the list.
+    /// Numbers of structure changes.
     pub turnover: Turnover,
-    /// The engine's own.
+    /// The engine's own state.
     pub own: W,
 }
 
@@ -63,13 +65,13 @@ impl<W> DerefMut for Side<W> {
     }
 }
 
-/// What only the writer has.
+/// The state that the writer's lock protects.
 pub type Writer<W> = kernel::Writer<Side<W>>;
 
-/// The parts that every such index has.
+/// The parts that every index over a list has.
 pub struct Core<M: Medium, S: Schema, W> {
     kernel: Kernel<M, S, Side<W>>,
-    /// Twice the changes of which leaf holds which keys that were shown so far (C1).
+    /// Twice the number of visible changes of the assignment of keys to leaves; odd during a change of the directory (C1).
     pub changes: AtomicU64,
 }
 
@@ -97,11 +99,11 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         Ok(Self { kernel, changes: AtomicU64::new(0) })
     }
 
-    /// Gives an index without a root (new, or crashed before it had one) that and a first leaf: `write` writes both, given their
-    /// addresses in this order, and starts writing them back. Returns the root's block.
+    /// Creates the root and the first leaf of an index that has none: it is new, or it crashed before it had a root. `write` gets the
+    /// addresses of leaf and root, in this order. It writes both and flushes them. Returns the root's block.
     ///
     /// # Errors
-    /// What the allocator says.
+    /// `NoSpace`, `Full` or `TooLarge`, from the allocator.
     pub fn make_root(
         &mut self,
         leaf_bytes: u64,
@@ -122,70 +124,70 @@ impl<M: Medium, S: Schema, W> Core<M, S, W> {
         Ok(root)
     }
 
-    /// What was done to the list since it was opened.
+    /// Numbers of structure changes since the index was opened.
     pub fn turnover(&self) -> Turnover {
         self.writer_side().turnover
     }
 
-    /// What leads to the leaves is about to be changed in place (C1). The stripes of the leaves that change are odd.
+    /// Begins a change of the directory in place (C1). The versions of the leaves that change are locked.
     pub fn begin_change(&self) {
         self.changes.store(self.changes.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
-    /// What leads to the leaves was changed (C1).
+    /// Ends a change of the directory (C1).
     pub fn end_change(&self) {
         self.changes.store((self.changes.load(Ordering::Relaxed) | 1) + 1, Ordering::Release);
     }
 }
 
-/// Keys with their entries, ascending or not.
+/// Keys with their entries, in any order.
 pub type Pages<S> = Vec<(<S as Schema>::KeyBuf, Entry<<S as Schema>::Tail>)>;
 
-/// An index over one list of leaves: what differs between engines. Leaves are told by their address, in bytes from the region's base.
+/// The interface that an engine over a list of leaves implements. A leaf is identified by its address, in bytes from the region's base.
 pub trait LeafList:
     Deref<Target = Core<Self::Medium, Self::Schema, Self::Own>> + Send + Sync + Sized
 {
-    /// Where it lives.
+    /// The medium of the region.
     type Medium: Medium;
-    /// Keys and values.
+    /// The schema of keys and values.
     type Schema: Schema;
-    /// What its writer has besides.
+    /// The engine's own part of the writer's state.
     type Own: Send;
-    /// What the commit of a write publishes.
+    /// The store that commits a write.
     type Change: Send;
 
-    /// Words of a value in its entry.
+    /// Words of a value in an entry.
     fn payload_words(&self) -> usize;
     /// Bytes of a leaf.
     fn leaf_bytes(&self) -> u64;
-    /// The block that the region's root names, 0 before there is one.
+    /// The block that the region's root word references; 0 if there is none yet.
     fn root_block(&self) -> u64;
-    /// The region's root names another block from now on.
+    /// Sets the block that the region's root word references.
     fn set_root_block(&self, root: u64);
     /// The first leaf.
     ///
     /// # Errors
-    /// `Corrupt` if the root's block does not lead to it.
+    /// `Corrupt` if the root's block does not lead to a leaf.
     fn head(&self) -> Result<u64>;
-    /// The leaf behind a leaf, 0 if it is the last; `None` if there is no leaf here.
+    /// The leaf after `leaf`, 0 if it is the last one. `None` if there is no leaf at this address.
     fn next_leaf(&self, leaf: u64) -> Option<u64>;
-    /// Writes an empty leaf and a root's block that leads to it, both new, and starts writing them back.
+    /// Writes an empty leaf and a root block that references it, and flushes both. Both blocks are new.
     fn write_empty(&self, leaf: u64, root: u64);
-    /// False if an empty list must not take the list's place.
+    /// False if a clear must not replace the list by an empty one.
     fn can_switch(&self) -> bool {
         true
     }
-    /// The leaf of a key (of the keys strictly below it, if so asked) as far as what leads there says now. Has the processor bring in
-    /// what a look at it begins with.
+    /// The leaf of a key, or of the keys strictly below it if `below` is set, according to the current directory. Prefetches the lines that
+    /// a read of the leaf touches first.
     fn leaf_of(&self, key: &<Self::Schema as Schema>::Key, below: bool) -> u64;
-    /// The last leaf, as [`LeafList::leaf_of`].
+    /// The last leaf, according to the current directory.
     fn last_leaf(&self) -> u64;
-    /// True if there is a leaf here.
+    /// True if there is a leaf at this address.
     fn is_leaf(&self, leaf: u64) -> bool;
-    /// Word of the lower bound of a leaf, 0 for none.
+    /// Word of the lower bound of a leaf; 0: none.
     fn lower_bound(&self, leaf: u64) -> u64;
-    /// Word of the upper bound of a leaf, 0 for none.
+    /// Word of the upper bound of a leaf; 0: none.
     fn upper_bound(&self, leaf: u64) -> u64;
     /// The entry of a key in a leaf.
     fn entry_of(
@@ -193,8 +195,8 @@ pub trait LeafList:
         leaf: u64,
         probe: <Self::Schema as Schema>::Probe<'_>,
     ) -> Option<Entry<<Self::Schema as Schema>::Tail>>;
-    /// The entry of a key in its leaf, as far as what leads there says now, and whether there is a leaf at all. `first_look` is told
-    /// the leaf before anything of it is read. An index may read it by another way than its address.
+    /// The result of `first_look`, the entry of a key according to the current directory, and true if its leaf exists. `first_look` gets
+    /// the leaf before any read of it. An engine may read the leaf by another path than its address.
     #[inline]
     fn entry_for<V>(
         &self,
@@ -205,30 +207,30 @@ pub trait LeafList:
         let seen = first_look(leaf);
         (seen, self.entry_of(leaf, Self::Schema::probe(key)), self.is_leaf(leaf))
     }
-    /// All entries of a leaf with their keys, in any order; false if one cannot be read (a race, or damage).
+    /// Copies all entries of a leaf with their keys, in any order. False if one cannot be read (a race, or damage).
     fn entries_of(&self, leaf: u64, page: &mut Pages<Self::Schema>) -> bool;
-    /// Most leaves that so many writes to a leaf may take, and those that come of it.
+    /// Maximum number of leaves that this many writes to a leaf, and the structure changes that follow, may allocate.
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64;
-    /// Stores a write into its leaf, but for the word that commits it, and starts writing that back.
+    /// Stores a write into its leaf, except for the word that commits it, and flushes the stores.
     ///
     /// # Errors
-    /// As [`Writes::put`](super::write::Writes::put); what was stored before in the running operation is given up with it.
+    /// As [`Writes::put`](super::write::Writes::put). The running operation is aborted, with all that it stored before.
     fn store(
         &self,
         writer: &mut Writer<Self::Own>,
         write: &WriteOf<'_, Self>,
         leaf: u64,
     ) -> Result<Step<Self::Change>>;
-    /// Publishes a change, and starts writing it back. The change is of one line.
+    /// Publishes a change and flushes it. The change is in one line.
     fn publish(&self, change: &Self::Change);
-    /// A write is durable: what comes of it. Other writes of its write group may have been concluded meanwhile.
+    /// Does the work that follows a durable write, such as a merge. Other writes of its write group may already be concluded.
     fn conclude(
         &self,
         writer: &mut Writer<Self::Own>,
         write: &WriteOf<'_, Self>,
         stored: &Stored<Self::Change>,
     );
-    /// Stores a value; true if that replaced one.
+    /// Stores a value. True if the key was present.
     ///
     /// # Errors
     /// As [`Writes::put`](super::write::Writes::put).
@@ -238,7 +240,7 @@ pub trait LeafList:
         key: &<Self::Schema as Schema>::Key,
         value: &<Self::Schema as Schema>::Value,
     ) -> Result<bool>;
-    /// Removes a key; false if it was absent.
+    /// Removes a key. False if the key was absent.
     ///
     /// # Errors
     /// As [`Writes::delete`](super::write::Writes::delete).
@@ -247,23 +249,23 @@ pub trait LeafList:
         writer: &mut Writer<Self::Own>,
         key: &<Self::Schema as Schema>::Key,
     ) -> Result<bool>;
-    /// Builds what leads to the leaves anew from what is durable; stores nothing. All stripes are odd.
+    /// Rebuilds the directory from the durable state. It stores nothing. The caller holds all version locks.
     fn reload(&self, writer: &mut Writer<Self::Own>);
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    /// Verifies the whole index, without concurrent writers. Never panics, whatever the region contains.
     fn check(&self) -> Report;
 
-    /// Has the processor bring in what a look for a key begins with.
+    /// Prefetches the lines that a lookup of this key touches first.
     #[inline]
     fn prefetch_for(&self, key: &<Self::Schema as Schema>::Key) {
         self.leaf_of(key, false);
     }
 
-    /// Of what it is made, asked with keys that are there: see [`Index::anatomy`](crate::Index::anatomy).
+    /// Measures the structure of the index with present keys: see [`Index::anatomy`](crate::Index::anatomy).
     fn anatomy(&self, _keys: &mut dyn Iterator<Item = &<Self::Schema as Schema>::Key>) -> Option<Anatomy> {
         None
     }
 
-    /// For salvage: every entry of the leaf at this offset that is in use, if there is one. The region may be damaged.
+    /// For salvage: all used entries of the leaf at this offset, if there is one. The region may be damaged.
     fn salvage<R: Medium>(region: &Region<R>, leaf: u64) -> Vec<Entry<<Self::Schema as Schema>::Tail>>;
 
     /// Lines of a leaf.
@@ -284,13 +286,13 @@ pub trait LeafList:
 
 /// The schema of an index.
 pub(crate) type SchemaOf<T> = <T as LeafList>::Schema;
-/// A key as it is passed to an index.
+/// A key as a caller passes it.
 pub(crate) type KeyOf<T> = <SchemaOf<T> as Schema>::Key;
-/// A key as an index hands it out.
+/// A key as an index returns it.
 pub(crate) type KeyBufOf<T> = <SchemaOf<T> as Schema>::KeyBuf;
-/// A value as it is passed to an index.
+/// A value as a caller passes it.
 pub(crate) type ValueOf<T> = <SchemaOf<T> as Schema>::Value;
-/// A value as an index hands it out.
+/// A value as an index returns it.
 pub(crate) type ValueBufOf<T> = <SchemaOf<T> as Schema>::ValueBuf;
 
 impl<T: LeafList> Embed for T {
@@ -327,7 +329,7 @@ impl<T: LeafList> Embed for T {
     }
 
     fn reload(&self, writer: &mut Writer<<T as LeafList>::Own>) {
-        // What was durable once does check.
+        // This word was durable before, so its check succeeds.
         if let Ok(root) = self.region.root() {
             self.set_root_block(root);
         }

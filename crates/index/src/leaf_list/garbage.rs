@@ -1,12 +1,13 @@
-//! Clearing a list: see [`crate::garbage`].
+//! Clearing a list. Invariants and crash table are in [`crate::garbage`].
 //!
 //! ```text
-//! meta block   word 7 what a clear left to be freed ([`Garbage`]); all zeros is nothing
+//! meta block   word 7: the garbage of a clear ([`Garbage`]); 0: none
 //! ```
 //!
-//! A clear writes a new meta block, which leads to an empty leaf and says that the old head is garbage. Its commit point is the store of
-//! the region's root, which names the block; the old block is freed with it. A step frees the first leaf of the garbage, or the
-//! blocks of some of its entries; its commit point is the store of word 7.
+//! A clear writes a new meta block. The block references an empty leaf, and its garbage word references the old head. The old meta block is
+//! freed in the same commit. The commit point of the clear is the publish of the region's root word, which references the new block.
+//!
+//! A step frees the first leaf of the garbage, or the blocks of some of its entries. The commit point of a step is the publish of word 7.
 
 use pmem::alloc::Kind;
 use pmem::region::ROOT_AT;
@@ -20,12 +21,12 @@ use crate::entry::Entry;
 use crate::garbage::{Garbage, free_entries};
 use crate::schema::Schema;
 
-/// Offset of the word in the meta block.
+/// Offset of the garbage word in the meta block.
 pub const GARBAGE: u64 = 7 * WORD;
 
 type EntryOf<T> = Entry<<SchemaOf<T> as Schema>::Tail>;
 
-/// What a clear left.
+/// Reads the garbage word.
 fn garbage_of<T: LeafList>(index: &T) -> Result<Option<Garbage>> {
     match index.root_block() {
         0 => Ok(None),
@@ -33,27 +34,27 @@ fn garbage_of<T: LeafList>(index: &T) -> Result<Option<Garbage>> {
     }
 }
 
-/// Notes whether a clear left something, of an index that is opened or was rolled back.
+/// Sets the kernel's garbage flag from the garbage word, after an open or a rollback.
 ///
 /// # Errors
-/// `Corrupt` if the word does not check.
+/// `Corrupt` if the garbage word is damaged.
 pub fn find_garbage<T: LeafList>(index: &T) -> Result<()> {
     index.set_garbage(garbage_of(index)?.is_some());
     Ok(())
 }
 
-/// The leaf that is freed next: what follows it, its separator (0 none), and its entries whose blocks are not free.
+/// The first leaf of the garbage: the leaf after it, its separator (0: none), and its entries whose blocks are not freed yet.
 fn first_of<T: LeafList>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<EntryOf<T>>)> {
     let leaf = garbage.node;
     let next = index.next_leaf(leaf).filter(|_| super::recover::is_leaf_block(index, leaf));
     let next = next.ok_or(Error::Corrupt { what: "leaf of what was cleared", at: leaf })?;
     let separator = if SchemaOf::<T>::PLAIN { 0 } else { index.lower_bound(leaf) };
-    // No record is read: some of them may be free, and used again.
+    // This must not read records: some of them may be free or reused.
     let entries = T::salvage(&index.region, leaf).into_iter().skip(garbage.done as usize).collect();
     Ok((next, separator, entries))
 }
 
-/// True if what a clear left has this block where the walk through it begins (U1).
+/// True if the garbage owns this block at the beginning of its walk (U1).
 pub(super) fn owns<T: LeafList>(index: &T, at: u64) -> bool {
     let Ok(Some(garbage)) = garbage_of(index) else { return false };
     first_of(index, garbage).is_ok_and(|(_, separator, entries)| {
@@ -63,7 +64,7 @@ pub(super) fn owns<T: LeafList>(index: &T, at: u64) -> bool {
     })
 }
 
-/// Notes the blocks of what a clear left.
+/// Adds the blocks of the garbage to a check.
 pub fn own<T: LeafList>(index: &T, walk: &mut Walk) {
     let mut rest = match garbage_of(index) {
         Ok(rest) => rest,
@@ -102,7 +103,7 @@ pub(super) fn clear<T: LeafList>(index: &T) -> Result<()> {
     )
 }
 
-/// Puts an empty list in the place of the list.
+/// Replaces the list by an empty one.
 fn switch<T: LeafList>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
     let (region, medium, old) = (&index.region, index.region.medium(), index.root_block());
     let head = index.head()?;
@@ -135,7 +136,7 @@ fn switch<T: LeafList>(index: &T, writer: &mut Writer<T::Own>) -> Result<()> {
     Ok(())
 }
 
-/// Frees the first leaf of what a clear left, or some of its entries' blocks.
+/// Frees the first leaf of the garbage, or blocks of some of its entries. False if nothing remains.
 pub(super) fn free_some<T: LeafList>(index: &T, writer: &mut Writer<T::Own>) -> Result<bool> {
     let Some(garbage) = garbage_of(index)? else { return Ok(false) };
     let (next, separator, entries) = first_of(index, garbage)?;

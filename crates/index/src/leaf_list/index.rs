@@ -1,4 +1,4 @@
-//! Indexes over one list of leaves as indexes of the registry.
+//! The implementation of [`Index`] for all indexes over a list of leaves.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::kind::{Kind, SchemaOf};
 use crate::snapshot::SnapshotView;
 use crate::write::{Write, WriteOptions};
 
-/// Pairs that are appended in one group.
+/// Maximum number of pairs that are loaded with one commit.
 const APPENDED: usize = 4096;
-/// Bytes of them, at most about so many.
+/// Approximate maximum of their bytes.
 const BYTES_APPENDED: u64 = 16 << 20;
 
 impl<K: Kind, T: LeafList<Schema: SchemaOf<K>>> Index<K> for T {

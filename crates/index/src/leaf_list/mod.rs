@@ -1,12 +1,14 @@
-//! What indexes over one list of leaves share besides: an engine says how a leaf is read and changed and how the leaf of a key is found
-//! ([`LeafList`]), and its writers, readers and scans are written once.
+//! The shared part of the indexes over one list of leaves.
 //!
-//! * [`core`](mod@core): the parts of such an index. [`space`]: what an operation may store.
+//! An engine implements [`LeafList`]: how to read and change a leaf, and how to find the leaf of a key. Writers, readers and scans are
+//! implemented here, once.
+//!
+//! * [`core`](mod@core): the parts of such an index. [`space`]: the lines that an operation may store to.
 //! * [`write`](mod@write): writes. [`write_group`]: writes that share their fences.
-//! * [`read`]: gets. [`scan`]: cursors.
-//! * `index`: such an index as one of the registry.
+//! * [`read`]: lookups. [`scan`]: cursors.
+//! * `index`: the implementation of the interface [`Index`](crate::Index).
 //! * `garbage`: clearing.
-//! * [`recover`]: who owns a block. [`bound`]: keys as words.
+//! * [`recover`]: the owners of blocks. [`bound`]: bounds of leaves.
 
 pub mod bound;
 pub mod core;
@@ -22,7 +24,7 @@ pub mod write_group;
 pub use self::core::{Core, LeafList, Pages, Side, Turnover, Writer};
 pub use self::scan::Cursor;
 
-/// All that such an index can be asked for.
+/// All traits of such an index.
 pub mod prelude {
     pub use super::core::LeafList;
     pub use super::read::Reads;

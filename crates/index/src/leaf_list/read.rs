@@ -1,7 +1,7 @@
-//! Lookups, beside the writer.
+//! Lookups, concurrent with the writer.
 //!
-//! A reader notes `changes`, finds the leaf, looks at its stripe, reads, and looks again: at the stripe, for what was read, and at
-//! `changes`, for whether this was the leaf (C1).
+//! A reader reads `changes`, finds the leaf, reads the leaf's version, and reads the entry. Then it validates: an unchanged version means
+//! that the entry was consistent, and unchanged `changes` mean that this was the leaf of the key (C1).
 
 use crate::schema::Schema;
 use pmem::canary::{Canary, sings};
@@ -12,21 +12,21 @@ use pmem::{Error, Result};
 use super::core::{KeyOf, LeafList, SchemaOf, ValueBufOf};
 use crate::group::Life;
 
-/// Keys whose leaves are asked for before they are looked at.
+/// Number of keys whose leaves are prefetched together.
 const LANES: usize = 16;
 
-/// A leaf as a reader found it.
+/// A leaf, with the state that a reader must validate.
 pub struct Seen {
-    /// Its address.
+    /// The leaf's address.
     pub leaf: u64,
-    /// The first look at it.
+    /// The leaf's version, from before the read.
     pub version: Version,
     changes: u64,
 }
 
 /// Lookups of an index. See the module's head.
 pub trait Reads: LeafList {
-    /// The writer's leaf for a key.
+    /// The leaf of a key, for the writer.
     ///
     /// # Errors
     /// `Corrupt` if there is no leaf.
@@ -35,7 +35,7 @@ pub trait Reads: LeafList {
         if self.is_leaf(leaf) { Ok(leaf) } else { Err(Error::Corrupt { what: "leaf", at: leaf }) }
     }
 
-    /// A reader's first look at the leaf that `choose` finds.
+    /// Reads the state to validate, before a read of the leaf that `choose` returns.
     #[inline]
     fn see(&self, choose: impl Fn() -> u64) -> Seen {
         let changes = self.settled_changes();
@@ -43,32 +43,32 @@ pub trait Reads: LeafList {
         Seen { leaf, version: self.stripes.read(leaf), changes }
     }
 
-    /// Number of changes so far, when none is half done.
+    /// The number of changes. Waits while a change is incomplete.
     #[inline]
     fn settled_changes(&self) -> u64 {
         let mut changes = self.changes.load(Ordering::Acquire);
         while changes & 1 == 1 && !sings(Canary::Settled) && !self.stripes.is_abandoned() {
-            // A few words are being moved; but whoever moves them may have lost his processor.
+            // The change moves only a few words, but the writer's thread may not be running.
             yield_now();
             changes = self.changes.load(Ordering::Acquire);
         }
         changes
     }
 
-    /// A reader's second look.
+    /// Validates a read.
     #[inline]
     fn is_good(&self, seen: &Seen) -> bool {
-        // A change that a panic cut short is half done for good.
+        // After a panic of the writer, an incomplete change stays incomplete.
         let is_settled = seen.changes & 1 == 0 || !self.stripes.is_abandoned();
         self.stripes.check(seen.version)
             && is_settled
             && (self.changes.load(Ordering::Relaxed) == seen.changes || sings(Canary::Changes))
     }
 
-    /// Copies the value of `key` into `value` (if given); false if the key is absent.
+    /// Copies the value of `key` into `value` (if given). False if the key is absent.
     ///
     /// # Errors
-    /// `Corrupt` if the leaf or the record is damaged.
+    /// `Corrupt` if the leaf or the record is damaged. `Failed` if the writer panicked while it changed the leaf.
     fn get(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
         let found = self.get_durable(key, value.as_deref_mut())?;
         if self.images.is_running() {
@@ -77,7 +77,7 @@ pub trait Reads: LeafList {
         Ok(found)
     }
 
-    /// Looks for a key and answers when what was read is durable.
+    /// As [`Reads::get`], without regard to a running batch. Returns when the value is durable.
     fn get_durable(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<bool> {
         let Some(pending) = &self.pending else { return Ok(self.look(key, value)?.0) };
         loop {
@@ -87,13 +87,13 @@ pub trait Reads: LeafList {
                 return Ok(found);
             }
             match self.wait_for_key(pending, SchemaOf::<Self>::hash(key)) {
-                Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
+                Some(ticket) if self.settle(pending, ticket).is_err() => {} // rolled back: read again
                 _ => return Ok(found),
             }
         }
     }
 
-    /// Values of these keys in their order, until `give` returns false. Of each atomic batch all is seen or nothing.
+    /// Calls `give` with the values of these keys, in order, until `give` returns false. All or nothing of each atomic batch is visible.
     ///
     /// # Errors
     /// As [`Reads::get`].
@@ -108,7 +108,7 @@ pub trait Reads: LeafList {
             for key in some {
                 let mut value = ValueBufOf::<Self>::default();
                 let found = self.get_durable(key, Some(&mut value))?.then_some(value);
-                // After the validation: a batch that shows in what was read has its images by now.
+                // This must follow the validation. If the value is from a batch, the batch has its images by now.
                 let found = now.replaced(key)?.unwrap_or(found);
                 if !give(found) {
                     return Ok(());
@@ -118,7 +118,7 @@ pub trait Reads: LeafList {
         Ok(())
     }
 
-    /// Looks for a key, durable or not; and where.
+    /// Looks up a key, durable or not. Returns true if it is present, and its leaf.
     fn look(&self, key: &KeyOf<Self>, mut value: Option<&mut ValueBufOf<Self>>) -> Result<(bool, u64)> {
         let medium = self.region.medium();
         let mut tries = self.stripes.tries();
@@ -145,7 +145,7 @@ pub trait Reads: LeafList {
         }
     }
 
-    /// Has the processor bring in what looks for these keys begin with.
+    /// Prefetches the lines that lookups of these keys touch first.
     fn prefetch(&self, keys: &[&KeyOf<Self>]) {
         for key in keys {
             self.prefetch_for(key);

@@ -1,4 +1,4 @@
-//! Who owns a block: what the allocator asks of an index that was not closed.
+//! The owners of blocks, for the recovery of an index that was not closed.
 
 use pmem::alloc::{self, Class, Kind};
 use pmem::{Result, record};
@@ -9,37 +9,37 @@ use super::garbage;
 use crate::owner;
 use crate::schema::Schema;
 
-/// Settles the allocator's intents by asking the list.
+/// Recovers the allocation bits of the intents' blocks: each bit is set if the list or its garbage owns the block.
 ///
 /// # Errors
-/// `Corrupt` if an intent names what is no block.
+/// `Corrupt` if an intent contains an address that is not a block.
 pub fn recover_blocks<T: LeafList>(index: &T) -> Result<()> {
     owner::recover_blocks(&index.region, |class, at| {
         Ok(index.root_block() != 0 && (owns(index, class, at) || garbage::owns(index, at)))
     })
 }
 
-/// True if a block is one of the size of a leaf.
+/// True if there is a block of the size of a leaf at this address.
 pub fn is_leaf_block<T: LeafList>(index: &T, at: u64) -> bool {
     let class = alloc::class_of(&index.region, at);
     class.is_some_and(|class| class.kind == Kind::Leaf && class.block_bytes == index.leaf_bytes())
 }
 
-/// True if the entry of this key leads to this record.
+/// True if the entry of this key references this record.
 pub(super) fn owns_record<T: LeafList>(index: &T, key: &KeyBufOf<T>, at: u64) -> bool {
     let key = SchemaOf::<T>::borrow(key);
     let entry = index.entry_of(index.leaf_of(key, false), SchemaOf::<T>::probe(key));
     entry.is_some_and(|entry| SchemaOf::<T>::blocks_of(&entry).any(|block| block == at))
 }
 
-/// True if the index reaches this block.
+/// True if the index references this block.
 fn owns<T: LeafList>(index: &T, class: Class, at: u64) -> bool {
     let medium = index.region.medium();
     let mut key = KeyBufOf::<T>::default();
     match class.kind {
         Kind::Inner => at == index.root_block(),
         Kind::Leaf => {
-            // A leaf's own bound leads to it, if it is in the list.
+            // If the leaf is in the list, the key of its lower bound leads to it.
             is_leaf_block(index, at)
                 && index.is_leaf(at)
                 && bound::<_, SchemaOf<T>>(medium, index.lower_bound(at))
@@ -54,7 +54,7 @@ fn owns<T: LeafList>(index: &T, class: Class, at: u64) -> bool {
                 })
         }
         Kind::Record => SchemaOf::<T>::key_of_block(medium, at, &mut key) && owns_record(index, &key, at),
-        // Not asked about.
+        // Recovery never asks about pieces.
         Kind::Piece => false,
     }
 }

@@ -1,8 +1,8 @@
-//! Scans, both ways, beside the writer.
+//! Scans in both directions, concurrent with the writer.
 //!
-//! A cursor copies a leaf's entries between two looks at it and puts them in order; it goes on to the next leaf by the bound of
-//! this one. If a record has changed meanwhile it looks for the leaf again, from the last key it gave out: so a scan gives each key at
-//! most once, in order, and misses none that was there throughout.
+//! A cursor copies the entries of one leaf, validates the copy, and sorts it. The bound of the leaf leads to the next leaf. If a record has
+//! changed since, the cursor finds the leaf again from the last returned key. So a scan returns each key at most once and in order. It
+//! misses no key that was present throughout the scan.
 
 use std::ops::Bound;
 
@@ -21,18 +21,18 @@ use crate::group::Life;
 pub struct Cursor<'a, T: LeafList> {
     index: &'a T,
     descending: bool,
-    /// What the index was read up to, and nothing more: batches are noted by it. Where to look when the page is stale.
+    /// Exactly the position up to which the index was read: images are merged in from here. If the page is stale, the scan continues here.
     from: Bound<KeyBufOf<T>>,
-    /// There is nothing beyond the page.
+    /// True if no leaf follows the page.
     ended: bool,
     page: Pages<SchemaOf<T>>,
     given: usize,
-    /// The look at the page's leaf, and where to go on behind it.
+    /// The version of the page's leaf, and the key at which the next leaf begins.
     version: Option<Version>,
     beyond: Option<KeyBufOf<T>>,
-    /// What is seen.
+    /// The scan's view and its state.
     scanned: Scanned<'a, SchemaOf<T>>,
-    /// Gives out what is durable alone.
+    /// True if the cursor waits until the returned entries are durable.
     durable: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         Self::through(index, index.images.view())
     }
 
-    /// A cursor before the first key of what a view sees.
+    /// A cursor before the first key of a view.
     pub(crate) fn through(index: &'a T, view: View<'a, SchemaOf<T>>) -> Self {
         Self {
             index,
@@ -53,20 +53,20 @@ impl<'a, T: LeafList> Cursor<'a, T> {
             given: 0,
             version: None,
             beyond: None,
-            // What a snapshot sees is durable.
+            // The contents of a snapshot are durable already.
             durable: !view.is_snapshot(),
             scanned: Scanned::new(view),
         }
     }
 
-    /// Does not wait for what is not durable yet: for those who only want keys to change.
+    /// Makes the cursor return entries that are not durable yet. For callers that only need the keys in order to change them.
     #[must_use]
     pub(crate) fn unsettled(mut self) -> Self {
         self.durable = false;
         self
     }
 
-    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
     pub fn seek(&mut self, from: Bound<KeyBufOf<T>>, descending: bool) {
         self.scanned.begin();
         self.from = from;
@@ -77,15 +77,16 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         self.beyond = None;
     }
 
-    /// Moves one key on and copies key and value out; false at the end.
+    /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
-    /// `Corrupt` if a leaf or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old.
+    /// `Corrupt` if a leaf or a record is damaged. `SnapshotBytes` if before-images of the scan's view were dropped.
     pub fn next(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         self.next_seen(key, value)
     }
 
-    /// As [`Cursor::next`] of what the index holds, whatever the scan's view is: for a caller that only wants keys to change.
+    /// As [`Cursor::next`], for the current contents of the index instead of the view. For callers that only need the keys in order to
+    /// change them.
     pub(crate) fn next_now(&mut self, key: &mut KeyBufOf<T>, value: &mut ValueBufOf<T>) -> Result<bool> {
         let more = self.next_held(key, value)?;
         if more {
@@ -94,7 +95,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         Ok(more)
     }
 
-    /// The page is spent, or none was read: reads the next; false if there is none.
+    /// Reads the next page. False if there is none.
     fn turn(&mut self) -> Result<bool> {
         if self.ended {
             return Ok(false);
@@ -108,7 +109,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         let medium = index.region.medium();
         let mut tries = index.stripes.tries();
         loop {
-            // Asked before anything is read.
+            // This must come before any read.
             let pending = index.pending.as_ref().filter(|pending| self.durable && !pending.has_failed());
             let seen = index.see(|| match (&from, self.descending) {
                 (Bound::Unbounded, true) => index.last_leaf(),
@@ -135,7 +136,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
                 && let Some(ticket) = pending.wait_for_node(leaf)
                 && index.settle(pending, ticket).is_err()
             {
-                continue; // it was taken back
+                continue; // rolled back: read again
             }
             let leads_on = edge == 0 || leads_on(&from, &beyond, self.descending);
             if !sound || !leads_on {
@@ -150,7 +151,7 @@ impl<'a, T: LeafList> Cursor<'a, T> {
         }
     }
 
-    /// Puts the page in order, without what the scan is past.
+    /// Sorts the page and removes the keys that the scan has passed.
     fn order(&mut self) {
         let (from, descending) = (&self.from, self.descending);
         self.page.retain(|(key, _)| match (from, descending) {
@@ -196,7 +197,7 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
                 continue;
             };
             let sound = SchemaOf::<T>::read_value(medium, entry, value);
-            // The words of plain entries were copied between two looks.
+            // Plain entries contain their value, and the copy of the page was validated.
             if !SchemaOf::<T>::PLAIN && !self.version.is_some_and(|version| index.stripes.check(version)) {
                 tries.fail()?;
                 self.page.clear();
@@ -215,7 +216,7 @@ impl<'a, T: LeafList> Scans<'a, SchemaOf<T>> for Cursor<'a, T> {
     }
 }
 
-/// Each step leads on, whatever the region holds.
+/// True if the scan advances: this bounds the scan, whatever the region contains.
 fn leads_on<K: Ord>(from: &Bound<K>, beyond: &K, descending: bool) -> bool {
     match from {
         Bound::Unbounded => true,

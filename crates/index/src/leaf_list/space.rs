@@ -1,4 +1,4 @@
-//! Space in a group for an operation on a list, and the stripes of its leaves.
+//! The space that an operation on a list needs in its group, and the version locks of its leaves.
 
 use pmem::{LINE, Medium, Result};
 
@@ -6,16 +6,16 @@ use super::core::{LeafList, Writer};
 use crate::group::Life;
 use crate::kernel::Guard;
 
-/// Leaves that an operation may store all lines of: a split's two, a merge's, one that is split a second time.
+/// Leaves that an operation may store as a whole: two of a split, one of a merge, one of a second split.
 const LEAVES_OF_OPERATION: u64 = 4;
-/// Lines besides: links, root and meta lines, the superblock's, intents and bits of an operation's blocks.
+/// Other lines: links, root and meta lines, the superblock, intents and allocation bits.
 const LINES_MORE: u64 = 64;
-/// Chunks that an operation may open or return.
+/// Chunks that an operation may open or close.
 const CHUNKS: u64 = 4;
 
-/// Space for operations. See the module's head.
+/// Space for operations, and locks of leaves.
 pub trait HasSpace: LeafList {
-    /// The writer's side for one operation with records of so many bytes, with space for it in the running group.
+    /// Takes the writer's lock for one operation that writes records of `bytes` bytes. The running group has space for it.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -24,12 +24,12 @@ pub trait HasSpace: LeafList {
         self.enter_for(|_| Ok(self.lines_of_operation(bytes)))
     }
 
-    /// Most lines that an operation changes which writes records of so many bytes.
+    /// Maximum number of lines that an operation changes if it writes records of `bytes` bytes.
     fn lines_of_operation(&self, bytes: u64) -> u64 {
         let geometry = self.region.geometry();
         let pieces = bytes.div_ceil(geometry.chunk_bytes / 8);
-        // A piece of a large record has a head, straddles, and, alone in its chunk, changes a bitmap's line; so may each that is
-        // given back.
+        // Each piece of a large record adds its head, an unaligned end, and a bitmap line if it is alone in its chunk. Each freed piece may
+        // also change a bitmap line.
         let given_back = self
             .region
             .medium()
@@ -42,19 +42,19 @@ pub trait HasSpace: LeafList {
             + self.lines_once()
     }
 
-    /// What counts once for whatever is done in one turn.
+    /// Lines that count once for all that is done under one hold of the writer's lock.
     fn lines_once(&self) -> u64 {
         CHUNKS * (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE) + LINES_MORE
     }
 
-    /// A leaf is about to change, or what leads from it.
+    /// Locks the version of a leaf before it or its link changes. Over a journal, sets its dirty mark.
     #[inline(always)]
     fn lock(&self, writer: &mut Writer<Self::Own>, leaf: u64) {
         match &self.pending {
             None => self.stripes.lock_in_turn(leaf, &mut writer.held),
             Some(pending) => {
                 pending.note_node(leaf);
-                // Readers went first before the writer's lock was taken.
+                // The writer waited for readers before it took the writer's lock.
                 self.stripes.lock(leaf, &mut writer.held);
             }
         }

@@ -1,4 +1,4 @@
-//! Writes to a list, and what a batch of them needs.
+//! Writes to a list, and the space that a batch needs.
 
 use pmem::alloc::Kind;
 use pmem::region::BATCH_AT;
@@ -14,31 +14,32 @@ use crate::group::Life;
 use crate::schema::Schema;
 use crate::write::{Decision, Write, WriteOptions, record_bytes};
 
-/// What a batch may need.
+/// The space that a batch may need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
-    /// Lines that it may store to.
+    /// Maximum number of lines that it stores to.
     lines: u64,
-    /// Most leaves taken.
+    /// Maximum number of leaves that it allocates.
     leaves: u64,
     /// Bytes of its longest key.
     key_bytes: u64,
 }
 
-/// Writes. See the module's head.
+/// Writes of an index.
 pub trait Writes: LeafList {
-    /// Stores a value under a key; true if that replaced one.
+    /// Stores a value under a key. True if the key was present.
     ///
     /// # Errors
-    /// `Closed`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then.
+    /// `Closed`, `ReadOnly`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then. Over a journal
+    /// also as [`Life::commit`](crate::Life::commit).
     fn put(&self, key: &KeyOf<Self>, value: &ValueOf<Self>) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
 
-    /// As [`Writes::put`].
+    /// As [`Writes::put`], with options.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Writes::put`].
     fn put_as(&self, key: &KeyOf<Self>, value: &ValueOf<Self>, how: WriteOptions) -> Result<bool> {
         let mut writer = self.enter(SchemaOf::<Self>::record_bytes(key, value))?;
         self.save_image(key)?;
@@ -47,18 +48,18 @@ pub trait Writes: LeafList {
         Ok(replaced)
     }
 
-    /// Removes a key; false if it was absent.
+    /// Removes a key. False if the key was absent.
     ///
     /// # Errors
-    /// `Closed`, `Failed`, `Corrupt`: nothing has changed then.
+    /// `Closed`, `ReadOnly`, `Failed`, `Corrupt`: nothing has changed then. Over a journal also as [`Life::commit`](crate::Life::commit).
     fn delete(&self, key: &KeyOf<Self>) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
 
-    /// As [`Writes::delete`].
+    /// As [`Writes::delete`], with options.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Writes::delete`].
     fn delete_as(&self, key: &KeyOf<Self>, how: WriteOptions) -> Result<bool> {
         let mut writer = self.enter(0)?;
         self.save_image(key)?;
@@ -67,11 +68,11 @@ pub trait Writes: LeafList {
         Ok(found)
     }
 
-    /// Carries out writes, in order where they are of one key, each durable by itself; says of each whether it found its key. Writes
-    /// of different leaves share their fences ([`super::write_group`]).
+    /// Applies many writes, each atomic by itself. Writes of the same key keep their order. Writes to different leaves share their fences
+    /// ([`super::write_group`]). Returns for each write whether its key was present.
     ///
     /// # Errors
-    /// As [`Writes::put`]: some of the writes are done then, others not.
+    /// As [`Writes::put`]. Some of the writes are done then.
     fn write_many_as(
         &self,
         writes: &[Write<'_, KeyOf<Self>, ValueOf<Self>>],
@@ -112,7 +113,7 @@ pub trait Writes: LeafList {
         Ok(found)
     }
 
-    /// Reads and changes one key in one step: no other write comes between.
+    /// Reads and changes one key in one step. No other write can come between.
     ///
     /// # Errors
     /// As [`Writes::put`].
@@ -143,13 +144,13 @@ pub trait Writes: LeafList {
                     self.delete_locked(&mut writer, key)?;
                 }
             }
-            // What was decided on may be of the running group.
+            // The value that `decide` saw may belong to the running group.
             return self.leave(writer, how);
         }
     }
 
-    /// Removes every key, in one step that costs the same however many there are ([`crate::garbage`]); what they took is freed
-    /// behind it. With an open snapshot, one key after the other.
+    /// Removes every key in one step. The cost does not depend on the number of keys ([`crate::garbage`]). The memory is freed later. With
+    /// an open snapshot, the keys are deleted one by one.
     ///
     /// # Errors
     /// As [`Writes::delete`].
@@ -157,7 +158,7 @@ pub trait Writes: LeafList {
         garbage::clear(self)
     }
 
-    /// Removes every key, one after the other.
+    /// Removes every key, one by one.
     ///
     /// # Errors
     /// As [`Writes::delete`].
@@ -171,11 +172,11 @@ pub trait Writes: LeafList {
         self.commit()
     }
 
-    /// Loads pairs in ascending order of distinct keys, all above every key there is; leaves are filled one after the other. Returns the
-    /// number of keys loaded. The iterator must not use the index.
+    /// Loads pairs in ascending order of distinct keys, all above every key of the index. Leaves are filled one after the other. Returns
+    /// the number of pairs. The iterator must not use the index.
     ///
     /// # Errors
-    /// `Order` at the first key that is not above the one before it; as [`Writes::put`] otherwise. What came before stays.
+    /// `Order` at the first key that is not above the previous one. As [`Writes::put`] otherwise. The earlier pairs stay.
     fn bulk_load<'a>(
         &self,
         pairs: impl IntoIterator<Item = (&'a KeyOf<Self>, &'a ValueOf<Self>)>,
@@ -201,7 +202,7 @@ pub trait Writes: LeafList {
             loaded += 1;
             Ok(())
         });
-        // Whatever came of it: what was loaded stays, so it has to be durable.
+        // The loaded pairs stay after an error, so they must be durable in any case.
         let durable = if self.pending.is_some() { self.commit() } else { Ok(()) };
         outcome.and(durable).map(|()| loaded)
     }
@@ -263,7 +264,7 @@ impl<T: LeafList> Batching for T {
     }
 }
 
-/// What space a batch, its keys ascending, may need. The writer's lock is held.
+/// Computes the space that a batch may need. The keys are in ascending order. The caller holds the writer's lock.
 fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Extent> {
     let chunk_bytes = index.region.geometry().chunk_bytes;
     let mut extent = Extent { lines: index.lines_once(), ..Extent::default() };
@@ -277,7 +278,7 @@ fn extent_of<T: LeafList>(index: &T, writes: &[Pair<SchemaOf<T>>]) -> Result<Ext
         }
         let key_bytes = SchemaOf::<T>::key_bytes(key).as_ref().len() as u64;
         extent.key_bytes = extent.key_bytes.max(key_bytes);
-        // Entry, header of the leaf, intents and bits of two records.
+        // The entry, the leaf's header, and the intents and allocation bits of two records.
         extent.lines += 8;
         if let Some(value) = value.as_ref().filter(|_| !SchemaOf::<T>::PLAIN) {
             let bytes = value_bytes::<SchemaOf<T>>(value);

@@ -1,18 +1,23 @@
-//! Changes of different leaves that share their fences.
+//! Write groups: writes to different leaves that share their fences.
 //!
-//! A write that finds space in its leaf is *stored* first: whatever its commit word needs to be durable. Then that word is published. Writes
-//! come in *write groups*: as many as go to different leaves are stored, one fence is passed, their words are published, and another fence
-//! makes these durable. One write alone is a write group of one. What shares a leaf with an earlier write of its write group, or finds no space in it, is
-//! done by itself behind the write group; so writes of one key keep their order. Each is whole or absent after a crash, whatever became of the
-//! others: a write group is no atomic batch.
+//! A write that finds space in its leaf is *stored* first, except for the word that commits it. The writer stores all writes of the group
+//! that go to different leaves. It passes one fence, publishes all commit words, and passes a second fence. A single write is a write group
+//! of one.
+//!
+//! A write follows after the group, by itself, if it goes to the same leaf as an earlier write of the group or if its leaf has no space. So
+//! writes of the same key keep their order.
+//!
+//! Invariant: a crash leaves each write as a whole or not at all, independently of the others. A write group is not an atomic batch.
+//!
+//! The commit point of a write is the publish of its commit word ([`LeafList::publish`]).
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | what was stored, of some | nothing: no word leads to it; blocks named are nobody's |
-//! | payload | what was stored, of all; the commit words of some | those are there, and the others not; whoever owns a block has it |
+//! | none | some of the stored writes | no write is visible: no word references it, and its blocks have no owner |
+//! | payload | all stored writes; some commit words | writes with a durable commit word are visible; each block has its owner |
 //! | commit | everything | nothing to do |
 //!
-//! Over groups a group has done all that, and writes are made one after the other.
+//! Over a journal the commit group already shares one commit. There the writes follow one by one.
 
 use pmem::region::INTENTS;
 use pmem::{Fence, Medium, Result};
@@ -21,46 +26,46 @@ use super::core::{KeyOf, LeafList, SchemaOf, ValueOf, Writer};
 use crate::batch::Batching;
 use crate::write::{Write, record_bytes};
 
-/// Writes of a write group: a bit each.
+/// Maximum number of writes of a write group: one bit each in a word.
 pub(super) const GROUP_WRITES: usize = 64;
-/// Blocks that a write group may name, with those of one write more: fewer than an operation's intents.
+/// Maximum number of intents of a write group before its last write. The rest of the intents suffices for that write.
 const GROUP_BLOCKS: usize = INTENTS - 8;
-/// Writes whose leaves are asked for before they are looked at.
+/// Number of writes whose leaves are prefetched together.
 const LANES: usize = 16;
-/// Records beyond this are written alone: in pieces, with fences of their own.
+/// Longest record in bytes in a write group. A longer one is written in pieces, which have fences of their own.
 const RECORD_BYTES_MAX: u64 = 4096;
 
 /// A write of an index.
 pub type WriteOf<'a, T> = Write<'a, KeyOf<T>, ValueOf<T>>;
 
-/// A write that is stored but for the word that commits it. The stripe of its leaf is odd.
+/// A write that is stored, except for the word that commits it. The version of its leaf is locked.
 #[derive(Debug)]
 pub struct Stored<C> {
-    /// What is to be published.
+    /// The store that commits the write.
     pub change: C,
-    /// Its key was there.
+    /// True if the key was present.
     pub was_there: bool,
-    /// Something of it has to be durable first.
+    /// True if some stores must be durable before the commit word.
     pub has_payload: bool,
 }
 
-/// What became of a write.
+/// The outcome of storing a write.
 #[derive(Debug)]
 pub enum Step<C> {
-    /// It waits for its commit word.
+    /// The write is stored and waits for its commit word.
     Stored(Stored<C>),
-    /// There is nothing to change.
+    /// The key is absent, so there is nothing to change.
     Absent,
-    /// Nothing was stored: it needs space, or more than one word.
+    /// Nothing was stored. The write needs space, or more than one commit word.
     Apart,
 }
 
-/// Writes together. See the module's head.
+/// Writes that share their fences. See the module's head.
 pub(crate) trait WriteGroups: LeafList {
-    /// Carries out writes in their order where they are of one leaf, and says of each whether it found its key.
+    /// Applies writes. Writes to the same leaf keep their order. Sets `was_there` for each write: true if its key was present.
     ///
     /// # Errors
-    /// As of [`Writes::put`](super::write::Writes::put): some of them are done then, others not.
+    /// As [`Writes::put`](super::write::Writes::put). Some of the writes are done then.
     fn write_groups(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -80,7 +85,7 @@ pub(crate) trait WriteGroups: LeafList {
         Ok(())
     }
 
-    /// Does together what can be; the others' bits are set in what it returns.
+    /// Applies the writes that can share fences. Returns a word with one bit set for each other write.
     fn write_together(
         &self,
         writer: &mut Writer<Self::Own>,
@@ -99,7 +104,7 @@ pub(crate) trait WriteGroups: LeafList {
                 let (write, leaf) = (&writes[i], leaves[i]);
                 let is_large = record_bytes::<SchemaOf<Self>>(write) > RECORD_BYTES_MAX;
                 let names_many = writer.allocator.named() > GROUP_BLOCKS;
-                // Behind another write of this leaf, or in the place of one that could not go along.
+                // An earlier write goes to this leaf, or an earlier write to this leaf was left out.
                 if is_large || names_many || leaves[..i].contains(&leaf) || !self.is_leaf(leaf) {
                     alone |= 1 << i;
                     continue;
@@ -108,8 +113,8 @@ pub(crate) trait WriteGroups: LeafList {
                     Ok(Step::Stored(one)) => stored.push((i, one)),
                     Ok(Step::Absent) => was_there[i] = false,
                     Ok(Step::Apart) => alone |= 1 << i,
-                    // Nothing was published, and nothing stored leads anywhere. One after the other there may be space, for blocks
-                    // that the first of them gives back; or it is told which of them cannot be done.
+                    // Nothing was published, and nothing references the stores. One by one, the writes may find space: an early write may
+                    // free blocks for a later one. Otherwise the failing write returns the error.
                     Err(_) => {
                         writer.allocator.abort(&self.region, &mut writer.log);
                         self.stripes.unlock(&mut writer.held);
@@ -128,7 +133,7 @@ pub(crate) trait WriteGroups: LeafList {
         alone
     }
 
-    /// One write, with whatever comes of it.
+    /// Applies one write by itself.
     fn write_locked(&self, writer: &mut Writer<Self::Own>, write: &WriteOf<'_, Self>) -> Result<bool> {
         match write {
             Write::Put(key, value) => self.put_locked(writer, key, value),
@@ -139,9 +144,9 @@ pub(crate) trait WriteGroups: LeafList {
 
 impl<T: LeafList> WriteGroups for T {}
 
-/// Commits of what was stored.
+/// Commits stored writes.
 pub trait Commits: LeafList {
-    /// Makes what was stored durable, publishes it and makes that durable; the operation ends with it.
+    /// Commits stored writes and ends the operation: passes a fence, publishes the commit words, and passes a second fence.
     #[inline]
     fn commit_stored<'a>(
         &self,
@@ -151,7 +156,7 @@ pub trait Commits: LeafList {
         Self::Change: 'a,
     {
         let medium = self.region.medium();
-        // Of what only takes away there is nothing but the allocator's intents.
+        // A write that only removes has no payload except for the allocator's intents.
         if stored.clone().any(|one| one.has_payload) || writer.allocator.has_pending() {
             medium.fence(Fence::Payload);
             writer.allocator.flip(&self.region);
@@ -162,7 +167,7 @@ pub trait Commits: LeafList {
         self.stripes.unlock(&mut writer.held);
     }
 
-    /// Commits one write, and does what comes of it. True if its key was there.
+    /// Commits one write and concludes it. True if its key was present.
     #[inline]
     fn commit_alone(
         &self,
