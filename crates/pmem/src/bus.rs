@@ -1,10 +1,10 @@
-//! What a program says when a page of a mapped file cannot be had.
+//! The message and exit code of a program when a page of a mapped file cannot be read.
 //!
-//! The kernel tells it by a signal (SIGBUS), in the midst of a load: the file was cut short while it was mapped, or the device failed. The
-//! load cannot be finished, so the process ends. [`explain`] makes it end with a message that names the file, and with an exit code of
-//! the program's choice; without it the signal ends the process with no word.
+//! The kernel reports this by a signal (SIGBUS), in the middle of a load: the file was truncated while it was mapped, or the device
+//! failed. The load cannot be finished, so the process ends. After [`explain`] the process ends with a message that contains the
+//! file's path, and with an exit code of the program's choice. Without it the signal ends the process without a message.
 //!
-//! Invariant: the handler calls only what a signal handler may (loads of atomics, `write`, `_exit`, `sigaction`), and allocates nothing.
+//! Invariant: the handler only loads atomics and calls `write` and `_exit`, which a signal handler may. It allocates nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Mappings that are known by name. Of others no path is told.
+/// Mappings whose paths are kept. For other mappings the message has no path.
 const MAPPINGS: usize = 64;
-/// Bytes of a path that are kept; of a longer one the end.
+/// Bytes of a path that are kept. Only the end of a longer path is kept.
 const PATH_MAX: usize = 512;
 
 struct Mapping {
-    /// First byte; 0: the place is free, 1: it is being written.
+    /// First byte; 0: the entry is free, 1: it is being written.
     begin: AtomicUsize,
     end: AtomicUsize,
     path: [AtomicU8; PATH_MAX],
@@ -33,7 +33,7 @@ static TABLE: [Mapping; MAPPINGS] = [const {
 }; MAPPINGS];
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Notes what is mapped where.
+/// Registers a mapping for the message.
 pub(crate) fn note(begin: usize, bytes: usize, path: &Path) {
     let taken = |mapping: &&Mapping| {
         mapping.begin.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -47,15 +47,15 @@ pub(crate) fn note(begin: usize, bytes: usize, path: &Path) {
     mapping.begin.store(begin, Ordering::Release);
 }
 
-/// What begins here is about to be unmapped.
+/// Removes a mapping that is about to be unmapped.
 pub(crate) fn forget(begin: usize) {
     if let Some(mapping) = TABLE.iter().find(|mapping| mapping.begin.load(Ordering::Acquire) == begin) {
         mapping.begin.store(0, Ordering::Release);
     }
 }
 
-/// From now on, the process ends with a message and this exit code when a page of a mapped file cannot be had. For programs: a library
-/// leaves signals to the program that it is part of.
+/// From now on, the process ends with a message and this exit code when a page of a mapped file cannot be read. Only programs
+/// should call this: signals belong to the program, not to a library.
 ///
 /// # Errors
 /// `Io` if the system takes no handler.
@@ -66,7 +66,7 @@ pub fn explain(exit_code: i32) -> Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the action is whole, and the handler keeps the module's invariant.
+    // SAFETY: the action is fully initialised, and the handler keeps the module's invariant.
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } == 0 {
         return Ok(());
     }
@@ -75,9 +75,9 @@ pub fn explain(exit_code: i32) -> Result<()> {
 }
 
 extern "C" fn handle(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: to a handler with SA_SIGINFO the system passes a valid pointer.
+    // SAFETY: the system passes a valid pointer to a handler with SA_SIGINFO.
     let info = unsafe { &*info };
-    // SAFETY: of SIGBUS the address is there.
+    // SAFETY: the system sets the address for SIGBUS.
     let address = unsafe { info.si_addr() } as usize;
     let has = |mapping: &&Mapping| {
         let begin = mapping.begin.load(Ordering::Acquire);
@@ -98,12 +98,12 @@ extern "C" fn handle(_signal: libc::c_int, info: *mut libc::siginfo_t, _context:
           Stop whatever writes to it besides, see that the device is sound, and run `bristlecone check`; \
           if that finds damage, `bristlecone check --salvage DIR`.\n",
     );
-    // SAFETY: ends the process at once; a handler may.
+    // SAFETY: ends the process at once; a signal handler may call it.
     unsafe { libc::_exit(EXIT_CODE.load(Ordering::Relaxed)) }
 }
 
-/// Writes to the standard error output; what cannot be written is lost.
+/// Writes to the standard error output. Errors are ignored.
 fn tell(bytes: &[u8]) {
-    // SAFETY: the bytes are valid for the call; a handler may write.
+    // SAFETY: the bytes are valid for the call; a signal handler may call `write`.
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }

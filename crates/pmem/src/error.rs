@@ -1,12 +1,12 @@
-//! The one error of this space: what happened, where, and what to do about it.
+//! The error type of this crate: what failed, on which object, and what to do.
 
 use std::path::PathBuf;
 
-/// What an engine without order lacks ([`Error::Unsupported`]).
+/// An operation that an engine without key order lacks ([`Error::Unsupported`]).
 pub const SCANS: &str = "scans";
-/// What an engine that changes each key by itself lacks.
+/// An operation that an engine without atomic batches lacks.
 pub const BATCHES: &str = "batches of several keys";
-/// What an engine that keeps only the present lacks.
+/// An operation that an engine without old versions lacks.
 pub const SNAPSHOTS: &str = "snapshots";
 
 /// Result of a pmem operation.
@@ -19,11 +19,11 @@ pub enum Error {
     /// The operating system refused a call on the region's file.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was tried, as a phrase ("cannot open").
+        /// The action, as a phrase ("cannot open").
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's own reason.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file system has no space for the region to grow.
@@ -34,10 +34,10 @@ pub enum Error {
     NoSpace {
         /// The region's file.
         path: PathBuf,
-        /// How many bytes were asked for.
+        /// Bytes requested.
         bytes: u64,
     },
-    /// The region reached the size that its owner allowed.
+    /// The region reached its configured maximum size.
     #[error("the store reached its maximum size of {max_bytes} bytes: open it with a larger maximum")]
     Full {
         /// The configured maximum in bytes.
@@ -48,10 +48,10 @@ pub enum Error {
     Locked {
         /// The region's file.
         path: PathBuf,
-        /// Who has it.
+        /// The process that has it open.
         holder: Holder,
     },
-    /// Another process writes to the store faster than this one can read it.
+    /// Another process writes to the store faster than this one can copy it.
     #[error(
         "{path} is written to faster than it can be read as of one moment: try again when less is written, or ask the process \
          that has it open for a backup (`SAVE` of a server)"
@@ -80,7 +80,7 @@ pub enum Error {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What was seen in place of a superblock.
+        /// The reason, as a clause.
         why: &'static str,
     },
     /// The file was written by a program of another format version.
@@ -95,13 +95,13 @@ pub enum Error {
         /// The version that this program reads and writes.
         known: u64,
     },
-    /// Something read from the region cannot have been written by this program.
+    /// Data in the region that this program cannot have written.
     #[error(
         "corrupt {what} at offset {at:#x}: run `check`, and `check --salvage NEW_DIR` to copy every intact record \
          (NEW_DIR: a directory that has no store yet)"
     )]
     Corrupt {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
         /// Offset in the region, in bytes.
         at: u64,
@@ -123,10 +123,10 @@ pub enum Error {
     Journal {
         /// The journal's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, as a phrase.
         why: &'static str,
     },
-    /// A store kept with Process durability did not survive the machine's restart.
+    /// A store with process durability did not survive a restart of the machine.
     #[error(
         "the store was open with process durability when the machine went down, so its newest writes may be torn: \
          run `check --salvage NEW_DIR` to copy every intact record (NEW_DIR: a directory that has no store yet)"
@@ -145,60 +145,60 @@ pub enum Error {
         /// Length that the superblock gives in bytes.
         expected: u64,
     },
-    /// Nodes that an index of these keys and values cannot be made of.
+    /// The node size is too small for an index of these keys and values.
     #[error("nodes of {lines} lines hold too few entries of this size: take more lines")]
     Nodes {
         /// Cache lines of a node.
         lines: u64,
     },
-    /// A value that is not as long as all values of this index are.
+    /// A value with another length than all values of this index.
     #[error(
         "a value of {given} bytes: in this store every value has {takes}; pad it, or make a store of longer values"
     )]
     ValueBytes {
         /// Bytes of the value.
         given: usize,
-        /// Bytes that a value has.
+        /// Bytes that a value must have.
         takes: usize,
     },
     /// The region holds an index of another kind or shape.
     #[error("the store was made with {found}, not with {asked}: open it with {found}")]
     Mismatch {
-        /// What the superblock says.
+        /// The kind in the superblock.
         found: String,
-        /// What the caller asked for.
+        /// The kind that the caller requested.
         asked: String,
     },
-    /// One change needs more log or intent space than there is.
+    /// One change needs more log or intent space than exists.
     #[error(
         "one step needs {asked} {of}, and {limit} is the most: write fewer keys in one step or shorter values"
     )]
     TooLarge {
-        /// Of what: a noun in plural.
+        /// The resource: a noun in plural.
         of: &'static str,
-        /// How many it needs.
+        /// Number needed.
         asked: u64,
-        /// How many there may be.
+        /// Maximum.
         limit: u64,
     },
-    /// A batch failed behind its commit point.
+    /// A batch failed after its commit point.
     #[error(
         "a batch could not be finished: {why}; the store takes no more writes, and finishes the batch when it is opened again \
          (make space first if that was lacking)"
     )]
     Unfinished {
-        /// What came between.
+        /// The reason.
         why: String,
     },
-    /// A bulk load met a key that is not above all before it.
+    /// A bulk load met a key that is not above all earlier keys.
     #[error(
         "keys must ascend and lie above every key in the store: {loaded} were loaded before one that does not"
     )]
     Order {
-        /// Keys loaded before it; they stay.
+        /// Number of keys loaded before it; they stay.
         loaded: u64,
     },
-    /// What is read at a version that a rollback took back.
+    /// A read at a version that was rolled back.
     #[error("version {version} was taken back by a rollback: take a new snapshot")]
     TakenBack {
         /// The version.
@@ -209,25 +209,25 @@ pub enum Error {
     Unsupported {
         /// The engine.
         engine: &'static str,
-        /// What it lacks: [`SCANS`], [`BATCHES`] or [`SNAPSHOTS`].
+        /// The operation: [`SCANS`], [`BATCHES`] or [`SNAPSHOTS`].
         what: &'static str,
     },
     /// The index was closed.
     #[error("the store is closed: open it again")]
     Closed,
-    /// The file system failed to keep what it was told, so nothing more is taken.
+    /// A write or a sync failed, so no more writes are taken.
     #[error(
         "a sync or a write of this store failed, so it takes no more writes, and the newest may not survive the machine: look at the \
          disk and the system's log, then open the store again, which recovers it"
     )]
     Failed,
-    /// The requested durability cannot be had on this medium.
+    /// The requested durability, or a requested size, is not possible on this medium.
     #[error("{0}")]
     Durability(&'static str),
 }
 
 impl Error {
-    /// True if the files hold something else than this program left there: they are damaged, truncated, torn or not a pair.
+    /// True if the files do not have the content that this program left: they are damaged, truncated, torn or not a pair.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -245,7 +245,7 @@ impl Error {
 pub enum Holder {
     /// This process.
     This,
-    /// Another process, and its id if the system tells.
+    /// Another process, and its id if the system reports it.
     Another(Option<u32>),
 }
 

@@ -1,4 +1,4 @@
-//! The files that memory is mapped from: what they lie on, their locks, their space.
+//! The files that memory is mapped from: the kind of their file system, their locks, their space.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::medium::view::PAGE;
 use crate::system::{self, Kind};
 
-/// What the file of a region begins with.
+/// The magic of a region's file.
 pub(crate) const REGION_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLCN\x01");
 
 /// True if the file can be mapped so that flushed lines are durable (MAP_SYNC: persistent memory with DAX).
@@ -23,26 +23,26 @@ pub fn is_dax(file: &File) -> bool {
     if page == libc::MAP_FAILED {
         return false;
     }
-    // SAFETY: exactly what was mapped above.
+    // SAFETY: exactly the range that was mapped above.
     unsafe { libc::munmap(page, PAGE as usize) };
     true
 }
 
-/// What a file lies on, as far as durability is concerned.
+/// The storage below a file, as far as it matters for durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Persistent memory, mapped directly.
     Dax,
-    /// A memory file system: gone when the machine stops.
+    /// A memory file system: it is lost when the machine stops.
     Tmpfs,
     /// A disk or SSD behind the page cache.
     Ordinary,
 }
 
-/// Finds out what `file` lies on.
+/// Determines the storage below `file`.
 ///
 /// # Errors
-/// `Io` if the system does not say.
+/// `Io` if the system call fails.
 pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     if is_dax(file) {
         return Ok(Backing::Dax);
@@ -62,21 +62,21 @@ pub fn backing_of(file: &File, path: &Path) -> Result<Backing> {
     Ok(if memory { Backing::Tmpfs } else { Backing::Ordinary })
 }
 
-/// A file in memory without a name: it is gone when it is closed and no longer mapped.
+/// A file in memory without a name. It is freed when it is closed and no longer mapped.
 ///
 /// # Errors
-/// `Io` if the system has none.
+/// `Io` if the system does not support it.
 pub fn memory_file() -> Result<File> {
-    // SAFETY: a system call that reads a string of ours, which ends with a zero, and touches no other memory.
+    // SAFETY: a system call that reads our zero-terminated string and touches no other memory.
     let descriptor = unsafe { libc::memfd_create(c"bristlecone".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(io("cannot make", Path::new("a file in memory"), std::io::Error::last_os_error()));
     }
-    // SAFETY: the descriptor is open, and nobody else knows it.
+    // SAFETY: the descriptor is open and has no other owner.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Asks the system, which lists our descriptors, and every lock.
+/// The holder of a file's lock, found in the system's lists of descriptors and locks.
 fn holder_of(file: &File) -> Holder {
     let Ok(meta) = file.metadata() else { return Holder::Another(None) };
     if is_open_twice(&meta) {
@@ -94,8 +94,8 @@ fn is_open_twice(meta: &std::fs::Metadata) -> bool {
     open.filter(|other| identity(other) == identity(meta)).take(2).count() == 2
 }
 
-/// The process that holds a lock on the file of this inode, of the lines of proc(5)'s `locks`:
-/// `1: FLOCK  ADVISORY  WRITE 708 00:13:91 0 EOF`. Zero is a process that is not to be seen from here.
+/// The process that holds a lock on the file with this inode, from the lines of `/proc/locks` (proc(5)): `1: FLOCK  ADVISORY  WRITE
+/// 708 00:13:91 0 EOF`. Process 0 is one that is not visible from here.
 fn process_in(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -108,10 +108,10 @@ fn process_in(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
-/// Takes the file for this process alone, until it is closed.
+/// Locks the file exclusively, until it is closed.
 ///
 /// # Errors
-/// `Locked` if another process (or another open store of this one) has it.
+/// `Locked` if another process, or another open store of this one, holds a lock.
 pub fn lock(file: &File, path: &Path) -> Result<()> {
     match system::call(Kind::Lock, path, Some(file), |_| Ok(file.try_lock()?)) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -121,11 +121,11 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// Shares the file with other readers, until it is closed: nobody may have it open for writing meanwhile. A file system
-/// that has no locks is taken at its word.
+/// Locks the file shared with other readers, until it is closed: no process may have it open for writing meanwhile. If the file
+/// system has no locks, this succeeds.
 ///
 /// # Errors
-/// `Locked` if a store has it open.
+/// `Locked` if a store has it open for writing.
 pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
     match file.try_lock_shared() {
         Err(std::fs::TryLockError::WouldBlock) => {
@@ -135,14 +135,14 @@ pub fn lock_for_reading(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// The first stretch of data (its first byte, the first byte behind it) at or behind `from`, up to `len`.
+/// The first range of data (its first byte, the byte after its last) at or after `from`, up to `len`.
 pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result<Option<(u64, u64)>> {
     if from >= len {
         return Ok(None);
     }
     let seek = |at: u64, whence| -> std::io::Result<u64> {
         system::call(Kind::Inspect, path, Some(file), |_| {
-            // SAFETY: a system call on our own descriptor, whose position nothing uses.
+            // SAFETY: a system call on our own descriptor, whose position is not used.
             let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
             u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
         })
@@ -152,13 +152,13 @@ pub(crate) fn next_data(file: &File, path: &Path, from: u64, len: u64) -> Result
     match stretch {
         Ok((data, hole)) => Ok((data < hole).then_some((data, hole))),
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-        // A file system that does not tell: all is data.
+        // On a file system that does not report holes, everything is data.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some((from, len))),
         Err(source) => Err(io("cannot inspect", path, source)),
     }
 }
 
-/// Gives `[from, to)` of the file real blocks (N1 of [`crate::native`]).
+/// Allocates blocks for `[from, to)` of the file (N1 of [`crate::native`]).
 pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<()> {
     let before = system::inspect(file, path).map_err(|source| io("cannot inspect", path, source))?.len();
     loop {
@@ -173,7 +173,7 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
         match source.raw_os_error() {
             Some(libc::EINTR) => {}
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
-                // What was allocated behind the end (ext4 keeps it) would only waste the little space that is left.
+                // Frees blocks that were allocated after the end (ext4 keeps them): they would waste the remaining space.
                 let _ = system::set_len(file, path, before);
                 return Err(Error::NoSpace { path: path.to_owned(), bytes: to - from });
             }
@@ -182,12 +182,13 @@ pub(crate) fn allocate(file: &File, path: &Path, from: u64, to: u64) -> Result<(
     }
 }
 
-/// Gives the blocks of `[from, to)` (whole blocks) back to the file system: it reads as zeros from now on, durably after a sync.
+/// Returns the blocks of `[from, to)` (whole blocks) to the file system: the range reads as zeros from now on, durably after a
+/// sync.
 pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<()> {
     system::call(Kind::Discard, path, Some(file), |_| {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let (at, bytes) = (from as libc::off_t, (to - from) as libc::off_t);
-        // SAFETY: a system call on our own descriptor; callers see to it that no load meets the hole.
+        // SAFETY: a system call on our own descriptor; callers ensure that no load meets the hole.
         match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
@@ -195,18 +196,18 @@ pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Re
     })
 }
 
-/// What `mmap` returned.
+/// The result of `mmap`.
 pub(crate) fn mapped(at: *mut libc::c_void) -> std::io::Result<*mut libc::c_void> {
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at) }
 }
 
-/// Bytes that are free on the file's system, if it says.
+/// Free bytes of the file system, if it reports them.
 pub(crate) fn free_bytes(file: &File) -> Option<u64> {
     // SAFETY: all-zero is a valid `statfs`, which is plain data.
     let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is a live `statfs` for the call to fill.
     let said = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } == 0;
-    // A file system in memory without a limit has no blocks.
+    // A memory file system without a limit reports no blocks.
     said.then(|| {
         if stat.f_blocks == 0 {
             u64::MAX

@@ -1,29 +1,30 @@
-//! Durable memory: the one door to it, and what every index needs behind that door.
+//! Durable memory and the parts that every durable index needs: media, region, allocator, records, redo log, version locks.
 //!
-//! * [`medium`]: the [`Medium`] trait. Four verbs write (copy, publish, flush, fence), one reads (`line`).
-//! * [`mod@file`]: files that memory is mapped from: what they lie on, their locks, their space.
-//! * [`native`]: memory that the processor really maps: a file, `/dev/shm`, a DAX device, anonymous pages.
-//! * [`journal`]: ordinary files, safe against power cuts: a private image and a journal of groups.
-//! * [`buffer_pool`]: a buffer pool in front of any of them.
-//! * [`observed`]: memory for proofs: every verb is told to an [`Observer`] ([`Counter`], a crash recorder).
-//! * `counter`: what verbs cost, in total and by what they were for.
-//! * [`copy`]: a region's bytes copied from file to file.
+//! * [`medium`]: the trait [`Medium`], the only access to durable memory. Four operations write (copy, publish, flush, fence), one
+//!   reads (`line`).
+//! * [`mod@file`]: files that memory is mapped from: kind of file system, locks, space.
+//! * [`native`]: mapped memory: a file, `/dev/shm`, a DAX device, or anonymous pages.
+//! * [`journal`]: ordinary files that survive a power failure: a private image and a journal of groups.
+//! * [`buffer_pool`]: a buffer pool in front of any medium.
+//! * [`observed`]: memory for tests that reports every operation to an [`Observer`] ([`Counter`], a crash recorder).
+//! * `counter`: counts of words, flushes and fences, in total and by purpose.
+//! * [`copy`]: copies a region's bytes from file to file.
 //! * [`region`]: one file = one region: superblock in two checksummed copies, log, heap.
-//! * [`alloc`]: size-class chunks with durable bitmaps; an intent ring bounds what recovery has to ask.
-//! * [`durable`]: mapped memory or a journal, as a store is opened.
-//! * [`pending`]: what is stored and not durable yet, where a commit takes milliseconds: tickets, leaders, waiting readers.
-//! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with laps, commit marks and settling.
+//! * [`alloc`]: chunks by size class with durable bitmaps; an intent ring bounds the work of recovery.
+//! * [`durable`]: mapped memory or a journal, chosen when a store is opened.
+//! * [`pending`]: changes that are stored and not durable yet, over a journal: tickets, leaders, waiting readers.
+//! * [`log`]: the redo-only log of [wB+ §3.1, figure 6], completed with log generations, commit marks and truncation.
 //! * [`record`]: checksummed key and value bytes in blocks.
-//! * [`simd`]: vector comparison of a node's keys, the only place that looks at a line as a vector.
-//! * [`stripe`]: volatile version stripes: readers look twice instead of locking.
-//! * [`window`]: a mapped file's pages a second time, in an order of their own.
-//! * [`system`]: the system calls on files, and where tests let them fail.
-//! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: what schedules leave out to see that they would
-//!   notice.
+//! * [`simd`]: vector comparison of a node's keys, the only module that reads a line as a vector.
+//! * [`stripe`]: volatile striped version locks: readers validate instead of locking.
+//! * [`window`]: pages of a mapped file, mapped a second time in another order.
+//! * [`system`]: the system calls on files; tests inject faults there.
+//! * [`sync`]: atomics and waiting, the processor's or a model checker's; [`canary`]: faults that tests inject into the protocols
+//!   between threads.
 //!
-//! Invariants of the space:
-//! * I1: nobody writes a durable byte except through a `Medium` verb.
-//! * I2: addresses are offsets from the region's base, so a region may be mapped anywhere.
+//! Invariants of the crate:
+//! * I1: a durable byte is written only through a `Medium` operation.
+//! * I2: addresses are offsets from the region's base, so a region may be mapped at any address.
 //! * I3: reading is total: an offset outside the region yields zeros, never a fault.
 
 pub mod bus;

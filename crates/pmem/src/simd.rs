@@ -1,9 +1,9 @@
-//! Vector comparison of a node's keys: the one place that looks at durable lines as vectors.
+//! Vector comparison of a node's keys: the only module that reads durable lines as vectors.
 //!
-//! Entries of a node are pairs of words (key, payload) from some 16-byte aligned place on, four to a line: [`pair_mask`] has
-//! bit `4 * line + i` set for the `i`-th pair of a line. Or keys stand in a column: [`key_mask`] has a bit for each. Or an entry is
-//! half a line, with two versions beside the key: [`Vectors::slots`]. Results are used only after the reader's second look at the
-//! node's stripe, so a line that changes under the load is never believed.
+//! The entries of a node are pairs of words (key, payload) from a 16-byte aligned offset on, four to a line: [`pair_mask`] has bit
+//! `4 * line + i` set for the `i`-th pair of a line. Or keys are in a column: [`key_mask`] has a bit for each. Or an entry is half
+//! a line, with two versions beside the key: [`Vectors::slots`]. Results are used only after the reader validated the node's
+//! version, so a line that changes during the load has no effect.
 
 use crate::medium::traits::Line;
 
@@ -23,14 +23,14 @@ pub fn available() -> bool {
     }
 }
 
-/// Which comparison a mask is wanted of: the caller names it in the type, so that the other costs nothing.
+/// A comparison: keys below the probe. The caller selects a comparison by a constant in the type, so the others cost nothing.
 pub const BELOW: u8 = 1;
 /// Keys equal to the probe.
 pub const EQUAL: u8 = 2;
 /// Keys below the probe or equal to it.
 pub const UP_TO: u8 = 3;
 
-/// Compares the key words (even words) of up to 16 lines with `probe`: the mask of keys that are as `WHICH` says.
+/// Compares the key words (even words) of up to 16 lines with `probe`. Returns the mask of keys for which `WHICH` holds.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
@@ -61,18 +61,18 @@ pub unsafe fn pair_mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
     mask
 }
 
-/// As [`pair_mask`]; `None` where the processor has no such vectors. For who asks once for many lines: what the processor has is
-/// looked up with each call.
+/// As [`pair_mask`]; `None` if the processor lacks these vectors. For callers that compare many lines in one call: each call checks
+/// the processor's features.
 #[inline]
 pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
         fn mask<const WHICH: u8>(lines: &[Line], probe: u64) -> u64 {
-            // SAFETY: this function has the features.
+            // SAFETY: this function is compiled with the features.
             unsafe { pair_mask::<WHICH>(lines, probe) }
         }
-        // SAFETY: the processor has what `mask` asks for.
+        // SAFETY: `available` checked the features that `mask` needs.
         available().then(|| unsafe { mask::<WHICH>(lines, probe) })
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -82,8 +82,8 @@ pub fn pairs<const WHICH: u8>(lines: &[Line], probe: u64) -> Option<u64> {
     }
 }
 
-/// Compares `count` key words from word `first` of the lines on, at most 64, with `probe`: the mask of keys that are as `WHICH`
-/// says, and whatever it likes beyond them. The lines must hold as many words, made a multiple of eight.
+/// Compares `count` key words, at most 64, from word `first` of the lines on with `probe`. Returns the mask of keys for which
+/// `WHICH` holds; bits after `count` are undefined. The lines must contain that many words, rounded up to a multiple of eight.
 ///
 /// # Safety
 /// The processor must have the features that [`available`] asks for.
@@ -99,9 +99,9 @@ pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usi
     for half in 0..2 {
         let mut part = 0;
         for i in half * 4..eights.min(half * 4 + 4) {
-            // SAFETY: the place lies inside the lines, as the assertion above says.
+            // SAFETY: the place lies inside the lines, as the assertion above checks.
             let place = unsafe { lines.as_ptr().cast::<u64>().add(first + i * 8) };
-            // SAFETY: 64 readable bytes of the lines; a torn load is caught by the stripe's second look.
+            // SAFETY: 64 readable bytes of the lines; the reader's validation detects a torn load.
             let keys = unsafe { _mm512_loadu_si512(place.cast()) };
             // SAFETY: avx512f, by the caller's promise.
             part |= unsafe { compare::<WHICH>(keys, needle) } << (8 * (i % 4));
@@ -111,16 +111,17 @@ pub unsafe fn key_mask<const WHICH: u8>(lines: &[Line], first: usize, count: usi
     mask
 }
 
-/// The word that a processor with [`available`] vectors gives: who holds one may ask for [`Vectors::slots`].
+/// Proof that the processor has the vectors of [`available`]. It gives access to [`Vectors::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vectors(());
 
-/// What one look at a node of versions tells: bit `2 * line + half` stands for a half line, a slot of four words.
+/// The result of one comparison of a node with versions: bit `2 * line + half` stands for a half line, a slot of four words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     /// Key word (word 0) at most the probe.
     pub up_to: u128,
-    /// Key word equal to the probe; with `PREFIX`: not to be told from it, for it is even, or its upper seven bytes are the probe's.
+    /// Key word equal to the probe. With `PREFIX`: not distinguishable from it, because it is even, or its upper seven bytes are
+    /// the probe's.
     pub same: u128,
     /// Start (word 2) neither 0 nor above the version.
     pub begun: u128,
@@ -129,7 +130,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Of what [`slots_of`] says of a group.
+    /// From the result of [`slots_of`] for a group.
     #[inline(always)]
     fn of((keys, versions): (u64, u64), group: usize) -> Self {
         let [up_to, same, begun, ended] = [keys, keys >> 32, versions, versions >> 32]
@@ -147,16 +148,16 @@ impl Slots {
     }
 }
 
-/// Lines of a node that are looked at together.
+/// Lines of a node that are compared together.
 const GROUP: usize = 16;
 
 impl Vectors {
-    /// `None` where the processor has no such vectors.
+    /// `None` if the processor lacks these vectors.
     pub fn of_processor() -> Option<Self> {
         available().then_some(Self(()))
     }
 
-    /// Runs `body` compiled with these vectors, so that what it calls here is part of it.
+    /// Runs `body` compiled with these features. Functions that are inlined into it use them too.
     #[inline(always)]
     pub fn run<R>(self, body: impl FnOnce() -> R) -> R {
         #[cfg(target_arch = "x86_64")]
@@ -172,10 +173,10 @@ impl Vectors {
         body()
     }
 
-    /// Looks at all slots of up to 64 lines at once, of four words each: key, payload, start, end.
+    /// Compares all slots of up to 64 lines. A slot has four words: key, payload, start, end.
     ///
     /// # Panics
-    /// Beyond 64 lines.
+    /// With more than 64 lines.
     #[inline(always)]
     pub fn slots<const PREFIX: bool>(self, lines: &[Line], probe: u64, version: u64) -> Slots {
         let (groups, rest) = lines.as_chunks::<GROUP>();
@@ -191,7 +192,7 @@ impl Vectors {
             let copied: [Line; GROUP] =
                 std::array::from_fn(|at| rest.get(at).map_or(Line::zero(), Line::copied));
             let (keys, versions) = self.slots_of::<PREFIX>(&copied, probe, version);
-            // Lines that are not there have keys of 0.
+            // Lines that do not exist have keys of 0.
             let there = u64::from(u32::MAX >> (2 * (GROUP - rest.len())));
             slots = slots.with(Slots::of((keys & (there | there << 32), versions), groups.len()));
         }
@@ -213,7 +214,8 @@ impl Vectors {
     }
 }
 
-/// Of 32 slots `up_to` below `same`, and `begun` below `ended` of [`Slots`]: two words stay in registers.
+/// For 32 slots, `up_to` in the low half and `same` in the high half, then `begun` and `ended` of [`Slots`] likewise: two words
+/// stay in registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1,bmi2")]
 #[inline]
@@ -224,16 +226,16 @@ fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64)
         _mm512_srli_epi64, _mm512_sub_epi64, _mm512_test_epi64_mask, _pext_u64,
     };
     let (key, last) = (probe as i64, version.wrapping_sub(1) as i64);
-    // Of two lines: four keys below four starts; four ends twice.
+    // From two lines: four keys in the low half and four starts in the high half; the four ends twice.
     let keys_and_starts = _mm512_set_epi64(14, 10, 6, 2, 12, 8, 4, 0);
     let ends = _mm512_set_epi64(15, 11, 7, 3, 15, 11, 7, 3);
-    // A version less one is above all others if it was 0.
+    // A version of 0 minus one is above all others.
     let less = _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0);
     let limits = _mm512_set_epi64(last, last, last, last, key, key, key, key);
     let (one, last) = (_mm512_set1_epi64(1), _mm512_set1_epi64(last));
     let wanted = _mm512_set1_epi64(key);
     let leading = _mm512_srli_epi64::<8>(wanted);
-    // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
+    // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
     let load = |line: &Line| unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast::<__m512i>()) };
     let (mut limited, mut same, mut ended) = (0, 0, 0);
     for four in 0..GROUP / 4 {
@@ -255,19 +257,19 @@ fn slots_of<const PREFIX: bool>(lines: &[Line; GROUP], probe: u64, version: u64)
         let of = _mm512_sub_epi64(_mm512_mask_blend_epi64(0xF0, low, high), one);
         ended |= apart(u64::from(_mm512_cmple_epu64_mask(of, last))) << (8 * four);
     }
-    // There is no version 0, and a view at it sees nothing.
+    // Version 0 does not exist, so a view at version 0 sees nothing.
     let none = if version == 0 { 0 } else { u64::MAX };
     let [low, high] = [0x0F0F_0F0F_0F0F_0F0F, 0xF0F0_F0F0_F0F0_F0F0];
     let keys = _pext_u64(limited, low) | _pext_u64(same, low) << 32;
     (keys, (_pext_u64(limited, high) | ended << 32) & none)
 }
 
-/// Its argument. The compiler, seeing eight masks put together, does it in a vector, byte after byte, which takes longer than
-/// all the comparisons; this keeps four of them from the other four.
+/// Returns its argument. The compiler would combine eight masks in a vector, byte by byte, which takes longer than all comparisons.
+/// This function separates four of them from the other four.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn apart(mut part: u64) -> u64 {
-    // SAFETY: no instruction at all.
+    // SAFETY: it contains no instruction.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) part, options(pure, nomem, nostack, preserves_flags)) };
     part
 }
@@ -299,13 +301,13 @@ unsafe fn two_lines<const WHICH: u8>(
     evens: std::arch::x86_64::__m512i,
 ) -> u64 {
     use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_permutex2var_epi64};
-    // SAFETY: a line is 64 readable bytes, 64-byte aligned; a torn load is caught by the stripe's second look.
+    // SAFETY: a line is 64 readable bytes, 64-byte aligned; the reader's validation detects a torn load.
     let low = unsafe { _mm512_load_si512(std::ptr::from_ref(first).cast::<__m512i>()) };
     // SAFETY: as above.
     let high = unsafe { _mm512_load_si512(std::ptr::from_ref(second).cast::<__m512i>()) };
     // SAFETY: avx512f, by the caller's promise.
     let keys = unsafe { _mm512_permutex2var_epi64(low, evens, high) };
-    // SAFETY: passed on.
+    // SAFETY: avx512f, by the caller's promise.
     unsafe { compare::<WHICH>(keys, needle) }
 }
 
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn masks_agree_with_a_plain_loop_for_every_number_of_lines() {
         if !available() {
-            // The test above has shown that this is true, and the tree's model test that it takes its scalar path then.
+            // A test above shows that this is true, and the tree's model test shows that the scalar path is used then.
             return;
         }
         for count in 1..=16_usize {
@@ -380,7 +382,7 @@ mod tests {
                 lines[pair / 4].0[pair % 4 * 2 + 1].store(u64::MAX, Ordering::Relaxed);
             }
             for probe in (0..64_u64).map(|k| k << 58).chain([u64::MAX]) {
-                // SAFETY: `available` was asked above.
+                // SAFETY: `available` was checked above.
                 let below = unsafe { pair_mask::<BELOW>(&lines, probe) };
                 // SAFETY: as above.
                 let equal = unsafe { pair_mask::<EQUAL>(&lines, probe) };

@@ -1,12 +1,12 @@
-//! The system calls on files that a store makes: the seam at which tests let them fail and record what they change.
+//! The system calls on files that a store makes. Tests inject faults here and record the changes.
 //!
-//! Every call on a store's files goes through this module, or through [`call`] where its arguments need `unsafe`. Errors are
-//! the system's own; the caller adds what failed and on which file.
+//! Every call on a store's files goes through this module, or through [`call`] if its arguments need `unsafe`. Errors are the
+//! system's own. The caller adds the failed action and the file.
 //!
 //! Invariants:
 //! * Y1: without the feature `faults` a function here is the call and nothing else. Only tests enable that feature.
-//! * Y2: a call names the path that its file was opened by. The file may have another name by now, so a [`Watch`] that
-//!   needs to know which file it is takes its inode.
+//! * Y2: a call has the path by which its file was opened. The file may have another name by now, so a [`Watch`] that has to
+//!   identify the file takes its inode.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Result;
@@ -16,7 +16,7 @@ use std::path::Path;
 #[cfg(feature = "faults")]
 pub use watch::{Verdict, Watch, Watching, watch};
 
-/// Which call.
+/// The kind of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `open`, also one that creates the file.
@@ -35,13 +35,13 @@ pub enum Kind {
     SetLength,
     /// `fallocate`.
     Allocate,
-    /// `fallocate` that gives blocks back.
+    /// `fallocate` that punches a hole.
     Discard,
     /// `mmap`.
     Map,
     /// `fsync`, `fdatasync`.
     Sync,
-    /// `msync` of this many bytes from an offset in the file on.
+    /// `msync` of a range of the file.
     SyncRange {
         /// The offset in bytes.
         at: u64,
@@ -58,12 +58,12 @@ pub enum Kind {
     MakeDirectory,
 }
 
-/// Taken for the machine's memory where it does not tell.
+/// Assumed memory of a machine that does not report it.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
-/// Files that say how much memory a process of this control group may have: of version 2, of version 1.
+/// Files with the memory limit of this control group: version 2, version 1.
 const GROUP_LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// Bytes of memory that this process may have: the machine's, or fewer if its control group says so.
+/// Memory of this process in bytes: the machine's, or the control group's limit if it is lower.
 pub(crate) fn memory_bytes() -> u64 {
     let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     let of_group: Option<u64> = GROUP_LIMITS.iter().filter_map(limit).min();
@@ -74,7 +74,8 @@ pub(crate) fn memory_bytes() -> u64 {
     of_group.unwrap_or(u64::MAX).min(machine.unwrap_or(MEMORY_UNKNOWN))
 }
 
-/// Makes a call on the file at `path`. `real` makes it; if its argument is true, it does a part of its work, if it has parts.
+/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, it does only a part of its work, if it has
+/// parts.
 ///
 /// # Errors
 /// Those of `real`.
@@ -89,10 +90,11 @@ pub fn call<T>(
     real(false)
 }
 
-/// Makes a call on the file at `path`. `real` makes it; if its argument is true, it does a part of its work, if it has parts.
+/// Makes a call on the file at `path` by running `real`. If the argument of `real` is true, it does only a part of its work, if it has
+/// parts.
 ///
 /// # Errors
-/// Those of `real`, and what a [`Watch`] of a directory above `path` says.
+/// The errors of `real`, and those injected by a [`Watch`] of a directory above `path`.
 #[cfg(feature = "faults")]
 pub fn call<T>(
     kind: Kind,
@@ -118,7 +120,7 @@ pub fn open(how: &OpenOptions, path: &Path) -> Result<File> {
     call(Kind::Open, path, None, |_| how.open(path))
 }
 
-/// A second handle of a file.
+/// A second handle of an open file.
 ///
 /// # Errors
 /// The system's.
@@ -126,7 +128,7 @@ pub fn duplicate(file: &File, path: &Path) -> Result<File> {
     call(Kind::Duplicate, path, Some(file), |_| file.try_clone())
 }
 
-/// What the system says of an open file.
+/// The metadata of an open file.
 ///
 /// # Errors
 /// The system's.
@@ -134,7 +136,7 @@ pub fn inspect(file: &File, path: &Path) -> Result<Metadata> {
     call(Kind::Inspect, path, Some(file), |_| file.metadata())
 }
 
-/// Reads what comes at once from offset `at` on; 0 at the end of the file.
+/// Reads from offset `at`. Returns the number of bytes, 0 at the end of the file.
 ///
 /// # Errors
 /// The system's.
@@ -142,7 +144,7 @@ pub fn read_at(file: &File, path: &Path, at: u64, bytes: &mut [u8]) -> Result<us
     call(Kind::Read, path, Some(file), |_| file.read_at(bytes, at))
 }
 
-/// Writes what is taken at once at offset `at`.
+/// Writes at offset `at`. Returns the number of bytes written.
 ///
 /// # Errors
 /// The system's.
@@ -152,10 +154,10 @@ pub fn write_at(file: &File, path: &Path, at: u64, bytes: &[u8]) -> Result<usize
     })
 }
 
-/// Writes all of `bytes` at offset `at`, however few are taken at a time.
+/// Writes all of `bytes` at offset `at`, in as many calls as necessary.
 ///
 /// # Errors
-/// The system's; `WriteZero` if nothing is taken. Some of the bytes may be written then.
+/// The system's; `WriteZero` if a call writes nothing. Some of the bytes may be written then.
 pub fn write_all_at(file: &File, path: &Path, mut at: u64, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match write_at(file, path, at, bytes) {
@@ -179,7 +181,7 @@ pub fn set_len(file: &File, path: &Path, bytes: u64) -> Result<()> {
 /// Makes a file's bytes, its length and its other metadata durable.
 ///
 /// # Errors
-/// The system's. What was written before is then in doubt for good.
+/// The system's. Earlier writes may then be lost, and no later sync can tell.
 pub fn sync_all(file: &File, path: &Path) -> Result<()> {
     call(Kind::Sync, path, Some(file), |_| file.sync_all())
 }
@@ -187,7 +189,7 @@ pub fn sync_all(file: &File, path: &Path) -> Result<()> {
 /// Makes a file's bytes and its length durable.
 ///
 /// # Errors
-/// The system's. What was written before is then in doubt for good.
+/// The system's. Earlier writes may then be lost, and no later sync can tell.
 pub fn sync_data(file: &File, path: &Path) -> Result<()> {
     call(Kind::Sync, path, Some(file), |_| file.sync_data())
 }
@@ -200,7 +202,7 @@ pub fn sync_dir(dir: &Path) -> Result<()> {
     call(Kind::SyncDirectory, dir, None, |_| File::open(dir)?.sync_all())
 }
 
-/// Gives a file another name.
+/// Renames a file.
 ///
 /// # Errors
 /// The system's.
@@ -224,14 +226,14 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     call(Kind::Remove, path, None, |_| std::fs::remove_dir(path))
 }
 
-/// How a file is opened that may be there, and is made for its owner alone if it is not.
+/// Options to open a file, or to create it with access for its owner only.
 pub fn new_or_found() -> OpenOptions {
     let mut how = OpenOptions::new();
     how.read(true).write(true).create(true).truncate(false).mode(0o600);
     how
 }
 
-/// Makes a directory for its owner alone.
+/// Makes a directory with access for its owner only.
 ///
 /// # Errors
 /// The system's.
@@ -248,22 +250,22 @@ mod watch {
 
     use super::Kind;
 
-    /// What becomes of a call.
+    /// The fate of a call.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Verdict {
-        /// It is made.
+        /// The call is made.
         Go,
-        /// A part of it is done, without an error.
+        /// A part of the call is made, without an error.
         Part,
-        /// It is not made and fails with this error number.
+        /// The call is not made and fails with this error number.
         Fail(i32),
-        /// A part of it is done (all of it, if it has no parts), and it fails with this error number.
+        /// A part of the call is made (all of it if it has no parts), and it fails with this error number.
         PartThenFail(i32),
     }
 
-    /// Is told of every call on the files below a directory.
+    /// Receives every call on the files below a directory.
     pub trait Watch: Send + Sync {
-        /// Before a call; decides what becomes of it. It must not call this module.
+        /// Called before a call; decides its fate. It must not call this module.
         fn before(&self, kind: Kind, path: &Path, file: Option<&File>) -> Verdict;
     }
 
@@ -280,7 +282,7 @@ mod watch {
     #[must_use]
     pub struct Watching(u64);
 
-    /// Watches the files below `dir`, by any thread of this process.
+    /// Watches the files below `dir`, for calls of all threads of this process.
     pub fn watch(dir: &Path, watch: Arc<dyn Watch>) -> Watching {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let entry = Entry { id, dir: dir.to_owned(), watch };

@@ -1,4 +1,4 @@
-//! What a batch needs of a tree, and how it is carried out: see [`index::batch`] for the protocol.
+//! The tree's part of a batch. [`index::batch`] has the protocol.
 
 use index::batch::{Batching, Blocks, Pair, value_bytes};
 use index::{Phase, Schema, WriteOf};
@@ -13,25 +13,25 @@ use crate::search::Scalar;
 use crate::shape::Node;
 use crate::tree::{Tree, Writer};
 
-/// Nodes that are taken before others are given back.
+/// Nodes that may be allocated before others are freed.
 const NODES_MORE: u64 = 4;
 
-/// What a batch may need space for.
+/// The space that a batch may need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
-    /// Its writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Leaves that they go to.
+    /// Number of leaves that the writes go to.
     pub leaves: u64,
-    /// Most splits and merges of leaves that can come of it.
+    /// Maximum number of splits and merges of leaves.
     pub turns: u64,
-    /// Lines of its records, those that it replaces apart.
+    /// Lines of its new records, without the records that it replaces.
     pub record_lines: u64,
-    /// Pieces of large values written and given back.
+    /// Pieces of large values that are written and freed.
     pub pieces: u64,
-    /// Bytes of its longest key.
+    /// Bytes of the longest key.
     pub key_bytes: u64,
-    /// New keys.
+    /// Number of new keys.
     inserts: u64,
 }
 
@@ -48,7 +48,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
 
     fn value_now(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<bool> {
         let found = self.look(key, value)?.found;
-        // Asked after the read: the roll-back begins by saying so.
+        // The phase is checked after the read, because a rollback first sets the phase.
         self.readable(self.pending.is_some() && self.phase() == Phase::Failed)?;
         Ok(found)
     }
@@ -58,7 +58,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let mut extent = Extent { writes: writes.len() as u64, ..Extent::default() };
         let mut before = Vec::with_capacity(writes.len());
-        // The leaf that the last writes go to, with how many come and go there.
+        // The leaf of the latest writes, with the numbers of keys that are added and removed there.
         let (mut last, mut comes, mut goes) = (Node(0), 0, 0);
         let count = |extent: &mut Extent, leaf: Node, comes: u64, goes: u64| {
             if leaf.0 == 0 {
@@ -66,8 +66,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
             }
             let (held, capacity) = (L::Leaf::count(medium, shape, leaf) as u64, shape.capacity as u64);
             extent.leaves += 1;
-            // The halves of a split leaf are at least a third full. A leaf that gets empty goes, and what comes there after that
-            // goes to its neighbour; merges for less are not made where space is lacking.
+            // The halves of a split leaf are at least a third full. A leaf that becomes empty is removed, and keys that are added later go
+            // to its neighbour. Other merges are omitted if there is no space.
             let gets_empty = u64::from(goes >= held);
             let splits = if held + comes > capacity || gets_empty == 1 { comes } else { 0 };
             extent.turns += gets_empty + splits.min(1 + 3 * (held + comes) / capacity);
@@ -84,7 +84,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Batching for Tree<M, S
                 });
                 let (old, leaf) = match found {
                     Some(found) => found,
-                    // Damage, of which this look tells.
+                    // The descent failed. If the reason is damage, this lookup reports it.
                     None => {
                         let mut old = S::ValueBuf::default();
                         let looked = self.look(borrowed, Some(&mut old))?;

@@ -1,11 +1,18 @@
-//! Many keys at once: their descents go down together, level by level, so that the cache misses of one are waited for while
-//! those of the others are; and changes of different leaves share their fences.
+//! Operations on many keys at once.
 //!
-//! Changes come in *write groups*: as many operations as touch different leaves that have space, looked up together, made durable by one
-//! change of the commit protocol; then the full leaves among them, split together in one commit. What shares a leaf with another
-//! operation of its write group, leaves it too empty or would split more than a leaf is done by itself behind the write group; so operations
-//! on one key keep their order. Each operation is durable when the call returns,
-//! and each by itself is whole or absent after a crash before that: a write group is no atomic batch.
+//! The descents of several keys advance together, level by level, so their cache misses overlap. Changes of different leaves share their
+//! fences.
+//!
+//! Writes are done in *write groups*:
+//!
+//! 1. All keys of the group are looked up.
+//! 2. One change of the commit protocol does the writes to different leaves that have space.
+//! 3. One commit splits full leaves and inserts their new entries. Each of these leaves has a parent of its own with space.
+//! 4. The remaining writes follow one by one: large records, writes to a leaf that an earlier write of the group uses, deletes that leave
+//!    a leaf too empty, other splits. So writes to one key keep their order.
+//!
+//! Each operation is durable when the call returns. After an earlier crash, each is complete or absent by itself: a write group is not an
+//! atomic batch.
 
 use pmem::region::INTENTS;
 use pmem::stripe::Version;
@@ -22,30 +29,30 @@ use index::images::View;
 use index::write::record_bytes;
 use index::{Batching, Life, Write, WriteOf, WriteOptions};
 
-/// Descents in flight: what a processor has buffers for, and some more that wait.
+/// Number of concurrent descents: the number of the processor's miss buffers, and some more.
 pub(crate) const LANES: usize = 16;
-/// Writes of a write group: a bit each.
+/// Maximum writes of a write group: one bit each.
 pub(crate) const GROUP_WRITES: usize = 64;
-/// Blocks that a write group may name, with those of one operation more: fewer than an operation's intents.
+/// Maximum blocks that a write group may reference before its last operation. It leaves intents for one operation more.
 const GROUP_BLOCKS: usize = INTENTS - 8;
-/// Leaves that are split in one commit.
+/// Maximum number of leaves that are split in one commit.
 const SPLITS: usize = 12;
-/// Children of nodes up to this level are asked for; what is above them is in the cache.
+/// Children of nodes up to this level are prefetched. Higher nodes are in the cache.
 const PREFETCHED: usize = 2;
-/// Records beyond this are written alone: in pieces, with fences of their own.
+/// Larger records are written one by one, because they are written in pieces with their own fences.
 const RECORD_BYTES_MAX: u64 = 4096;
 
-/// A write group's leaves, each with the look that was taken at it, and the bits of those who lost their way.
+/// The leaves of a group of descents with their versions, and the bits of the descents that failed.
 type Arrived = ([(Node, Version); LANES], u32);
 
-/// True if there may be space for one write after the other where there is none for all at once: for words in a log, for blocks
-/// that the first of them would give back.
+/// True if single writes may succeed although the group lacks space: for log records, or for blocks that an earlier write would free.
 fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::TooLarge { .. } | Error::NoSpace { .. } | Error::Full { .. })
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Copies the values of many keys, in their order; `None` for an absent one. Of each atomic batch all is seen or nothing.
+    /// Copies the values of many keys, in the order of the keys; `None` for an absent key. Of each atomic batch the call sees all or
+    /// nothing.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -58,7 +65,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(values)
     }
 
-    /// As [`Tree::get_many`], one value after the other, until `give` returns false: for values that together would be too much.
+    /// As [`Tree::get_many`], but passes the values to `give` one by one until it returns false. For values that are too large together.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -71,18 +78,18 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         dispatch!(self, V => self.get_arrived::<V>(keys, &now, give))
     }
 
-    /// Lets the processor bring in what reads of these keys will touch, as far as their leaves.
+    /// Prefetches the nodes that reads of these keys will touch, down to their leaves.
     pub fn prefetch(&self, keys: &[&S::Key]) {
         for keys in keys.chunks(LANES) {
             self.descend_together::<Scalar>(keys.len(), |i| keys[i]);
         }
     }
 
-    /// Calls `arrived` with the number of each key, and its leaf with the look that was taken at it (`None` for who lost his way),
-    /// until that returns false. The leaves of a write group are on their way while the next write group goes down.
+    /// Calls `arrived` with the number of each key and its leaf and version (`None` if the descent failed), until it returns false. The
+    /// leaves of [`LANES`] descents are prefetched while the next descents advance.
     ///
     /// # Errors
-    /// What `arrived` says.
+    /// Errors of `arrived`.
     #[inline(always)]
     pub(crate) fn each_arrived<'a, V: Search>(
         &self,
@@ -113,7 +120,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// The leaves of up to [`LANES`] keys. Their lines are on their way.
+    /// Finds the leaves of up to [`LANES`] keys and prefetches their lines.
     #[inline(always)]
     fn descend_together<'a, V: Search>(&self, count: usize, key: impl Fn(usize) -> &'a S::Key) -> Arrived
     where
@@ -151,8 +158,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             }
             above = Some(level);
             if level <= PREFETCHED {
-                // A request waits for the walk through the page tables, and what is behind it waits for the request: so first a
-                // line of each node, with nothing in between, that as many walks as can be are under way.
+                // A prefetch waits for its page-table walk, and later prefetches wait for it. So one line of each node is requested first,
+                // and as many walks as possible overlap.
                 for (node, _) in &lanes[..count] {
                     medium.prefetch(node.0, LINE);
                 }
@@ -165,7 +172,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         (lanes, lost)
     }
 
-    /// Values of keys as of a moment. Who loses his way beside a writer starts again alone.
+    /// The values of keys at one moment. A descent that failed beside a writer is repeated alone.
     #[inline(always)]
     fn get_arrived<V: Search>(
         &self,
@@ -193,14 +200,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                         self.get(key, Some(&mut value))?.then_some(value)
                     }
                 };
-                // After the validation: a batch that shows in what was read has its images by now.
+                // This comes after the validation: if a batch is visible in the value, its before-images exist by now.
                 Ok(give(now.replaced(key)?.unwrap_or(found)))
             },
         )
     }
 
-    /// What a leaf says of a key; `None` if it makes no sense or may be the leaf of other keys (a race, or damage: who asks alone will
-    /// be told).
+    /// The value of a key in a leaf. `None` if the leaf is not sound, or may be the leaf of other keys. The reason is a race or damage; a
+    /// single read then reports the damage.
     #[inline(always)]
     pub(crate) fn leaf_value<V: Search>(
         &self,
@@ -217,11 +224,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         S::read_value(medium, &shape.entry(medium, leaf, index), &mut value).then_some(Some(value))
     }
 
-    /// Carries out many writes, in order where they are of one key. Returns for each whether its key was there. With
-    /// [`WriteOptions::sync`] all of them are durable when it returns.
+    /// Does many writes; writes of one key keep their order. Returns for each write whether its key was present. With
+    /// [`WriteOptions::sync`] all of them are durable on return.
     ///
     /// # Errors
-    /// As [`Tree::put_as`] and [`Tree::delete_as`]; some of the writes are done then, others not.
+    /// As [`Tree::put_as`] and [`Tree::delete_as`]. Then some of the writes are done and others are not.
     pub fn write_many(&self, writes: &[WriteOf<'_, S>], how: WriteOptions) -> Result<Vec<bool>> {
         let mut was_there = vec![false; writes.len()];
         for write in writes {
@@ -231,7 +238,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
         let mut done = 0;
         while done < writes.len() {
-            // As many as the running group has space for, and at least one.
+            // As many writes as the running group has space for, and at least one.
             let mut bytes = record_bytes::<S>(&writes[done]);
             let mut writer = self.enter(bytes)?;
             let rest = &writes[done..];
@@ -253,7 +260,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(was_there)
     }
 
-    /// Up to [`GROUP_WRITES`] writes, with the writer's lock held.
+    /// Does up to [`GROUP_WRITES`] writes. The writer's lock is held.
     pub(crate) fn write_group(
         &self,
         writer: &mut Writer<S>,
@@ -262,7 +269,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     ) -> Result<()> {
         self.save_images(writes)?;
         let mut alone = u64::MAX;
-        // A constant of the types: what is not wanted is not compiled.
+        // A constant of the types: unused code is not compiled.
         if const { D::SHARES_FENCES } && writes.len() > 1 {
             alone = dispatch!(self, V => self.write_together::<V>(writer, writes, was_there))?;
         }
@@ -276,7 +283,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Does together what can be; the others' bits are set in what it returns.
+    /// Does the writes that can share fences. Returns the bits of the others.
     #[inline(always)]
     fn write_together<V: Search>(
         &self,
@@ -287,7 +294,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
         let mut leaves = [self.root(); GROUP_WRITES];
         for (leaves, writes) in leaves.chunks_mut(LANES).zip(writes.chunks(LANES)) {
-            // Damage: who goes down alone will say where.
+            // After damage, the single write reports the place.
             let (lanes, lost) = self.descend_together::<V>(writes.len(), |i| writes[i].key());
             for (i, (leaf, (node, _))) in leaves.iter_mut().zip(lanes).enumerate() {
                 *leaf = if lost >> i & 1 == 0 { node } else { Node(0) };
@@ -299,7 +306,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         for (i, write) in writes.iter().enumerate() {
             let leaf = leaves[i];
             let is_leaf = Link::read(medium, leaf).is_some_and(|link| link.level == 0);
-            // Behind another operation of this leaf, or in the place of one that could not go along.
+            // A write after another write of the same leaf also goes alone, even if the other one does.
             let is_large = record_bytes::<S>(write) > RECORD_BYTES_MAX;
             let is_last = writer.allocator.named() > GROUP_BLOCKS;
             if !is_leaf || is_large || is_last || leaves[..i].contains(&leaf) {
@@ -309,7 +316,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             let located = L::Leaf::place::<_, S, V>(medium, shape, leaf, S::probe(write.key()));
             let count = L::Leaf::count(medium, shape, leaf);
             if located.hit.is_none() {
-                // Damage: who goes alone will say where.
+                // After damage, the single write reports the place.
                 let confirmed = self.confirm_leaf::<V>(leaf, located.rank, S::probe(write.key()));
                 if confirmed.is_err() {
                     alone |= 1 << i;
@@ -372,8 +379,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(alone)
     }
 
-    /// Splits the full leaves that the puts with these bits go to, all in one commit, the new keys with them. Returns the bits of
-    /// those that could not go along: behind another one of their parent, or below a parent that is full.
+    /// Splits the full leaves of the puts with these bits in one commit, and inserts the new keys. Returns the bits of the puts that are
+    /// left: their parent is full, or has another split in this commit.
     #[cold]
     fn split_together(&self, writer: &mut Writer<S>, writes: &[WriteOf<'_, S>], full: u64) -> Result<u64> {
         let (mut alone, mut edits) = (full, 0);

@@ -1,7 +1,7 @@
-//! Bulk load at a fill factor: leaves are written whole and joined to the right end of the tree one by one.
+//! Bulk load with a fill factor: leaves are written whole and appended to the right end of the tree one by one.
 //!
-//! Each leaf costs two fences (its content; the commit that links it and its separator), not three an entry. A crash keeps
-//! the leaves already joined: the load is durable from left to right, and nothing is leaked.
+//! Each leaf costs two fences, instead of three per entry: one for its content, one for the commit that links it and inserts its separator.
+//! A crash keeps the leaves that were appended. The load is durable from left to right, and no block leaks.
 
 use pmem::region::INTENTS;
 use pmem::{Error, Medium, Result};
@@ -16,15 +16,16 @@ use index::Schema;
 use index::Target;
 use index::{Batching, Life, WriteOptions};
 
-/// Blocks left to the nodes and separators above a leaf.
+/// Blocks reserved for the nodes and separators above a leaf.
 const BLOCKS_ABOVE: usize = 32;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Loads pairs in ascending order of distinct keys, all above every key in the tree. The iterator must not use the tree. Leaves get `fill` (0.1 to 1.0) of
-    /// their capacity, but of byte strings no more than one change may take blocks for: 96. Returns the number of keys loaded.
+    /// Loads pairs with distinct keys in ascending order, all above every key in the tree. The iterator must not use the tree. Leaves get
+    /// `fill` (0.1 to 1.0) of their capacity. A leaf of byte strings gets at most 96, because one change references a bounded number of
+    /// blocks. Returns the number of keys loaded.
     ///
     /// # Errors
-    /// `Order` at the first key that is not above the one before it; as [`Tree::put`] otherwise. What came before stays.
+    /// `Order` at the first key that is not above the one before it. Otherwise as [`Tree::put`]. Keys that were loaded before stay.
     pub fn bulk_load<'a>(
         &self,
         pairs: impl IntoIterator<Item = (&'a S::Key, &'a S::Value)>,
@@ -35,17 +36,17 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         S::Value: 'a,
     {
         let loaded = self.load(pairs, fill);
-        // Whatever came of it: what was loaded stays, so it has to be durable.
+        // The loaded keys stay also after an error, so they must be durable.
         let durable = if self.pending.is_some() { self.commit() } else { Ok(()) };
         let loaded = loaded?;
         durable?;
         Ok(loaded)
     }
 
-    /// Keys of a leaf that [`Tree::bulk_load`] fills so.
+    /// Number of keys that [`Tree::bulk_load`] puts into a leaf.
     pub fn bulk_leaf(&self, fill: f64) -> usize {
         let full = ((self.leaf.capacity as f64 * fill.clamp(0.1, 1.0)) as usize).max(1);
-        // Each byte string takes a block, and the levels above some more.
+        // Each byte string takes a block, and the levels above take some more.
         if S::PLAIN { full } else { full.min(INTENTS - BLOCKS_ABOVE) }
     }
 
@@ -81,7 +82,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 self.leave(writer, WriteOptions::default())?;
                 space?;
                 writer = self.enter(bytes)?;
-                // Others may have written meanwhile.
+                // Other writers may have written meanwhile.
                 if !self.is_above_all(key)? {
                     return Err(Error::Order { loaded });
                 }
@@ -136,7 +137,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let old = self.placed(0, last);
         let end = Link { node: Node(0), level: 0 };
         let Some(greatest) = old.last() else {
-            // Only the root of an empty tree is an empty leaf: it is replaced.
+            // Only the root of an empty tree is an empty leaf. It gets the entries.
             self.compose(last, entries, end, writer.edit(0));
             return Ok((1, None));
         };

@@ -1,4 +1,4 @@
-//! Full verification: structure, order, chain, records, and the ownership of every block.
+//! Full verification: structure, order, list of leaves, records, and the ownership of every block.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use index::sorting::sort_unstable_by_first;
 
 struct Walk<S: Schema> {
     report: Report,
-    /// Blocks with what they are used for, as they are met.
+    /// Blocks with their kinds, in the order of the walk.
     owned: Vec<(u64, Kind)>,
     seen: HashSet<u64>,
     leaves: Vec<(Node, Node)>,
@@ -25,7 +25,7 @@ struct Walk<S: Schema> {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    /// Verifies everything. Writers wait meanwhile. Never panics, whatever the region contains.
     pub fn check(&self) -> Report {
         let _writer = self.lock_writer();
         let mut walk = Walk::<S> {
@@ -56,7 +56,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if !pending && keys != walk.report.keys {
             walk.report.problem(format!("{} keys are in leaves, {keys} were counted", walk.report.keys));
         }
-        // A batch that failed half-way, to be finished when the tree is opened again.
+        // A batch that failed before its end. The next open completes it.
         if let Ok(batch @ 1..) = self.region.batch() {
             walk.owned.push((batch, Kind::Batch));
             walk.owned
@@ -167,7 +167,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// What is reached is what is allocated, chunk by chunk.
+    /// Verifies that the reached blocks are exactly the allocated blocks, chunk by chunk.
     fn check_blocks(&self, walk: &mut Walk<S>) {
         let mut owned = std::mem::take(&mut walk.owned);
         sort_unstable_by_first(&mut owned);
@@ -180,7 +180,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
         };
         walk.report.live_bytes = alloc::usage(&self.region).live_bytes;
-        // Chunks and their blocks come in ascending order, too.
+        // Chunks and their blocks come in ascending order, like the sorted blocks of the walk.
         for (chunk, class) in alloc::chunks(&self.region) {
             let Ok(class) = class else {
                 walk.report.problem(format!("chunk {chunk:#x} has a damaged header"));

@@ -1,9 +1,11 @@
-//! Clearing, and the freeing of what that leaves: see [`index::garbage`].
+//! Clear, and the freeing of the cleared structure: see [`index::garbage`].
 //!
-//! A clear is one change: an empty leaf becomes the root, and the old root the garbage. A step of the freeing walks the last children down
-//! from the garbage's root. It frees the leaf that it meets, with the inner nodes above that have no other child; its commit takes
-//! the separator of the last child from the node above these, or, where there is none, the garbage from the root line. Of a leaf of many
-//! records a step frees some, and its commit counts them in the garbage's word.
+//! A clear is one change: an empty leaf becomes the root, and the old root becomes the garbage.
+//!
+//! A step of the freeing descends from the garbage's root along the last children. It frees the leaf at the end, and the inner nodes above
+//! that have no other child. Its commit removes the separator of the last child from the next node above. If there is no such node, it
+//! removes the garbage from the root line. If the leaf has many records, a step frees some of them, and its commit counts them in the
+//! garbage's word.
 
 use index::garbage::{self, Garbage, free_entries};
 use index::{Embed, Entry, Life, Schema, Target, WriteOptions};
@@ -18,18 +20,18 @@ use crate::search::Scalar;
 use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::{Tree, Writer};
 
-/// Where the walk through garbage begins: its last children, from the root down.
+/// The end of the garbage: its last children, from the root down.
 struct Last<T> {
-    /// Inner nodes, with their separators: number of these, and the last one.
+    /// Inner nodes, with the number of their separators and the last separator.
     inner: Vec<(Node, usize, Option<Entry<T>>)>,
     leaf: Node,
-    /// Entries of the leaf whose blocks are not free.
+    /// Entries of the leaf whose blocks are not free yet.
     entries: Vec<Entry<T>>,
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Removes every key, in one step that costs the same however many there are ([`index::garbage`]); what they took is freed
-    /// behind it. Durable when it returns. With an open snapshot, one key after the other.
+    /// Removes every key in one step whose cost does not grow with the number of keys ([`index::garbage`]). Later steps free the blocks.
+    /// Durable on return. With an open snapshot it removes the keys one by one.
     ///
     /// # Errors
     /// As [`Tree::delete`].
@@ -43,7 +45,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         )
     }
 
-    /// Removes every key, from the greatest down; keys that are written meanwhile may stay.
+    /// Removes every key, from the greatest down. Keys that are written meanwhile may stay.
     fn clear_by_key(&self) -> Result<()> {
         let mut cursor = self.cursor().unsettled();
         cursor.seek(std::ops::Bound::Unbounded, true);
@@ -54,7 +56,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.commit()
     }
 
-    /// An empty leaf becomes the root.
+    /// Makes an empty leaf the root.
     fn switch_to_empty(&self, writer: &mut Writer<S>) -> Result<()> {
         let old = self.root();
         let root = self.take_node(writer, 0).map_err(|error| self.give_up(writer, error))?;
@@ -90,14 +92,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         outcome
     }
 
-    /// Writes edit number `number`: what is garbage from now on.
+    /// Writes edit `number`: sets or removes the garbage.
     fn edit_garbage(&self, writer: &mut Writer<S>, number: usize, garbage: Option<Garbage>) {
         let edit = writer.edit(number);
         edit.start(Node(ROOT_AT), LINE);
         edit.switch.push((GARBAGE_AT, Garbage::word(garbage)));
     }
 
-    /// What a clear left.
+    /// The garbage that a clear left.
     pub(crate) fn garbage(&self) -> Result<Option<Garbage>> {
         Garbage::read(self.region.medium(), GARBAGE_AT)
     }
@@ -117,15 +119,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node.0 })
     }
 
-    /// The entries of a leaf in the order of their numbers, but the first `done`. (Their order by keys would ask records that may be free,
-    /// and used again.)
+    /// The entries of a leaf in the order of their numbers, without the first `done`. Their key order would need records that may be free
+    /// and in use for other data.
     fn entries_from(&self, leaf: Node, done: u64) -> Vec<Entry<S::Tail>> {
         let mut numbers: Vec<usize> = self.order_at(0, leaf).iter().collect();
         numbers.sort_unstable();
         numbers.into_iter().skip(done as usize).map(|index| self.entry_at(0, leaf, index)).collect()
     }
 
-    /// Frees the last leaf of what a clear left, or some of its entries' blocks; false if there is no more.
+    /// Frees the last leaf of the garbage, or the blocks of some of its entries. False if nothing remains.
     pub(crate) fn free_last(&self, writer: &mut Writer<S>) -> Result<bool> {
         let Some(garbage) = self.garbage()? else { return Ok(false) };
         let last = self.last_of(garbage)?;
@@ -141,7 +143,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(self.garbage()?.is_some())
     }
 
-    /// The edits that take a leaf from garbage; returns their number.
+    /// Prepares the edits that remove a leaf from the garbage. Returns their number.
     fn prepare_free(&self, writer: &mut Writer<S>, garbage: Garbage, last: &Last<S::Tail>) -> Result<usize> {
         writer.allocator.give(&self.region, last.leaf.0)?;
         for (node, count, entry) in last.inner.iter().rev() {
@@ -163,7 +165,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(1)
     }
 
-    /// True if what a clear left has this block where the walk through it begins (U1).
+    /// True if this block is at the end of the garbage, where the next step of the freeing begins (U1).
     pub(crate) fn garbage_owns(&self, at: u64) -> bool {
         let Ok(Some(garbage)) = self.garbage() else { return false };
         self.last_of(garbage).is_ok_and(|last| {
@@ -176,7 +178,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         })
     }
 
-    /// The blocks of what a clear left, with what they are used for.
+    /// The blocks of the garbage, with their kinds.
     pub(crate) fn blocks_of_garbage(&self) -> Result<Vec<(u64, Kind)>> {
         let Some(garbage) = self.garbage()? else { return Ok(Vec::new()) };
         let (medium, last) = (self.region.medium(), self.last_of(garbage)?);

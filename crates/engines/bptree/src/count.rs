@@ -1,9 +1,10 @@
-//! The number of keys: exact, but taken anew beside the tree's users after a crash. A close counts some
-//! more keys and does not wait for the rest: the mark says then that the number is unknown, and the next open counts again.
+//! The number of keys. It is exact. After a crash the keys are counted anew while the tree is in use.
 //!
-//! The count goes through the keys in order, some at a time: once without the writer's lock, so that they are in the cache, and again
-//! with it. A writer meanwhile changes the number
-//! only for keys that the count has passed; the others it will meet itself.
+//! A close counts some more keys and does not wait for the rest. Its mark then says that the number is unknown, and the next open counts
+//! again.
+//!
+//! The count visits the keys in order, in steps. A step reads its keys without the writer's lock, so that they are in the cache, and then
+//! again with the lock. Meanwhile a write changes the number only for keys that the count has passed. The count will visit the other keys.
 
 use std::ops::Bound;
 
@@ -17,11 +18,11 @@ use crate::tree::{Tree, Writer};
 use index::Schema;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Keeps the number of keys, whether or not it is still being taken.
+    /// Updates the number of keys after a write, also while keys are being counted.
     #[inline]
     pub(crate) fn count_key(&self, writer: &Writer<S>, key: &S::Key, added: bool) {
         if self.counting.load(Ordering::Relaxed) {
-            // The count will come by keys beyond the point that it has reached.
+            // The count will visit the keys above the point that it has reached.
             let probe = S::probe(key);
             let reached =
                 writer.counted_to.as_ref().is_some_and(|to| S::order_probe(probe, S::borrow(to)).is_le());
@@ -38,8 +39,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if self.counting.load(Ordering::Acquire) { KEYS_UNKNOWN } else { self.keys.load(Ordering::Acquire) }
     }
 
-    /// Counts some more keys if the count is still being taken; true while there is more to count. Writers wait only while keys are
-    /// counted that are in the cache by then.
+    /// Counts up to `keys` more keys if the count is not complete. True if keys remain. Writers wait only while keys are counted that are
+    /// in the cache.
     ///
     /// # Errors
     /// `Corrupt` if a leaf is damaged.
@@ -56,14 +57,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             cursor
         };
         let mut key = S::KeyBuf::default();
-        // Without the lock: this brings leaves and records into the cache.
+        // This read without the lock brings leaves and records into the cache.
         let mut cursor = cursor_behind(&from);
         for _ in 0..keys {
             if !cursor.next_key(&mut key)? {
                 break;
             }
         }
-        // To count is not to write: what is for reading alone is counted too.
+        // A count is not a write, so it also runs in a read-only index.
         let mut writer = self.writer_side();
         if let Err(Error::Closed | Error::Failed) = self.writable() {
             return Ok(false);

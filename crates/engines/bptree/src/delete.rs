@@ -1,5 +1,7 @@
-//! Delete [wB+ §4.4]. What it leaves too empty is merged afterwards, in a commit of its own; what it would leave empty, in
-//! the same one.
+//! Delete [wB+ §4.4].
+//!
+//! A delete that leaves a leaf too empty is followed by a merge in a commit of its own. A delete that would empty a leaf removes the leaf
+//! in the same commit.
 
 use pmem::{Medium, Result};
 
@@ -26,8 +28,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let old = shape.entry(medium, leaf, index);
         self.give_entry(writer, &old)?;
         if count == 1 && leaf != self.root() {
-            // T3: an empty leaf must not outlast this commit. A crash would keep it, and recovery finds the owner of a
-            // leaf by its keys.
+            // T3: an empty leaf must not exist after this commit. A crash would keep it, and recovery finds the owner of a leaf by the
+            // leaf's keys.
             let parent = self.merge_once(writer, Some(leaf))?;
             self.count_key(writer, key, false);
             parent.map_or(Ok(()), |parent| self.merge_up(writer, parent))?;
@@ -52,15 +54,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         dispatch!(self, V => self.delete_with::<V>(writer, key))
     }
 
-    /// Removes `key`; true if it was there. Durable when it returns.
+    /// Removes `key`. True if it was present. Durable on return.
     ///
     /// # Errors
-    /// `Closed`, `Corrupt`: nothing has changed then.
+    /// `Closed`, `Corrupt`: nothing has changed.
     pub fn delete(&self, key: &S::Key) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
 
-    /// As [`Tree::delete`], durable as `how` says.
+    /// As [`Tree::delete`], with the durability that `how` selects.
     ///
     /// # Errors
     /// As [`Tree::delete`], and as [`Life::commit`].
@@ -69,7 +71,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.save_image(key)?;
         self.note_key(key);
         let was_there = self.delete_locked(&mut writer, key)?;
-        // If it was not: a delete of the running group may be why.
+        // If the key was absent, a delete in the running group may be the reason. So this waits, too.
         self.leave(writer, how)?;
         Ok(was_there)
     }

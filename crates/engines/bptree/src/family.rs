@@ -1,4 +1,4 @@
-//! The trees of [`crate::roster`] as indexes of the registry.
+//! The trees of [`crate::roster`] as engines of the registry.
 
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -24,14 +24,14 @@ use crate::session::Session;
 use crate::shape::{Link, Node};
 use crate::tree::{Tree, TreeOptions};
 
-/// Leaves that are written in one step.
+/// Number of leaves that one step of an append writes.
 const LEAVES_APPENDED: usize = 32;
-/// Bytes of keys and values in one step, at most about so many.
+/// Maximum bytes of keys and values in one step, approximately.
 const BYTES_APPENDED: u64 = 16 << 20;
-/// Keys that a step of the count visits.
+/// Number of keys that one step of the count visits.
 const KEYS_COUNTED: usize = 256;
 
-/// An engine of the roster: how it keeps byte strings, its layouts, its commit protocol.
+/// An engine of the roster: schema of byte strings, layouts, commit protocol.
 pub struct TreeFamily<B, L, D>(PhantomData<(B, L, D)>);
 
 impl<B: ByteStrings, L: Layouts, D: CommitProtocol> Family for TreeFamily<B, L, D> {
@@ -41,7 +41,7 @@ impl<B: ByteStrings, L: Layouts, D: CommitProtocol> Family for TreeFamily<B, L, 
     type Words<M: Medium> = Tree<M, Words, L, D>;
 
     fn fixed<M: Medium, V: WithIndex<M, Fixed>>(with: V) -> Option<V::Out> {
-        // A constant of the types: what no user can have is not compiled.
+        // A constant of the types: combinations that no engine has are not compiled.
         if const { L::PAGES } { Some(with.with::<Tree<M, index::Fixed, L, D>>()) } else { None }
     }
 }
@@ -115,7 +115,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
 
     fn append(&self, next: &mut NextPair<'_, K>, fill: f64) -> Result<u64> {
         free_all(self)?;
-        // Whole leaves, but where values are long.
+        // Whole leaves, except if values are long.
         let most = self.bulk_leaf(fill) * LEAVES_APPENDED;
         let mut appended = 0;
         loop {
@@ -150,8 +150,8 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
         self.len().1 || self.has_garbage()
     }
 
-    /// Counts keys after a crash, then frees what a clear left. A damaged leaf ends the count: it stays pending, and reads of that leaf
-    /// say what is wrong.
+    /// Counts keys after a crash, then frees the blocks of a cleared structure. A damaged leaf ends the count. Then the count stays
+    /// pending, and reads of that leaf report the damage.
     fn maintain(&self) -> Option<Duration> {
         let counts = self.len().1 && matches!(self.count_some(KEYS_COUNTED), Ok(true));
         (counts || matches!(free_once(self), Ok(true))).then_some(Duration::ZERO)
@@ -163,7 +163,7 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
 
     fn anatomy(&self, _keys: &[K::KeyBuf]) -> Option<Anatomy> {
         let (found, leaf_bytes) = (self.check(), self.leaf_shape().bytes());
-        // Inner nodes are as large as leaves.
+        // Inner nodes have as many bytes as leaves.
         let extra_bytes = (found.nodes - found.leaves) * leaf_bytes;
         Some(Anatomy { leaves: found.leaves, leaf_bytes, extra_bytes, comparisons: None })
     }
@@ -175,7 +175,8 @@ impl<K: Kind, M: Medium, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Index<K>
         if Link::read(medium, node).is_none_or(|link| link.level != 0) {
             return Vec::new();
         }
-        // A slot array out of use makes an order by comparison; a damaged one names entries that are there, or not.
+        // If the slot array is not valid, the order is derived by comparison. A damaged slot array may reference entries that are not in
+        // use.
         let order = L::Leaf::order::<_, S>(medium, &shape, node);
         order.iter().map(|index| Salvaged::of::<_, S>(region, &shape.entry(medium, node, index))).collect()
     }

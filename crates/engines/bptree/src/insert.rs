@@ -15,7 +15,7 @@ use index::{Batching, Decision, Life, WriteOptions};
 use index::{Entry, Tail};
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Descends as the writer, noting the way in `writer.own.path`.
+    /// Descends as the writer. Records the path in `writer.own.path`.
     #[inline(always)]
     pub(crate) fn descend<V: Search>(
         &self,
@@ -28,8 +28,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         writer.own.path.clear();
         let mut above = None;
         for _ in 0..LEVELS_MAX {
-            // The medium shows zeros behind the region, an alias of a node far behind it, and the word around an odd address. It takes
-            // stores to none of them.
+            // The medium reads zeros beyond the region, an alias of a node far beyond it, and the containing word at an odd address. It
+            // takes stores to none of them.
             let is_node = node.0 < region_bytes && node.0.is_multiple_of(LINE);
             let link = Link::below(medium, node, above).filter(|_| is_node);
             let Some(link) = link else {
@@ -71,7 +71,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.insert_into::<V>(writer, leaf, Some(located.rank), key, value)
     }
 
-    /// A new key joins a leaf, at this rank if it is known; false: there was no value to replace.
+    /// Inserts a new key into a leaf, at this rank if it is known. Returns false: no value was replaced.
     #[inline(always)]
     fn insert_into<V: Search>(
         &self,
@@ -101,7 +101,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(false)
     }
 
-    /// Update in place: one publish for a word; for a record, the record first, then its address.
+    /// Updates in place. A word is one publish. A record is written first; then its address is published.
     #[inline(never)]
     fn replace(
         &self,
@@ -115,7 +115,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.change(writer, 1)
     }
 
-    /// Writes edit number `number`: entry `index` of a leaf gets this value. On an error the operation is given up.
+    /// Writes edit `number`: entry `index` of a leaf gets this value. On an error the operation is aborted.
     pub(crate) fn prepare_update(
         &self,
         writer: &mut Writer<S>,
@@ -131,14 +131,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.give_entry(writer, &old)?;
         let edit = writer.edit(number);
         edit.start(leaf, self.leaf.bytes());
-        // Words of one inline value belong together.
+        // The words of an inline value of several words must change together.
         edit.independent = S::Tail::EMPTY;
         let place = |(number, word)| (self.leaf.entry_word_at(leaf, index, number), word);
         edit.switch.extend(S::replace(&old, &new).map(place));
         Ok(())
     }
 
-    /// Gives back the records of an entry that goes with the running operation, or gives that up.
+    /// Frees the records of an entry that the running operation removes. On an error the operation is aborted.
     pub(crate) fn give_entry(&self, writer: &mut Writer<S>, old: &Entry<S::Tail>) -> Result<()> {
         for block in S::blocks_of(old) {
             pmem::record::give(&self.region, &mut writer.allocator, block)
@@ -153,15 +153,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         dispatch!(self, V => self.put_with::<V>(writer, key, value))
     }
 
-    /// Stores `value` under `key`; true if a value was replaced. Durable when it returns.
+    /// Stores `value` under `key`. True if a value was replaced. Durable on return.
     ///
     /// # Errors
-    /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed then. `Corrupt` if the path is damaged.
+    /// `NoSpace`, `Full`, `TooLarge`, `Closed`: nothing has changed. `Corrupt` if the path is damaged.
     pub fn put(&self, key: &S::Key, value: &S::Value) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
 
-    /// As [`Tree::put`], durable as `how` says.
+    /// As [`Tree::put`], with the durability that `how` selects.
     ///
     /// # Errors
     /// As [`Tree::put`], and as [`Life::commit`].
@@ -174,8 +174,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(replaced)
     }
 
-    /// Reads and changes one key in one step: no other write comes between. `decide` must not use the tree; it is called
-    /// again if space has to be made for what it decided.
+    /// Reads and changes one key in one step, without another write in between. `decide` must not use the tree. It is called again if its
+    /// decision needs space that must first be made.
     ///
     /// # Errors
     /// As [`Tree::put_as`].
@@ -191,7 +191,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             let mut writer = self.enter(bytes)?;
             let found = self.look(key, Some(&mut value))?.found;
             match writer.outside(|| decide(found.then(|| S::borrow_value(&value)))) {
-                // What was decided on may be of the running group.
+                // The value that `decide` saw may belong to the running group, so this waits for it.
                 Decision::Keep => {}
                 Decision::Put(new) => {
                     bytes = S::record_bytes(key, new.borrow());

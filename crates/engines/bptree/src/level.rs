@@ -1,4 +1,4 @@
-//! Nodes of either kind: what splits, merges, recovery and the check ask of a node whose level they know.
+//! Functions on nodes of either kind. Splits, merges, recovery and the check use them; they know a node's level at run time.
 
 use pmem::Medium;
 
@@ -10,7 +10,7 @@ use crate::tree::{Tree, Writer};
 use index::Entry;
 use index::Schema;
 
-/// Runs an expression with the layout and the shape of a level: `at_level!(tree, level, N, shape => N::count(…))`.
+/// Evaluates an expression with the layout and the shape of a level: `at_level!(tree, level, N, shape => N::count(…))`.
 macro_rules! at_level {
     ($tree:expr, $level:expr, $run:ident($($argument:expr),* $(,)?)) => {
         if $level == 0 {
@@ -29,7 +29,7 @@ macro_rules! at_level {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Geometry of nodes of a level.
+    /// Geometry of the nodes of a level.
     pub(crate) fn shape_at(&self, level: usize) -> &Shape {
         if level == 0 { &self.leaf } else { &self.inner }
     }
@@ -51,24 +51,24 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         at_level!(self, level, locate::<_, S, Scalar>(node, probe))
     }
 
-    /// An entry.
+    /// Reads an entry.
     pub(crate) fn entry_at(&self, level: usize, node: Node, index: usize) -> Entry<S::Tail> {
         self.shape_at(level).entry(self.region.medium(), node, index)
     }
 
-    /// What is wrong with the node by itself.
+    /// Describes a fault of the node alone. `None` if there is none.
     pub(crate) fn fault_at(&self, level: usize, node: Node) -> Option<&'static str> {
         at_level!(self, level, fault(node))
     }
 
-    /// The node's entries in order, each with its place.
+    /// The node's entries in key order, each with its place.
     #[inline(never)]
     pub(crate) fn placed(&self, level: usize, node: Node) -> Vec<Placed<S::Tail>> {
         let place = |index| Placed { kept: Some(index as u8), entry: self.entry_at(level, node, index) };
         self.order_at(level, node).iter().map(place).collect()
     }
 
-    /// Gives a node in use these entries and this link.
+    /// Replaces the entries and the link of a node in use.
     #[inline(never)]
     pub(crate) fn compose(&self, node: Node, entries: &[Placed<S::Tail>], link: Link, edit: &mut Edit) {
         at_level!(self, link.level, compose(node, true, entries, link, edit));
@@ -89,7 +89,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         at_level!(self, link.level, compose(node, false, &newcomers, link, edit));
     }
 
-    /// A separator and its right child join a parent with space, at `rank`.
+    /// Inserts a separator with its right child at `rank` of a parent that has space.
     #[inline(never)]
     pub(crate) fn insert_separator(
         &self,
@@ -102,7 +102,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         L::Inner::insert::<_, S, S::Tail>(medium, &self.inner, parent, rank, entry, edit);
     }
 
-    /// The separator with this rank leaves a parent.
+    /// Removes the separator with this rank from a parent.
     #[inline(never)]
     pub(crate) fn remove_separator(&self, parent: Node, rank: usize, edit: &mut Edit) {
         let medium = self.region.medium();

@@ -1,23 +1,24 @@
-//! Persistent B+-Trees over durable memory: one skeleton times layouts times commit protocols.
+//! Persistent B+-trees in durable memory: one skeleton, combined with node layouts and commit protocols.
 //!
-//! * [`shape`]: the geometry of a node, entries, and the [`Edit`](shape::Edit) that joins layouts and commit protocols; `level`:
-//!   leaves and inner nodes alike.
-//! * [`layout`]: how a node keeps its entries: sorted, counter, bitmap, slots, slot+bitmap; one for leaves, one for inner nodes.
-//! * [`commit_protocol`]: how an edit becomes durable: volatile, write-atomic, undo-redo log, redo log, shadow.
-//! * [`tree`]: the tree itself; the protocol of a change is read there.
-//! * [`batch`]: what a batch needs. [`space`]: what an operation may store, and the space for it in a group.
+//! * [`shape`]: the geometry of a node, entries, and [`Edit`](shape::Edit), the interface between layouts and commit protocols. `level`:
+//!   functions that work on leaves and inner nodes.
+//! * [`layout`]: the arrangement of entries in a node: sorted, counter, bitmap, slots, slot+bitmap. Leaves and inner nodes have one each.
+//! * [`commit_protocol`]: the rule that makes an edit durable: volatile, write-atomic, undo-redo log, redo log, write-ahead log, shadow
+//!   copy.
+//! * [`tree`]: the tree and the steps of a change.
+//! * [`batch`]: the tree's part of a batch. [`space`]: the lines that an operation may store, and the space for them in a group.
 //! * [`session`]: the writer's lock held over several changes.
-//! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`], [`check`]: what it
-//!   does. [`batched_ops`]: what it does with many keys at once.
+//! * [`search`], [`insert`], [`delete`], [`clear`], [`shadow`], [`split`], [`merge`], [`scan`], [`bulk`], [`recover`], [`count`],
+//!   [`check`]: the operations. [`batched_ops`]: operations on many keys at once.
 //!
-//! [`roster`] names the combinations that are engines. All else is the kernel's ([`index`]): keys and values, life cycle, groups, batches.
+//! [`roster`] lists the combinations that are engines. The kernel ([`index`]) has the rest: keys and values, life cycle, groups, batches.
 //!
-//! Invariants of every tree here:
-//! * T1: all leaves are at level 0, linked from left to right by their link words.
-//! * T2: an inner entry (separator, child): every key below the child is at or above the separator and below the next.
-//! * T3: no node but the root is empty; an inner node other than the root has at least one separator.
-//! * T4: the state that recovery finds after any crash satisfies T1 to T3 for exactly the acknowledged operations, the
-//!   one in flight wholly there or absent.
+//! Invariants of every tree:
+//! * T1: all leaves are at level 0. Their link words link them from left to right.
+//! * T2: an inner entry is a pair (separator, child). Every key below the child is at or above the separator and below the next separator.
+//! * T3: only the root may be empty. An inner node other than the root has at least one separator.
+//! * T4: the state that recovery finds after a crash satisfies T1 to T3. It contains exactly the acknowledged operations. The operation in
+//!   flight is complete or absent.
 
 pub mod batch;
 pub mod batched_ops;

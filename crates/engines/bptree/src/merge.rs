@@ -1,11 +1,13 @@
-//! Merging: an emptied tree gives its memory back [wB+ §4.4].
+//! Merges: they free the nodes of a tree that becomes empty [wB+ §4.4].
 //!
-//! A node that a delete left at most a quarter full is joined with a neighbour below the same parent if together they fill
-//! at most three quarters of a node, or if one of them is empty. An inner node that lost its last separator and whose
-//! neighbour is too full to be joined takes half of the neighbour's entries instead (T3); a root that lost its last one gives
-//! way to its only child. Each step is one commit through the log and leaves a whole tree: a delete that would empty a leaf
-//! joins it in the same commit, and so does a join that takes a parent's last separator. A crash between two steps leaves
-//! a node emptier than it might be, nothing else.
+//! * A delete may leave a node at most a quarter full. This node is joined with a neighbour below the same parent, if both together fill at
+//!   most three quarters of a node, or if one of them is empty.
+//! * An inner node that lost its last separator takes half of a neighbour's entries if the neighbour is too full for a join (T3).
+//! * A root that lost its last separator is replaced by its only child.
+//!
+//! Each step is one commit through the log and leaves a complete tree. A delete that would empty a leaf joins the leaf in the same commit.
+//! A join that takes a parent's last separator includes the parent's step. A crash between two steps leaves a sparse node and no other
+//! effect.
 
 use pmem::{Error, Medium, Result, WORD};
 
@@ -25,19 +27,19 @@ struct Pair<T> {
     right: Node,
 }
 
-/// What became of a pair.
+/// The result for a pair.
 enum Outcome {
-    /// Nothing: it is better left alone.
+    /// Nothing changes.
     Left,
-    /// The left node took everything; the separator has to leave the parent.
+    /// The left node gets all entries. The separator must leave the parent.
     Joined,
-    /// Both have half now.
+    /// Each node gets half of the entries.
     Levelled,
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty, and as the
-    /// running group has space: after a batch there may be none, and a node may stay too empty.
+    /// Joins `node` (below `writer.own.path`) and then its parents with their neighbours, as far as they are too empty and the running
+    /// group has space. After a batch there may be no space. Then a node stays sparse.
     #[cold]
     pub(crate) fn merge_up(&self, writer: &mut Writer<S>, node: Node) -> Result<()> {
         let mut node = node;
@@ -53,10 +55,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Joins the node below `writer.own.path` with a neighbour, in one commit with whatever else the operation has pending.
-    /// `emptied`: that node, if its last entry leaves with this commit. Where a join takes the last separator of a parent,
-    /// the parent's own turn belongs to the same commit: a crash in between would leave an empty node, which T3 forbids
-    /// and recovery would take for nobody's. Returns the parent to look at next, if there is one.
+    /// Joins the node below `writer.own.path` with a neighbour, in one commit with the pending part of the operation. `emptied` is that
+    /// node if its last entry leaves with this commit.
+    ///
+    /// If a join takes the last separator of a parent, the parent's step belongs to the same commit. A crash in between would leave an
+    /// empty node: T3 forbids it, and recovery would not find its owner. Returns the next parent to check, if there is one.
     #[cold]
     pub(crate) fn merge_once(&self, writer: &mut Writer<S>, emptied: Option<Node>) -> Result<Option<Node>> {
         let prepared = self.prepare_merges(writer, emptied);
@@ -67,7 +70,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(next)
     }
 
-    /// The edits of [`Tree::merge_once`]: how many, the new root, and the parent to look at next.
+    /// The edits of [`Tree::merge_once`]: their number, the new root, and the next parent to check.
     fn prepare_merges(
         &self,
         writer: &mut Writer<S>,
@@ -87,7 +90,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 return Ok((edits + 1, None, Some(parent)));
             }
             if parent == self.root() {
-                // One child is left: it becomes the root.
+                // One child is left. It becomes the root.
                 writer.allocator.give(&self.region, parent.0)?;
                 self.lock_out(writer, edits, parent);
                 self.edit_root(writer, edits + 1, pair.left);
@@ -113,8 +116,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(Pair { parent, rank, separator, left, right: Node::of_payload(separator.payload) })
     }
 
-    /// Writes the edits, from number `first` on, that join (two) or level (three) a pair. `emptied` is a node whose entries
-    /// leave with this commit.
+    /// Writes the edits, from number `first` on, that join a pair (two edits) or level it (three). `emptied` is a node whose entries leave
+    /// with this commit.
     fn prepare_merge(
         &self,
         writer: &mut Writer<S>,
@@ -127,7 +130,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let mut entries = self.staying(level, pair.left, emptied);
         let left_count = entries.len();
         if left_link.level > 0 {
-            // The separator comes down between them, leading to what was the right node's leftmost child.
+            // The separator moves down between the entries. It leads to the right node's leftmost child.
             entries.push(Placed::new(Entry::new(pair.separator.key, right_link.node.0)));
         }
         let right = self.staying(level, pair.right, emptied);
@@ -145,12 +148,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(Outcome::Left)
     }
 
-    /// A node's entries, less those that leave with this commit.
+    /// A node's entries, without those that leave with this commit.
     fn staying(&self, level: usize, node: Node, emptied: Option<Node>) -> Vec<Placed<S::Tail>> {
         if emptied == Some(node) { Vec::new() } else { self.placed(level, node) }
     }
 
-    /// The left node takes everything and the right node goes.
+    /// The left node gets all entries. The right node is freed.
     fn prepare_join(
         &self,
         writer: &mut Writer<S>,
@@ -174,7 +177,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Both nodes get half; the parent's separator changes to the one between the halves.
+    /// Both nodes get half of the entries. The separator between the halves replaces the parent's.
     #[expect(clippy::too_many_arguments, reason = "what `prepare_merge` has found out, handed on")]
     fn prepare_level(
         &self,
@@ -190,7 +193,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let middle = entries.len() / 2;
         let promoted = entries[middle].entry;
         self.compose(pair.left, &entries[..middle], left_link, writer.edit(first));
-        // Entries that stay in the right node keep their places in it.
+        // Entries that stay in the right node keep their places.
         let own = self.placed(left_link.level, pair.right);
         let right: Vec<_> = (middle + 1..entries.len())
             .map(|i| match i.checked_sub(left_count + 1) {
@@ -207,7 +210,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         edit.switch.extend((0..S::KEY_WORDS).map(|i| (at + i as u64 * WORD, promoted.key[i])));
     }
 
-    /// An edit without words: readers are kept from a node that leaves the tree.
+    /// An edit without words. It locks the version of a node that leaves the tree.
     fn lock_out(&self, writer: &mut Writer<S>, number: usize, node: Node) {
         writer.edit(number).start(node, self.inner.bytes());
     }

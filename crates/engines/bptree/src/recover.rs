@@ -1,6 +1,6 @@
-//! Recovery: the log is replayed, then the index says who owns the blocks that the last operations named.
+//! Recovery: replays the log, then asks the tree for the owners of the blocks that the newest operation referenced.
 //!
-//! Nothing else is looked at: the work is bounded by the log's and the ring's sizes, whatever the tree holds.
+//! It reads nothing else. So the work is bounded by the sizes of the log and of the intent ring, whatever the size of the tree.
 
 use index::{Schema, owner};
 use pmem::alloc::{Class, Kind};
@@ -14,15 +14,15 @@ use crate::tree::Tree;
 use index::Target;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Settles the allocator's intents by asking the tree.
+    /// Resolves the allocator's intents with the tree's answers.
     pub(crate) fn recover_blocks(&self) -> Result<()> {
         owner::recover_blocks(&self.region, |class, at| {
             Ok(self.root().0 != 0 && (self.owns(class, at) || self.garbage_owns(at)))
         })
     }
 
-    /// True if the tree reaches this block. Asked by descending with a key that the block itself holds: a block that the
-    /// descent arrives at is in the tree; garbage in a block that is not can only lead elsewhere.
+    /// True if the tree reaches this block. The tree descends with a key that the block itself contains. If the descent arrives at the
+    /// block, the block is in the tree. Garbage in a free block can only lead elsewhere.
     pub(crate) fn owns(&self, class: Class, at: u64) -> bool {
         match class.kind {
             Kind::Leaf | Kind::Inner => class.block_bytes == self.leaf.bytes() && self.owns_node(Node(at)),
@@ -31,7 +31,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 let mut key = S::KeyBuf::default();
                 S::key_of_block(self.region.medium(), at, &mut key) && self.owns_record(class.kind, at, &key)
             }
-            // Not asked about.
+            // Recovery does not ask about pieces.
             Kind::Piece => false,
         }
     }
@@ -72,7 +72,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         .unwrap_or(false)
     }
 
-    /// Shows `visit` the nodes from the root down to the leaf for `key`, until it answers.
+    /// Calls `visit` with each node from the root down to the leaf for `key`, until it returns an answer.
     fn walk_down<T>(
         &self,
         key: &S::KeyBuf,

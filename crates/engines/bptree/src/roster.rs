@@ -1,5 +1,6 @@
-//! Every tree by name: a line each, naming what it keeps byte strings by, its layouts of leaves and inner nodes, and its
-//! commit protocol. A new combination is a new line; engines, crash tests, cost model and benchmarks take it from here.
+//! All trees by name. One line per tree: schema of byte strings, layouts of leaves and inner nodes, commit protocol.
+//!
+//! A new combination is a new line. Engines, crash tests, the cost model and benchmarks take their trees from here.
 
 use crate::commit_protocol::{
     CommitProtocol, LineOrder, Redo, Shadow, Stepwise, UndoRedo, Volatile, WriteAhead, WriteAtomic,
@@ -13,11 +14,11 @@ use index::{Keyed, Prefixed, Schema};
 pub trait ByteStrings: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>> {}
 impl<S: Schema<Key = [u8], KeyBuf = Vec<u8>, Value = [u8], ValueBuf = Vec<u8>>> ByteStrings for S {}
 
-/// Who is told a tree's types.
+/// Receives the types of a tree.
 pub trait Visitor {
-    /// What comes of it.
+    /// Result of the visit.
     type Out;
-    /// Called with a tree's parts: `B` is how it keeps byte strings; with [`Words`](index::Words) it holds 64-bit integers.
+    /// Called with the types of a tree. `B` is the schema of byte strings. For 64-bit keys use [`Words`](index::Words) instead.
     fn visit<B: ByteStrings, L: Layouts, D: CommitProtocol>(self, about: &'static About) -> Self::Out;
 }
 
@@ -26,17 +27,17 @@ macro_rules! roster {
         production { $($name:literal $lines:tt $bytes:ty, $leaf:ty, $inner:ty, $commit_protocol:ty; $about:literal)* }
         paper { $($paper_name:literal $paper_lines:tt $paper_bytes:ty, $paper_leaf:ty, $paper_inner:ty, $paper_commit_protocol:ty; $paper_about:literal)* }
     ) => {
-        /// All trees, the default first, those for production before those of papers.
+        /// All trees: the default first, then the others for production, then those of papers.
         pub const TREES: &[About] = &[
             $(roster!(@about $name $lines $leaf, $inner, $commit_protocol; $about),)*
             $(roster!(@about $paper_name $paper_lines $paper_leaf, $paper_inner, $paper_commit_protocol; $paper_about),)*
         ];
 
-        /// Number of trees at the head of [`TREES`] that are for production. A program that wants no others calls
-        /// [`visit_production`], and none of the others is compiled into it.
+        /// Number of trees at the start of [`TREES`] that are for production. A program that needs only these calls [`visit_production`].
+        /// Then the others are not compiled into it.
         pub const PRODUCTION: usize = [$($name),*].len();
 
-        /// Shows a visitor the tree of this name; `None` if there is none.
+        /// Calls a visitor with the types of the tree of this name. `None` if there is none.
         pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
             let about = TREES.iter().find(|about| about.name == name)?;
             match about.name {
@@ -48,7 +49,7 @@ macro_rules! roster {
             }
         }
 
-        /// As [`visit`], of the trees for production alone.
+        /// As [`visit`], for the production trees only.
         pub fn visit_production<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
             let about = TREES[..PRODUCTION].iter().find(|about| about.name == name)?;
             match about.name {
@@ -118,7 +119,7 @@ roster! {
     }
 }
 
-/// Records that a tree's log needs so that no change of it is too large for the log.
+/// Number of records that a tree's log needs, so that no change of the tree exceeds the log.
 pub fn log_records<D: CommitProtocol>(node_lines: u64) -> u64 {
     if node_lines > 16 || D::LOGS_ALL || D::COPIES_LEAVES { 2044 } else { 1024 }
 }

@@ -1,12 +1,13 @@
-//! Scans, both ways, beside the writer.
+//! Scans in both directions, beside the writer.
 //!
-//! A cursor copies what it needs of one leaf between two looks at it, and goes from leaf to leaf by looking at the next
-//! before it looks a last time at the one it leaves. If anything changed it descends again from the last key it gave out:
-//! so a scan gives each key at most once, in order, and misses none that was there throughout. Descending scans take each
-//! further leaf by a descent below the separator that bounded the last one. A step whose looks fail again and again makes
-//! the writer give way (see [`pmem::stripe`]); between two steps a cursor asks for nothing.
+//! A cursor copies the entries of one leaf between a version read and a validation. It reads the next leaf's version before it validates
+//! the present leaf for the last time. If anything changed, it descends again from the last key that it returned. So a scan returns each
+//! key at most once, in order, and misses no key that was present throughout.
 //!
-//! Of each atomic batch a scan sees all or nothing: all if it ended before the cursor was placed ([`index::images`]).
+//! A descending scan finds each further leaf by a descent below the separator that is the last leaf's lower bound. If the validations of a
+//! step fail repeatedly, the writer waits for the reader (see [`pmem::stripe`]). Between two steps a cursor holds nothing.
+//!
+//! Of each atomic batch a scan sees all or nothing: all if the batch ended before the cursor was placed ([`index::images`]).
 
 use std::ops::Bound;
 
@@ -23,34 +24,34 @@ use index::Target;
 use index::images::{Scanned, Scans, View};
 use index::{Life, Phase, Schema, Snapshot};
 
-/// Records asked for before they are read, most of a leaf's at once: measured faster than one by one, also across leaves.
+/// Number of records to prefetch: most of a leaf's at once. This measured faster than one by one, also across leaves.
 const RECORDS_AHEAD: usize = 24;
 
 /// A position in key order. It holds no lock.
 pub struct TreeCursor<'a, M: Medium, S: Schema, L, D: CommitProtocol> {
     tree: &'a Tree<M, S, L, D>,
     descending: bool,
-    /// Where to descend to when the page is stale: what the tree was read up to, and nothing more: batches are noted by it.
+    /// The position up to which the tree was read, exactly, because batches compare with it. A stale page is read again from here.
     from: Bound<S::KeyBuf>,
-    /// Where to descend to instead: below this separator, the page above it is spent.
+    /// If set, the next descent goes below this separator. The page above it is used up.
     below: Option<S::KeyBuf>,
     page: Page<S::Tail>,
     /// The first key of the page.
     first: S::KeyBuf,
-    /// Separator below the page's leaf, for descending scans.
+    /// The lower bound of the page's leaf, for descending scans.
     low: Option<S::KeyBuf>,
     state: State,
-    /// What is seen.
+    /// The view that the scan reads, and its state.
     scanned: Scanned<'a, S>,
-    /// Gives out what is durable alone.
+    /// True if the scan returns only durable data.
     durable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Descend to `from`.
+    /// The next step descends to `from`.
     Seek,
-    /// The page is good.
+    /// The page has entries to return.
     Page,
     Ended,
 }
@@ -60,7 +61,7 @@ struct Page<T> {
     leaf: Node,
     version: Version,
     next_leaf: Node,
-    /// Space for a whole leaf, made once.
+    /// Space for a whole leaf, allocated once.
     entries: Box<[Entry<T>]>,
     count: usize,
     given: usize,
@@ -94,7 +95,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             first: S::KeyBuf::default(),
             low: None,
             state: State::Seek,
-            // What a snapshot sees is durable.
+            // A snapshot sees only durable data.
             durable: !view.is_snapshot(),
             scanned: Scanned::new(view),
         }
@@ -102,14 +103,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L, D> {
-    /// Does not wait for what is not durable yet: for those who hold the writer's lock, or only want keys to change.
+    /// Does not wait for data that is not durable yet. For callers that hold the writer's lock, or that only delete the keys.
     #[must_use]
     pub(crate) fn unsettled(mut self) -> Self {
         self.durable = false;
         self
     }
 
-    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.scanned.begin();
         self.from = from;
@@ -118,7 +119,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         self.state = State::Seek;
     }
 
-    /// Moves one key on and copies key and value out; false at the end.
+    /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
     /// `Corrupt` if a node or record is damaged; `SnapshotBytes` if the scan or its snapshot is too old.
@@ -127,7 +128,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         self.next_seen(key, value)
     }
 
-    /// Moves one key on without its value; false at the end.
+    /// Moves to the next key without its value. False at the end.
     ///
     /// # Errors
     /// `Corrupt` if a node is damaged.
@@ -158,7 +159,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         }
     }
 
-    /// Copies a record out if the leaf still is what it was; else the cursor has to descend again.
+    /// Copies a record if the leaf is unchanged. Otherwise it returns false and the cursor has to descend again.
     fn give_record(
         &mut self,
         entry: &Entry<S::Tail>,
@@ -166,7 +167,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         value: &mut S::ValueBuf,
     ) -> Result<bool> {
         let medium = self.tree.region.medium();
-        // The records of a leaf lie anywhere: while one is read, those after it come.
+        // The records of a leaf are scattered, so later ones are prefetched while one is read.
         if let Some(later) = self.page.entries[..self.page.count].get(self.page.given + RECORDS_AHEAD) {
             S::prefetch(medium, later);
         }
@@ -182,7 +183,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         Ok(true)
     }
 
-    /// The page is spent: on to the next leaf.
+    /// The page is used up: goes to the next leaf.
     fn turn(&mut self) -> Result<()> {
         if self.descending {
             match self.low.take() {
@@ -209,7 +210,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
             && self.goes_on()?;
         if !is_read {
             self.state = State::Seek;
-            // A change that is never finished stays in the way.
+            // An unfinished change keeps its versions locked for ever.
             if self.tree.stripes.is_abandoned() {
                 return Err(Error::Failed);
             }
@@ -217,7 +218,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         Ok(())
     }
 
-    /// That the page begins behind what was given out: a damaged link may lead back, and without end. False if its leaf changed.
+    /// Verifies that the page begins after the last returned key. A damaged link may lead back, and the scan would never end. False if the
+    /// leaf changed.
     fn goes_on(&mut self) -> Result<bool> {
         let (Some(entry), Bound::Excluded(last)) = (self.page.entries[..self.page.count].first(), &self.from)
         else {
@@ -233,7 +235,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         }
     }
 
-    /// Descends to `from` and reads its leaf.
+    /// Descends to `from` and reads the leaf.
     fn load(&mut self) -> Result<()> {
         dispatch_any!(self.tree, V => self.load_with::<V>())
     }
@@ -242,7 +244,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
     fn load_with<V: Search>(&mut self) -> Result<()> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf_for::<V>());
-        // A descending scan goes on: the leaf that it comes from is linked behind the one that it goes to.
+        // If a descending scan continues, the leaf that it leaves must be linked after the leaf that it reaches.
         let behind = self.below.is_some().then_some(self.page.leaf);
         let from = self.below.take().map_or_else(|| self.from.clone(), Bound::Excluded);
         let from = from.as_ref().map(|key| S::probe(S::borrow(key)));
@@ -266,7 +268,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
                 }
             };
             let next = Link::read(medium, seen.leaf).map(|link| link.node);
-            // (Of the keys below a separator the leaf that has it is the wrong one.)
+            // For keys below a separator, the leaf that contains the separator is the wrong leaf.
             let is_hit = is_hit && matches!(target, Target::Holding(_));
             let is_sure = is_hit || behind.is_some_and(|behind| next == Some(behind));
             if (is_sure || tree.is_right_leaf::<V>(target, &seen)?)
@@ -280,11 +282,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         }
     }
 
-    /// Copies the entries of a leaf with ranks `skip..take`; false if the leaf changed meanwhile.
+    /// Copies the entries of a leaf with the ranks `skip..take`. False if the leaf changed meanwhile.
     fn read_page(&mut self, leaf: Node, version: Version, skip: usize, take: usize) -> Result<bool> {
         let tree = self.tree;
         let (medium, shape) = (tree.region.medium(), &tree.leaf);
-        // Asked before anything is read.
+        // The check for a failure must come before any read.
         let pending =
             tree.pending.as_ref().filter(|_| self.durable).map(|pending| (pending, pending.has_failed()));
         tree.readable(pending.is_some_and(|(_, failed)| failed))?;
@@ -304,7 +306,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
         if !tree.stripes.check(version) {
             return Ok(false);
         }
-        // A snapshot waits for no commit. Asked after the read: the roll-back begins by saying so.
+        // A snapshot waits for no commit. The phase is checked after the read, because a rollback first sets the phase.
         tree.readable(!self.durable && tree.pending.is_some() && tree.phase() == Phase::Failed)?;
         if link.is_none() {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
@@ -313,7 +315,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
             && let Some(ticket) = pending.wait_for_node(leaf.0)
             && tree.settle(pending, ticket).is_err()
         {
-            return Ok(false); // it was taken back
+            return Ok(false); // the write was rolled back
         }
         if self.descending {
             page.entries[..page.count].reverse();
@@ -360,7 +362,7 @@ impl<'a, M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Scans<'a, S> for T
                 State::Page => {
                     let entry = self.page.entries[self.page.given];
                     if S::PLAIN {
-                        // The words were copied between two looks at the leaf.
+                        // The words were copied before the leaf was validated.
                         S::read_key(self.tree.region.medium(), entry.key, key);
                         S::read_value(self.tree.region.medium(), &entry, value);
                         self.page.given += 1;

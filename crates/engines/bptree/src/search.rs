@@ -1,8 +1,8 @@
-//! Descending, and looking things up beside the writer.
+//! Descents, and lookups by readers beside the writer.
 //!
-//! A reader couples looks: it looks at a child's stripe before it looks a second time at the parent's, so it is always on
-//! a node that was in its place when it arrived. A get returns what it read between two looks at the leaf; if its looks fail
-//! again and again, the writer gives way to it (see [`pmem::stripe`]).
+//! A reader reads a child's version before it validates the parent's. So it is always on a node that was in its place when the reader
+//! arrived. A get returns the value that it read between the version read and the validation of the leaf. If validations fail repeatedly,
+//! the writer waits for the reader (see [`pmem::stripe`]).
 
 use pmem::pending::Pending;
 use pmem::simd::{BELOW, UP_TO};
@@ -16,17 +16,16 @@ use crate::tree::Tree;
 use index::Target;
 use index::{Life, Schema};
 
-/// How a node's keys are compared: chosen once for a whole operation, since a choice at every node costs more than the
-/// comparison.
+/// The comparison of a node's keys. It is chosen once per operation, because a choice at every node costs more than the comparison.
 pub trait Search {
-    /// Lines of a node, if the operation is compiled for one size; 0 for any.
+    /// Lines of a node if the operation is compiled for one size; 0 for any size.
     const LINES: usize;
 
-    /// Starts reading a node that is about to be searched.
+    /// Prefetches a node that will be searched next.
     fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node);
 
-    /// The mask of entries whose keys are to the probe as `WHICH` says (see [`pmem::simd`]), if this search and medium can
-    /// make it.
+    /// The mask of entries whose keys compare with the probe as `WHICH` says (see [`pmem::simd`]). `None` if this search or medium has no
+    /// such comparison.
     fn mask<M: Medium, S: Schema, const WHICH: u8>(
         medium: &M,
         shape: &Shape,
@@ -35,7 +34,7 @@ pub trait Search {
     ) -> Option<u64>;
 }
 
-/// One comparison after another.
+/// Compares keys one by one.
 #[derive(Debug)]
 pub struct Scalar;
 
@@ -58,7 +57,7 @@ impl Search for Scalar {
     }
 }
 
-/// Eight comparisons at a time. Used only where [`pmem::simd::available`] says so.
+/// Compares eight keys at a time. Used only if [`pmem::simd::available`] returned true.
 #[derive(Debug)]
 pub struct Vector<const LINES: usize>(());
 
@@ -67,7 +66,8 @@ impl<const LINES: usize> Search for Vector<LINES> {
 
     #[inline(always)]
     fn prefetch<M: Medium>(medium: &M, shape: &Shape, node: Node) {
-        // The comparison reads all keys at once, and payloads beside them. Those in a column would be missed after it.
+        // The vector comparison reads all keys at once, with the payloads beside them. Payloads in a column of their own would miss the
+        // cache after it.
         if shape.payload_step == 1 {
             let first = shape.payloads_at / 8 * pmem::LINE;
             medium.prefetch(node.0 + first, shape.bytes() - first);
@@ -110,7 +110,7 @@ impl<const LINES: usize> Search for Vector<LINES> {
     }
 }
 
-/// Runs a body compiled with the processor's vector features: all of it is inlined there.
+/// Runs a body that is compiled with the processor's vector features. The body is inlined there.
 macro_rules! with_vectors {
     ($lines:literal, $search:ident => $body:expr) => {{
         type $search = crate::search::Vector<$lines>;
@@ -118,7 +118,7 @@ macro_rules! with_vectors {
         fn run<R>(body: impl FnOnce() -> R) -> R {
             body()
         }
-        // SAFETY: `wide` says so only where `simd::available` found these features.
+        // SAFETY: `wide` has this value only if `simd::available` found these features.
         unsafe {
             run(
                 #[inline(always)]
@@ -129,7 +129,7 @@ macro_rules! with_vectors {
 }
 pub(crate) use with_vectors;
 
-/// Runs a body with one comparison after another. It is compiled once, not wherever the operation is called from.
+/// Runs a body with the scalar search. It is compiled once, not at every call site.
 macro_rules! without_vectors {
     ($search:ident => $body:expr) => {{
         type $search = crate::search::Scalar;
@@ -145,12 +145,12 @@ macro_rules! without_vectors {
 }
 pub(crate) use without_vectors;
 
-/// Runs an operation with the search that suits processor, medium and size of nodes: `dispatch!(tree, V => body)`.
+/// Runs an operation with the search that fits the processor, the medium and the node size: `dispatch!(tree, V => body)`.
 ///
-/// The body is compiled once for each search that the tree's types (`M`, `S`, `L` and `D` where it stands) may come to: without
-/// vectors; with vectors for any size of node, if keys are words; with vectors for nodes of 16 lines, if the engine is
-/// [specialised](crate::layout::Layouts::SPECIALISED). So it is for short operations that are called often. Others search as
-/// [`dispatch_any`] does, or without vectors.
+/// The body is compiled once for each search that the tree's types (`M`, `S`, `L` and `D` in the calling scope) allow: without vectors;
+/// with vectors for any node size, if keys are words; with vectors for nodes of 16 lines, if the engine is
+/// [specialised](crate::layout::Layouts::SPECIALISED). This is for short operations that are called often. Other operations use
+/// [`dispatch_any`], or no vectors.
 macro_rules! dispatch {
     ($tree:expr, $search:ident => $body:expr) => {
         match $tree.wide {
@@ -170,7 +170,7 @@ macro_rules! dispatch {
 }
 pub(crate) use dispatch;
 
-/// As [`dispatch`], with vectors of one form for all sizes of nodes.
+/// As [`dispatch`], with one vector form for all node sizes.
 macro_rules! dispatch_any {
     ($tree:expr, $search:ident => $body:expr) => {
         match $tree.wide {
@@ -184,16 +184,16 @@ macro_rules! dispatch_any {
 }
 pub(crate) use dispatch_any;
 
-/// A leaf and the look that the reader took at it.
+/// A leaf and the version that the reader read before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// The leaf.
     pub leaf: Node,
-    /// The first look.
+    /// The version before the first read of the leaf.
     pub version: Version,
 }
 
-/// What a look for a key found, and in which leaf.
+/// The result of a lookup, and the leaf of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub found: bool,
@@ -201,7 +201,7 @@ pub(crate) struct Looked {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// The geometry of a leaf: known to the compiler in operations for one size.
+    /// The geometry of a leaf. It is a compile-time constant in operations for one size.
     #[inline(always)]
     pub(crate) fn leaf_for<V: Search>(&self) -> Shape {
         if V::LINES == 0 { self.leaf } else { L::Leaf::SHAPES[V::LINES][S::KEY_WORDS - 1] }
@@ -213,8 +213,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         if V::LINES == 0 { self.inner } else { L::Inner::SHAPES[V::LINES][S::KEY_WORDS - 1] }
     }
 
-    /// The child of an inner node to take: number of separators at or below (for `Below`: strictly below) the target, the
-    /// child, and the number of the entry that leads to it (none for the leftmost).
+    /// The child of an inner node for the target. Returns the number of separators at or below the target (for `Below`: strictly below),
+    /// the child, and the number of the entry that references it (none for the leftmost child).
     #[inline(always)]
     pub(crate) fn child<V: Search>(
         &self,
@@ -238,8 +238,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// Descends to the leaf for `target`, as a reader. `low`, if asked for, becomes the separator that bounds the leaf from
-    /// below (left as it is if nothing does).
+    /// Descends to the leaf for `target`, as a reader. If `low` is given, it gets the separator that is the leaf's lower bound, or `None`
+    /// if there is none.
     #[inline(always)]
     pub(crate) fn find_leaf<V: Search>(
         &self,
@@ -272,14 +272,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 Some(Descent::TooDeep { node }) => {
                     Err(Error::Corrupt { what: "path deeper than any tree, at node", at: node })
                 }
-                // Changed meanwhile, or never to be finished.
+                // A validation failed. Either a change was made, or a change will never be finished.
                 None if self.stripes.is_abandoned() => Err(Error::Failed),
                 None => continue,
             };
         }
     }
 
-    /// True if a leaf has keys on both sides of the probe. No other leaf has such keys, so the way to it was right.
+    /// True if a leaf has keys on both sides of the probe. No other leaf has such keys, so the path was right.
     #[inline(always)]
     pub(crate) fn surrounds<V: Search>(&self, leaf: Node, probe: S::Probe<'_>) -> bool {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
@@ -287,7 +287,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         rank > 0 && rank < L::Leaf::count(medium, shape, leaf)
     }
 
-    /// A key of a leaf; `None` if it has none, or what is read makes no sense.
+    /// A key of a leaf. `None` if the leaf has none, or the words are not sound.
     fn key_of(&self, leaf: Node) -> Option<S::KeyBuf> {
         let (medium, shape) = (self.region.medium(), &self.leaf);
         let index = L::Leaf::any::<_, S>(medium, shape, leaf)?;
@@ -295,7 +295,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         S::read_key(medium, shape.key(medium, leaf, index), &mut key).then_some(key)
     }
 
-    /// The child of an inner node for `target`, and whether a key of the leaf at the end of the way goes there, too.
+    /// The child of an inner node for `target`, and true if `key`, a key of the leaf at the end of the path, leads to the same child.
     fn shared_child<V: Search>(
         &self,
         (node, link): (Node, Link),
@@ -307,11 +307,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         (child, index == of_key)
     }
 
-    /// As a reader that found nothing in a leaf: false if the leaf changed since it was seen. A damaged pointer may lead to a leaf that is
-    /// sound, but another one: its keys do not go the way that led to it.
+    /// For a reader that found nothing in a leaf. False if the leaf changed since it was read. A damaged pointer may lead to another sound
+    /// leaf. Then the leaf's keys lead to another path than the one taken.
     ///
     /// # Errors
-    /// `Corrupt` if it is such a leaf.
+    /// `Corrupt` if it is another leaf.
     #[inline(always)]
     pub(crate) fn is_right_leaf<V: Search>(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let is_surely = match target {
@@ -343,21 +343,21 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         };
         let ended = self.stripes.descend(|| self.root().0, LEVELS_MAX, step);
         let arrived = matches!(ended, Some(Descent::Target { node, .. }) if node == seen.leaf.0);
-        // What was read on the way was right if nothing changed; the leaf's key was there all the time if the leaf did not change.
+        // If nothing changed, all reads on the path were right. If the leaf did not change, its key was in it all the time.
         if !arrived || !self.stripes.check(seen.version) {
             return Ok(false);
         }
         strayed.map_or(Ok(true), |at| Err(Error::Corrupt { what: "child pointer", at }))
     }
 
-    /// As the writer, who found no entry of a key in a leaf: that this is the leaf of the key.
+    /// For the writer that found no entry of a key in a leaf: verifies that this is the key's leaf.
     ///
     /// # Errors
-    /// `Corrupt` if it is another one.
+    /// `Corrupt` if it is another leaf.
     #[inline(always)]
     pub(crate) fn confirm_leaf<V: Search>(&self, leaf: Node, rank: usize, probe: S::Probe<'_>) -> Result<()> {
         let count = L::Leaf::count(self.region.medium(), &self.leaf_for::<V>(), leaf);
-        // Of entries without an order the rank is not known yet.
+        // In a layout without an order the rank is not known yet.
         if (rank > 0 && rank < count) || self.surrounds::<V>(leaf, probe) {
             return Ok(());
         }
@@ -411,7 +411,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// Copies the value of `key` into `value` (if given); false if the key is absent.
+    /// Copies the value of `key` into `value` (if given). False if the key is absent. Over a journal it waits until the result is durable.
     ///
     /// # Errors
     /// `Corrupt` if the path or the record is damaged.
@@ -427,13 +427,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(found)
     }
 
-    /// Looks for a key, durable or not.
+    /// Looks up a key, durable or not.
     #[inline(always)]
     pub(crate) fn look(&self, key: &S::Key, value: Option<&mut S::ValueBuf>) -> Result<Looked> {
         dispatch!(self, V => self.look_with::<V>(key, value))
     }
 
-    /// A get where durability goes by groups: answers when what it read is durable.
+    /// A get over a journal. Returns when its result is durable.
     fn get_durable(
         &self,
         pending: &Pending,
@@ -448,7 +448,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
                 return Ok(looked.found);
             }
             match self.wait_for_key(pending, S::hash(key)) {
-                Some(ticket) if self.settle(pending, ticket).is_err() => {} // it was taken back
+                Some(ticket) if self.settle(pending, ticket).is_err() => {} // the write was rolled back: read again
                 _ => return Ok(looked.found),
             }
         }

@@ -1,8 +1,8 @@
 //! A session: the writer's lock held over several changes.
 //!
-//! Taking and giving back a lock drains the processor's store buffer, so the last fence of one change cannot hide under the
-//! search of the next. Whoever has many changes to make holds the lock over them; each change is still durable by itself
-//! when its call returns. Where durability goes by groups the lock is not held between changes: a commit needs it.
+//! Locking and unlocking drain the processor's store buffer. So the last fence of one change cannot overlap with the search of the next. A
+//! caller with many changes holds the lock over all of them. Each change is durable by itself when its call returns. Over a journal the
+//! lock is not held between changes, because a commit needs it.
 
 use index::{Batching, Guard, Life, Schema};
 use pmem::{Medium, Result};

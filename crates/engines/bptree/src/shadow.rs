@@ -1,5 +1,7 @@
-//! Copies of leaves [wB+ §3.2, figure 7]: a leaf's entries, changed, are written into a new one; the pointers of its parent and
-//! its left sibling are switched to it, and the old leaf is given back, all in one commit.
+//! Shadow copies of leaves [wB+ §3.2, figure 7].
+//!
+//! The changed entries are written into a new leaf. The pointers of the parent and of the left sibling are switched to it, and the old leaf
+//! is freed. All of this is one commit.
 
 use pmem::{Error, Medium, Result};
 
@@ -14,7 +16,7 @@ use index::Schema;
 use index::Target;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// The leaf at the end of `writer.own.path` is replaced by one that has `entry` too.
+    /// Replaces the leaf at the end of `writer.own.path` by a copy with `entry`.
     pub(crate) fn insert_into_copy(
         &self,
         writer: &mut Writer<S>,
@@ -28,7 +30,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.replace_leaf(writer, leaf, &entries).map(drop)
     }
 
-    /// The leaf at the end of `writer.own.path` is replaced by one without the entry of this number; returns it.
+    /// Replaces the leaf at the end of `writer.own.path` by a copy without the entry of this number. Returns the copy.
     pub(crate) fn remove_from_copy(&self, writer: &mut Writer<S>, leaf: Node, index: usize) -> Result<Node> {
         let mut entries = self.placed(0, leaf);
         entries.retain(|placed| placed.kept != Some(index as u8));
@@ -62,8 +64,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok((copy, (edits + 1, None)))
     }
 
-    /// The edits, from `first` on, that put a copy with these entries and this link in a leaf's place, but for the pointer to
-    /// it from above. Returns the number of edits there are now, and the copy.
+    /// Writes the edits, from `first` on, that replace a leaf by a copy with these entries and this link, except for the parent's pointer.
+    /// Returns the number of edits and the copy.
     pub(crate) fn copy_leaf(
         &self,
         writer: &mut Writer<S>,
@@ -75,7 +77,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let copy = self.take_node(writer, 0)?;
         writer.allocator.give(&self.region, leaf.0)?;
         self.compose_new(writer, first, copy, entries, link);
-        writer.edit(first + 1).start(leaf, self.leaf.bytes()); // readers are kept from it
+        writer.edit(first + 1).start(leaf, self.leaf.bytes()); // this edit locks the version of the old leaf
         let Some(left) = self.left_neighbour(writer)? else { return Ok((first + 2, copy)) };
         let edit = writer.edit(first + 2);
         edit.start(left, self.leaf.bytes());
@@ -83,7 +85,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok((first + 3, copy))
     }
 
-    /// The leaf left of the one at the end of `writer.own.path`.
+    /// The leaf to the left of the one at the end of `writer.own.path`.
     fn left_neighbour(&self, writer: &Writer<S>) -> Result<Option<Node>> {
         let Some((parent, rank)) = writer.own.path.steps().iter().rev().find(|(_, rank)| *rank > 0) else {
             return Ok(None);

@@ -1,27 +1,32 @@
 //! The geometry of a node, its entries, and the edit.
 //!
-//! A node is `lines` cache lines. Word 0 of every node is the link (leaf: right sibling; inner: leftmost child), whose upper
-//! 16 bits carry a tag and the node's level, so that a descent knows what it met before it knows the layout. Then come the
-//! layout's own words, and entries: key words and payload words (leaf: value or record; inner: child), side by side or in two
-//! columns. Leaves and inner nodes of one tree have as many lines, and each kind its own shape.
+//! A node has `lines` cache lines. Leaves and inner nodes of a tree have the same number of lines, but each kind has its own shape.
+//!
+//! ```text
+//! word 0   link: right sibling (leaf) or leftmost child (inner node); its upper 16 bits hold a tag and the node's level
+//! then     the layout's header words
+//! then     entries: key words and payload words (leaf: value or record; inner node: child), side by side or in two columns
+//! ```
+//!
+//! The tag and the level let a descent verify a node before it knows the layout.
 
 pub use index::shape::{Node, Shape};
 use index::{Entry, Tail};
 use pmem::{Medium, WORD};
 
-/// Most entries of a node of one group: a bitmap word less its valid bit.
+/// Maximum entries of a node of one group: the bits of a bitmap word without its valid bit.
 pub const GROUP: usize = 63;
-/// Most lines of a node whose shape is known to the compiler (see [`Shapes`]).
+/// Maximum lines of a node whose shape is known at compile time (see [`Shapes`]).
 pub const LINES_MAX: usize = 16;
-/// Most levels of a tree; beyond it a descent is on a damaged path.
+/// Maximum levels of a tree. A descent that takes more steps is on a damaged path.
 pub const LEVELS_MAX: usize = 24;
 const NODE_TAG: u64 = 0xB7;
 const LINK_MASK: u64 = (1 << 48) - 1;
 
-/// A layout's shapes by lines and words of a key, for code that is compiled for one size of nodes (and payloads of a word).
+/// A layout's shapes, by lines and by words of a key, for code that is compiled for one node size. Payloads have one word.
 pub type Shapes = [[Shape; 2]; LINES_MAX + 1];
 
-/// A layout's [`Shapes`] from its constant function of lines, words of a key, words of a payload.
+/// Builds a layout's [`Shapes`] from its constant function of lines, key words and payload words.
 macro_rules! shapes {
     ($shape:path) => {{
         let mut all = [[$shape(2, 1, 1), $shape(2, 2, 1)]; crate::shape::LINES_MAX + 1];
@@ -35,46 +40,46 @@ macro_rules! shapes {
 }
 pub(crate) use shapes;
 
-/// A link word, taken apart.
+/// A decoded link word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Right sibling of a leaf (0: none), leftmost child of an inner node.
+    /// Right sibling of a leaf (0: none), or leftmost child of an inner node.
     pub node: Node,
-    /// 0 for leaves.
+    /// Level of the node; 0 for leaves.
     pub level: usize,
 }
 
 impl Link {
-    /// The word.
+    /// Encodes the link word.
     pub fn word(self) -> u64 {
         self.node.0 | NODE_TAG << 56 | (self.level as u64) << 48
     }
 
-    /// The link in a word, if it has a node's tag.
+    /// Decodes a link word. `None` if it has no node's tag.
     #[inline(always)]
     pub fn of(word: u64) -> Option<Self> {
         let level = (word >> 48 & 0xFF) as usize;
         (word >> 56 == NODE_TAG && level < LEVELS_MAX).then_some(Self { node: Node(word & LINK_MASK), level })
     }
 
-    /// As [`Link::read`], of a child of a node of level `above` (`None`: of the root).
+    /// As [`Link::read`], for a child of a node of level `above` (`None`: for the root). `None` also if the level is not `above` - 1.
     #[inline(always)]
     pub fn below<M: Medium>(medium: &M, node: Node, above: Option<usize>) -> Option<Self> {
         Self::read(medium, node).filter(|link| above.is_none_or(|above| link.level + 1 == above))
     }
 
-    /// Reads a node's link; `None` if there is no node.
+    /// Reads a node's link. `None` if there is no node.
     #[inline(always)]
     pub fn read<M: Medium>(medium: &M, node: Node) -> Option<Self> {
         Self::of(medium.word(node.0))
     }
 }
 
-/// Words of an [`Order`]: eight for each group of a node.
+/// The words of an [`Order`]: eight for each group of a node.
 pub trait OrderWords: Copy + Send + Sync + std::fmt::Debug + 'static {
     /// Number of words.
     const LEN: usize;
-    /// The words that `word` gives, by number.
+    /// Builds the words; `word` returns word i.
     fn from_fn(word: impl FnMut(usize) -> u64) -> Self;
     /// Word `i`.
     fn get(&self, i: usize) -> u64;
@@ -98,34 +103,34 @@ impl<const G: usize> OrderWords for [[u64; 8]; G] {
     }
 }
 
-/// Words of the order of nodes of up to 63 entries.
+/// Order words of nodes of up to 63 entries.
 pub type OneGroup = [[u64; 8]; 1];
-/// Words of the order of nodes of up to 252 entries.
+/// Order words of nodes of up to 252 entries.
 pub type FourGroups = [[u64; 8]; 4];
 
-/// Entry numbers in key order, eight to a word.
+/// Entry numbers in key order, eight in a word.
 ///
-/// Words, not bytes, from the node to the edit: what is stored as bytes and loaded as a word waits until the store has left
-/// the processor, and that is behind the last operation's fence.
+/// The numbers stay in words from the node to the edit. If they were stored as bytes and loaded as a word, the load would wait until the
+/// store has left the store buffer. That store waits for the last operation's fence.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<W = OneGroup> {
     count: usize,
     words: W,
-    /// Greatest number that a node has: what a damaged node says leads nowhere else.
+    /// Greatest entry number of a node. Numbers of a damaged node are limited to it.
     last: u8,
 }
 
 impl<W: OrderWords> Order<W> {
-    /// Most entries.
+    /// Maximum number of entries.
     pub const MOST: usize = W::LEN / 8 * GROUP;
 
-    /// The first `count` of these numbers.
+    /// Makes the order of the first `count` numbers in `words`.
     #[inline(always)]
     pub fn of(words: W, count: usize, shape: &Shape) -> Self {
         Self { count: count.min(Self::MOST), words, last: shape.capacity as u8 - 1 }
     }
 
-    /// These numbers; beyond the most entries of a node none is taken.
+    /// Makes the order of these numbers. Numbers beyond [`Order::MOST`] are ignored.
     pub fn from_numbers(numbers: impl IntoIterator<Item = u8>, shape: &Shape) -> Self {
         let mut order = Self::of(W::from_fn(|_| 0), 0, shape);
         for number in numbers.into_iter().take(Self::MOST) {
@@ -142,7 +147,7 @@ impl<W: OrderWords> Order<W> {
         self.count
     }
 
-    /// True without entries.
+    /// True if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -160,21 +165,21 @@ impl<W: OrderWords> Order<W> {
         (0..self.count).map(|rank| self.at(rank))
     }
 
-    /// The numbers with one more at `rank`. (Without a branch: the way through the words would be guessed wrong.)
+    /// Inserts `number` at `rank`. The code has no branch, because the processor would mispredict it.
     #[inline(always)]
     pub fn with(&self, rank: usize, number: u8) -> Self {
         let words = W::from_fn(|i| {
             let word = self.words.get(i);
             let up = word << 8 | if i == 0 { 0 } else { self.words.get(i - 1) >> 56 };
             let below = below(rank, i);
-            // The lowest bit of the byte that becomes the number.
+            // The lowest bit of the byte that becomes `number`.
             let place = if rank / 8 == i { 1 << (rank % 8 * 8) } else { 0 };
             ((word & below | up & !below) & !(place * 0xFF)) | (place * u64::from(number))
         });
         Self { count: (self.count + 1).min(Self::MOST), words, ..*self }
     }
 
-    /// The numbers without the one at `rank`.
+    /// Removes the number at `rank`.
     #[inline(always)]
     pub fn without(&self, rank: usize) -> Self {
         let words = W::from_fn(|i| {
@@ -186,14 +191,14 @@ impl<W: OrderWords> Order<W> {
         Self { count: self.count.saturating_sub(1), words, ..*self }
     }
 
-    /// Word `i` of the numbers; those from [`Order::len`] on mean nothing.
+    /// Word `i` of the numbers. Bytes from [`Order::len`] on have no meaning.
     #[inline(always)]
     pub fn word(&self, i: usize) -> u64 {
         self.words.get(i)
     }
 }
 
-/// Ones in the bytes of word `i` that hold ranks below `rank`.
+/// A mask of the bytes of word `i` that hold ranks below `rank`.
 #[inline(always)]
 fn below(rank: usize, i: usize) -> u64 {
     match rank.saturating_sub(i * 8) {
@@ -202,35 +207,35 @@ fn below(rank: usize, i: usize) -> u64 {
     }
 }
 
-/// An entry on its way into a node: where it already is, if it is there.
+/// An entry for a node that is being composed, and its present place in this node, if any.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<T = [u64; 0]> {
-    /// Its number in the node that is being composed.
+    /// Its number in the node that is being composed. `None` if it is not in this node.
     pub kept: Option<u8>,
     /// Its words.
     pub entry: Entry<T>,
 }
 
 impl<T: Tail> Placed<T> {
-    /// One that is in no node yet, or in another.
+    /// An entry that is in no node yet, or in another node.
     pub fn new(entry: Entry<T>) -> Self {
         Self { kept: None, entry }
     }
 }
 
-/// Words in use that go to another place in their node, as they are.
+/// Words in use that move unchanged to another place in their node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Offset of the first.
+    /// Offset of the first word, in bytes.
     pub from: u64,
-    /// Where it goes.
+    /// Offset of the first word after the move.
     pub to: u64,
-    /// How many words.
+    /// Number of words.
     pub words: u64,
 }
 
 impl Move {
-    /// The offsets (from, to) of every word, in an order in which no word is stored to before it was moved itself.
+    /// The pairs (from, to) of all words, in an order in which no word is overwritten before it has moved.
     #[inline(always)]
     pub fn each(self) -> impl Iterator<Item = (u64, u64)> {
         let up = self.to > self.from;
@@ -241,29 +246,29 @@ impl Move {
     }
 }
 
-/// What a layout wants written, in the classes that matter to a commit protocol. All pairs are (offset, word).
+/// The words that a layout wants to store, by class. The commit protocol handles each class differently. All pairs are (offset, word).
 #[derive(Debug, Default)]
 pub struct Edit {
-    /// The node (or the root line).
+    /// The node, or the root line.
     pub node: Node,
-    /// Its bytes.
+    /// Bytes of the node.
     pub bytes: u64,
-    /// Unused space: whatever is there now means nothing.
+    /// Words in unused space. Their old content has no meaning.
     pub fresh: Vec<(u64, u64)>,
-    /// Store this first, and make it durable, to take the guarded words out of use. `None`: they are out of use.
+    /// This word is stored and made durable first. It takes the guarded words out of use. `None`: they are already out of use.
     pub guard: Option<(u64, u64)>,
-    /// Words that mean something only while the guard's valid bit is set.
+    /// Words that have a meaning only while the guard's valid bit is set.
     pub guarded: Vec<(u64, u64)>,
-    /// Words in use that move; as if each stood in `switch`, before all others.
+    /// Words in use that move. They belong to the class `switch` and come before the words there.
     pub moves: Vec<Move>,
-    /// Words in use, to be overwritten: the change becomes true with them.
+    /// Words in use. Overwriting them commits the change.
     pub switch: Vec<(u64, u64)>,
-    /// Each switch word alone leaves a state that means the same as before or after.
+    /// True if each switch word alone leaves a state that means the same as the state before or the state after.
     pub independent: bool,
 }
 
 impl Edit {
-    /// An edit of nothing yet.
+    /// Starts an empty edit of a node.
     pub fn start(&mut self, node: Node, bytes: u64) {
         self.node = node;
         self.bytes = bytes;
@@ -275,8 +280,8 @@ impl Edit {
         self.independent = false;
     }
 
-    /// The header words that complete a composed node. In a node that is in use they overwrite, and what a word says already
-    /// need not be said.
+    /// Adds the header words that complete a composed node. In a node that is in use (`existing`), they overwrite words, and unchanged
+    /// words are left out.
     pub fn put_header<M: Medium>(
         &mut self,
         medium: &M,

@@ -1,4 +1,4 @@
-//! What an operation may store, and the space for it in the running group.
+//! The lines that an operation may store, and the space for them in the running group.
 
 use index::kernel::Guard;
 use index::{Life, Schema};
@@ -10,17 +10,17 @@ use crate::layout::Layouts;
 use crate::shape::Link;
 use crate::tree::Tree;
 
-/// Nodes of a level that an operation may store to: a split's or a merge's two, and one that is copied.
+/// Nodes of a level that an operation may store to: two of a split or merge, and a copy.
 const NODES_OF_LEVEL: u64 = 3;
-/// Levels that an operation may add, or take nodes for before it knows that there is no need.
+/// Levels that an operation may add, or allocate nodes for and not need.
 const LEVELS_MORE: u64 = 2;
-/// Lines besides nodes, log and chunk heads: the intents, the superblock's.
+/// Lines besides nodes, log and chunk headers: the intents, and the superblock.
 const LINES_MORE: u64 = 48;
-/// Chunks that an operation may open or return.
+/// Chunks that an operation may open or free.
 const CHUNKS: u64 = 4;
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// The writer's side for an operation that writes a record of so many bytes, with space for it in the running group.
+    /// Takes the writer's lock for an operation that writes a record of `bytes` bytes, with space for it in the running group.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -29,8 +29,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.enter_for(|_| Ok(self.lines_of_operations(1, bytes)))
     }
 
-    /// True if the running group, if there is one, has space for so many operations that write records of so many bytes
-    /// together.
+    /// True if the running group has space for this many operations, whose records have `bytes` bytes together. True if there are no
+    /// groups.
     ///
     /// # Errors
     /// `TooLarge` if no group can hold them.
@@ -41,56 +41,57 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.has_lines(self.lines_of_operations(operations, bytes))
     }
 
-    /// As [`Tree::has_space`], for operations that could as well be in the next group.
+    /// As [`Tree::has_space`], for operations that may also wait for the next group.
     pub(crate) fn has_space_beside(&self, operations: u64, bytes: u64) -> bool {
         self.pending.is_none() || self.has_lines_beside(self.lines_of_operations(operations, bytes))
     }
 
-    /// Most lines that so many operations store to which write records of so many bytes together, in a group.
+    /// Maximum number of lines that these operations store to in a group. Their records have `bytes` bytes together.
     pub(crate) fn lines_of_operations(&self, operations: u64, bytes: u64) -> u64 {
         let lines_max = self.region.medium().group().map_or(0, |group| group.lines_max);
         let geometry = self.region.geometry();
         let levels = Link::read(self.region.medium(), self.root()).map_or(0, |link| link.level) as u64;
         let nodes = nodes_of_operation(levels) * self.region.identity().node_lines;
         let (log, heads) = (self.lines_of_log(), CHUNKS * self.lines_of_head());
-        // Each record may straddle a line more. A piece of a large one, an eighth of a chunk, has a head, straddles and, alone
-        // in its chunk, changes a bitmap's line. So does each that is given back, of the largest record that fits into a usual group.
+        // Each record may straddle one line more. A large record is stored in pieces of an eighth of a chunk. A piece has a header, may
+        // straddle a line and, alone in its chunk, changes a line of the bitmap. The same holds for each piece that is freed, of the
+        // largest record that fits into a usual group.
         let pieces = |bytes: u64| bytes.div_ceil(geometry.chunk_bytes / 8);
         let records = bytes.div_ceil(LINE) + operations + 3 * pieces(bytes);
         let given_back = pieces(lines_max * LINE);
         operations * (nodes + log + heads + given_back + LINES_MORE) + records
     }
 
-    /// True if the running group, if there is one, has space for a merge that could as well be left. What a batch has reserved is
-    /// for its own turns: it leaves them.
+    /// True if the running group has space for an optional merge. During a batch it is false, because the batch reserved its space for its
+    /// own splits and merges.
     pub(crate) fn has_space_to_merge(&self) -> bool {
         if self.pending.is_none() {
             return true;
         }
         let once = self.lines_of_log() + CHUNKS * self.lines_of_head() + LINES_MORE;
-        // A merge makes no separator.
+        // A merge writes no separator.
         !self.images.is_running() && self.has_lines_beside(self.lines_of_turn(0) + once)
     }
 
-    /// A log's lines, and what of earlier groups a pool may have to write back with them.
+    /// Lines of the log. With a buffer pool also the lines of earlier groups that may have to be written back with them.
     fn lines_of_log(&self) -> u64 {
         let records = self.region.geometry().log_records;
         records / 4 + if D::POOLED { records } else { 0 }
     }
 
-    /// Most lines of a chunk's head.
+    /// Maximum lines of a chunk's header.
     fn lines_of_head(&self) -> u64 {
         (self.region.geometry().chunk_bytes / 16 / 8).div_ceil(LINE)
     }
 
-    /// Most lines that a batch stores to. Its group is closed after it, so what its operations have in common counts once, and they
-    /// were looked up: so this is nearer to what comes than [`Tree::lines_of_operations`].
+    /// Maximum number of lines that a batch stores to. The batch's group is closed after it, so the lines that its operations share count
+    /// once. The keys were looked up, so this bound is tighter than [`Tree::lines_of_operations`].
     pub(crate) fn lines_of_batch(&self, batch: &Extent) -> u64 {
         let node_lines = self.region.identity().node_lines;
-        // A copy of the leaf, its bit and that of the one before, two pointers.
+        // The copy of the leaf, the allocation bits of copy and old leaf, and two pointers.
         let copy = if D::COPIES_LEAVES { node_lines + 4 } else { 0 };
         let chunk_lines = self.region.geometry().chunk_bytes / LINE;
-        // The bits of a record that comes and one that goes, each perhaps the last of its chunk.
+        // The allocation bits of a new record and of a freed one. Each may be the last record of its chunk.
         let stored = batch.writes * (4 + copy)
             + batch.leaves * node_lines
             + batch.turns * self.lines_of_turn(batch.key_bytes)
@@ -100,20 +101,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         stored + self.lines_of_log() + opened * self.lines_of_head() + LINES_MORE
     }
 
-    /// Lines that a split or merge of a leaf may store to, with what comes of it above, where keys have so many bytes.
+    /// Maximum lines that a split or merge of a leaf stores to, with its effects on the levels above, for keys of this length.
     pub(crate) fn lines_of_turn(&self, key_bytes: u64) -> u64 {
         let levels = Link::read(self.region.medium(), self.root()).map_or(0, |link| link.level) as u64;
         nodes_of_operation(levels) * (self.region.identity().node_lines + key_bytes / LINE + 4)
     }
 
-    /// `Failed` if what is read can no longer be told from what was taken back.
+    /// Returns `Failed` if a rollback may have left data that a read cannot recognise: the frames of a buffer pool are not rolled back.
     #[inline(always)]
     pub(crate) fn readable(&self, failed: bool) -> Result<()> {
         if D::POOLED && failed { Err(Error::Failed) } else { Ok(()) }
     }
 }
 
-/// Nodes that an operation on a tree of so many levels above the leaves may store to.
+/// Maximum nodes that an operation stores to, in a tree with this many levels above the leaves.
 pub(crate) fn nodes_of_operation(levels: u64) -> u64 {
     NODES_OF_LEVEL * (levels + LEVELS_MORE)
 }

@@ -1,8 +1,8 @@
-//! Splits [wB+ §4.3]: any number of levels in one commit, or one node a commit from the top down.
+//! Splits [wB+ §4.3]: all levels in one commit, or one node per commit from the top down.
 //!
-//! New nodes are written whole into unused space; the nodes that change keep their entries where they are as far as their
-//! layout lets them, and only lose some. In one commit, the pending entry is part of the split; step by step, each split makes
-//! a whole tree, and the entry is inserted when its leaf has space.
+//! New nodes are written whole into unused space. Nodes that change keep their entries in place as far as the layout allows. In one commit,
+//! the pending entry is part of the split. Step by step, each split leaves a complete tree, and the entry is inserted when its leaf has
+//! space.
 
 use pmem::{Error, Medium, Result};
 
@@ -15,23 +15,23 @@ use index::Entry;
 use index::Schema;
 use index::Target;
 
-/// What rises from a split into the parent.
+/// The separator and the nodes that a split hands to the parent.
 pub(crate) struct Rising {
     /// The separator.
     pub(crate) key: [u64; 2],
-    /// The node left of it, if it is another one than before.
+    /// The node to the left of the separator, if it is not the same as before.
     pub(crate) left: Option<Node>,
-    /// The node right of it.
+    /// The node to the right of the separator.
     pub(crate) right: Node,
-    /// Behind the last key of all: ascending loads fill their nodes.
+    /// True if the split is after the last key of all. Then nodes are filled, for ascending loads.
     pub(crate) appending: bool,
 }
 
-/// The number of edits, and the new root if there is one.
+/// Number of edits, and the new root if there is one.
 pub(crate) type Prepared = (usize, Option<Node>);
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Splits a full leaf on the way of `writer.own.path`, with `entry` joining.
+    /// Splits the full leaf at the end of `writer.own.path` and inserts `entry`.
     #[cold]
     pub(crate) fn split_leaf(
         &self,
@@ -44,7 +44,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.change_prepared(writer, prepared)
     }
 
-    /// Splits a full leaf and the full nodes above it, the topmost first, until the leaf for the key has space.
+    /// Splits a full leaf and the full nodes above it, from the top down, until the key's leaf has space.
     #[cold]
     pub(crate) fn split_stepwise(
         &self,
@@ -70,7 +70,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(())
     }
 
-    /// Carries prepared edits out, or gives the operation up.
+    /// Commits prepared edits, or aborts the operation.
     #[cold]
     #[inline(never)]
     pub(crate) fn change_prepared(&self, writer: &mut Writer<S>, prepared: Result<Prepared>) -> Result<()> {
@@ -78,7 +78,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.change_and(writer, edits, false, || root.into_iter().for_each(|root| self.set_root(root)))
     }
 
-    /// Edits from number `first` on: a full leaf on the way of `writer.own.path` is divided, with `entry` joining.
+    /// Writes edits from number `first` on: they split the full leaf at the end of `writer.own.path` and insert `entry`.
     pub(crate) fn prepare_split(
         &self,
         writer: &mut Writer<S>,
@@ -111,7 +111,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.raise(writer, edits, Rising { key, left: copy, right: sibling, appending })
     }
 
-    /// Splits the full inner node that ends the path, whose parent has space.
+    /// Splits the full inner node at the end of the path. Its parent has space.
     fn prepare_inner_split(&self, writer: &mut Writer<S>, appending: bool) -> Result<Prepared> {
         let (node, _) = writer.own.path.pop().ok_or(Error::Corrupt { what: "path", at: self.root().0 })?;
         let link = self.link(node)?;
@@ -120,8 +120,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.raise(writer, 2, rising)
     }
 
-    /// Puts what rises from a split into the parents, splitting them in turn, and makes a new root above the old one if it
-    /// comes to that. The first edits, up to `edits`, are there already.
+    /// Inserts a split's separator into the parents. Splits full parents and makes a new root if needed. The first `edits` edits exist
+    /// already.
     pub(crate) fn raise(
         &self,
         writer: &mut Writer<S>,
@@ -163,7 +163,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok((edits + 2, Some(root)))
     }
 
-    /// Divides an inner node's entries between it and a new right sibling: two edits from `first` on.
+    /// Splits an inner node's entries between the node and a new right sibling: two edits from `first` on.
     fn divide(
         &self,
         writer: &mut Writer<S>,
@@ -182,7 +182,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(Rising { key: promoted.key, left: None, right: sibling, appending })
     }
 
-    /// The word of an inner node that leads to its child `rank`, and what it is to become.
+    /// The word of an inner node that references child `rank`, and its new content.
     pub(crate) fn pointer(&self, parent: Node, rank: usize, child: Node) -> Result<(u64, u64)> {
         let medium = self.region.medium();
         let link = self.link(parent)?;

@@ -1,8 +1,15 @@
-//! The tree: its parts, and how a change goes through it.
+//! The tree: its parts, and the steps of a change.
 //!
-//! A change (see `change`): give way to readers that failed too often, lock the stripes of the nodes in its edits, let the
-//! commit protocol commit the edits, tell the allocator that the operation is over, unlock. Readers meet either the nodes before
-//! or, when everything is durable, the nodes after.
+//! A change (`change_and`) has five steps:
+//!
+//! 1. Without a journal, it lets readers that failed too often read first. (Over a journal this happened before the lock was taken.)
+//! 2. It locks the versions of all nodes in its edits.
+//! 3. The commit protocol commits the edits.
+//! 4. It ends the allocator's operation.
+//! 5. It unlocks the versions.
+//!
+//! A reader sees the nodes as they were before the change, or as they are after all of it is durable. (Over a journal durability follows
+//! with the group.)
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -22,25 +29,25 @@ use crate::commit_protocol::{Change, CommitProtocol};
 use crate::layout::{Layout, Layouts};
 use crate::shape::{Edit, LEVELS_MAX, LINES_MAX, Link, Node, Shape};
 
-/// How to make a tree.
+/// Options for a new tree.
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
-    /// Engine's name for the superblock.
+    /// Name of the engine, for the superblock.
     pub engine: String,
-    /// Cache lines of a node, 2 to 16, or 64.
+    /// Cache lines of a node: 2 to 16, or 64.
     pub node_lines: u64,
-    /// Words of a leaf entry's payload: 1, but of trees of [`Fixed`](index::Fixed) values as many as a value has.
+    /// Payload words of a leaf entry: 1. With [`Fixed`](index::Fixed) values: the words of a value.
     pub payload_words: usize,
-    /// The region's fixed sizes.
+    /// Fixed sizes of the region.
     pub geometry: Geometry,
-    /// The promise, for the superblock.
+    /// Durability, for the superblock.
     pub durability: Durability,
-    /// Version stripes; a power of two.
+    /// Number of striped version locks; a power of two.
     pub stripes: usize,
 }
 
 impl TreeOptions {
-    /// Production settings.
+    /// Options for production.
     pub fn new(engine: &str, node_lines: u64, durability: Durability) -> Self {
         Self {
             engine: engine.into(),
@@ -53,27 +60,27 @@ impl TreeOptions {
     }
 }
 
-/// Fewest entries of a full node: a split leaves some in both halves, and an inner one gives its middle one away.
+/// Minimum entries of a full node: both halves of a split keep some, and an inner node also gives one to its parent.
 const ENTRIES_MIN: usize = 3;
 
-/// Which of the compiled searches applies (see `dispatch`).
+/// The compiled search that an operation uses (see `dispatch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wide {
-    /// One comparison after another.
+    /// Compares keys one by one.
     No,
-    /// Vectors, in nodes of any size.
+    /// Vector instructions, for nodes of any size.
     Any,
-    /// Vectors, in nodes of sixteen lines.
+    /// Vector instructions, for nodes of 16 lines.
     Sixteen,
 }
 
-/// Number of keys while they are being counted: of the newest durable group, and in the mark of a clean close.
+/// Stands for the number of keys while they are being counted: in the state of a durable group, and in the mark of a clean close.
 pub(crate) const KEYS_UNKNOWN: u64 = u64::MAX;
 
-/// Most keys that a close counts: some milliseconds.
+/// Maximum keys that a close counts. This takes some milliseconds.
 const COUNTED_AT_CLOSE: usize = 1 << 16;
 
-/// A B+-Tree over a medium: schema, layout and commit protocol are its parts.
+/// A B+-tree over a medium. Its parts are schema, layouts and commit protocol.
 pub struct Tree<M: Medium, S: Schema, L, D: CommitProtocol> {
     kernel: Kernel<D::Memory<M>, S, Own<S>>,
     /// Geometry of leaves.
@@ -84,7 +91,7 @@ pub struct Tree<M: Medium, S: Schema, L, D: CommitProtocol> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// Keys when the newest durable group ended, or [`KEYS_UNKNOWN`].
+    /// Number of keys at the end of the newest durable group, or [`KEYS_UNKNOWN`].
     pub(crate) durable_keys: AtomicU64,
     parts: PhantomData<fn() -> (L, D)>,
 }
@@ -97,19 +104,19 @@ impl<M: Medium, S: Schema, L, D: CommitProtocol> Deref for Tree<M, S, L, D> {
     }
 }
 
-/// What the writer has besides.
+/// The tree's own part of the writer's state.
 pub struct Own<S: Schema> {
     pub(crate) edits: Vec<Edit>,
     pub(crate) path: Trail,
-    /// Keys up to here are in the count, if the count is still being taken. `None`: none yet.
+    /// While keys are being counted: the count contains the keys up to this one. `None`: it contains none yet.
     pub(crate) counted_to: Option<S::KeyBuf>,
 }
 
-/// What only the writer has.
+/// The state that the writer's lock protects.
 pub(crate) type Writer<S> = index::Writer<Own<S>>;
 
-/// Inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. Of a fixed size: space that may
-/// have to be made would make every descent save its registers, behind the last change's fence.
+/// The inner nodes from the root to the parent of a leaf, with the rank of the child taken in each. The size is fixed: with an allocation
+/// every descent would have to save its registers, behind the last change's fence.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     len: usize,
@@ -122,19 +129,19 @@ impl Trail {
         self.len = 0;
     }
 
-    /// Descents end after [`LEVELS_MAX`] steps.
+    /// Adds a step. A descent ends after [`LEVELS_MAX`] steps, so there is space.
     #[inline(always)]
     pub(crate) fn push(&mut self, node: Node, rank: usize) {
         self.steps[self.len % LEVELS_MAX] = (node, rank);
         self.len += 1;
     }
 
-    /// The steps, the root's first.
+    /// The steps, from the root down.
     pub(crate) fn steps(&self) -> &[(Node, usize)] {
         &self.steps[..self.len.min(LEVELS_MAX)]
     }
 
-    /// Forgets the steps behind the first `len`.
+    /// Removes the steps after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -146,10 +153,10 @@ impl Trail {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Makes an empty tree in a fresh medium.
+    /// Creates an empty tree in a fresh medium.
     ///
     /// # Errors
-    /// What growing the medium may say.
+    /// Errors of growing the medium.
     pub fn create(medium: M, options: &TreeOptions) -> Result<Self> {
         let sizes = (options.node_lines, options.payload_words);
         let how = (options.geometry, options.durability);
@@ -157,10 +164,10 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Self::start(region, Found::New, options.durability, options.stripes)
     }
 
-    /// Opens the tree in a region, recovering it if it was not closed.
+    /// Opens the tree in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
+    /// `Mismatch` if the region holds something else. Also the errors of [`Region::open`] and of recovery.
     pub fn open(
         medium: M,
         path: &Path,
@@ -205,7 +212,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             durable_keys: AtomicU64::new(keys),
             parts: PhantomData,
         };
-        // The log may have had the root's word.
+        // The replay of the log may have changed the root word.
         tree.root = AtomicU64::new(tree.region.root()?);
         tree.keys.store(keys, Ordering::Release);
         tree.set_garbage(tree.garbage()?.is_some());
@@ -219,7 +226,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             tree.counting.store(true, Ordering::Release);
             tree.durable_keys.store(KEYS_UNKNOWN, Ordering::Release);
         }
-        // Nobody else has the tree yet.
+        // No other thread has the tree yet.
         if found == Found::InUse {
             tree.finish_batch()?;
         }
@@ -227,19 +234,20 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         Ok(tree)
     }
 
-    /// Compares keys one after another even where the processor could take eight at a time.
+    /// Compares keys one by one, even if the processor can compare eight at a time.
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
         self.wide = Wide::No;
         self
     }
 
-    /// True if keys are compared eight at a time: plain keys, a medium that shows whole lines, a processor that can.
+    /// True if keys are compared eight at a time. This needs 64-bit keys, a medium that gives access to whole lines, and a processor with
+    /// the instructions.
     pub fn uses_vectors(&self) -> bool {
         self.wide != Wide::No
     }
 
-    /// Gives a tree without a root (new, or crashed before it had one) an empty leaf.
+    /// Gives a tree without a root an empty leaf. The tree is new, or it crashed before it had a root.
     fn make_root(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         let writer = &mut *writer;
@@ -248,7 +256,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.compose_new(writer, 0, root, &[], link);
         self.edit_root(writer, 1, root);
         self.change_prepared(writer, Ok((2, Some(root))))?;
-        // Once in a life: a second recovery then has nothing to replay.
+        // This happens once in a tree's life. Without it a second recovery would have a commit to replay.
         writer.log.settle(self.region.medium());
         Ok(())
     }
@@ -262,33 +270,32 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         self.root.store(root.0, Ordering::Release);
     }
 
-    /// Takes a block for a new node of this level.
+    /// Allocates a block for a new node of this level.
     pub(crate) fn take_node(&self, writer: &mut Writer<S>, level: usize) -> Result<Node> {
         let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
         writer.allocator.take(&self.region, &mut writer.log, kind, self.leaf.bytes()).map(Node)
     }
 
-    /// Writes edit number `number`: the root becomes `root`.
+    /// Writes edit `number`, which makes `root` the root.
     pub(crate) fn edit_root(&self, writer: &mut Writer<S>, number: usize, root: Node) {
         let edit = writer.edit(number);
         edit.start(Node(ROOT_AT), LINE);
         edit.switch.push((ROOT_AT, Region::<M>::root_word(root.0)));
     }
 
-    /// Carries out the writer's first `edits` edits as one crash-atomic step. On an error nothing has changed and the
-    /// operation is given up.
+    /// Commits the writer's first `edits` edits as one crash-atomic change. On an error nothing has changed and the operation is aborted.
     #[inline(always)]
     pub(crate) fn change(&self, writer: &mut Writer<S>, edits: usize) -> Result<()> {
         self.change_and(writer, edits, false, || {})
     }
 
-    /// As [`Tree::change`] of edits that have nothing to do with each other: each is crash-atomic by itself.
+    /// As [`Tree::change`], for edits that are independent of each other. Each is crash-atomic by itself.
     #[inline(always)]
     pub(crate) fn change_apart(&self, writer: &mut Writer<S>, edits: usize) -> Result<()> {
         self.change_and(writer, edits, true, || {})
     }
 
-    /// As [`Tree::change`]; `visible` runs when everything is durable and before readers may look.
+    /// As [`Tree::change`]. `visible` runs after the commit, before the versions are unlocked.
     #[inline(always)]
     pub(crate) fn change_and(
         &self,
@@ -299,7 +306,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     ) -> Result<()> {
         let edits = &writer.own.edits[..edits];
         if self.pending.is_none() {
-            self.stripes.give_way(); // else before the lock was taken
+            self.stripes.give_way(); // over a journal: before the lock was taken
         }
         for edit in edits {
             self.stripes.lock(edit.node.0, &mut writer.held);
@@ -325,13 +332,13 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         outcome
     }
 
-    /// Number of keys, durable or not, and whether they are still being counted.
+    /// Number of keys, durable or not, and true if they are still being counted.
     pub fn len(&self) -> (u64, bool) {
         let pending = self.counting.load(Ordering::Acquire);
         (self.keys.load(Ordering::Acquire), pending)
     }
 
-    /// True without keys (as far as counted).
+    /// True if no key has been counted.
     pub fn is_empty(&self) -> bool {
         self.len().0 == 0
     }
@@ -346,12 +353,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         &self.inner
     }
 
-    /// The promise this tree was opened with.
+    /// The durability that this tree was opened with.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Bytes in allocated blocks of the chunks looked at since open, and the number of chunks not looked at.
+    /// Allocated bytes in the chunks whose headers were read since the open, and the number of the other chunks.
     pub fn live_bytes(&self) -> (u64, u64) {
         let writer = self.writer_side();
         writer.allocator.live_bytes(&self.region)
@@ -359,7 +366,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
 }
 
 impl<S: Schema> Own<S> {
-    /// Edit number `number`, made if need be.
+    /// Edit `number`. Creates it if it does not exist.
     pub(crate) fn edit(&mut self, number: usize) -> &mut Edit {
         while self.edits.len() <= number {
             self.edits.push(Edit::default());
@@ -372,7 +379,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L
     type Medium = D::Memory<M>;
     type Schema = S;
     type Own = Own<S>;
-    /// Keys, or that they are unknown.
+    /// Number of keys, or [`KEYS_UNKNOWN`].
     type Shown = u64;
 
     #[inline(always)]
@@ -389,15 +396,15 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L
     }
 
     fn reload(&self, _writer: &mut Writer<S>) {
-        // A pool's frames stay as they are, and their root with them: readers are told by `failed`. Else the word checks itself;
-        // what was durable once does check.
+        // The frames of a buffer pool are not rolled back, so the root stays, too. Readers get `Failed` instead. In a tree without a pool
+        // the root word is valid, because it was durable before.
         if !D::POOLED
             && let Ok(root) = self.region.root()
         {
             self.set_root(Node(root));
         }
         match self.durable_keys.load(Ordering::Acquire) {
-            // Nobody will count them any more.
+            // The number stays unknown: no thread counts after a failure.
             KEYS_UNKNOWN => self.counting.store(true, Ordering::Release),
             keys => self.keys.store(keys, Ordering::Release),
         }
@@ -420,7 +427,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L
     }
 
     fn prepare_close(&self) {
-        // Few keys are counted at once. What is damaged is told to whoever reads it.
+        // This takes bounded time. Reads of a damaged leaf report the damage.
         let _ = self.count_some(COUNTED_AT_CLOSE);
     }
 

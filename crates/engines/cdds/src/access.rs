@@ -1,4 +1,4 @@
-//! One key at a time: lookups at the newest durable version, puts, deletes.
+//! Operations on one key: lookups at the newest durable version, puts, deletes.
 
 use index::{Schema, Write, WriteOptions};
 use pmem::sync::Ordering;
@@ -9,7 +9,7 @@ use crate::structure::{KeyOf, Structure, ValueBufOf, ValueOf};
 use crate::version::View;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Looks `key` up at the newest durable version; `value` is replaced by its value if it is there.
+    /// Looks up `key` at the newest durable version. If the key is present, `value` gets its value.
     ///
     /// # Errors
     /// `Corrupt` if a node or record is damaged.
@@ -21,7 +21,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             if told <= pin.version() {
                 return self.get_in(&durable, key, value);
             }
-            // What is there now and was at the durable version is durable, and so is what was absent both times.
+            // If the newest entry began at the durable version or before, it is durable. If the key is absent at both versions, its absence
+            // is durable.
             let newest = self.view_at(self.applied.load(Ordering::SeqCst));
             let settled = match X::find_in(self, &newest, key)? {
                 Some(entry) => entry.start <= pin.version(),
@@ -35,7 +36,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Looks `key` up in a view of a pinned version.
+    /// Looks up `key` in a view of a pinned version.
     #[inline]
     pub(crate) fn get_in(
         &self,
@@ -44,7 +45,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         value: Option<&mut ValueBufOf<X>>,
     ) -> Result<bool> {
         let Some(entry) = X::find_in(self, view, key)? else { return Ok(false) };
-        // The pin keeps the record.
+        // The pin keeps the record allocated.
         if let Some(value) = value
             && !X::Schema::read_value(self.region.medium(), &X::of_schema(&entry), value)
         {
@@ -53,11 +54,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(true)
     }
 
-    /// Puts a value under a key, and says whether it replaced one. Durable when it returns.
+    /// Stores a value under a key. True if it replaced one. Durable on return.
     ///
     /// # Errors
-    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`; nothing has changed then. Over a medium of groups what a
-    /// commit says: whether it is there will be seen when the region is opened again.
+    /// `NoSpace` or `Full` if the region cannot grow, `Corrupt`, `Closed`: nothing has changed. Over a journal also the errors of a commit.
+    /// Then the next open shows whether the write is durable.
     pub fn put(&self, key: &KeyOf<X>, value: &ValueOf<X>) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
@@ -75,10 +76,10 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(found)
     }
 
-    /// Removes a key, and says whether it was there. Durable when it returns.
+    /// Removes a key. True if it was present. Durable on return.
     ///
     /// # Errors
-    /// As [`Versioned::put`]; nothing has changed then.
+    /// As [`Versioned::put`]. Then nothing has changed.
     pub fn delete(&self, key: &KeyOf<X>) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }

@@ -1,23 +1,25 @@
-//! Many writes as one step, and writes that look first.
+//! Batches: many writes as one atomic step, and writes with a condition.
 //!
-//! A batch is atomic for free while the allocator's ring names all blocks that it takes: it is one version, like any change. A
-//! larger one goes in *write groups*, each a version of its own with blocks of its own. A write group ends with a durable dead interval that
-//! has all write groups so far, as if they had been rolled back: should the machine stop, they are. At the end the last write group's version
-//! becomes the current one, and all of them count.
+//! If the allocator's intent ring can hold all blocks of a batch, the batch is one version, like any change, and needs nothing more for its
+//! atomicity. A larger batch is done in *write groups*. Each write group is a version with blocks of its own. It ends with a durable dead
+//! interval that covers all write groups so far, as if they had been rolled back. After a crash they are rolled back. At the end the last
+//! write group's version becomes the current one, and all write groups count.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | payload of a write group | its entries; some of its bits; its root; the interval or not | write groups in the interval are rolled back, the next version is dead (M3) |
-//! | its root's, if that changed | its root, which shows older versions the same | the same |
-//! | the interval's | its entries and bits, the interval | the same |
-//! | commit of the last write group's version | all of the batch | it is current: the interval is none (M2) |
-//! | guard | the interval is off the list | nothing to do |
+//! | payload of a write group | its entries; some of its allocation bits; its root; the interval or not | see below |
+//! | its root's, if the root changed | its root, which shows older versions unchanged | the same |
+//! | the interval's | its entries and allocation bits, the interval | the same |
+//! | commit of the last write group's version | the whole batch | it is current: the interval does not count (M2) |
+//! | guard | the interval is removed from the list | nothing to do |
+//!
+//! After a crash in the first row, recovery rolls back the write groups in the interval and declares the next version dead (M3).
 //!
 //! Invariants:
-//! * B1: the interval is off the list, durably, before another version is published: else it would count again.
-//! * B2: nobody reads at a version inside a batch; so what one of its write groups began and another ended is seen by nobody, and stays
-//!   until the collector gives it back.
-//! * B3: if a batch is stopped by an error, its write groups are rolled back at once, as the next open would.
+//! * B1: the interval is durably removed from the list before another version is published. Otherwise it would count again.
+//! * B2: no reader uses a version inside a batch. So an entry that one write group began and another ended is never seen. The collector
+//!   frees it later.
+//! * B3: if an error stops a batch, its write groups are rolled back at once, in the same way as by the next open.
 
 use index::Decision;
 use index::{Life, Pair, Schema, Write, WriteOptions};
@@ -29,16 +31,15 @@ use crate::structure::{ChangeOf, KeyOf, Structure, ValueBufOf, ValueOf, WriteOf,
 use crate::version::{Death, INTERVALS, Interval};
 use crate::versioned::too_many_intervals;
 
-/// Dead intervals that a batch in write groups may need.
+/// Maximum dead intervals that a batch in write groups needs.
 const INTERVALS_OF_BATCH: usize = 2;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Carries out all of the writes in their order as one step: after a crash all are there, or none. Says of each whether
-    /// it found its key.
+    /// Does all writes in their order as one step: a crash keeps all of them or none. Returns for each write whether its key was present.
     ///
     /// # Errors
-    /// As [`Versioned::put`]; `TooLarge` if no group can hold them, or if there are too many dead versions to note, which could
-    /// not be removed.
+    /// As [`Versioned::put`]. `TooLarge` if no group can hold the writes, or if the list of dead versions is full and its intervals cannot
+    /// be removed.
     pub fn write_many(&self, writes: &[WriteOf<'_, X>]) -> Result<Vec<bool>> {
         self.write_many_as(writes, WriteOptions::default())
     }
@@ -55,8 +56,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(found)
     }
 
-    /// Puts and removes several keys in one step, if all of `expected` have these values (none: are absent). Of several writes of
-    /// one key the last counts. False if it was not done because of a condition.
+    /// Puts and deletes several keys in one step, if all keys of `expected` have these values (`None`: are absent). Of several writes of
+    /// one key the last one counts. False if a condition was not met; then nothing has changed.
     ///
     /// # Errors
     /// As [`Versioned::write_many`].
@@ -81,12 +82,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         if holds {
             self.write_locked(&mut writer, &writes)?;
         }
-        // What was decided on may be of the running group.
+        // The values that were compared may belong to the running group, so this waits for it.
         self.acknowledge(writer, how)?;
         Ok(holds)
     }
 
-    /// Reads and changes one key in one step: no other write comes between.
+    /// Reads and changes one key in one step, without another write in between.
     ///
     /// # Errors
     /// As [`Versioned::put`].
@@ -121,7 +122,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// All writes as one step.
+    /// Does all writes as one step.
     pub(crate) fn write_locked(
         &self,
         writer: &mut WriterOf<X>,
@@ -145,8 +146,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         })
     }
 
-    /// What was done so far is durable with its blocks, and seen by nobody: readers may look again. The next version is the
-    /// change's.
+    /// Ends a write group: the changes so far become durable with their blocks, but no reader sees them. Readers may read the nodes again.
+    /// The change continues with the next version.
     pub(crate) fn end_group(&self, change: &mut ChangeOf<'_, X>) -> Result<()> {
         X::finish(self, change)?;
         let writer = &mut *change.writer;
@@ -166,10 +167,10 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(())
     }
 
-    /// Sees to it that so many dead intervals can be added.
+    /// Makes space for `count` more dead intervals.
     ///
     /// # Errors
-    /// `TooLarge` if pins keep what is dead from being removed.
+    /// `TooLarge` if pins keep the traces of dead versions from being removed.
     pub(crate) fn free_intervals(&self, writer: &mut WriterOf<X>, count: usize) -> Result<()> {
         let have_space = |writer: &WriterOf<X>| writer.dead.intervals().len() + count <= INTERVALS;
         if !have_space(writer) {

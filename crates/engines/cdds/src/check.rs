@@ -16,7 +16,7 @@ const PROBLEMS_MAX: usize = 100;
 
 struct Walk<S: Schema> {
     report: Report,
-    /// Blocks with what they are used for.
+    /// Blocks with their kinds.
     owned: HashMap<u64, Kind>,
     met: HashSet<Node>,
     last_key: Option<S::KeyBuf>,
@@ -68,7 +68,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         walk.report
     }
 
-    /// Every node of every version.
+    /// Checks every node of every version.
     fn check_all(&self, walk: &mut Walk<S>, root: Node, level: usize) {
         let medium = self.region.medium();
         let mut open = vec![(root, level)];
@@ -95,7 +95,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 if order.then(left.start.cmp(&right.start)).is_gt() {
                     walk.problem(format!("node {:#x}: {left:?} before {right:?}", node.0));
                 }
-                // Of copies that a crash left of an entry in its way, a dead version may have ended one.
+                // A crash may leave two copies of a moving entry. A dead version may have ended one of them.
                 let end = |entry: &Entry| match entry.end {
                     end if end > walk.view.version || walk.view.is_dead(end) => 0,
                     end => end,
@@ -121,7 +121,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         if header.level == 0 {
             let of_tree = entry.of_tree();
             is_whole &= S::read_value(medium, &of_tree, &mut S::ValueBuf::default());
-            // A whole record may be another key's.
+            // A sound record may belong to another key.
             let mut own = S::KeyBuf::default();
             is_whole &= S::PLAIN || (S::key_of_block(medium, entry.payload, &mut own) && own == key);
             for block in S::blocks_of(&of_tree) {
@@ -138,7 +138,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// The tree as the current version shows it (T2).
+    /// Checks the tree at the current version (T2).
     fn check_live(&self, walk: &mut Walk<S>, node: Node, level: usize, low: u64, high: Option<u64>) {
         let medium = self.region.medium();
         let Some(header) = Header::read(medium, node) else { return };
@@ -176,7 +176,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     }
 }
 
-/// What is reached is what is allocated. `owned`: the blocks reached, with what they are used for.
+/// Verifies that the reached blocks are exactly the allocated blocks. `owned` has the reached blocks with their kinds.
 pub(crate) fn check_blocks<M: Medium>(region: &Region<M>, owned: HashMap<u64, Kind>, report: &mut Report) {
     let mut owned = owned;
     let mut problem = |text: String| {

@@ -1,18 +1,19 @@
-//! Garbage collection, logical and physical at once [thesis §4.4.4, algorithm 5], and the removal of what dead versions left
-//! [§4.4.5, algorithm 6].
+//! Garbage collection, logical and physical in one [thesis §4.4.4, algorithm 5], and the removal of the traces of dead versions [§4.4.5,
+//! algorithm 6].
 //!
-//! An entry that nobody sees at the horizon or later is removed by clearing its slot; what only it named is given back with
-//! it, nodes with all that only they named. A pass goes through the tree in key order, some nodes at a time, under the writer's
-//! lock; it clears void slots, lets entries live again that a dead version ended, and removes second copies. When a whole
-//! pass met all nodes, the dead intervals that it removed the traces of are taken off the list.
+//! An entry that no reader at the horizon or later sees is removed: its slot is cleared. Blocks that only this entry references are freed
+//! with it. A freed node takes the entries with it that only the node references.
+//!
+//! A pass visits the tree in key order, some nodes in each step, under the writer's lock. It clears void slots, revives entries that a dead
+//! version ended, and removes second copies. After a complete pass the dead intervals whose traces it removed are taken off the list.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | some of: intents | the slots are as they were |
-//! | payload | intents; some of: cleared slots, bits | a block is free if no slot names it |
-//! | commit | slots and bits | nothing to do |
+//! | none | some of the intents | the slots are unchanged |
+//! | payload | intents; some of the cleared slots and allocation bits | a block is free if no slot references it |
+//! | commit | slots and allocation bits | nothing to do |
 //!
-//! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
+//! So a slot with the last reference to a block is cleared after a fence: by then recovery must know the block's intent.
 
 use std::collections::VecDeque;
 
@@ -30,41 +31,41 @@ use crate::node::{Entry, Header, Node, read_key};
 use crate::ordered::{Pass, Tree, Writer};
 use crate::version::{Interval, View};
 
-/// Space in the intent ring that the removal of one entry may need, without what lies below.
+/// Intents that the removal of one entry may need, without those of lower levels.
 const RING_SPARE: usize = 8;
 
-/// One step of the collector.
+/// The state of one step of the collector.
 struct Sweep<'a> {
     writer: &'a mut Writer,
     view: View,
     horizon: u64,
-    /// Whether garbage is removed, or only what dead versions left.
+    /// True if garbage is removed; false if only traces of dead versions are.
     collects: bool,
     nodes: usize,
-    /// Slots to be cleared when what they name is in the ring. Until then they look used, and are not.
+    /// Slots that will be cleared after the fence for the intents of their blocks. Until then they look used.
     cleared: Vec<(Node, usize)>,
-    /// Leaves that took over what nodes in removal had: most of their records are named there. None of them was given back.
+    /// Leaves that received entries of nodes that are being removed. They reference most of these nodes' records. None of them was freed.
     heirs: VecDeque<Node>,
     alone: Alone,
 }
 
-/// A node that was asked after, and whether one way alone leads to it.
+/// The last node that was asked about, and true if exactly one path leads to it.
 type Alone = Option<(Node, bool)>;
 
-/// Leaves that are looked at first: a leaf that was replaced has two heirs, or shared theirs with a neighbour.
+/// Maximum number of leaves that are searched first: a replaced leaf has two heirs, or shared its heir with a neighbour.
 const HEIRS_MAX: usize = 4;
 
-/// The newest heirs stand first.
+/// Adds an heir at the front.
 fn add_heir(heirs: &mut VecDeque<Node>, heir: Node) {
     heirs.truncate(HEIRS_MAX - 1);
     heirs.push_front(heir);
 }
 
-/// Most slots that wait for that.
+/// Maximum slots that wait for a fence.
 const CLEARED_MAX: usize = 256;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
-    /// A step of the collector.
+    /// Does one step of the collector.
     pub(crate) fn collect_places(&self, nodes: usize) -> Result<bool> {
         let operations = nodes as u64;
         let mut writer = self.enter_for(|writer| {
@@ -76,14 +77,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(done)
     }
 
-    /// Removes the traces of dead versions from all of the tree, and nothing else [thesis algorithm 6].
+    /// Removes the traces of dead versions from the whole tree, and no garbage [thesis algorithm 6].
     pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
         writer.pass = None;
         self.pass_some(writer, usize::MAX, false).map(drop)
     }
 
-    /// Before a change at `key` that may split or merge: takes garbage out of the inner nodes on its way that have no space. The key's
-    /// leaf, if it was no more than looked at.
+    /// Before a change of `key`: removes garbage from a full leaf of byte strings. If the change may split or merge, it also removes
+    /// garbage from inner nodes on the path that have little space. Returns the leaf if the change cannot reach inner nodes.
     pub(crate) fn make_space(&self, writer: &mut Writer, key: &S::Key) -> Result<Option<Node>> {
         let view = self.view_now(writer);
         let shape = &self.shape;
@@ -102,7 +103,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             self.clean_one(writer, *leaf)?;
             of_leaf = census(leaf);
         }
-        // An insert splits what has no space, a delete merges what has few entries.
+        // An insert splits a leaf without space. A delete merges a leaf with few entries.
         let has_space = of_leaf.used.len() < shape.slots;
         if inner.is_empty() || (has_space && of_leaf.seen.len() > shape.least + 1) {
             return Ok(Some(*leaf));
@@ -121,7 +122,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.end_step(&mut sweep, outcome)
     }
 
-    /// If all that readers can see of the root is one child, that becomes the root.
+    /// If the root shows one child only, to all readers, this child becomes the root.
     pub(crate) fn promote(&self, writer: &mut Writer) -> Result<()> {
         let medium = self.region.medium();
         loop {
@@ -166,7 +167,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Ends a step: what it gave back is free. On an error, what was not done yet is given up.
+    /// Ends a step: the blocks that it freed become free. On an error the rest of the step is aborted.
     fn end_step<T>(&self, sweep: &mut Sweep<'_>, outcome: Result<T>) -> Result<T> {
         if outcome.is_ok() {
             self.leave(sweep);
@@ -194,7 +195,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.stripes.unlock(&mut sweep.writer.held);
     }
 
-    /// Runs one step of a pass; true at its end.
+    /// Does one step of a pass. True at the end of the pass.
     fn pass_some(&self, writer: &mut Writer, nodes: usize, collects: bool) -> Result<bool> {
         let mut pass = match writer.pass.take() {
             Some(pass) => pass,
@@ -222,7 +223,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Cleans the nodes of the current version, from the pass's next leaf on; true at the end of the tree.
+    /// Cleans the nodes of the current version from the pass's next leaf on. True at the end of the tree.
     fn walk(&self, sweep: &mut Sweep<'_>, pass: &mut Pass, nodes: usize) -> Result<bool> {
         let medium = self.region.medium();
         loop {
@@ -238,7 +239,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 let level = path.len() - 1 - depth;
                 let low = Header::at_level(medium, *node, level)?.low;
                 let mut own = S::KeyBuf::default();
-                // An inner node is met with the first leaf below it.
+                // An inner node is visited with the first leaf below it.
                 if is_first || (self.key_of_word(low, &mut own) && own == key) {
                     self.clean_all(sweep, pass, *node, level)?;
                 }
@@ -260,7 +261,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Cleans a node of the current version, and below it those that only older versions show.
+    /// Cleans a node of the current version, and the nodes below it that only older versions see.
     fn clean_all(&self, sweep: &mut Sweep<'_>, pass: &mut Pass, node: Node, level: usize) -> Result<()> {
         let medium = self.region.medium();
         self.clean(sweep, node, level, &pass.removes)?;
@@ -283,13 +284,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// Slots of a node that are used and will be.
+    /// The used slots of a node that will not be cleared.
     fn left_in(&self, sweep: &Sweep<'_>, node: Node) -> impl Iterator<Item = (usize, Entry)> {
         let used = node.used(self.region.medium(), &self.shape, &sweep.view);
         used.filter(move |(slot, _)| !sweep.cleared.contains(&(node, *slot)))
     }
 
-    /// Removes from one node what nobody needs.
+    /// Removes the entries of one node that no reader needs.
     fn clean(&self, sweep: &mut Sweep<'_>, node: Node, level: usize, removes: &[Interval]) -> Result<()> {
         let medium = self.region.medium();
         sweep.nodes += 1;
@@ -332,10 +333,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         node.flush_slot(self.region.medium(), self.persist, slot);
     }
 
-    /// Removes an entry, and what only it names.
+    /// Removes an entry and the blocks that only this entry references.
     fn remove(&self, sweep: &mut Sweep<'_>, node: Node, level: usize, slot: usize) -> Result<()> {
-        // Nodes still to be emptied, with what is to be removed when they are: at most one a level.
-        // Of what is named elsewhere nothing is removed; else `next` is the child's slot that comes next.
+        // Nodes that are being emptied, at most one per level: node, level, slot to clear, and `next`. A child with another reference is
+        // kept. Otherwise `next` is the first slot of the child that is not done yet.
         let mut open: Vec<(Node, usize, usize, Option<usize>)> = vec![(node, level, slot, None)];
         while let Some(&(node, level, slot, next)) = open.last() {
             if sweep.writer.allocator.named() + RING_SPARE > INTENTS || sweep.cleared.len() > CLEARED_MAX {
@@ -351,7 +352,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                         if open.len() == 1 && self.is_alone(&mut sweep.alone, &named, node, level)? {
                             self.names(&named, Kind::Record, node, block)
                         } else {
-                            // An entry of a node that goes with its link was moved to others, as a rule.
+                            // The entries of a node that is freed with its link have usually been moved to other nodes.
                             let was_moved = open.len() > 1;
                             (was_moved && self.has_heir(&named, &sweep.heirs, block)) || {
                                 let mut key = S::KeyBuf::default();
@@ -410,12 +411,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// True if one of the heirs names a record.
+    /// True if an heir references the record.
     fn has_heir(&self, named: &Named<'_>, heirs: &VecDeque<Node>, block: u64) -> bool {
         heirs.iter().any(|leaf| self.names(named, Kind::Record, *leaf, block))
     }
 
-    /// True if the leaf of the current version for its key, which becomes an heir, names a record.
+    /// True if the record is referenced by the key's leaf in the current version. The leaf becomes an heir.
     fn is_inherited(
         &self,
         named: &Named<'_>,
@@ -432,7 +433,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(self.names(named, Kind::Record, leaf, block))
     }
 
-    /// True if the way of the current version is the only one to a node: what it names no other node of its level does.
+    /// True if the path of the current version is the only one to a node. Then no other node of its level has the same references.
     fn is_alone(&self, known: &mut Alone, named: &Named<'_>, node: Node, level: usize) -> Result<bool> {
         if let Some((of, alone)) = known
             && *of == node
@@ -459,9 +460,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(way.windows(2).all(|step| self.has_one_child(named.view, step[0], step[1])))
     }
 
-    /// True if no link of a node leads elsewhere with keys that a child of the current version has: none that ended
-    /// and is of the same range, or of one before it and older than the child's link. (One that lives takes keys of a
-    /// neighbour, and gives none away.)
+    /// True if no other link of `node` leads, for some version, keys of `child` to another node. Such a link has ended. It has the child's
+    /// range, or a range before it and is older than the child's link. A live link may have taken keys from a neighbour, but gave none
+    /// away.
     fn has_one_child(&self, view: &View, node: Node, child: Node) -> bool {
         let (mut oldest, mut start) = (u64::MAX, None);
         for (_, link) in self.used_by_key(node, view) {
@@ -476,7 +477,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         start.is_some_and(|start| start <= oldest)
     }
 
-    /// The next slot of a node whose entry may name blocks.
+    /// The next slot of a node whose entry may reference blocks.
     fn next_owner(&self, view: &View, node: Node, level: usize, from: usize) -> Option<usize> {
         if level == 0 && S::PLAIN {
             return None;

@@ -1,7 +1,7 @@
-//! Deletion and underflow [thesis §4.4.3, algorithm 4].
+//! Deletes and underflow [thesis §4.4.3, algorithm 4].
 //!
-//! With lower bounds it is the left sibling that can take entries and keep its link. (The thesis's upper bounds make it the right
-//! one.) Where there is only a right sibling, or the left one has many, both nodes are replaced.
+//! With lower bounds the left sibling can take entries and keep its link. (With the thesis's upper bounds it is the right one.) If there is
+//! only a right sibling, or if the left one has many entries, both nodes are replaced.
 
 use index::Schema;
 use pmem::{Error, Medium, Result};
@@ -37,9 +37,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.stripes.lock(leaf.0, &mut change.writer.held);
         self.drop_records(change, leaf, slots);
         self.end(change, leaf, slots);
-        // Of a damaged tree the count may be too small. Verification says so.
+        // In a damaged tree the count may be too small. The check reports it.
         change.state.keys = change.state.keys.saturating_sub(1);
-        // Copies that a crash left are counted twice; who has so many has enough all the same.
+        // Copies that a crash left are counted twice. A leaf with that many entries does not underflow.
         if seen.len() - slots.len() <= 2 * self.shape.least {
             let path = self.path(&change.view, change.state.root, probe)?;
             self.underflow(change, &path)?;
@@ -47,7 +47,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(true)
     }
 
-    /// The last node of the path lost an entry: if too few are left, it shares with a sibling, and so on upwards.
+    /// The last node of the path lost an entry. If it has too few, it shares with a sibling. The same follows for its parents.
     fn underflow(&self, change: &mut Change<'_>, mut path: &[Node]) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         while let [above @ .., node] = path {
@@ -74,15 +74,15 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// `node` has too few entries. Its left sibling takes them, if it has space [`merge_with_sibling`], or both are replaced. True if
-    /// no node above was.
+    /// `node` has too few entries. Its left sibling takes them if it has space [`merge_with_sibling`]. Otherwise both are replaced. True if
+    /// no node above was replaced.
     ///
-    /// A sibling with many gives none away and stays [`copy_from_sibling`]: it would keep, ended, what it gave. When a new parent
-    /// takes the place of theirs, with no memory of whose keys those were before, nobody who asks for them finds it
-    /// ([`crate::named`]): their blocks were given back while it named them.
+    /// A sibling with many entries does not give some and stay [`copy_from_sibling`]. It would keep the given entries as ended ones. When a
+    /// new parent replaces the present one, the new parent does not lead to this node for those keys. Then a search for references
+    /// ([`crate::named`]) misses them, and their blocks would be freed too early.
     ///
-    /// It takes them, or only their range, if no parent but this one was ever linked to it. An older parent would not lead to it
-    /// for keys that were its neighbour's: what it took could be asked for there, and not found ([`crate::named`]).
+    /// The sibling takes the entries, or only their range, if no parent but the present one ever had a link to it. An older parent would
+    /// not lead to it for the keys of its neighbour. So a search for references ([`crate::named`]) could miss the entries that it took.
     fn share_with_left(
         &self,
         change: &mut Change<'_>,
@@ -93,7 +93,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let left = Node(left_link.payload);
         let header = self.header_beside(left, node)?;
-        // A parent copies its links with its own birth for their start; of one of the same version it cannot be told.
+        // A parent copies links with its own birth as their start. So a link of the same version as the parent may be a copy.
         let parent = above.last().and_then(|parent| Header::read(medium, *parent));
         let has_one_parent =
             left_link.start == header.birth && parent.is_some_and(|parent| parent.birth < header.birth);
@@ -122,7 +122,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.replace(change, above, &[left, right], &links)
     }
 
-    /// The left one's header, if both are of one level.
+    /// The left node's header. Verifies that both nodes have the same level.
     fn header_beside(&self, left: Node, right: Node) -> Result<Header> {
         let corrupt = |node: Node| Error::Corrupt { what: "node", at: node.0 };
         let header = Header::read(self.region.medium(), left).ok_or_else(|| corrupt(left))?;

@@ -1,15 +1,14 @@
-//! How a node keeps its entries: by key, as the thesis does, or as they came, as its alternate implementation does [thesis §4.4.1].
+//! The order of entries in a node: by key, as in the thesis, or in order of arrival, as in its alternate implementation [thesis §4.4.1].
 //!
-//! The thesis gives the latter one sentence: without order in nodes there is less to write, and lookups take longer. It tells
-//! leaves from inner nodes neither there nor where it speaks of order, and searches both by one procedure (`find`); so
-//! here no node has an order. Without one its algorithm 2 is what it says: an entry goes into an empty slot, or, where none is
-//! left, over the first dead entry. Nothing is shifted, so an entry is put by stores to one line wherever its key belongs, and no
-//! fence stands between; and a crash leaves no entry twice. A search looks at each entry that its view sees. Whoever needs an
-//! order (a split, which has to find the median; a merge; a scan; the collector) sorts what it has read.
+//! The thesis has one sentence on the alternative: without order there is less to write, and lookups take longer. It does not distinguish
+//! leaves and inner nodes there, and one procedure (`find`) searches both. So here no node has an order. Then its algorithm 2 applies as
+//! printed: an entry goes into an empty slot, or over the first dead entry if there is none. Nothing is shifted. A put stores to one line,
+//! whatever the key, without a fence in between, and a crash leaves no entry twice. A search reads every entry that its view sees. A split,
+//! a merge, a scan and the collector sort the entries that they read.
 //!
 //! Invariants:
 //! * O1 ([`Sorted`]): N4 of [`crate::node`].
-//! * O2 ([`Unsorted`]): of the slots of a node that are not void, no two have the same key and start.
+//! * O2 ([`Unsorted`]): no two slots of a node that are not void have the same key and the same start.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -25,7 +24,7 @@ pub use crate::simd_scan::Look;
 use crate::simd_scan::SimdScan;
 
 impl<'a, M: Medium> Look<'a, M> {
-    /// Slots of entries that the view sees.
+    /// Slots and entries that the view sees.
     fn seen(self) -> impl DoubleEndedIterator<Item = (usize, Entry)> {
         let entries = (0..self.shape.slots).map(move |slot| (slot, self.node.entry(self.medium, slot)));
         entries.filter(move |(_, entry)| self.view.sees(entry.start, entry.end))
@@ -35,7 +34,7 @@ impl<'a, M: Medium> Look<'a, M> {
         compare::<M, S>(self.medium, self.node.slot_at(slot), probe)
     }
 
-    /// The slots that the view sees, those before the target and the others; `None` if they are to be looked at one by one.
+    /// The slots that the view sees: those before the target, and the others. `None` if they must be compared one by one.
     #[inline(always)]
     fn parted<S: Schema>(self, target: Target<S::Probe<'_>>) -> Option<(Mask, Mask)> {
         let (seen, before) = match target {
@@ -59,12 +58,12 @@ impl<'a, M: Medium> Look<'a, M> {
     }
 }
 
-/// Slots of a node that an entry may be put into.
+/// Slots of a node that an entry may be stored in.
 #[derive(Clone, Copy, Debug)]
 pub struct Holes {
-    /// Nobody uses them.
+    /// Slots that are not in use.
     pub empty: Mask,
-    /// Nobody sees their entries any more.
+    /// Slots with entries that no reader sees any more.
     pub dead: Mask,
 }
 
@@ -72,22 +71,20 @@ pub struct Holes {
 pub trait Order: Send + Sync + 'static {
     /// The engine's name in the superblock.
     const ENGINE: &'static str;
-    /// An entry that is put may shift others. Then empty slots of a new node stand between its entries, and a crash may leave an
-    /// entry twice.
+    /// True if a put may shift entries. Then a new node has empty slots between its entries, and a crash may leave an entry twice.
     const SHIFTS: bool;
 
-    /// Slots of a leaf with this key that the view sees: one, and after a crash perhaps a copy of it.
+    /// Slots of a leaf with this key that the view sees. After a crash there may be a copy of the entry.
     fn holding<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> Mask;
 
-    /// Of the links of an inner node that the view sees the one to take for `target`, and the next behind it; none if there is none
-    /// (a race, or damage).
+    /// The link of an inner node for `target` that the view sees, and the next one after it. `None` if there is none (a race, or damage).
     fn links<M: Medium, S: Schema>(
         at: Look<'_, M>,
         target: Target<S::Probe<'_>>,
     ) -> Option<(Entry, Option<Entry>)>;
 
-    /// Reads the entries of a leaf from a key on, or (`descending`) up to it, that the view sees, into `page`, by key. A copy that a
-    /// crash left comes behind its entry.
+    /// Appends to `page`, in key order, the entries of a leaf that the view sees, from a key on or (`descending`) up to it. A copy that a
+    /// crash left comes after its entry.
     fn read<M: Medium, S: Schema>(
         at: Look<'_, M>,
         from: Bound<S::Probe<'_>>,
@@ -95,21 +92,22 @@ pub trait Order: Send + Sync + 'static {
         page: &mut Vec<Entry>,
     );
 
-    /// Entries of an inner node that are not void with keys up to the probe, from the last of them on: of one key that with the greatest start first.
+    /// The entries of an inner node with keys up to the probe that are not void, in descending order. Of one key the greatest start comes
+    /// first.
     fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry>;
 
-    /// Slots of one node as they come, by key, and of one key by start.
+    /// Sorts slots of one node by key, and of one key by start.
     fn by_key<M: Medium, S: Schema>(
         medium: &M,
         slots: impl Iterator<Item = (usize, Entry)>,
     ) -> impl Iterator<Item = (usize, Entry)>;
 
-    /// For an entry that belongs, if there is an order, before slot `before()`: the slot to put it before, and the one to be
-    /// overwritten for it ([`Node::insert`]). None if all are taken.
+    /// The place and the slot for a new entry, as [`Node::insert`] takes them. In a sorted node the entry belongs before slot `before()`.
+    /// `None` if all slots are taken.
     fn place(node: Node, holes: Holes, before: impl FnOnce() -> usize) -> Option<(usize, usize)>;
 }
 
-/// By key, and of one key by start: a search is a binary one, and a put may shift entries.
+/// By key, and of one key by start. A search is binary. A put may shift entries.
 #[derive(Debug)]
 pub struct Sorted;
 
@@ -154,7 +152,7 @@ impl Order for Sorted {
         let mut next = behind.by_ref().find(|entry| view.sees(entry.start, entry.end));
         let link = match at.node.last_seen(at.medium, view, bound) {
             Some((_, link)) => link,
-            // Keys below the first child's are none; only `First` comes here.
+            // No key is below the first child's, so only `First` gets here.
             None => {
                 let first = next?;
                 next = behind.find(|e| e.key != first.key && view.sees(e.start, e.end));
@@ -201,7 +199,7 @@ impl Order for Sorted {
     }
 }
 
-/// As they came: a put shifts nothing, and a search looks at all.
+/// In order of arrival. A put shifts nothing. A search compares all entries.
 #[derive(Debug)]
 pub struct Unsorted;
 
@@ -225,7 +223,7 @@ impl Order for Unsorted {
     ) -> Option<(Entry, Option<Entry>)> {
         let (mut last, mut next) = (Nearest::<S>::new(Ordering::Greater), Nearest::<S>::new(Ordering::Less));
         let parted = at.parted::<S>(target);
-        // From behind: a new node's links ascend, so the first one below the target is the last below it.
+        // From the end: in a new node the links ascend, so the first link below the target is the greatest one.
         for (slot, link) in at.seen().rev() {
             let is_before = match target {
                 _ if let Some((before, _)) = parted => before.has(slot),
@@ -240,7 +238,7 @@ impl Order for Unsorted {
         if last.found.is_some() {
             return last.found.map(|link| (link, next.found));
         }
-        // Keys below the first child's are none; only `First` comes here.
+        // No key is below the first child's, so only `First` gets here.
         let first = next.found?;
         let mut second = Nearest::<S>::new(Ordering::Less);
         for (slot, link) in at.seen().rev().filter(|(_, link)| link.key != first.key) {
@@ -273,12 +271,12 @@ impl Order for Unsorted {
         by_key.into_iter().rev().map(|(_, entry)| entry)
     }
 
-    /// A key that cannot be read, of damaged memory, comes first; who asks for the pair is told.
+    /// Keys that cannot be read, because of damage, come first. A read of the pair reports the damage.
     fn by_key<M: Medium, S: Schema>(
         medium: &M,
         slots: impl Iterator<Item = (usize, Entry)>,
     ) -> impl Iterator<Item = (usize, Entry)> {
-        // Keys that were copied out have an order whatever memory does meanwhile.
+        // The keys are copied before the sort, so their order is consistent even if the memory changes meanwhile.
         let mut keyed: Vec<_> = slots
             .map(|(slot, entry)| {
                 let mut key = S::KeyBuf::default();
@@ -295,9 +293,9 @@ impl Order for Unsorted {
     }
 }
 
-/// Of the links that it met, the one with the greatest or the least key.
+/// The link with the greatest or the least key of those that it met.
 struct Nearest<S: Schema> {
-    /// How another one's key compares that takes its place.
+    /// The result of the comparison with which another link replaces the present one.
     wanted: Ordering,
     found: Option<Entry>,
     key: S::KeyBuf,
@@ -308,7 +306,7 @@ impl<S: Schema> Nearest<S> {
         Self { wanted, found: None, key: S::KeyBuf::default() }
     }
 
-    /// `None` if its key cannot be read.
+    /// `None` if the link's key cannot be read.
     #[inline]
     fn meet<M: Medium>(&mut self, at: Look<'_, M>, slot: usize, link: Entry) -> Option<()> {
         let is_nearer = || at.compare::<S>(slot, S::probe(S::borrow(&self.key))) == self.wanted;

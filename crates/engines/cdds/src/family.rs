@@ -25,10 +25,10 @@ use crate::structure::Structure;
 use crate::structure::Versioned;
 use crate::versioned::Recovery;
 
-/// Writes that are one version where they need not be.
+/// Maximum writes in one version where the caller does not ask for an atomic batch.
 const WRITES: usize = 64;
 
-/// The B-Tree, its nodes in the order `O`.
+/// The B-Tree with nodes in the order `O`.
 pub struct TreeFamily<O>(PhantomData<fn() -> O>);
 
 impl<O: Order> Family for TreeFamily<O> {
@@ -47,18 +47,18 @@ impl Family for HashFamily {
     type Words<M: Medium> = Versioned<M, Hashed<Words>>;
 }
 
-/// A structure that is an index: what differs.
+/// A structure that is an engine, with the parts in which structures differ.
 pub trait Indexed<K: Kind>: Structure<Schema: SchemaOf<K>, Pass: Send> + Send + Sync + 'static {
-    /// Its cursors come in key order.
+    /// True if its cursors return keys in order.
     const ORDERED: bool;
 
     /// A cursor at the newest version.
     fn cursor<M: Medium>(of: &Versioned<M, Self>) -> Box<dyn engine::Cursor<K> + '_>;
     /// A cursor at a version.
     fn cursor_at<'a, M: Medium>(of: &SnapshotOf<'a, M, Self>) -> Box<dyn engine::Cursor<K> + 'a>;
-    /// A change of this number tells that there may be something to collect.
+    /// A number that changes when there may be something to collect.
     fn collectable<M: Medium>(of: &Versioned<M, Self>) -> u64;
-    /// The last key, where keys have an order.
+    /// The last key, if keys have an order.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -98,7 +98,7 @@ impl<K: Kind, S: SchemaOf<K> + Schema<Tail = [u64; 0]>> Indexed<K> for Hashed<S>
         Box::new(of.pairs())
     }
 
-    /// Between two versions that are kept everything is garbage.
+    /// Every new version may leave garbage, also between two kept versions.
     fn collectable<M: Medium>(of: &Versioned<M, Self>) -> u64 {
         of.version()
     }
@@ -134,7 +134,7 @@ fn options(form: &Form) -> crate::Options {
     crate::Options { geometry, stripes: form.stripes, ..usual }
 }
 
-/// With a seed that a client who chooses keys does not know.
+/// Draws a seed that clients cannot know, because they choose the keys.
 fn hash_options(form: &Form) -> crate::hash::Options {
     let seed = RandomState::new().build_hasher().finish();
     let usual = crate::hash::Options::new(form.node_lines, form.durability);
@@ -233,7 +233,7 @@ impl<K: Kind, M: Medium, X: Indexed<K>> Index<K> for Versioned<M, X> {
         true
     }
 
-    /// Notes the age of versions, and takes a step of the collector.
+    /// Records the age of versions, and does a step of the collector.
     fn maintain(&self) -> Option<Duration> {
         if self.is_closed() {
             return None;

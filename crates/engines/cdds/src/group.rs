@@ -1,14 +1,14 @@
-//! Groups: over a medium where a commit takes milliseconds, many versions become durable together.
+//! Groups: over a journal, where a commit takes milliseconds, many versions become durable together.
 //!
-//! The writer goes on from version to version in memory; readers stay at the newest version that is durable. What they read there
-//! cannot be taken back, so nothing has to be noted of what is on its way, and nobody waits but for what he was told of: who
-//! wrote without waiting ([`WriteOptions`]) finds it, because a lookup that may meet such a write looks at the newest
-//! version too, and waits if what it finds there began, or is gone, since the durable one.
+//! The writer continues from version to version in memory. Readers use the newest durable version. It cannot be rolled back, so this needs
+//! no dirty marks, and readers do not wait. There is one exception: a caller that wrote without waiting ([`WriteOptions`]) must find its
+//! write. So a lookup that may meet such a write also reads the newest version. It waits if the entry there is newer than the durable
+//! version, or if only the durable version has the key.
 //!
 //! Invariants:
-//! * G1: a group ends between two changes, so a version is in it whole or not at all, and so is a batch in write groups.
-//! * G2: the horizon never passes the newest durable version (P1): what a crash could bring back is still there.
-//! * G3: after a failed commit nothing more is written: what there is is what is durable.
+//! * G1: a group ends between two changes. So each version, and each batch in write groups, is in one group as a whole.
+//! * G2: the horizon never passes the newest durable version (P1). So everything that a rollback needs still exists.
+//! * G3: after a failed commit nothing more is written. The remaining state is the durable state.
 
 use index::{Guard, Life, Schema, Write, WriteOptions};
 use pmem::sync::Ordering;
@@ -17,13 +17,14 @@ use pmem::{LINE, Medium, Result};
 use crate::structure::Versioned;
 use crate::structure::{Structure, WriteOf};
 
-/// Lines besides nodes, log and chunk heads: the intents, the meta block, the superblock's, the bits of all blocks of a ring.
+/// Lines besides nodes, log and chunk headers: the intents, the meta block, the superblock, and the allocation bits of all blocks in a full
+/// intent ring.
 const LINES_MORE: u64 = 192;
-/// Chunks that an operation may open or return.
+/// Chunks that an operation may open or free.
 const CHUNKS: u64 = 4;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// The writer's side, with space in the running group for what changes no entries.
+    /// Takes the writer's lock, with space in the running group for an operation that changes no entries.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -31,7 +32,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.enter_for(|writer| Ok(X::lines_of(self, writer, &[])? + self.lines_besides(1, 0)))
     }
 
-    /// The writer's side for these writes as one step, with space for them in the running group.
+    /// Takes the writer's lock for these writes as one step, with space for them in the running group.
     ///
     /// # Errors
     /// As [`Life::enter_for`].
@@ -46,7 +47,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         })
     }
 
-    /// An operation is over: lets go of the lock, and waits until what was changed is durable, if asked.
+    /// Ends an operation: releases the lock, and waits until the change is durable if `how` asks for it.
     ///
     /// # Errors
     /// As [`Life::commit`].
@@ -57,12 +58,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.leave(writer, how)
     }
 
-    /// True if everything was durable a moment ago: a read will not have to wait.
+    /// True if everything was durable a moment ago. Then a read does not wait.
     pub fn is_quiet(&self) -> bool {
         self.told.load(Ordering::SeqCst) <= self.version()
     }
 
-    /// Waits until what was written without waiting is durable. If that fails, it is taken back, and nobody has to wait for it.
+    /// Waits until all writes that did not wait are durable. If this fails, they are rolled back, and no reader has to wait for them.
     pub(crate) fn settle_told(&self) {
         if let Some(pending) = &self.pending
             && !self.is_quiet()
@@ -72,11 +73,11 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Most lines that so many operations change beside the structure's, with records of so many bytes together.
+    /// Maximum lines that `count` operations change besides those of the structure. Their records have `bytes` bytes together.
     pub(crate) fn lines_besides(&self, count: u64, bytes: u64) -> u64 {
         let geometry = self.region.geometry();
         let piece = geometry.chunk_bytes / 8;
-        // Each may straddle a line, and changes a bit of its own and one of what it replaces.
+        // Each record may straddle a line, and changes an allocation bit for itself and one for the record that it replaces.
         let records = bytes.div_ceil(LINE) + 3 * count + 3 * bytes.div_ceil(piece);
         let heads = CHUNKS * (geometry.chunk_bytes / 16 / 8).div_ceil(LINE);
         records + heads + geometry.log_records / 4 + LINES_MORE

@@ -1,15 +1,14 @@
-//! Byte strings with the first seven bytes in the key word, so that most comparisons stay inside the node, and with short
-//! separators, as most are, in the word alone.
+//! Byte strings with their first seven bytes in the key word. So most comparisons stay inside the node. Short separators are in the word
+//! alone.
 //!
-//! | key word | means |
+//! | key word | meaning |
 //! |---|---|
-//! | seven bytes, length × 2 + 1 | a key of at most seven bytes, all of it |
-//! | seven bytes, `0xFF` | of a leaf entry: a longer key that begins so; all of it is in the record |
+//! | seven bytes, length × 2 + 1 | a whole key of at most seven bytes |
+//! | seven bytes, `0xFF` | of a leaf entry: the beginning of a longer key; the record has the whole key |
 //! | an address, even | of an inner entry: a separator of more than seven bytes, in a record of its own |
 //! | 0 | of an inner entry: the lowest key |
 //!
-//! The bytes stand first and are padded with zeros, so two words of which neither is an address compare as their keys do, unless
-//! the bytes are the same.
+//! The bytes come first and are padded with zeros. So two words that are not addresses compare as their keys, unless the bytes are equal.
 
 use std::cmp::Ordering;
 
@@ -21,7 +20,7 @@ use pmem::{Error, Medium, Region, Result, WORD, record};
 
 /// Bytes of a key in its word.
 const BYTES: usize = 7;
-/// What stands for the length of a longer one.
+/// Stands for the length of a longer key.
 const LONGER: u64 = 0xFF;
 
 /// See the module's head.
@@ -41,13 +40,13 @@ fn is_address(word: u64) -> bool {
     word & 1 == 0
 }
 
-/// The key of a word that has all of it.
+/// The key in a word, if the word has all of it.
 fn whole(word: u64) -> Option<([u8; 8], usize)> {
     let length = (word & LONGER) as usize / 2;
     (!is_address(word) && length <= BYTES).then(|| (word.to_be_bytes(), length))
 }
 
-/// The record that has the key, if the word has not: of a leaf entry that its payload names.
+/// The record that has the key, if the word does not have all of it. For a leaf entry it is the record of its payload.
 fn record_of(word: u64, payload: u64) -> u64 {
     if is_address(word) { word } else { payload }
 }
@@ -61,7 +60,7 @@ fn read_key<M: Medium>(medium: &M, [word, payload]: [u64; 2], out: &mut Vec<u8>)
         }
         None => record::read_key(medium, record_of(word, payload), out),
     };
-    // A word that is not its key's is damaged.
+    // A word that does not match its key is damaged.
     is_read && (is_address(word) || word == word_of(out))
 }
 
@@ -76,7 +75,7 @@ fn compare<M: Medium>(
         return record::compare_key(medium, word, key);
     }
     (word >> 8).cmp(&(probe >> 8)).then_with(|| match whole(word) {
-        // The shorter one is the beginning of the other, or both are the same.
+        // The shorter key is a prefix of the other, or both are equal.
         Some((_, length)) => length.cmp(&key.len()),
         None => record::compare_key(medium, payload(), key),
     })
@@ -88,7 +87,7 @@ impl Schema for Inlined {
     type Value = [u8];
     type ValueBuf = Vec<u8>;
     type Tail = [u64; 0];
-    /// Word and key.
+    /// Key word and key.
     type Probe<'a> = (u64, &'a [u8]);
     const NAME: &'static str = Keyed::NAME;
     const KEY_WORDS: usize = 1;
@@ -172,7 +171,7 @@ impl Schema for Inlined {
                 return Err(Error::Corrupt { what: "record", at: entry.payload });
             }
         }
-        // One byte more than the two have in common: above the left key, and the beginning of the right one.
+        // One byte more than the common prefix: above the left key, and a prefix of the right one.
         let common = below.iter().zip(&above).take_while(|(a, b)| a == b).count();
         above.truncate(common + 1);
         if above.len() <= BYTES {

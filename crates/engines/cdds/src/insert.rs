@@ -1,7 +1,7 @@
-//! Insertion and splits [thesis §4.4.2, algorithms 2 and 3].
+//! Inserts and splits [thesis §4.4.2, algorithms 2 and 3].
 //!
-//! The thesis ends every entry of a node that is split. Here only the link to it ends: who reads at a version that still comes
-//! by the link sees the entries either way, so ending them says nothing new (`faithful` does it).
+//! In the thesis a split ends every entry of the old node. Here it ends only the link to the node. A reader at an older version that still
+//! follows the link sees the entries in both cases. (`faithful` ends them.)
 
 use index::Target;
 use index::{Schema, WriteOptions};
@@ -16,7 +16,7 @@ use crate::node::{Entry, Header, LEVELS_MAX, Node, compare, compare_words};
 use crate::ordered::{Change, Tree};
 use crate::simd_scan::SimdScan;
 
-/// A link that is to be made: key word and child.
+/// A new link: key word and child.
 pub(crate) type Link = (u64, Node);
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
@@ -65,7 +65,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(!old.is_empty())
     }
 
-    /// True if no key of the tree is above the leaf's.
+    /// True if the leaf is the last one of the tree.
     fn is_rightmost(&self, change: &Change<'_>, above: &[Node], leaf: Node) -> bool {
         let below = above.iter().skip(1).chain([&leaf]);
         above.iter().zip(below).all(|(node, child)| {
@@ -73,8 +73,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         })
     }
 
-    /// Ends entries of a node at the change's version; those that began with it were never seen, and go. The caller holds the
-    /// node's stripe.
+    /// Ends entries of a node at the change's version. Entries that began at this version were never seen; they are cleared. The caller
+    /// holds the node's version lock.
     pub(crate) fn end(&self, change: &Change<'_>, node: Node, slots: Mask) {
         let (medium, version) = (self.region.medium(), change.view.version);
         for slot in slots {
@@ -87,7 +87,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Entries of a leaf are about to be ended, or left behind in it. Notes what those name that began with the change.
+    /// Records the blocks of entries that began with this change and are about to be ended, or left behind in a replaced leaf.
     pub(crate) fn drop_records(&self, change: &mut Change<'_>, leaf: Node, slots: Mask) {
         for slot in slots {
             let entry = leaf.entry(self.region.medium(), slot);
@@ -98,7 +98,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Gives back what entries of this version named that are gone, if nobody else names it.
+    /// Frees the recorded blocks that no other entry references.
     pub(crate) fn give_dropped(&self, change: &mut Change<'_>) -> Result<()> {
         let mut dropped = std::mem::take(&mut change.own.dropped);
         dropped.sort_unstable();
@@ -118,9 +118,9 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(())
     }
 
-    /// The slots of a leaf that have this key, and where it takes an entry of it ([`Order::place`]): a slot may be overwritten that nobody uses, or whose entry nobody
-    /// can see any more [thesis algorithm 2, `can_reuse_version`]. Of entries that name records the latter are cleared
-    /// beforehand, many at a time ([`Tree::make_space`]).
+    /// The slots of a leaf with this key, and the place for a new entry of the key ([`Order::place`]). A slot may be overwritten if it is
+    /// not in use, or if no reader can see its entry any more [thesis algorithm 2, `can_reuse_version`]. Such entries are cleared
+    /// beforehand if they reference records, many at a time ([`Tree::make_space`]).
     #[inline(always)]
     fn leaf_place(
         &self,
@@ -136,7 +136,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let entry = leaf.entry(medium, *slot);
             view.is_garbage(entry.start, entry.end, change.own.horizon)
         };
-        // What is garbage is seen by nobody.
+        // No view sees garbage, so only unseen entries are checked.
         let dead = census.unseen().filter(|slot| S::PLAIN && is_dead(slot)).collect();
         let holes = Holes { empty: census.empty(&self.shape), dead };
         let before =
@@ -150,8 +150,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         writer.allocator.take(&self.region, &mut writer.log, kind, self.shape.bytes).map(Node)
     }
 
-    /// Writes one or two new nodes that hold `entries`, in the place of one with this header, and returns the links to them
-    /// [thesis algorithm 3].
+    /// Writes one or two new nodes with `entries`, to replace a node with this header. Returns the links to them [thesis algorithm 3].
     pub(crate) fn make_nodes(
         &self,
         change: &mut Change<'_>,
@@ -163,7 +162,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let halves: Vec<&[Entry]> = if born.len() <= self.shape.most_in_one {
             vec![&born]
         } else {
-            // Keys that come in order leave full nodes behind.
+            // Keys in ascending order leave full nodes behind.
             let half = born.len().div_ceil(2);
             let right = if change.own.appends { half.min(self.shape.least + 1) } else { half };
             let (left, right) = born.split_at(born.len() - right);
@@ -184,7 +183,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(links)
     }
 
-    /// Key word of a node that holds `right`, beside one that holds `left`.
+    /// Makes the key word of a node that holds `right`, next to a node that holds `left`.
     pub(crate) fn separator(
         &self,
         change: &mut Change<'_>,
@@ -204,8 +203,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             .map(|key| key[0])
     }
 
-    /// Below the last node of `above` (none: at the root), `links` take the place of the links to `removed`, which are neighbours.
-    /// True if no node above was replaced.
+    /// Replaces, below the last node of `above` (none: at the root), the links to the neighbours `removed` by `links`. True if no node
+    /// above was replaced.
     pub(crate) fn replace(
         &self,
         change: &mut Change<'_>,
@@ -263,14 +262,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.replace(change, above, &[parent], &links).map(|_| false)
     }
 
-    /// Puts an entry into a node of which earlier moves may be on their way (N3). The caller holds the stripe.
+    /// Stores an entry in a node in which earlier moves may not be durable (N3). The caller holds the version lock.
     fn insert_at(&self, change: &mut Change<'_>, node: Node, place: usize, hole: usize, entry: &Entry) {
         let (medium, crosses) = (self.region.medium(), node.crosses(place, hole));
         if crosses && change.own.unfenced.contains(&node) {
             self.persist.fence(medium, Fence::Guard);
         }
         if crosses {
-            change.own.unfenced.clear(); // a crossing is a fence
+            change.own.unfenced.clear(); // a crossing passes a fence
         }
         node.insert(medium, self.persist, place, hole, entry);
         if O::SHIFTS && !change.own.unfenced.contains(&node) {
@@ -278,7 +277,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// Puts an entry into a node that has a void slot; its key is known by its words. The caller holds the stripe.
+    /// Stores an entry in a node that has a void slot. Compares the entry's words. The caller holds the version lock.
     pub(crate) fn insert_by_word(&self, change: &mut Change<'_>, node: Node, entry: &Entry) {
         let (medium, slots) = (self.region.medium(), self.shape.slots);
         let census = self.look(node, &change.view).census_anyhow::<S>();
@@ -292,19 +291,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
     }
 
     fn note_retired(&self, nodes: u64) {
-        // One writer.
+        // There is one writer, so no read-modify-write is needed.
         let retired = &self.own.retired;
         retired.store(retired.load(Ordering::Relaxed) + nodes, Ordering::Relaxed);
     }
 
-    /// At no cost: an empty tree takes the old one's place.
+    /// Replaces the tree by an empty one. The cost does not depend on the number of keys.
     pub(crate) fn clear_all(&self) -> Result<()> {
         let mut writer = self.enter()?;
         self.change(&mut writer, |change| self.clear_in(change))?;
         self.acknowledge(writer, WriteOptions::default())
     }
 
-    /// An empty tree takes the place of all that is there: a way of empty nodes down to a leaf, as long as the old one's.
+    /// Replaces the tree by an empty one: a path of empty nodes down to one leaf, with the old tree's height.
     fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
         let (medium, old) = (self.region.medium(), Node(change.state.root));
         let root = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;
@@ -322,7 +321,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         self.grow(change, old, below.as_slice())
     }
 
-    /// A new root: older versions come through it to the old one [thesis §4.4.2].
+    /// Makes a new root. Older versions reach the old root through it [thesis §4.4.2].
     fn grow(&self, change: &mut Change<'_>, old: Node, links: &[Link]) -> Result<()> {
         let medium = self.region.medium();
         let header = Header::read(medium, old).ok_or(Error::Corrupt { what: "root", at: old.0 })?;

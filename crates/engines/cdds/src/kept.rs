@@ -1,16 +1,16 @@
-//! Versions that are kept: retained ones, and named ones, which survive a restart.
+//! Kept versions: retained versions, and named versions, which survive a restart.
 //!
-//! The list of named versions is a record of the batches' kind, which a word of the meta block names: a change of the list writes a new
-//! record, and the word's publish is its commit point, as a root's is.
+//! The list of named versions is a record of the kind that batches use. A word of the meta block references it. A change of the list writes
+//! a new record. The publish of the word is the commit point, as with a root.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | payload | the new record; some of both bits | the word says which record is owned |
+//! | payload | the new record; some of the allocation bits of both records | the word determines the owned record |
 //! | commit | the word | nothing to do |
 //!
 //! Invariants:
-//! * K1: a version in the list is kept by a mark from before the word names it, and from open on before anything is collected.
-//! * K2: what a rollback took back is off the list before its dead interval is.
+//! * K1: a mark keeps a version of the list from before the word is published, and after an open from before any collection.
+//! * K2: a rolled-back version is removed from the list before its dead interval is.
 
 use std::sync::PoisonError;
 
@@ -23,17 +23,17 @@ use crate::pins::{Kept, Mark};
 use crate::structure::Versioned;
 use crate::structure::{Structure, WriterOf};
 
-/// Longest name in bytes.
+/// Maximum length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Most named versions.
+/// Maximum number of named versions.
 pub const NAMES_MAX: usize = 1000;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Gives the newest version a name, under which it is found also after a restart. False if there is one of that name.
-    /// Durable when it returns.
+    /// Gives the newest version a name. It can be found by this name also after a restart. False if the name exists. Durable on return.
     ///
     /// # Errors
-    /// `TooLarge` for a name beyond [`NAME_BYTES_MAX`] bytes, an empty one, or one too many; as [`Versioned::put`].
+    /// `TooLarge` for an empty name, a name beyond [`NAME_BYTES_MAX`] bytes, or more than [`NAMES_MAX`] names; otherwise as
+    /// [`Versioned::put`].
     pub fn keep(&self, name: &str) -> Result<bool> {
         let bytes = name.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
@@ -67,7 +67,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(true)
     }
 
-    /// Forgets a named version; false if there is none of that name. Durable when it returns.
+    /// Removes a name. False if it does not exist. Durable on return.
     ///
     /// # Errors
     /// As [`Versioned::put`].
@@ -75,7 +75,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.forget_all(|kept| kept.name == name)
     }
 
-    /// Forgets all that `which` says; false if that is none.
+    /// Removes all names that `which` selects. False if there are none.
     fn forget_all(&self, which: impl Fn(&Kept) -> bool) -> Result<bool> {
         let mut writer = self.enter()?;
         let forgot = self.forget_locked(&mut writer, which)?;
@@ -94,7 +94,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(forgot)
     }
 
-    /// Takes what is rolled back off the list (K2).
+    /// Removes the names of rolled-back versions (K2).
     pub(crate) fn forget_dead(&self, writer: &mut WriterOf<X>) -> Result<()> {
         let dead = writer.dead.clone();
         let is_dead = |version| dead.intervals().iter().any(|interval| interval.holds(version));
@@ -106,7 +106,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.kept().clone()
     }
 
-    /// The version of this name.
+    /// The version with this name.
     pub fn kept_version(&self, name: &str) -> Option<Mark> {
         self.kept().iter().find(|kept| kept.name == name).map(|kept| kept.mark.clone())
     }
@@ -151,7 +151,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(())
     }
 
-    /// Reads the list (K1). Nobody else has it yet.
+    /// Reads the list (K1). No other thread uses the structure yet.
     ///
     /// # Errors
     /// `Corrupt` if it is damaged.
@@ -174,17 +174,17 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.forget_dead(writer)
     }
 
-    /// Keeps the newest `count` versions, as if somebody read at them.
+    /// Keeps the newest `count` versions, as if there were readers at them.
     pub fn retain_versions(&self, count: u64) {
         self.pins.retain_versions(count);
     }
 
-    /// Keeps versions from `version` on, as if somebody read at them; `None` ends this.
+    /// Keeps the versions from `version` on, as if there were readers at them. `None` ends this.
     pub fn retain_since(&self, version: Option<u64>) {
         self.pins.retain_since(version);
     }
 
-    /// The horizon: whatever is seen at this version or a later one is kept, but for what was rolled back.
+    /// The horizon: everything that is visible at this version or a later one is kept, except for rolled-back versions.
     pub fn oldest_version(&self) -> u64 {
         self.pins.horizon(&self.visible)
     }
@@ -194,7 +194,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.pins.collected()
     }
 
-    /// Keeps a version, for reading it; `None` if it is none, was rolled back or may have been collected in part.
+    /// Keeps a version for reading. `None` if it does not exist, was rolled back or may have been collected in part.
     pub fn mark_at(&self, version: u64) -> Option<Mark> {
         if version == 0 || version > self.visible.load(Ordering::SeqCst) {
             return None;
@@ -203,13 +203,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         (!self.is_taken_back(version)).then_some(mark)
     }
 
-    /// True if a version is one of those that are dead.
+    /// True if the version was rolled back or never committed.
     pub(crate) fn is_taken_back(&self, version: u64) -> bool {
         self.dead.get().intervals().iter().any(|interval| interval.holds(version))
     }
 }
 
-/// Version, keys, bytes of the name, name; for each.
+/// Encodes the list: version, keys, bytes of the name, and name of each entry.
 fn encode(list: &[Kept]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for Kept { name, mark } in list {

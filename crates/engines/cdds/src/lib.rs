@@ -1,26 +1,24 @@
-//! The CDDS B-Tree: a B-Tree of versions, consistent after every store, with no log [Venkataraman 2011, chapter 4].
+//! The CDDS B-Tree: a B-Tree of versions that is consistent after every store and has no log [Venkataraman 2011, chapter 4].
 //!
-//! Each entry carries the version that began it and the one that ended it. A change writes entries of a version that nobody
-//! reads yet, and becomes true when one word, the current version, is published. What a crash leaves of a version that
-//! was not published is told by its number.
+//! Each entry carries its start version and its end version. A change writes entries of a version that no reader uses. One publish makes
+//! this version current. After a crash, the version number identifies the entries of a change that was not published.
 //!
-//! * [`version`]: what an entry's versions mean to a reader at one version; dead versions.
-//! * [`node`]: how a node keeps its entries; shifts. [`entry_order`]: by key, or as they came (`cdds-unsorted`).
-//! * [`inlined`]: byte strings with the first bytes in the entry.
+//! * [`version`]: the visibility of an entry to a reader at one version; dead versions.
+//! * [`node`]: the entries of a node; shifts. [`entry_order`]: entries by key, or in order of arrival (`cdds-unsorted`).
+//! * [`inlined`]: byte strings with their first bytes in the entry.
 //! * [`meta`]: root, current version and count in one line.
-//! * [`pins`]: which versions somebody may still read.
+//! * [`pins`]: the versions that may still be read.
 //! * [`salvage`]: leaves without a tree.
-//! * [`persist`]: how often one waits for memory.
-//! * [`versioned`]: what the tree and the hash table have in common; the protocol of a change is read there. [`structure`]: what
-//!   each has for its own.
-//! * [`tree`](mod@tree): the tree itself.
-//! * [`access`]: lookups, puts, deletes. [`upkeep`]: collection, verification, clearing.
+//! * [`persist`]: the number of waits for memory.
+//! * [`versioned`]: the common part of tree and hash table, with the steps of a change. [`structure`]: the part that each has for itself.
+//! * [`tree`](mod@tree): the tree.
+//! * [`access`]: lookups, puts, deletes. [`upkeep`]: collection, verification, clear.
 //! * [`batch`](mod@batch): many writes as one version. [`group`](mod@group): many versions with one commit of the medium.
-//! * [`kept`]: named and retained versions. `maintain`: work beside users. [`family`]: as engines of the registry.
-//! * [`hash`]: the same for a hash table, the thesis's second structure (§4.5).
-//! * [`simd_scan`]: all slots of a node at one look. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: what steps of the
-//!   work beside users know of each other.
-//! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: what it does.
+//! * [`kept`]: named and retained versions. `maintain`: background work. [`family`]: the engines for the registry.
+//! * [`hash`]: the hash table, the thesis's second structure (§4.5).
+//! * [`simd_scan`]: compares all slots of a node at once. [`mask`]: sets of slots. [`ordered`]: the parts of the tree. `passes`: the common
+//!   state of the steps of background work.
+//! * [`search`], [`scan`], [`insert`], [`delete`], [`collect`], [`named`], [`snapshot`], [`check`]: the operations.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -57,7 +55,7 @@ pub mod versioned;
 
 use ::index::engine::About;
 
-/// How the tree of nodes without order stands among the engines. It is the tree's code.
+/// The registry entry of the tree without order in its nodes. It is the same code.
 pub const ABOUT_UNSORTED: About = About {
     name: ENGINE_UNSORTED,
     about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a lookup looks at all of its entries",
@@ -66,7 +64,7 @@ pub const ABOUT_UNSORTED: About = About {
     ..ABOUT
 };
 
-/// How it stands among the engines.
+/// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
     about: "CDDS B-Tree: entries of versions, no log; snapshots, rollback, batches at the price of their writes",

@@ -5,7 +5,7 @@
 pub struct Mask(pub u128);
 
 impl Mask {
-    /// True if a slot is among them.
+    /// True if the set has the slot.
     #[inline]
     pub fn has(self, slot: usize) -> bool {
         self.0 >> slot & 1 == 1
@@ -23,25 +23,25 @@ impl Mask {
         (self.0 != 0).then(|| 127 - self.0.leading_zeros() as usize)
     }
 
-    /// Those before a slot.
+    /// The slots of the set below `slot`.
     #[inline]
     pub fn below(self, slot: usize) -> Self {
         Self(self.0 & ((1 << slot) - 1))
     }
 
-    /// Those from a slot on.
+    /// The slots of the set from `slot` on.
     #[inline]
     pub fn from(self, slot: usize) -> Self {
         Self(self.0 & !((1 << slot) - 1))
     }
 
-    /// How many.
+    /// Number of slots.
     #[inline]
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// True without any.
+    /// True if the set is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0

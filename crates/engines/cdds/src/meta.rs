@@ -1,4 +1,4 @@
-//! The meta block: root, current version and count in one line, and the list of dead versions behind it.
+//! The meta block: root, current version and count in one line, followed by the list of dead versions.
 //!
 //! ```text
 //! line 0   word 0 tag   word 1 root   word 2 current version   words 3, 4 count: 48 bits, below 16 bits of its version
@@ -6,16 +6,16 @@
 //! lines 1 to 3   twelve dead intervals of two words: first version (bit 63: rolled back), last version; 0 first: none
 //! ```
 //!
-//! The superblock's root word names the block. Commit point of every operation: word 2 ([`Meta::commit`]). Within its line the
-//! root is published before it and so is the count, in the place that does not hold the count of the version before.
+//! The superblock's root word references the block. Commit point of every operation: word 2 ([`Meta::commit`]). Root and count are
+//! published before it in the same line. The count goes to the word that does not hold the count of the version before.
 //!
 //! Invariants:
-//! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and every
-//!   version known to have crashed.
-//! * M2: a rolled-back interval that does not end before the current version was not committed, and is none.
-//! * M3: one that *begins* behind the current version has the write groups of a batch ([`crate::batch`]) that was cut short. What they left
-//!   names its blocks, as what was rolled back does; what the write group in flight left does not. So the version behind the interval is
-//!   declared dead, and the current one moved behind both, before anything else ([`Meta::settle_cut`]).
+//! * M1: after a crash the version that may have left traces is [`in_flight`]: one above the current version and above every version that
+//!   is known to have crashed.
+//! * M2: a rolled-back interval that does not end before the current version was not committed and does not count.
+//! * M3: a rolled-back interval that *begins* after the current version has the write groups of an interrupted batch ([`crate::batch`]).
+//!   Their traces reference their blocks, like those of any rollback. The traces of the write group in flight do not. So recovery first
+//!   declares the version after the interval dead and moves the current version behind both ([`Meta::settle_cut`]).
 
 use pmem::{Error, Fence, LINE, Medium, Result, WORD};
 
@@ -31,7 +31,7 @@ const COUNT_BITS: u32 = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta(pub u64);
 
-/// What line 0 says.
+/// The decoded line 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The root.
@@ -46,7 +46,7 @@ fn count_word(state: &State) -> u64 {
     state.keys | state.current << COUNT_BITS
 }
 
-/// The version that an operation in flight has, or had when the machine stopped (M1).
+/// The version of the operation in flight, or of the operation that a crash interrupted (M1).
 pub fn in_flight(current: u64, dead: &Dead) -> u64 {
     let crashed = dead.intervals().iter().filter(|interval| interval.death == Death::Crashed);
     crashed.map(|interval| interval.hi).fold(current, u64::max) + 1
@@ -61,7 +61,7 @@ impl Meta {
         self.0 + LINE + slot as u64 * 2 * WORD
     }
 
-    /// Writes a fresh block and starts its write-back.
+    /// Writes a fresh block and flushes it.
     pub fn create<M: Medium>(self, medium: &M, state: &State) {
         let words = [TAG, state.root, state.current, count_word(state)];
         for word in 0..META_BYTES / WORD {
@@ -75,7 +75,7 @@ impl Meta {
         medium.word(self.word_at(5))
     }
 
-    /// Names another record of named versions and starts the word's write-back.
+    /// Publishes the address of another record of named versions and flushes the word.
     pub fn publish_kept<M: Medium>(self, medium: &M, persist: Persist, at: u64) {
         medium.publish(self.word_at(5), at);
         persist.flush(medium, self.word_at(5), WORD);
@@ -84,7 +84,7 @@ impl Meta {
     /// Reads line 0.
     ///
     /// # Errors
-    /// `Corrupt` if it was not written by this program.
+    /// `Corrupt` if it is not a valid line 0.
     pub fn read<M: Medium>(self, medium: &M) -> Result<State> {
         let corrupt = |what| Error::Corrupt { what, at: self.0 };
         if !self.0.is_multiple_of(LINE) || medium.word(self.0) != TAG {
@@ -100,11 +100,11 @@ impl Meta {
         Ok(State { root, current, keys })
     }
 
-    /// If a batch in write groups was cut short, rolls back its write groups and declares the version behind them dead (M3). Durable when it
-    /// returns.
+    /// If a crash interrupted a batch in write groups, rolls back its write groups and declares the version after them dead (M3). Durable
+    /// on return.
     ///
     /// # Errors
-    /// `Corrupt` if an interval is none, or there is no space for one more.
+    /// `Corrupt` if an interval is invalid, or if the list has no space for another one.
     pub fn settle_cut<M: Medium>(self, medium: &M, persist: Persist, state: State) -> Result<State> {
         let all = (0..INTERVALS).filter_map(|slot| self.interval(medium, slot).transpose());
         let all: Vec<Interval> = all.collect::<Result<_>>()?;
@@ -139,7 +139,7 @@ impl Meta {
     /// Reads the dead intervals (M2 applied).
     ///
     /// # Errors
-    /// `Corrupt` if one of them is none.
+    /// `Corrupt` if one of them is invalid.
     pub fn read_dead<M: Medium>(self, medium: &M, current: u64) -> Result<Dead> {
         let mut dead = Dead::default();
         for slot in 0..INTERVALS {
@@ -151,7 +151,7 @@ impl Meta {
         Ok(dead)
     }
 
-    /// Makes `state` the durable truth, `old` being what was. Call when everything that belongs to it is durable.
+    /// Makes `state` the durable state; `old` is the state before. All data of the new state must be durable already.
     pub fn commit<M: Medium>(self, medium: &M, persist: Persist, old: &State, state: &State) {
         if state.root != old.root {
             medium.publish(self.word_at(1), state.root);
@@ -165,8 +165,8 @@ impl Meta {
         persist.fence(medium, Fence::Commit);
     }
 
-    /// Makes the durable list `dead`: its intervals where they are, new ones in free slots. False if there are too few.
-    /// Durable when it returns.
+    /// Makes `dead` the durable list. Unchanged intervals keep their slots; new ones go to free slots. False if there are too few slots.
+    /// Durable on return.
     pub fn write_dead<M: Medium>(self, medium: &M, persist: Persist, dead: &Dead) -> bool {
         let read = |slot| [0, WORD].map(|word| medium.word(self.interval_at(slot) + word));
         let matches = |slot: usize, interval: &Interval| {
@@ -192,7 +192,7 @@ impl Meta {
                 continue;
             }
             let at = self.interval_at(slot);
-            // An interval that grows keeps its first version; else the slot is none while its last one changes.
+            // An interval that grows keeps its first version. Otherwise the slot is invalid while its last version changes.
             if old_lo != lo && old_lo != 0 {
                 medium.publish(at, 0);
             }

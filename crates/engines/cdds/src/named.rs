@@ -1,12 +1,11 @@
-//! Who names a block: the one question that recovery, reuse and the collector ask before a block is given back.
+//! The search for references to a block. Recovery, reuse and the collector do it before a block is freed.
 //!
-//! A block may be named by several entries: an entry that was moved to a new node and its older self, two copies that a crash
-//! left of one, separators that neighbours share. All of them have keys in one place, so a descent for that key
-//! through every version finds them: at an inner node it takes each child that had the key at some version of
-//! the node's life. After a collection that is one child a level.
+//! A block may have several references: a moved entry and its older self, two copies of an entry that a crash left, separators that
+//! neighbours share. All of them have the same key, so a descent for this key through every version finds them. At an inner node the
+//! descent takes each child that had the key at some version of the node's life. After a collection this is one child per level.
 //!
-//! The thesis collects nodes by mark and sweep, since a node may have several parents (§4.4.4). This asks for one block at a
-//! time, so that space comes back in small steps and the allocator's bits are right after each of them.
+//! The thesis collects nodes by mark and sweep, since a node may have several parents (§4.4.4). Here the search is for one block at a time.
+//! So space is freed in small steps, and the allocation bits are right after each step.
 
 use index::Schema;
 use pmem::alloc::Kind;
@@ -17,25 +16,25 @@ use crate::node::{Header, Node, read_key};
 use crate::ordered::Tree;
 use crate::version::{Death, View};
 
-/// Where to look, and what does not count.
+/// The parameters of a search: the view, and the slots that do not count.
 pub(crate) struct Named<'a> {
-    /// Tells void entries, which name nothing, and covers versions.
+    /// Determines void entries, which reference nothing, and the versions that an entry covers.
     pub view: &'a View,
     pub root: u64,
-    /// A slot that is about to be cleared.
+    /// A slot that will be cleared.
     pub except: Option<(Node, usize)>,
-    /// Others that are.
+    /// Other slots that will be cleared.
     pub cleared: &'a [(Node, usize)],
 }
 
 impl Named<'_> {
-    /// True unless the slot is one that is about to be cleared.
+    /// True unless the slot will be cleared.
     fn counts(&self, node: Node, slot: usize) -> bool {
         self.except != Some((node, slot)) && !self.cleared.contains(&(node, slot))
     }
 }
 
-/// Versions at which a key has not been found a child for.
+/// Versions for which no child with the key has been found yet.
 struct Uncovered(Vec<(u64, u64)>);
 
 impl Uncovered {
@@ -45,7 +44,7 @@ impl Uncovered {
 
     fn cover(&mut self, start: u64, end: u64) {
         let mut index = 0;
-        // Damaged memory may have entries that end before they begin.
+        // In damaged memory an entry may end before it begins.
         while let Some(&(from, to)) = self.0.get(index).filter(|_| start < end) {
             let (older, newer) = ((from, to.min(start)), (from.max(end), to));
             match (older.0 < older.1, newer.0 < newer.1) {
@@ -68,7 +67,7 @@ impl Uncovered {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
-    /// True if an entry that is reachable and not void names the block.
+    /// True if an entry that is reachable and not void references the block.
     ///
     /// # Errors
     /// `Corrupt` if a node on the way is damaged.
@@ -94,7 +93,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(self.namer_at(named, kind, block, &key, lowest)?.is_some())
     }
 
-    /// As [`Tree::is_named`], of something that is named where this key is, at this level or above it: the node that names it.
+    /// As [`Tree::is_named`], for a reference at the place of this key, at the level `lowest` or above it. Returns the node with the
+    /// reference.
     pub(crate) fn namer_at(
         &self,
         named: &Named<'_>,
@@ -129,7 +129,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(None)
     }
 
-    /// True if an entry of this node that counts names the block; of a leaf a record, of an inner node a child or a separator.
+    /// True if an entry of this node that counts references the block: in a leaf as a record, in an inner node as a child or a separator.
     pub(crate) fn names(&self, named: &Named<'_>, kind: Kind, node: Node, block: u64) -> bool {
         let medium = self.region.medium();
         (0..self.shape.slots).any(|slot| {
@@ -143,12 +143,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         })
     }
 
-    /// Copies out the key of a key word; the lowest one is of 0.
+    /// Copies the key of a key word. The word 0 is the lowest key.
     pub(crate) fn key_of_word(&self, word: u64, key: &mut S::KeyBuf) -> bool {
         read_key::<M, S>(self.region.medium(), [word, 0], key)
     }
 
-    /// Children that had the key at any version at which something that names a block may have begun.
+    /// The children that had the key at any version at which a reference to a block may have begun.
     fn children_at(&self, view: &View, node: Node, header: &Header, probe: S::Probe<'_>) -> Vec<Node> {
         let mut uncovered = Uncovered(vec![(header.birth, u64::MAX)]);
         let mut children = Vec::with_capacity(4);
@@ -159,16 +159,17 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let is_dead = |version| view.is_dead(version);
             if is_dead(entry.start) || (entry.end != 0 && is_dead(entry.end)) {
                 children.push(Node(entry.payload));
-                // It was seen at least so long, but for versions that had a time of their own.
+                // A dead start covers no version. With a dead end, the entry was visible at least until then.
                 if is_dead(entry.start) {
                     continue;
                 }
             } else if uncovered.meets(entry.start, end) {
                 children.push(Node(entry.payload));
             }
-            // Within the change that ended it others may have had its keys before they ended, too: its last version stays open.
+            // Within the change that ended this entry, other entries may have had its keys before this one ended. So its last version stays
+            // open.
             let end = if entry.end == 0 { end } else { end - 1 };
-            // At a version that was rolled back it may not have been seen, so such versions stay open.
+            // The entry may not have been visible at a rolled-back version. So these versions stay open.
             let mut from = entry.start;
             let mut breaks: Vec<(u64, u64)> = rolled_back().map(|i| (i.lo, i.hi)).collect();
             breaks.sort_unstable();

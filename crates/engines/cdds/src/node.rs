@@ -1,22 +1,23 @@
-//! Nodes: entries with two versions each, sorted by key and start or as they came ([`crate::entry_order`]) [thesis §4.4, figure 4.1].
+//! Nodes: entries with two versions each, sorted by key and start, or in order of arrival ([`crate::entry_order`]) [thesis §4.4, figure
+//! 4.1].
 //!
 //! ```text
 //! line 0   word 0 tag and level   word 1 version of birth   word 2 lowest key   word 3 unused   words 4..8 slot 0
 //! line n   slots 2n - 1 and 2n
-//! slot     key, payload (of inner nodes: child), start, end; start 0: not in use
+//! slot     key, payload (in inner nodes: child), start, end; start 0: not in use
 //! ```
 //!
-//! Slots not in use may stand between others. An inner entry's key is the lower bound of its child; the first child's is the
-//! node's own lowest key, which of the tree's left edge is 0: the least 64-bit key, and by agreement the least byte string. So no
-//! key is reserved. (The thesis has upper bounds, and a greatest key that must be inserted first.)
+//! Free slots may be between others. The key of an inner entry is the lower bound of its child. The first child's key is the node's own
+//! lowest key. On the tree's left edge this is 0, which is the least 64-bit key and by convention the least byte string. So no key is
+//! reserved. (The thesis has upper bounds, and a greatest key that must be inserted first.)
 //!
 //! Invariants:
-//! * N1: a slot's start is 0, durably or in the order of its line, while its other words change. So a slot is whole or free.
-//! * N2: no slot straddles a line.
-//! * N3: a slot is overwritten only when another one holds the entry durably, or earlier in the order of the same line, or when
-//!   nobody may see it; and entries move from line to line only where all earlier moves in the node are durable. So after a
-//!   crash an entry may stand twice, side by side (only where it moved: where entries are sorted), and never nowhere.
-//! * N4: where entries are sorted, of the slots that are not void keys ascend, and of equal keys the starts.
+//! * N1: while the other words of a slot change, its start is 0, durably or in the order of its line. So a slot is complete or free.
+//! * N2: no slot straddles two lines.
+//! * N3: a slot is overwritten only if another slot holds its entry, durably or earlier in the order of the same line, or if no reader may
+//!   see the entry. Entries move from line to line only if all earlier moves in the node are durable. So a crash may leave an entry twice,
+//!   in adjacent slots, but never loses it. (Entries move only in sorted nodes.)
+//! * N4: in sorted nodes, the keys of slots that are not void ascend, and of equal keys the starts ascend.
 
 use std::cmp::Ordering;
 
@@ -28,33 +29,33 @@ use crate::mask::Mask;
 use crate::persist::Persist;
 use crate::version::View;
 
-/// Most levels of a tree.
+/// Maximum levels of a tree.
 pub const LEVELS_MAX: usize = 40;
 const TAG: u64 = 0xCD;
 const SLOT_BYTES: u64 = 4 * WORD;
 
 const _: () = assert!(LINE.is_multiple_of(SLOT_BYTES));
 
-/// An entry as its slot holds it.
+/// The decoded content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Key word.
     pub key: u64,
-    /// Payload of a leaf entry; child of an inner one.
+    /// Payload of a leaf entry, or child of an inner entry.
     pub payload: u64,
-    /// First version that has it.
+    /// Start version: the first version with the entry.
     pub start: u64,
-    /// First version that has it no more; 0 while it lives.
+    /// End version: the first version without the entry; 0 for a live entry.
     pub end: u64,
 }
 
 impl Entry {
-    /// As the schemas have it.
+    /// The entry in the form of the schemas.
     pub fn of_tree(&self) -> index::Entry {
         index::Entry::new(self.words(), self.payload)
     }
 
-    /// Key word and payload, of which keys are read.
+    /// Key word and payload, from which a key is read.
     pub fn words(&self) -> [u64; 2] {
         [self.key, self.payload]
     }
@@ -65,13 +66,13 @@ impl Entry {
 pub struct Shape {
     /// Bytes of a node.
     pub bytes: u64,
-    /// Slots of a node: the thesis's k.
+    /// Slots of a node; k in the thesis.
     pub slots: usize,
-    /// Live entries at which a node is too empty: the thesis's m_l, k / 5.
+    /// A node with this number of live entries, or fewer, underflows; m_l = k / 5 in the thesis.
     pub least: usize,
-    /// Live entries that still go into one new node: 4 m_l, and fewer than would leave it no space.
+    /// Maximum live entries for which one new node is made: 4 m_l, but less than a full node.
     pub most_in_one: usize,
-    /// What slots are looked at all at once with, where the processor can ([`crate::simd_scan`]).
+    /// Vector instructions that compare all slots at once, if the processor has them ([`crate::simd_scan`]).
     pub vectors: Option<Vectors>,
 }
 
@@ -81,7 +82,7 @@ impl Shape {
         (self.bytes / LINE) as usize
     }
 
-    /// Nodes of so many lines.
+    /// The shape of nodes with this number of lines.
     pub fn new(lines: u64) -> Self {
         let slots = (lines * 2 - 1) as usize;
         let least = (slots / 5).max(1);
@@ -90,23 +91,23 @@ impl Shape {
     }
 }
 
-/// A node's address.
+/// A node's address: its offset in the region, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node(pub u64);
 
 /// A node's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Levels below it.
+    /// Level of the node; 0 for leaves.
     pub level: usize,
-    /// No entry began before.
+    /// Version of birth. No entry began before it.
     pub birth: u64,
     /// Key word of its lower bound.
     pub low: u64,
 }
 
 impl Header {
-    /// Reads a node's header; `None` if there is no node.
+    /// Reads a node's header. `None` if there is no node.
     #[inline]
     pub fn read<M: Medium>(medium: &M, node: Node) -> Option<Self> {
         if !node.0.is_multiple_of(LINE) || node.0 == 0 {
@@ -122,7 +123,7 @@ impl Header {
         })
     }
 
-    /// As [`Header::read`] of a node at a known level.
+    /// As [`Header::read`], for a node at a known level.
     ///
     /// # Errors
     /// `Corrupt` if there is no such node.
@@ -175,7 +176,7 @@ impl Node {
         entries.filter(|(_, entry)| !view.is_void(entry.start))
     }
 
-    /// Slots and entries that the view sees, each entry once.
+    /// Slots and entries that the view sees, without second copies.
     pub fn seen<M: Medium>(self, medium: &M, shape: &Shape, view: &View) -> Vec<(usize, Entry)> {
         let mut seen: Vec<(usize, Entry)> =
             self.used(medium, shape, view).filter(|(_, entry)| view.sees(entry.start, entry.end)).collect();
@@ -183,14 +184,14 @@ impl Node {
         seen
     }
 
-    /// Takes a slot out of use. Not flushed.
+    /// Frees a slot. Not flushed.
     pub fn clear<M: Medium>(self, medium: &M, slot: usize) {
         if self.start(medium, slot) != 0 {
             medium.publish(self.slot_at(slot) + 2 * WORD, 0);
         }
     }
 
-    /// Ends an entry, or (with 0) lets it live again, and starts the write-back.
+    /// Sets an entry's end version and flushes it. With 0 the entry lives again.
     pub fn set_end<M: Medium>(self, medium: &M, persist: Persist, slot: usize, end: u64) {
         self.put_end(medium, slot, end);
         self.flush_slot(medium, persist, slot);
@@ -201,7 +202,7 @@ impl Node {
         medium.publish(self.slot_at(slot) + 3 * WORD, end);
     }
 
-    /// Fills a slot in one go (N1). Not flushed.
+    /// Fills a slot (N1). Not flushed.
     pub fn fill<M: Medium>(self, medium: &M, slot: usize, entry: &Entry) {
         self.clear(medium, slot);
         let at = self.slot_at(slot);
@@ -211,8 +212,8 @@ impl Node {
         medium.publish(at + 2 * WORD, entry.start);
     }
 
-    /// Writes a node that nobody can reach yet, and starts its write-back. Its free slots are behind the entries, or stand between
-    /// them (`spread`): then the next entries find one in the line that they belong to.
+    /// Writes a node that no link references yet, and flushes it. Free slots are behind the entries or, with `spread`, between them. Then
+    /// later entries find a free slot in the line that they belong to.
     pub fn compose<M: Medium>(
         self,
         medium: &M,
@@ -242,7 +243,7 @@ impl Node {
         persist.flush(medium, self.0, shape.bytes);
     }
 
-    /// First slot of which the key, and all behind it, are not below `probe` (`above`: are above it).
+    /// The first slot from which on no key is below `probe` (with `above`: all keys are above it).
     #[inline]
     pub fn bound<M: Medium, S: Schema>(
         self,
@@ -280,19 +281,19 @@ impl Node {
         (0..bound).rev().map(|slot| (slot, self.entry(medium, slot))).find(|(_, e)| view.sees(e.start, e.end))
     }
 
-    /// True if an insertion through this hole moves entries from line to line.
+    /// True if an insert through this hole moves entries from line to line.
     pub fn crosses(self, place: usize, hole: usize) -> bool {
         self.crossings(hole, if hole < place { place - 1 } else { place }) > 0
     }
 
-    /// Lines that shifts between a hole and the new entry's place have to wait for.
+    /// Number of line boundaries that shifts between a hole and the new entry's place cross. Each costs a fence.
     fn crossings(self, from: usize, to: usize) -> u64 {
         self.line_of(from).abs_diff(self.line_of(to))
     }
 
-    /// Of the slots that are holes the one that costs least, for an entry that belongs before slot `place`.
+    /// The hole with the lowest cost for an entry that belongs before slot `place`.
     pub fn best_hole(self, holes: Mask, place: usize) -> Option<usize> {
-        // What lies farther away on the same side costs more.
+        // On each side only the nearest hole is a candidate: others cost more.
         let (before, behind) = (holes.below(place).last(), holes.from(place).first());
         before.into_iter().chain(behind).min_by_key(|&hole| {
             let target = if hole < place { place - 1 } else { place };
@@ -300,8 +301,8 @@ impl Node {
         })
     }
 
-    /// Puts an entry before slot `place`, shifting those between it and the hole (N3), one fence for each line that they leave
-    /// [thesis §4.4.2]. Starts the write-back of the last line.
+    /// Stores an entry before slot `place`. Shifts the entries between it and the hole (N3), with one fence for each line boundary [thesis
+    /// §4.4.2]. Flushes the last line.
     pub fn insert<M: Medium>(self, medium: &M, persist: Persist, place: usize, hole: usize, entry: &Entry) {
         let mut to = hole;
         let target = if hole < place { place - 1 } else { place };
@@ -318,7 +319,7 @@ impl Node {
         persist.flush(medium, self.slot_at(to), SLOT_BYTES);
     }
 
-    /// Starts the write-back of the line of a slot.
+    /// Flushes the line of a slot.
     pub fn flush_slot<M: Medium>(self, medium: &M, persist: Persist, slot: usize) {
         persist.flush(medium, self.slot_at(slot), SLOT_BYTES);
     }
@@ -333,7 +334,7 @@ pub fn compare<M: Medium, S: Schema>(medium: &M, at: u64, probe: S::Probe<'_>) -
     S::compare(medium, at, probe)
 }
 
-/// Compares two key words, each with the payload behind it if it is a leaf's. 0 is below all byte strings.
+/// Compares two key words. A leaf's key word is followed by its payload. 0 is below all byte strings.
 pub fn compare_words<M: Medium, S: Schema>(medium: &M, a: [u64; 2], b: [u64; 2]) -> Ordering {
     if a == b || (!S::PLAIN && (a[0] == 0 || b[0] == 0)) {
         return a[0].cmp(&b[0]);
@@ -341,7 +342,7 @@ pub fn compare_words<M: Medium, S: Schema>(medium: &M, a: [u64; 2], b: [u64; 2])
     S::compare_keys(medium, a, b)
 }
 
-/// Copies out the key of an entry's words; the lowest one is of 0. False if it cannot be read.
+/// Copies the key of an entry's words. The word 0 is the lowest key. False if the key cannot be read.
 pub fn read_key<M: Medium, S: Schema>(medium: &M, words: [u64; 2], key: &mut S::KeyBuf) -> bool {
     if !S::PLAIN && words[0] == 0 {
         *key = S::KeyBuf::default();

@@ -1,4 +1,4 @@
-//! The parts of the tree: what its structure, a change of it and a pass of its collector keep.
+//! The parts of the tree: the data of its structure, of a change, and of a pass of its collector.
 
 use std::collections::HashSet;
 use std::marker::PhantomData;
@@ -16,34 +16,34 @@ pub type Tree<M, S, O = Sorted> = Versioned<M, Ordered<S, O>>;
 pub(crate) type Writer = structure::Writer<Pass>;
 pub(crate) type Change<'a> = structure::Change<'a, Pass, Part>;
 
-/// Keys have an order, and `O` says whether the entries of a node are kept in it.
+/// The structure with ordered keys. `O` is the order of the entries in a node.
 pub struct Ordered<S, O = Sorted> {
-    /// Nodes that were replaced since open. Only the writer's.
+    /// Number of nodes that were replaced since the open. Only the writer uses it.
     pub(crate) retired: AtomicU64,
     pub(crate) parts: PhantomData<fn() -> (S, O)>,
 }
 
-/// What a change of a tree keeps.
+/// The tree's part of a change.
 pub struct Part {
     pub(crate) horizon: u64,
-    /// Blocks that an entry of this version named and names no more; who else does is asked at the end.
+    /// Blocks that lost the reference of an entry of this version. Other references are searched for at the end.
     pub(crate) dropped: Vec<(Kind, u64)>,
-    /// Nodes that were inserted into since the last fence.
+    /// Nodes that got entries since the last fence.
     pub(crate) unfenced: Vec<Node>,
-    /// Nodes are being split by a key above all others.
+    /// True if nodes are split for a key above all others.
     pub(crate) appends: bool,
 }
 
 /// A pass through the tree.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Key word's bytes of the next leaf's lower bound; none: the first leaf.
+    /// Bytes of the next leaf's lower bound; `None`: the first leaf.
     pub(crate) next: Option<Vec<u8>>,
     /// Dead intervals whose traces this pass removes.
     pub(crate) removes: Vec<Interval>,
-    /// Nodes that had been replaced when it began.
+    /// Number of replaced nodes when the pass began.
     pub(crate) retired: u64,
-    /// It removes the traces of the version in flight, too.
+    /// True if it also removes the traces of the version in flight.
     pub(crate) doubt: bool,
     /// Nodes of retained versions that were cleaned.
     pub(crate) met: HashSet<Node>,

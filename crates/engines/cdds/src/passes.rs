@@ -1,20 +1,20 @@
-//! What the steps of the work beside users know of each other: which pass of the collector is due, and how old versions are.
+//! The common state of the steps of background work: the passes of the collector that are due, and the age of versions.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Ages are told apart by so much of what is kept.
+/// The age of versions is measured in this fraction of the age limit.
 const AGES: u32 = 64;
 
-/// What the steps know of each other.
+/// The common state of the steps.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     pub ages: Mutex<Ages>,
     pub passes: Mutex<Passes>,
 }
 
-/// When which version was the newest.
+/// The versions that were the newest at certain times.
 #[derive(Debug, Default)]
 pub(crate) struct Ages {
     pub limit: Option<Duration>,
@@ -22,7 +22,7 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    /// Notes the newest version and says from which one on versions are kept.
+    /// Records the newest version. Returns the first version that the age limit keeps.
     pub fn note(&mut self, version: u64) -> Option<u64> {
         let (limit, now) = (self.limit?, Instant::now());
         if self.seen.back().is_none_or(|(at, _)| now.duration_since(*at) >= limit / AGES) {
@@ -35,13 +35,13 @@ impl Ages {
     }
 }
 
-/// Which passes of the collector ran. A pass takes many steps, and what it may collect is settled when it begins: a snapshot that is
-/// dropped while it runs leaves entries behind in nodes that it has passed already, for another pass.
+/// The passes of the collector that ran. A pass has many steps, and its beginning determines what it may collect. If a snapshot is dropped
+/// during a pass, entries in nodes that the pass has visited remain for another pass.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
-    /// What the running pass could collect when it began.
+    /// The collectable number when the running pass began.
     begun: Option<u64>,
-    /// The same of the last pass that ended, and the dead intervals that it left.
+    /// The collectable number of the last complete pass, and the dead intervals that it left.
     ended: Option<(u64, usize)>,
 }
 
@@ -55,7 +55,7 @@ impl Passes {
         true
     }
 
-    /// The running pass ended.
+    /// Records the end of the running pass.
     pub fn end(&mut self, dead_intervals: usize) {
         self.ended = self.begun.take().map(|collectable| (collectable, dead_intervals));
     }
@@ -65,8 +65,8 @@ impl Passes {
 mod tests {
     use super::Passes;
 
-    /// A snapshot was dropped in the middle of a pass. The pass counted as one that had seen all that could be collected at its end, and
-    /// what lay behind it stayed until the next write.
+    /// A snapshot was dropped during a pass. At its end the pass counted as one that had seen everything collectable. Garbage in nodes that
+    /// it had already visited stayed until the next write.
     #[test]
     fn what_becomes_collectable_while_a_pass_runs_is_for_another_pass() {
         let mut passes = Passes::default();

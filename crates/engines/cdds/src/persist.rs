@@ -1,7 +1,7 @@
-//! How often one waits for memory.
+//! The number of waits for memory.
 //!
-//! The thesis (§4.1) makes each of its flushes a fence, a write-back and a fence. The memory model here needs less: what was
-//! flushed is durable after the next fence, whoever passes it. [`Persist`] is that difference and nothing else.
+//! In the thesis (§4.1) each flush is a fence, a flush and a fence. The memory model here needs less: a flushed line is durable after the
+//! next fence, by whichever thread. [`Persist`] is this difference only.
 
 use pmem::{Fence, Medium};
 
@@ -13,7 +13,7 @@ pub struct Persist {
 }
 
 impl Persist {
-    /// Starts the write-back of the lines of `at..at + bytes`; as in the thesis, waits for it.
+    /// Flushes the lines of `at..at + bytes`. Under `faithful` it also waits for them.
     #[track_caller]
     #[inline]
     pub fn flush<M: Medium>(self, medium: &M, at: u64, bytes: u64) {
@@ -26,7 +26,7 @@ impl Persist {
         }
     }
 
-    /// Waits for what was flushed, unless that was done.
+    /// Waits for flushed lines. Under `faithful` they are already durable.
     #[track_caller]
     #[inline]
     pub fn fence<M: Medium>(self, medium: &M, why: Fence) {

@@ -1,13 +1,13 @@
-//! Pins: which versions somebody may still read.
+//! Pins: the versions that may still be read.
 //!
-//! A lookup pins its version in a slot of a small table and takes no lock, unless all slots are taken. What pins for longer (snapshots, cursors) counts
-//! itself in a list under a lock of its own, which the writer takes for a moment when it asks for the horizon.
+//! A lookup pins its version in a slot of a small table. It takes no lock, unless all slots are taken. Longer users (snapshots, cursors)
+//! are counted in a list under a lock of its own. The writer takes this lock briefly when it computes the horizon.
 //!
 //! Invariants:
-//! * P1: the horizon is at or below every pinned version, and at or below the version that is durable. Nothing that is seen at
-//!   the horizon or later is overwritten or given back.
-//! * P2: a reader who pinned a version and then found it still the newest is seen by every later horizon; who finds
-//!   a newer one pins again. (Both sides are sequentially consistent: store, then load the other's.)
+//! * P1: the horizon is at or below every pinned version, and at or below the durable version. Nothing that is visible at the horizon or
+//!   later is overwritten or freed.
+//! * P2: if a reader pinned a version and then found that it is still the newest one, every later horizon includes the pin. If the reader
+//!   finds a newer version, it pins again. (Both sides are sequentially consistent: each stores its own word, then loads the other's.)
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,25 +18,25 @@ use pmem::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 const SLOTS: usize = 64;
 
-/// A slot with a line for itself.
+/// A slot on a line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
 
-/// The table, and the list.
+/// The table of slots, and the list.
 #[derive(Debug)]
 pub struct Pins {
     slots: Box<[Slot]>,
-    /// Slots from here on were never taken.
+    /// Slots from this number on were never taken.
     taken: AtomicU64,
     long: Mutex<BTreeMap<u64, u64>>,
-    /// Lookups that found no slot.
+    /// Versions of lookups that found no slot.
     more: Mutex<BTreeMap<u64, u64>>,
-    /// So many of the newest versions are kept,
+    /// This number of the newest versions is kept.
     newest: AtomicU64,
-    /// and those from this one on.
+    /// Versions from this one on are kept.
     since: AtomicU64,
-    /// The newest horizon that was asked for: below it versions may have been collected in part. Changed with `long` held.
+    /// The newest computed horizon. Versions below it may have been collected in part. Changed only while `long` is locked.
     collected: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Default for Pins {
     }
 }
 
-/// A version that is kept as long as this lives.
+/// A version that is kept as long as this value lives.
 #[derive(Debug)]
 pub struct Pin<'a> {
     pins: &'a Pins,
@@ -80,11 +80,11 @@ fn uncount(list: &Mutex<BTreeMap<u64, u64>>, version: u64) {
 }
 
 thread_local! {
-    /// Where this thread looks for a slot first.
+    /// The slot that this thread tries first.
     static FIRST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Threads that looked for a slot so far.
+/// Number of threads that have used a slot.
 static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn first_slot() -> usize {
@@ -97,14 +97,14 @@ fn first_slot() -> usize {
 }
 
 impl Pins {
-    /// No pins; what is below `version` may have been collected.
+    /// No pins. Versions below `version` may have been collected.
     pub fn since(version: u64) -> Self {
         let pins = Self::default();
         pins.collected.store(version, Ordering::SeqCst);
         pins
     }
 
-    /// A slot is about to be taken: before it, so that who looks later at what was taken looks at it, too (P2).
+    /// Marks a slot as taken before it is taken. So a writer that reads the taken slots later also reads this one (P2).
     #[inline]
     fn take(&self, slot: usize) {
         if self.taken.load(Ordering::SeqCst) <= slot as u64 {
@@ -112,14 +112,14 @@ impl Pins {
         }
     }
 
-    /// What the slots hold that were ever taken.
+    /// The versions in all slots that were ever taken.
     fn short(&self) -> impl Iterator<Item = u64> {
         let taken = self.taken.load(Ordering::SeqCst) as usize;
         let versions = self.slots[..taken].iter().map(|slot| slot.0.load(Ordering::SeqCst));
         versions.filter(|version| *version != 0)
     }
 
-    /// Pins the newest version for a short while.
+    /// Pins the newest version for a short time.
     #[inline]
     pub fn enter<'a>(&'a self, newest: &AtomicU64) -> Pin<'a> {
         let first = first_slot();
@@ -143,18 +143,18 @@ impl Pins {
         self.enter_more(|| newest.load(Ordering::SeqCst))
     }
 
-    /// Pins without a slot. `version` is asked under the list's lock.
+    /// Pins without a slot. `version` is called while the list is locked.
     fn enter_more(&self, version: impl FnOnce() -> u64) -> Pin<'_> {
         Pin { pins: self, slot: None, version: count(&self.more, version) }
     }
 
-    /// The oldest version, of those up to `newest`, that is kept though nobody reads it.
+    /// The oldest version, up to `newest`, that is kept without a reader.
     fn retained(&self, newest: u64) -> u64 {
         let retained = newest.saturating_sub(self.newest.load(Ordering::SeqCst));
         newest.min(retained.max(1)).min(self.since.load(Ordering::SeqCst))
     }
 
-    /// The oldest version that anybody may still read (P1).
+    /// The oldest version that may still be read (P1).
     pub fn horizon(&self, newest: &AtomicU64) -> u64 {
         let newest = newest.load(Ordering::SeqCst);
         let retained = self.retained(newest);
@@ -168,44 +168,44 @@ impl Pins {
     }
 }
 
-/// The versions that anybody may still read, one by one.
+/// The single versions that may still be read.
 #[derive(Debug)]
 pub struct Readers {
-    /// From this one on all versions may be read.
+    /// All versions from this one on may be read.
     retained: u64,
-    /// Pinned ones, ascending.
+    /// Pinned versions, ascending.
     pinned: Vec<u64>,
 }
 
 impl Readers {
-    /// True if one of them is at or above `start` and below `end`. Whoever comes later reads at a retained one, the newest or above.
+    /// True if one of them is at or above `start` and below `end`. Later readers read at a retained version, the newest one or above.
     pub fn any_between(&self, start: u64, end: u64) -> bool {
         let first = self.pinned.partition_point(|version| *version < start);
         end > self.retained || self.pinned.get(first).is_some_and(|version| *version < end)
     }
 }
 
-/// While this lives, nobody begins to keep a version for long.
+/// While this value lives, no reader can begin to keep a version for long.
 pub struct NoneKept<'a> {
     _long: MutexGuard<'a, BTreeMap<u64, u64>>,
 }
 
 impl Pins {
-    /// The versions that anybody may still read. As with the horizon, whoever is missed finds a newer version (P2).
+    /// The versions that may still be read. As with the horizon, a reader that this misses finds a newer version (P2).
     pub fn readers(&self, newest: &AtomicU64) -> Readers {
         let retained = self.retained(newest.load(Ordering::SeqCst));
         let mut pinned: Vec<u64> = self.short().collect();
         pinned.extend(self.more.lock().unwrap_or_else(PoisonError::into_inner).keys());
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         pinned.extend(long.keys());
-        // What lies between those that are pinned may be collected.
+        // Entries between two pinned versions may be collected.
         self.collected.fetch_max(retained, Ordering::SeqCst);
         drop(long);
         pinned.sort_unstable();
         Readers { retained, pinned }
     }
 
-    /// Unless a snapshot, a cursor or a rule keeps a version: sees to it that none will.
+    /// Prevents new long pins, if no snapshot, cursor or retention rule keeps a version. Otherwise `None`.
     pub fn none_kept(&self) -> Option<NoneKept<'_>> {
         let long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         let has_rule =
@@ -213,7 +213,7 @@ impl Pins {
         (long.is_empty() && !has_rule).then_some(NoneKept { _long: long })
     }
 
-    /// Pins a version that is pinned for long already, or was when it was not dead.
+    /// Pins a version that has a long pin, or had one when it was rolled back.
     #[inline]
     pub fn enter_at(&self, version: u64) -> Pin<'_> {
         let first = first_slot();
@@ -243,7 +243,7 @@ impl Pins {
         self.since.store(version.unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
-    /// True if somebody keeps one of these versions for long.
+    /// True if one of these versions has a long pin.
     pub fn keeps_any(&self, versions: RangeInclusive<u64>) -> bool {
         self.long.lock().unwrap_or_else(PoisonError::into_inner).range(versions).next().is_some()
     }
@@ -279,7 +279,7 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// A version that is kept as long as this lives, with its number of keys. It belongs to nobody in particular.
+/// A version that is kept as long as this value lives, with its number of keys. It does not borrow the structure.
 #[derive(Debug)]
 pub struct Mark {
     pins: Arc<Pins>,
@@ -288,7 +288,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Keeps the version that `version` says, with its keys, asked under the list's lock.
+    /// Keeps the version that `version` returns, with its number of keys. `version` is called while the list is locked.
     pub(crate) fn new(pins: &Arc<Pins>, version: impl FnOnce() -> (u64, Option<u64>)) -> Self {
         let mut keys = None;
         let version = || {
@@ -310,7 +310,7 @@ impl Mark {
         Some(Self { pins: Arc::clone(pins), version, keys: None })
     }
 
-    /// True if it is one of these.
+    /// True if this mark belongs to these pins.
     pub(crate) fn is_of(&self, pins: &Arc<Pins>) -> bool {
         Arc::ptr_eq(&self.pins, pins)
     }
@@ -343,7 +343,7 @@ impl Drop for Mark {
 pub struct Kept {
     /// Its name.
     pub name: String,
-    /// What keeps it.
+    /// The mark that keeps the version.
     pub mark: Mark,
 }
 

@@ -1,4 +1,4 @@
-//! What a leaf holds, read without the structure around it.
+//! Reads the entries of a leaf without its structure.
 
 use pmem::{Medium, Region};
 
@@ -7,9 +7,9 @@ use crate::node::{Entry, Node, Shape};
 use crate::structure::Structure;
 use crate::version::View;
 
-/// Every entry that stands in the node at `at`, if that is a leaf of a tree or a node of a table. What a dead version began is left out and what it ended lives,
-/// where the list of dead versions can still be read. A leaf that was replaced has entries that never ended: the one with the
-/// newest start is a key's last.
+/// All used entries of the node at `at`, if it is a leaf of a tree or a node of a table. If the list of dead versions can be read, entries
+/// that a dead version began are left out, and entries that a dead version ended live again. A replaced leaf has entries that never ended.
+/// So of one key the entry with the newest start is the last one.
 pub fn entries<M: Medium, X: Structure>(region: &Region<M>, at: u64) -> Vec<Entry> {
     let medium = region.medium();
     if !X::is_leaf(medium, Node(at)) {

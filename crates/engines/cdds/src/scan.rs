@@ -1,7 +1,7 @@
-//! Scans, both ways, of one version.
+//! Scans of one version in both directions.
 //!
-//! A cursor pins its version, so all that it gives out was there together, and a leaf's neighbour is found by a descent for the
-//! key that bounds the leaf at that version: leaves have no links.
+//! A cursor pins its version, so all pairs that it returns existed at the same time. Leaves have no links. The next leaf is found by a
+//! descent for the key that bounds the present leaf at that version.
 
 use std::ops::Bound;
 
@@ -19,15 +19,15 @@ use crate::version::View;
 /// A version of the tree.
 pub type Snapshot<'a, M, S, O = Sorted> = SnapshotOf<'a, M, Ordered<S, O>>;
 
-/// A position in key order. It holds no lock; what it sees is kept as long as it lives.
+/// A position in key order. It holds no lock. It keeps its version as long as it lives.
 pub struct Cursor<'a, M: Medium, S: Schema<Tail = [u64; 0]>, O: Order = Sorted> {
     tree: &'a Tree<M, S, O>,
     _mark: Mark,
     view: View,
     descending: bool,
-    /// Where to descend to next; none at the end.
+    /// The bound for the next descent. `None` at the end.
     next: Option<Bound<S::KeyBuf>>,
-    /// The first leaf was read: its bound needs no look at each entry.
+    /// True after the first leaf: only the first leaf may have entries outside the scan's bound.
     is_inside: bool,
     page: Vec<Entry>,
     given: usize,
@@ -54,14 +54,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
 }
 
 impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Snapshot<'a, M, S, O> {
-    /// A cursor before the first key. It keeps the version itself, also when the snapshot is dropped.
+    /// A cursor before the first key. It keeps the version itself, also after the snapshot is dropped.
     pub fn cursor(&self) -> Cursor<'a, M, S, O> {
         self.of.cursor_at(self.mark.clone())
     }
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
-    /// Places the cursor before the first key of `from` (ascending) or behind the last key of it (descending).
+    /// Places the cursor before the first key of `from` (ascending) or after the last key of it (descending).
     pub fn seek(&mut self, from: Bound<S::KeyBuf>, descending: bool) {
         self.next = Some(from);
         self.is_inside = false;
@@ -70,10 +70,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
         self.given = 0;
     }
 
-    /// Moves one key on and copies key and value out; false at the end.
+    /// Moves to the next key and copies key and value. False at the end.
     ///
     /// # Errors
-    /// `TakenBack` if a rollback took the cursor's version back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the cursor's version was rolled back; `Corrupt` if a node or record is damaged.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         while self.given == self.page.len() {
             let Some(from) = self.next.take() else { return Ok(false) };
@@ -81,7 +81,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
         }
         let entry = self.page[self.given];
         self.given += 1;
-        // It keeps the record.
+        // This pin keeps the record.
         let _reading = self.tree.reading(self.view.version)?;
         let of_tree = entry.of_tree();
         if !S::read_pair(self.tree.region.medium(), &of_tree, key, value) {
@@ -90,13 +90,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
         Ok(true)
     }
 
-    /// Reads the leaf that `from` leads to.
+    /// Reads the leaf of `from`.
     fn load(&mut self, from: Bound<S::KeyBuf>) -> Result<()> {
         let (tree, view) = (self.tree, self.view.clone());
         let _reading = tree.reading(view.version)?;
         let probe = from.as_ref().map(|key| S::probe(S::borrow(key)));
         let target = match Target::of_scan(probe, self.descending) {
-            // Before the least key there is nothing, and no child to find.
+            // No key is below the least key, and a descent below it would find no child.
             Target::Below(probe) if !self.is_inside => Target::Holding(probe),
             target => target,
         };
@@ -123,10 +123,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Cursor<'_, M, S, O> {
         if !tree.key_of_word(word, &mut key) {
             return Err(Error::Corrupt { what: "separator", at: word });
         }
-        // Each step leads on, whatever the region holds.
+        // Each step must advance, whatever the region contains. Otherwise a scan of damaged nodes would not end.
         let leads_on = match &from {
             Bound::Unbounded => true,
-            // The first leaf may begin where the scan was asked to; none behind it where the one before did.
+            // The first leaf may begin at the scan's bound. A later leaf must not begin where the one before it began.
             Bound::Included(from) | Bound::Excluded(from) if self.descending => {
                 key < *from || (key == *from && !was_inside)
             }

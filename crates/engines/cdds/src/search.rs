@@ -1,7 +1,7 @@
-//! Lookups [thesis algorithm 1], at any pinned version, beside the writer.
+//! Lookups at any pinned version, beside the writer [thesis algorithm 1].
 //!
-//! A node that a pinned version shows stays what it is for that version (T1), so each node is looked at twice by itself; only the
-//! root may be given back under a reader's eyes, when its child takes its place, and then that child in the same way.
+//! A node that a pinned version shows does not change for that version (T1). So each node is validated by itself. Only the root may be
+//! freed while a reader uses it, when its child replaces it. The same may then happen to this child.
 
 use index::Schema;
 use index::Target;
@@ -15,7 +15,7 @@ use crate::node::{Entry, Header, LEVELS_MAX, Node, compare_words};
 use crate::ordered::Tree;
 use crate::version::View;
 
-/// An inner node's answer.
+/// The result of a search in an inner node.
 pub(crate) struct Turn {
     pub child: Node,
     /// Key word of the child.
@@ -24,14 +24,14 @@ pub(crate) struct Turn {
     pub high: Option<u64>,
 }
 
-/// The nodes from the root down to a leaf.
+/// The path from the root to a leaf.
 pub(crate) struct Way {
     nodes: [Node; LEVELS_MAX],
     length: usize,
 }
 
 impl Way {
-    /// Its end.
+    /// The leaf at the end of the path.
     pub(crate) fn leaf(&self) -> Node {
         self.nodes[self.length - 1]
     }
@@ -44,7 +44,7 @@ impl std::ops::Deref for Way {
     }
 }
 
-/// A leaf as a reader found it.
+/// A leaf, as a reader found it.
 pub(crate) struct Leaf {
     pub node: Node,
     pub version: Version,
@@ -55,7 +55,7 @@ pub(crate) struct Leaf {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
-    /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
+    /// The entry of `key` in a view of a pinned version or of a newer one.
     pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         self.wide(
             #[inline(always)]
@@ -74,7 +74,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         )
     }
 
-    /// Runs `body`, compiled for the processor's vectors if nodes are looked at with them ([`crate::simd_scan`]).
+    /// Runs `body`. If nodes are compared by vector instructions ([`crate::simd_scan`]), `body` is compiled for them.
     #[inline(always)]
     pub(crate) fn wide<R>(&self, body: impl FnOnce() -> R) -> R {
         match self.vectors() {
@@ -83,13 +83,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// What nodes are looked at with. Not on a medium that charges for reads: what it says is the same on every processor.
+    /// The vector instructions for nodes. `None` on a medium that counts reads: its numbers must be the same on every processor.
     #[inline(always)]
     fn vectors(&self) -> Option<Vectors> {
         self.shape.vectors.filter(|_| M::SHOWS_LINES && (S::PLAIN || S::LEADING))
     }
 
-    /// Entries of a leaf under this key that the view sees: one, and after a crash perhaps a copy of it.
+    /// Entries of a leaf with this key that the view sees. After a crash there may be a copy of the entry.
     #[inline(always)]
     pub(crate) fn seen_at<'a>(
         &'a self,
@@ -101,7 +101,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         O::holding::<M, S>(look, probe).map(move |slot| (slot, leaf.entry(look.medium, slot)))
     }
 
-    /// The child to take at an inner node; `None` if there is none (a race, or damage).
+    /// The child of an inner node for `target`. `None` if there is none (a race, or damage).
     #[inline(always)]
     pub(crate) fn turn(&self, view: &View, node: Node, target: Target<S::Probe<'_>>) -> Option<Turn> {
         let (link, next) = O::links::<M, S>(self.look(node, view), target)?;
@@ -125,7 +125,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         O::by_key::<M, S>(medium, node.seen(medium, &self.shape, view).into_iter()).collect()
     }
 
-    /// The leaf for `target`, and the even version of its stripe seen before it was known to be that.
+    /// The leaf for `target`, and its version, which was read before the leaf was validated as the right one.
     #[inline(always)]
     pub(crate) fn find_leaf(&self, view: &View, target: Target<S::Probe<'_>>) -> Result<Leaf> {
         let medium = self.region.medium();
@@ -134,11 +134,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let mut node = Node(self.root.load(Ordering::Acquire));
             let mut version = self.stripes.read(node.0);
             if self.root.load(Ordering::Acquire) != node.0 {
-                continue; // it may have been given back before the first look
+                continue; // the root may have been freed before its version was read
             }
             let (mut low, mut high) = (None, None);
-            // What the link that led here says of the node. A bound that is another's: the link was damaged, and leads to a node
-            // that is sound but does not have the key.
+            // The level and the bound that the link says of the node. If the node does not match, the link is damaged: it leads to a sound
+            // node without the key.
             let mut promised: Option<(usize, u64)> = None;
             loop {
                 let header = Header::read(medium, node);
@@ -151,11 +151,11 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                     _ => None,
                 };
                 if level == Some(0) && fits {
-                    // The caller reads, and looks a second time.
+                    // The caller reads the leaf and validates it.
                     return Ok(Leaf { node, version, low, high });
                 }
-                // Before the second look: if this node stands then, so did its child. (A root that was given back may be followed by
-                // its child, in whose place there is another node then.)
+                // The child's version must be read before this node is validated: if the node is valid then, the child was in its place.
+                // (When a root is freed and its child becomes the root, the child may be freed next and its block reused.)
                 let child = turn.as_ref().map(|turn| {
                     self.ask_for(turn.child);
                     self.stripes.read(turn.child.0)
@@ -167,7 +167,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
                 let (Some(turn), Some(child)) = (turn.filter(|_| fits), child) else {
                     return Err(Error::Corrupt { what: "node", at: node.0 });
                 };
-                // A node's lowest key is that of its first child: what an outer node says of it says nothing new.
+                // A node's lowest key is that of its first child, so the first child's key is no new bound.
                 low = if turn.low == header.map_or(0, |header| header.low) { low } else { Some(turn.low) };
                 high = turn.high.or(high);
                 promised = level.map(|level| (level, turn.low));
@@ -176,7 +176,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// True if a node's lowest key is that of the link to it. The word says so without another line, unless two separators say the same.
+    /// True if a node's lowest key is the key of the link to it. Comparing words suffices, without another line, unless two separators are
+    /// equal.
     #[inline(always)]
     fn is_bound(&self, header: &Header, low: u64) -> bool {
         header.low == low || self.is_same_bound(header.low, low)
@@ -187,7 +188,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         compare_words::<M, S>(self.region.medium(), [left, 0], [right, 0]).is_eq()
     }
 
-    /// Starts reading a node that is about to be searched, unless the search begins with all of its lines at once.
+    /// Prefetches a node that will be searched next. The vector search reads all lines at once, so it needs no prefetch.
     #[inline]
     fn ask_for(&self, node: Node) {
         if self.vectors().is_none() {
@@ -195,7 +196,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         }
     }
 
-    /// As [`Tree::path_in`], wherever it is called.
+    /// As [`Tree::path_in`], for callers outside of [`Tree::wide`].
     pub(crate) fn path(&self, view: &View, root: u64, probe: S::Probe<'_>) -> Result<Way> {
         self.wide(
             #[inline(always)]
@@ -203,7 +204,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         )
     }
 
-    /// The writer's way from the root down to the leaf for `probe`.
+    /// The writer's path from the root to the leaf for `probe`.
     ///
     /// # Errors
     /// `Corrupt` if a node is damaged.

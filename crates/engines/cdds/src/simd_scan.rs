@@ -1,9 +1,9 @@
-//! All slots of a node at one look, where keys are words or begin with some, the medium shows its lines and the processor
-//! compares them eight words at a time.
+//! Vector comparison of all slots of a node at once. It needs keys that are words or begin with one, a medium that gives access to whole
+//! lines, and a processor that compares eight words at a time.
 //!
-//! A search by halves through slots of four words, some of them void, takes a wrong turn at every other comparison, and then looks
-//! around for what its view sees. The same is here two comparisons a line, of all lines side by side, and a few operations on masks.
-//! Who has no such processor or medium, or dead versions to ask after (which are removed beside use), searches one by one.
+//! A binary search through slots of four words, some of them void, mispredicts every other branch and then searches for the entry that its
+//! view sees. Here the search is two comparisons per line, for all lines in parallel, and a few operations on masks. Without such a
+//! processor or medium, or while there are dead versions (which background work removes), slots are compared one by one.
 
 use index::Schema;
 use pmem::Medium;
@@ -12,15 +12,15 @@ use crate::mask::Mask;
 use crate::node::{Node, Shape, compare};
 use crate::version::View;
 
-/// A node, and the view that it is read at.
+/// A node to read at a view.
 pub struct Look<'a, M> {
     /// The node.
     pub node: Node,
-    /// Where it is.
+    /// The medium with the node.
     pub medium: &'a M,
-    /// Its sizes.
+    /// The geometry of the node.
     pub shape: &'a Shape,
-    /// Who looks.
+    /// The view.
     pub view: &'a View,
 }
 
@@ -48,7 +48,7 @@ impl Iterator for Mask {
     }
 }
 
-/// What a view sees of a node, without a key.
+/// The slots of a node by their state in a view, without regard to keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Slots that are not void.
@@ -64,26 +64,26 @@ impl Census {
         Mask(!self.used.0).below(shape.slots)
     }
 
-    /// Slots that are used, and not seen.
+    /// Slots that are used but not seen.
     #[inline]
     pub fn unseen(self) -> Mask {
         Mask(self.used.0 & !self.seen.0)
     }
 }
 
-/// What a view and a key make of a node.
+/// The slots of a node by their state in a view and by their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimdScan {
-    /// The slots in themselves.
+    /// The slots by their state.
     pub census: Census,
-    /// Slots that are not void with keys at most the probe.
+    /// Slots that are not void with keys at or below the probe.
     pub up_to: Mask,
     /// Slots that are not void with the probe's key.
     pub same: Mask,
 }
 
 impl SimdScan {
-    /// Used slots with keys below the probe, or (`above`) at most it.
+    /// Used slots with keys below the probe (with `above`: at or below it).
     #[inline]
     pub fn before(self, above: bool) -> Mask {
         if above { self.up_to } else { Mask(self.up_to.0 & !self.same.0) }
@@ -95,14 +95,14 @@ impl SimdScan {
         self.before(above).last().map_or(0, |slot| slot + 1)
     }
 
-    /// Slots of the probe's key that the view sees.
+    /// Slots with the probe's key that the view sees.
     #[inline]
     pub fn found(self) -> Mask {
         Mask(self.same.0 & self.census.seen.0)
     }
 }
 
-/// So many keys that begin as the probe does are compared one by one; with more of them halves are faster.
+/// Up to this number of keys with the probe's first bytes are compared one by one. For more of them a binary search is faster.
 const ALIKE_MAX: usize = 4;
 
 impl<M: Medium> Look<'_, M> {
@@ -118,20 +118,20 @@ impl<M: Medium> Look<'_, M> {
             true => vectors.slots::<false>(lines, word, version),
             false => vectors.slots::<true>(lines, word, version),
         };
-        // The first half line is the header's.
+        // The first half line is the header.
         let [up_to, same, begun, ended] =
             [half_lines.up_to, half_lines.same, half_lines.begun, half_lines.ended].map(|mask| mask >> 1);
         Some(pmem::simd::Slots { up_to, same, begun, ended })
     }
 
-    /// Which slots are used and seen; `None` if they are to be looked at one by one.
+    /// The used and the seen slots. `None` if they must be compared one by one.
     #[inline(always)]
     pub fn census<S: Schema>(self) -> Option<Census> {
         let slots = self.slots::<S>(0)?;
         Some(Census { used: Mask(slots.begun), seen: Mask(slots.begun & !slots.ended) })
     }
 
-    /// As [`Look::census`], one by one if need be.
+    /// As [`Look::census`]. Compares one by one if necessary.
     #[inline(always)]
     pub fn census_anyhow<S: Schema>(self) -> Census {
         self.census::<S>().unwrap_or_else(|| {
@@ -143,7 +143,7 @@ impl<M: Medium> Look<'_, M> {
         })
     }
 
-    /// The node as this view and key have it; `None` if its slots are to be looked at one by one.
+    /// The slots for this view and key. `None` if they must be compared one by one.
     #[inline(always)]
     pub fn simd_scan<S: Schema>(self, probe: S::Probe<'_>) -> Option<SimdScan> {
         let slots = self.slots::<S>(S::plain(probe))?;

@@ -1,4 +1,4 @@
-//! Snapshots: a version that is kept, and the way back to it.
+//! Snapshots: a kept version, and the rollback to it.
 
 use std::sync::PoisonError;
 
@@ -11,15 +11,15 @@ use crate::pins::{Mark, Pin};
 use crate::structure::Versioned;
 use crate::structure::{KeyOf, Structure, ValueBufOf};
 
-/// A version, whole as long as this lives. It is not durable: after a restart there are the newest version and named ones alone.
+/// A version that is kept as long as this value lives. It is not durable: after a restart only the newest version and the named ones exist.
 pub struct SnapshotOf<'a, M: Medium, X: Structure> {
     pub(crate) of: &'a Versioned<M, X>,
     pub(crate) mark: Mark,
 }
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Keeps the newest durable version. Takes the same time whatever there is; waits for a running write, and for what
-    /// was written without sync.
+    /// Keeps the newest durable version. The cost does not depend on the number of keys. Without a journal it waits for a running write.
+    /// Over a journal it waits for writes that were made without sync.
     pub fn mark(&self) -> Mark {
         if let Some(pending) = &self.pending {
             return self.mark_durable(pending);
@@ -28,7 +28,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Mark::new(&self.pins, || (writer.state.current, Some(writer.state.keys)))
     }
 
-    /// As [`Versioned::mark`], and waits for no running write; the number of keys may not be known.
+    /// As [`Versioned::mark`], but it never waits for a running write, and the number of keys may be unknown.
     pub(crate) fn mark_to_read(&self) -> Mark {
         match &self.pending {
             Some(pending) => self.mark_durable(pending),
@@ -43,28 +43,28 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             if !self.is_taken_back(mark.version()) {
                 return mark;
             }
-            // What takes it back is on its way. If that fails, it is not taken back.
+            // The rollback of this version is not durable yet. If its group fails, the version is not rolled back.
             let _ = self.settle(pending, pending.ticket());
         }
     }
 
-    /// Keeps the newest version, for reading it.
+    /// Keeps the newest durable version for reading.
     pub fn snapshot(&self) -> SnapshotOf<'_, M, X> {
         SnapshotOf { of: self, mark: self.mark() }
     }
 
-    /// A marked version, for reading it; `None` if the mark is another one's.
+    /// A marked version for reading. `None` if the mark belongs to another structure.
     pub fn snapshot_of(&self, mark: Mark) -> Option<SnapshotOf<'_, M, X>> {
         mark.is_of(&self.pins).then_some(SnapshotOf { of: self, mark })
     }
 
-    /// Takes back all writes since `to`, as one step: after a crash all of them are there, or none. Durable when it returns.
-    /// Marks, snapshots and cursors of versions in between say from then on that these were taken back; named ones are forgotten.
-    /// False if the mark is another one's: nothing has changed then.
+    /// Rolls back all writes since `to` as one step: a crash keeps all of them or none. Durable on return. Later, marks, snapshots and
+    /// cursors of versions in between return `TakenBack`; names of such versions are removed. False if the mark belongs to another
+    /// structure; then nothing has changed.
     ///
     /// # Errors
-    /// `TakenBack` if `to` was itself taken back; `Closed`; `TooLarge` if there are too many dead versions to note, which could
-    /// not be removed; over a medium of groups, what a commit says.
+    /// `TakenBack` if `to` was itself rolled back; `Closed`; `TooLarge` if the list of dead versions is full and its intervals cannot be
+    /// removed; over a journal the errors of a commit.
     pub fn roll_back(&self, to: &Mark) -> Result<bool> {
         if !to.is_of(&self.pins) {
             return Ok(false);
@@ -76,26 +76,26 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.roll_back_to(to.version(), keys).map(|()| true)
     }
 
-    /// Keeps what is seen at a version from being removed, while that is not taken back.
+    /// Pins a version, unless it was rolled back.
     ///
     /// # Errors
     /// `TakenBack`.
     #[inline]
     pub(crate) fn reading(&self, version: u64) -> Result<Pin<'_>> {
         let pin = self.pins.enter_at(version);
-        // After the pin: a rollback writes its interval, then waits for pins (V2).
+        // This check comes after the pin: a rollback publishes its interval and then waits for pins (V2).
         fence(Ordering::SeqCst);
         if self.is_taken_back(version) { Err(Error::TakenBack { version }) } else { Ok(pin) }
     }
 }
 
 impl<M: Medium, X: Structure> SnapshotOf<'_, M, X> {
-    /// What keeps it.
+    /// The mark that keeps the version.
     pub fn mark(&self) -> &Mark {
         &self.mark
     }
 
-    /// Its version.
+    /// The snapshot's version.
     pub fn version(&self) -> u64 {
         self.mark.version()
     }
@@ -105,10 +105,10 @@ impl<M: Medium, X: Structure> SnapshotOf<'_, M, X> {
         self.mark.keys()
     }
 
-    /// Looks `key` up; `value` is replaced by its value if it is there.
+    /// Looks up `key`. If the key is present, `value` gets its value.
     ///
     /// # Errors
-    /// `TakenBack` if a rollback took its version back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the snapshot's version was rolled back; `Corrupt` if a node or record is damaged.
     pub fn get(&self, key: &KeyOf<X>, value: Option<&mut ValueBufOf<X>>) -> Result<bool> {
         let _reading = self.of.reading(self.version())?;
         self.of.get_in(&self.of.view_at(self.version()), key, value)

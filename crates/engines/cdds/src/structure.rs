@@ -1,5 +1,4 @@
-//! What a structure of versions has to say for itself: how entries are found, written and swept. All the rest is
-//! [`Versioned`]'s.
+//! The interface of a structure of versions: how it finds, writes and sweeps entries. [`Versioned`] has the rest.
 
 use std::sync::Arc;
 
@@ -16,26 +15,26 @@ use crate::persist::Persist;
 use crate::pins::{Kept, Mark, Pins};
 use crate::version::{Dead, Interval, SharedDead, View};
 
-/// How to make and open a tree, or what a table has in common with one.
+/// Options to create and open a tree; also the common options of a table.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Cache lines of a node, 2 to 64. (Of an existing one, what it was made with.)
+    /// Cache lines of a node, 2 to 64. An existing structure keeps its own.
     pub node_lines: u64,
-    /// The region's fixed sizes. (Of an existing one, what it was made with.)
+    /// Fixed sizes of the region. An existing structure keeps its own.
     pub geometry: Geometry,
-    /// The promise, for the superblock.
+    /// Durability, for the superblock.
     pub durability: Durability,
-    /// Version stripes; a power of two.
+    /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// A fence before and after each flush [thesis §4.1], and every entry of a node that is split ended in it [algorithm 3].
+    /// A fence before and after each flush [thesis §4.1]; a split ends every entry of the old node [algorithm 3].
     pub faithful: bool,
-    /// Blocks that a part of a batch may take before its bits are written and the next part begins; at most half of what the
-    /// allocator's ring names. (Tests make it small.)
+    /// Maximum blocks that a write group of a batch may allocate before it ends; at most half of the allocator's intent ring. Tests make it
+    /// small.
     pub group_blocks: usize,
 }
 
 impl Options {
-    /// Production settings.
+    /// Options for production.
     pub fn new(node_lines: u64, durability: Durability) -> Self {
         Self {
             node_lines,
@@ -61,55 +60,55 @@ pub struct Versioned<M: Medium, X: Structure> {
     pub(crate) persist: Persist,
     pub(crate) pins: Arc<Pins>,
     pub(crate) meta: Meta,
-    /// Right for every version from the horizon to [`Versioned::visible`].
+    /// The root. It is valid for every version from the horizon to [`Versioned::visible`].
     pub(crate) root: AtomicU64,
-    /// The newest version that is durable.
+    /// The newest durable version.
     pub(crate) visible: AtomicU64,
-    /// The newest version that there is.
+    /// The newest version, durable or not.
     pub(crate) applied: AtomicU64,
-    /// The newest version that was acknowledged to a caller who did not wait for its durability.
+    /// The newest version that was acknowledged to a caller that did not wait for durability.
     pub(crate) told: AtomicU64,
     pub(crate) dead: SharedDead,
-    /// Keys at the newest durable version, over a medium of groups. With `visible` they are what a mark keeps.
+    /// Over a journal: the newest durable version and its number of keys, for marks.
     pub(crate) shown: Mutex<(u64, Option<u64>)>,
     /// Named versions.
     pub(crate) kept: Mutex<Vec<Kept>>,
     pub(crate) group_blocks: usize,
-    /// Work beside users.
+    /// State of the background work.
     pub(crate) maintenance: Maintenance,
-    /// What is the structure's own.
+    /// The structure's own data.
     pub(crate) own: X,
 }
 
-/// What only the writer has.
+/// The state that the writer's lock protects.
 pub type Writer<P> = index::Writer<Own<P>>;
 
-/// What the writer has besides.
+/// The structure's part of the writer's state.
 pub struct Own<P> {
     pub(crate) state: State,
     pub(crate) dead: Dead,
-    /// The version in flight may have left traces, and no durable interval says so (M1).
+    /// True if the version in flight may have left traces and no durable interval covers it (M1).
     pub(crate) in_doubt: bool,
     /// The running pass of the collector.
     pub(crate) pass: Option<P>,
-    /// Of a tree the leaf of the one write that there was made space for, and that comes next.
+    /// In a tree: the leaf of the next write, for which space was made.
     pub(crate) hint: Option<Node>,
-    /// A rollback in this group has not ended: nothing changes until it is durable and no reader sees what it took back.
+    /// A rollback in this group that has not ended. Nothing may change until it is durable and no reader uses a rolled-back version.
     pub(crate) rolled_back: Option<(u64, Interval)>,
 }
 
-/// A change in the making.
+/// A change in progress.
 pub struct Change<'a, P, C> {
     pub(crate) writer: &'a mut Writer<P>,
-    /// Of the version that it makes.
+    /// The view of the version that the change makes.
     pub(crate) view: View,
-    /// What will be true.
+    /// The state after the change.
     pub(crate) state: State,
-    /// Something was stored in nodes.
+    /// True if the change stored words in nodes.
     pub(crate) stored: bool,
-    /// The version of its first write group, if one has ended ([`crate::batch`]).
+    /// The version of its first write group, if a write group has ended ([`crate::batch`]).
     pub(crate) first_group: Option<u64>,
-    /// What the structure keeps of it.
+    /// The structure's part of the change.
     pub(crate) own: C,
 }
 
@@ -117,11 +116,11 @@ pub struct Change<'a, P, C> {
 pub type WriterOf<X> = Writer<<X as Structure>::Pass>;
 /// A change of a structure.
 pub type ChangeOf<'a, X> = Change<'a, <X as Structure>::Pass, <X as Structure>::Part>;
-/// A key as it is passed in.
+/// A key as a caller passes it.
 pub type KeyOf<X> = <<X as Structure>::Schema as Schema>::Key;
-/// A value as it is passed in.
+/// A value as a caller passes it.
 pub type ValueOf<X> = <<X as Structure>::Schema as Schema>::Value;
-/// A value as it is handed out.
+/// A value as a structure returns it.
 pub type ValueBufOf<X> = <<X as Structure>::Schema as Schema>::ValueBuf;
 /// A write.
 pub type WriteOf<'a, X> = Write<'a, KeyOf<X>, ValueOf<X>>;
@@ -132,23 +131,23 @@ pub trait Structure: Sized {
     const ENGINE: &'static str;
     /// Keys and values.
     type Schema: Schema<Tail = [u64; 0]>;
-    /// How one is made and opened.
+    /// Options to create and open a structure.
     type Options: AsRef<Options>;
     /// A pass of the collector.
     type Pass;
-    /// What a change keeps beside what all changes do.
+    /// The structure's part of a change.
     type Part;
 
-    /// The structure below a root, or a new one (0).
+    /// The structure below a root; `root` is 0 for a new structure.
     ///
     /// # Errors
     /// `Corrupt` if there is none.
     fn found<M: Medium>(medium: &M, root: u64, options: &Self::Options) -> Result<Self>;
 
-    /// Writes an empty structure that nobody can reach yet, of version 1, starts its write-back and returns its root.
+    /// Writes an empty structure of version 1 that no word references yet, and flushes it. Returns its root.
     ///
     /// # Errors
-    /// What the allocator says.
+    /// Errors of the allocator.
     fn format<M: Medium>(
         &self,
         region: &Region<M>,
@@ -157,31 +156,31 @@ pub trait Structure: Sized {
         options: &Self::Options,
     ) -> Result<u64>;
 
-    /// True if the structure leads to a block, which is neither the meta block nor the list of named versions.
+    /// True if the structure references a block, which is neither the meta block nor the list of named versions.
     ///
     /// # Errors
-    /// `Corrupt` if something on the way is damaged.
+    /// `Corrupt` if a node on the path is damaged.
     fn owns<M: Medium>(of: &Versioned<M, Self>, view: &View, class: Class, at: u64) -> Result<bool>;
 
-    /// What a new change keeps.
+    /// Makes the structure's part of a new change.
     ///
     /// # Errors
     /// `Corrupt`.
     fn begin<M: Medium>(of: &Versioned<M, Self>, writer: &WriterOf<Self>) -> Result<Self::Part>;
 
-    /// The change is about to become true, or a write group of it: what it gave up is given back.
+    /// Prepares the commit of a change or of a write group: frees the blocks that lost their last reference.
     ///
     /// # Errors
     /// `Corrupt`.
     fn finish<M: Medium>(of: &Versioned<M, Self>, change: &mut ChangeOf<'_, Self>) -> Result<()>;
 
-    /// A write group ended: what the next one begins with.
+    /// Prepares the structure's part of a change for the next write group.
     fn next_group(part: &mut Self::Part);
 
-    /// The change failed: blocks that it took are about to be given up.
+    /// Cleans up after a failed change, before its blocks are freed.
     fn abandon<M: Medium>(of: &Versioned<M, Self>, part: Self::Part);
 
-    /// Runs `make` as one version and tidies up behind it.
+    /// Runs `make` as one version, and then structural work that it requires.
     ///
     /// # Errors
     /// Those of `make`; `Corrupt`.
@@ -193,7 +192,7 @@ pub trait Structure: Sized {
         of.change(writer, make)
     }
 
-    /// Before these are written as one version, and before the writer's side is entered.
+    /// Prepares these writes, which will be one version, before the writer's lock is taken.
     ///
     /// # Errors
     /// As a write.
@@ -201,7 +200,7 @@ pub trait Structure: Sized {
         Ok(())
     }
 
-    /// Makes space for these writes by operations of no version.
+    /// Makes space for these writes in operations without a version.
     ///
     /// # Errors
     /// As a write.
@@ -211,7 +210,7 @@ pub trait Structure: Sized {
         writes: &[WriteOf<'_, Self>],
     ) -> Result<()>;
 
-    /// Puts, as part of a change; true if a value was replaced.
+    /// Stores a value as part of a change. True if a value was replaced.
     ///
     /// # Errors
     /// As a write.
@@ -222,7 +221,7 @@ pub trait Structure: Sized {
         value: &ValueOf<Self>,
     ) -> Result<bool>;
 
-    /// Removes, as part of a change; true if the key was there.
+    /// Removes a key as part of a change. True if it was present.
     ///
     /// # Errors
     /// As a write.
@@ -232,13 +231,13 @@ pub trait Structure: Sized {
         key: &KeyOf<Self>,
     ) -> Result<bool>;
 
-    /// The entry of a key in a view of a version that is pinned, or in one of a newer version.
+    /// The entry of a key in a view of a pinned version or of a newer one.
     ///
     /// # Errors
-    /// `Corrupt` if something on the way is damaged.
+    /// `Corrupt` if a node on the path is damaged.
     fn find_in<M: Medium>(of: &Versioned<M, Self>, view: &View, key: &KeyOf<Self>) -> Result<Option<Entry>>;
 
-    /// What the schema calls an entry.
+    /// The entry in the form of the schema.
     fn of_schema(entry: &Entry) -> index::Entry;
 
     /// Counts the keys of a version.
@@ -247,13 +246,13 @@ pub trait Structure: Sized {
     /// `TakenBack`, `Corrupt`.
     fn count<M: Medium>(of: &Versioned<M, Self>, mark: &Mark) -> Result<u64>;
 
-    /// Removes the traces of dead versions, and nothing else [thesis algorithm 6].
+    /// Removes the traces of dead versions, and no garbage [thesis algorithm 6].
     ///
     /// # Errors
     /// `Corrupt`.
     fn sweep<M: Medium>(of: &Versioned<M, Self>, writer: &mut WriterOf<Self>) -> Result<()>;
 
-    /// Most lines that these writes change as one step; without any, what the list of named versions and the like take.
+    /// Maximum lines that these writes change as one step. Without writes: the lines of operations such as a change of the named versions.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -269,7 +268,7 @@ pub trait Structure: Sized {
     /// As there.
     fn collect_some<M: Medium>(of: &Versioned<M, Self>, places: usize) -> Result<bool>;
 
-    /// Before a whole collection: no pass runs.
+    /// Prepares a complete collection: no pass is running afterwards.
     ///
     /// # Errors
     /// As [`Versioned::collect_some`].
@@ -287,10 +286,10 @@ pub trait Structure: Sized {
     /// As there.
     fn clear<M: Medium>(of: &Versioned<M, Self>) -> Result<()>;
 
-    /// For salvage: true if there is a node here that has entries of keys.
+    /// For salvage: true if there is a node at this address that may have entries of keys.
     fn is_leaf<M: Medium>(medium: &M, node: Node) -> bool;
 
-    /// For salvage: false of what only seems to be an entry of a node, as far as can be told. `root` may be damaged, or 0.
+    /// For salvage: false for an entry that does not count in its node, as far as this is known. `root` may be damaged, or 0.
     fn is_at_home<M: Medium>(_medium: &M, _root: u64, _node: Node, _entry: &Entry) -> bool {
         true
     }

@@ -1,14 +1,13 @@
-//! The tree: what of it is not every structure's ([`crate::versioned`]).
+//! The tree: the parts that it does not share with the table ([`crate::versioned`]).
 //!
-//! New nodes and entries in old ones are written back together. Where nodes are
-//! sorted, entries may stand twice after a crash.
+//! New nodes are flushed together with new entries in old nodes. In sorted nodes a crash may leave entries twice.
 //!
-//! Invariants, beside those of all:
-//! * T1: entries of the current version and all pinned ones are whole.
-//! * T2: at every version, the entries that an inner node shows divide its range: the first has the node's lowest key, and each
-//!   child lies between its entry's key and the next.
-//! * T3: a block is allocated if and only if an entry names it that is reachable and not void (between operations).
-//! * T4: nodes but the root have a parent, which may be several; levels fall by one with each step down.
+//! Invariants, in addition to those of every structure:
+//! * T1: entries of the current version and of all pinned versions are sound.
+//! * T2: at every version, the visible entries of an inner node divide its range. The first has the node's lowest key, and each child has
+//!   the range from its entry's key to the next one's.
+//! * T3: between operations, a block is allocated if and only if an entry that is reachable and not void references it.
+//! * T4: every node except the root has one or more parents. The level decreases by one from parent to child.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -32,9 +31,9 @@ use crate::version::View;
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "cdds";
-/// The same, of nodes without order.
+/// The engine's name in the superblock, for nodes without order.
 pub const ENGINE_UNSORTED: &str = "cdds-unsorted";
-/// Nodes of a level that an operation may store to: two that are replaced, two that take their place.
+/// Nodes of a level that an operation may store to: two that are replaced, and two new ones.
 const NODES_OF_LEVEL: u64 = 4;
 /// Levels that an operation may add.
 const LEVELS_MORE: u64 = 2;
@@ -53,7 +52,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
         Ok(Self { retired: AtomicU64::new(0), parts: PhantomData })
     }
 
-    /// An empty leaf.
+    /// Writes an empty leaf.
     fn format<M: Medium>(
         &self,
         region: &Region<M>,
@@ -88,7 +87,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
 
     fn abandon<M: Medium>(_: &Tree<M, S, O>, _: Part) {}
 
-    /// If nodes were replaced, the root may be left with one child, which then takes its place.
+    /// If nodes were replaced, the root may have one child left. Then this child becomes the root.
     fn change<M: Medium, T>(
         of: &Tree<M, S, O>,
         writer: &mut Writer,
@@ -109,7 +108,7 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
     ) -> Result<()> {
         for write in writes {
             let leaf = of.make_space(writer, write.key())?;
-            // Several may change each other's.
+            // Several writes may change each other's leaf.
             writer.hint = leaf.filter(|_| writes.len() == 1);
         }
         Ok(())
@@ -179,14 +178,15 @@ impl<S: Schema<Tail = [u64; 0]>, O: Order> Structure for Ordered<S, O> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
-    /// Most lines that so many operations change, wherever they are, without their records.
+    /// Maximum lines that this many operations change, without their records, wherever they are.
     pub(crate) fn lines_of_each(&self, writer: &Writer, operations: u64) -> u64 {
         let node_lines = self.shape.bytes / LINE;
         let each = (NODES_OF_LEVEL + 1) * node_lines + 8;
         operations * each + self.lines_once(writer)
     }
 
-    /// Most lines that these writes change as one step: nearer to what comes, for their leaves are looked at.
+    /// Maximum lines that these writes change as one step. The leaves are looked up, so this bound is tighter than that of
+    /// [`Tree::lines_of_each`].
     fn lines_of_batch(&self, writer: &Writer, writes: &[Write<'_, S::Key, S::Value>]) -> Result<u64> {
         let (medium, shape, view) = (self.region.medium(), &self.shape, self.view_now(writer));
         let node_lines = shape.bytes / LINE;
@@ -196,7 +196,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let path = self.path(&view, writer.state.root, S::probe(key))?;
             *of_leaf.entry(path[path.len() - 1]).or_default() += 1;
         }
-        // A leaf with space for all stays; another is replaced, and so are its neighbours, and its part of a node above.
+        // A leaf with space for all its writes stays. Another leaf is replaced, with its neighbours and its part of the parent.
         let lines = of_leaf.iter().map(|(leaf, writes)| {
             let used = leaf.used(medium, shape, &view).count();
             let is_thin = leaf.seen(medium, shape, &view).len() <= shape.least + *writes;
@@ -209,7 +209,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         Ok(lines.sum::<u64>() + self.lines_once(writer))
     }
 
-    /// What counts once: a way down.
+    /// The lines that count once: those of one path.
     fn lines_once(&self, writer: &Writer) -> u64 {
         let level = Header::read(self.region.medium(), Node(writer.state.root)).map_or(0, |root| root.level);
         NODES_OF_LEVEL * (level as u64 + LEVELS_MORE) * (self.shape.bytes / LINE)

@@ -1,4 +1,4 @@
-//! What is done to all of it: collection, verification, clearing.
+//! Operations on the whole structure: collection, verification, clear.
 
 use index::{Life, Report};
 use pmem::{Medium, Result};
@@ -7,17 +7,17 @@ use crate::structure::Structure;
 use crate::structure::Versioned;
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table, and says
-    /// whether a pass through all of it ended with it. (More nodes where retained versions hold many below one.) Of a table
-    /// that lost most of its keys, as many buckets go.
+    /// Collects garbage and removes the traces of dead versions in about `places` nodes of a tree or buckets of a table. True if a complete
+    /// pass has ended. It visits more nodes if retained versions have many nodes below one. In a table that lost most of its keys, up to as
+    /// many buckets are removed.
     ///
     /// # Errors
-    /// `Closed`; `Corrupt` if a node is damaged; over a medium of groups, what a commit says.
+    /// `Closed`; `Corrupt` if a node is damaged; over a journal the errors of a commit.
     pub fn collect_some(&self, places: usize) -> Result<bool> {
         X::collect_some(self, places)
     }
 
-    /// As [`Versioned::collect_some`] until a whole pass ended.
+    /// As [`Versioned::collect_some`], until a complete pass has ended.
     ///
     /// # Errors
     /// As there.
@@ -27,14 +27,14 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.commit()
     }
 
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds. (Of a table, `levels` in the
-    /// report is the number of nodes of the longest bucket.)
+    /// Verifies everything. Writers wait meanwhile. Never panics, whatever the region contains. For a table, `levels` in the report is the
+    /// number of nodes of the longest chain.
     pub fn check(&self) -> Report {
         X::check(self)
     }
 
-    /// Removes every key, as one step. Of a tree at no cost: an empty tree takes the old one's place, which is collected later. Of a
-    /// table so, too, while nobody keeps a version; else each entry is ended.
+    /// Removes every key as one step. A tree is replaced by an empty tree at a cost that does not depend on the number of keys; the old one
+    /// is collected later. A table is cleared in a similar way if no version is kept. Otherwise each entry is ended.
     ///
     /// # Errors
     /// As [`Versioned::put`]; `TooLarge` if no group can hold it.
@@ -43,5 +43,5 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
     }
 }
 
-/// Nodes or buckets of a step of a whole collection.
+/// Nodes or buckets of one step of a complete collection.
 const PLACES_OF_STEP: usize = 256;

@@ -1,29 +1,28 @@
-//! Versions: what an entry's two version words mean to somebody who reads at one version.
+//! Versions: the visibility of an entry, by its two versions, to a reader at one version.
 //!
 //! Invariants:
-//! * V1: versions are never used again. A version that may have left traces and was not committed is dead for ever, as long
-//!   as a trace may be left.
-//! * V2: nobody reads at a version inside a dead interval: a rollback waits until nobody does, and who begins to looks first. Its interval stays in the
-//!   list as long as somebody keeps such a version. So an end inside one may be
-//!   overwritten, and an entry that began inside one is nobody's, whatever older versions are kept.
-//! * V3: an entry that a crashed version began is void: it names no block, and its slot is as good as free. An entry that was
-//!   rolled back names its blocks until it is removed.
+//! * V1: versions are never reused. A version that may have left traces and was not committed stays dead as long as a trace may exist.
+//! * V2: no reader uses a version inside a dead interval. A rollback waits until no reader does, and a new reader checks first. The
+//!   interval stays in the list as long as a mark keeps such a version. So an end version inside a dead interval may be overwritten. No
+//!   view sees an entry that began inside one, whatever older versions are kept.
+//! * V3: an entry that a crashed version began is void: it references no block, and its slot is equal to a free one. A rolled-back entry
+//!   references its blocks until it is removed.
 
 use pmem::sync::{AtomicU64, Ordering, fence};
 
-/// Dead intervals that the list has space for.
+/// Maximum dead intervals in the list.
 pub const INTERVALS: usize = 12;
 
-/// Why versions are dead.
+/// The reason why versions are dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     /// They were never committed.
     Crashed,
-    /// They were committed, and taken back.
+    /// They were committed and rolled back.
     RolledBack,
 }
 
-/// Dead versions, both ends included.
+/// An interval of dead versions, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     /// First dead version.
@@ -37,26 +36,26 @@ pub struct Interval {
 const ROLLED_BACK: u64 = 1 << 63;
 
 impl Interval {
-    /// As two words: the first one with the kind, the last one. Zero in the first means: none.
+    /// Encodes the interval: first version with the kind, last version. A first word of 0 means no interval.
     pub fn words(self) -> (u64, u64) {
         let kind = if self.death == Death::RolledBack { ROLLED_BACK } else { 0 };
         (self.lo | kind, self.hi)
     }
 
-    /// The interval of two words.
+    /// Decodes the interval of two words. `None` if it is not valid.
     pub fn of(lo: u64, hi: u64) -> Option<Self> {
         let death = if lo & ROLLED_BACK == 0 { Death::Crashed } else { Death::RolledBack };
         let interval = Self { lo: lo & !ROLLED_BACK, hi, death };
         (interval.lo != 0 && interval.lo <= hi).then_some(interval)
     }
 
-    /// True of the versions from `lo` to `hi`.
+    /// True for the versions from `lo` to `hi`.
     pub fn holds(&self, version: u64) -> bool {
         self.lo <= version && version <= self.hi
     }
 }
 
-/// A few dead intervals; as a rule none, which costs nobody an allocation.
+/// A list of dead intervals. It is usually empty, and then it needs no allocation.
 #[derive(Clone, Debug, Default)]
 pub struct Dead(Vec<Interval>);
 
@@ -66,7 +65,7 @@ impl Dead {
         &self.0
     }
 
-    /// True without any.
+    /// True if there are no intervals.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,7 +79,7 @@ impl Dead {
         self.0.push(interval);
     }
 
-    /// The list with a crashed version more, which an interval that ends before it takes up; `None` if there is no place.
+    /// The list with one more crashed version. It extends a crashed interval that ends just before it. `None` if the list is full.
     pub fn with_crashed(&self, version: u64) -> Option<Self> {
         let mut dead = self.clone();
         let last = |interval: &&mut Interval| interval.death == Death::Crashed && interval.hi + 1 == version;
@@ -102,24 +101,25 @@ impl Dead {
     }
 }
 
-/// What is seen at one version.
+/// The visibility of entries at one version.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The version.
     pub version: u64,
-    /// Dead intervals, of which those count that end before the version (V2).
+    /// Dead intervals. Those that end before the version count (V2).
     pub dead: Dead,
 }
 
 impl View {
-    /// True if a version is dead as this view has it.
+    /// True if the version is dead in this view.
     #[inline]
     pub fn is_dead(&self, version: u64) -> bool {
         let dead = |interval: &Interval| interval.hi < self.version && interval.holds(version);
         !self.dead.is_empty() && self.dead.intervals().iter().any(dead)
     }
 
-    /// True if entries that began at `start` are none: of the future, or of a version that was never committed (V3).
+    /// True if entries that began at `start` do not exist in this view: `start` is 0, a later version, or a version that was never
+    /// committed (V3).
     #[inline]
     pub fn is_void(&self, start: u64) -> bool {
         start == 0 || start > self.version || (!self.dead.is_empty() && self.is_crashed(start))
@@ -130,20 +130,20 @@ impl View {
         self.dead.intervals().iter().any(crashed)
     }
 
-    /// True if an entry of these versions is there.
+    /// True if the view sees an entry with these versions.
     #[inline]
     pub fn sees(&self, start: u64, end: u64) -> bool {
         let is = |version| version != 0 && version <= self.version && !self.is_dead(version);
         is(start) && !is(end)
     }
 
-    /// True if nobody who reads at `horizon` or later sees such an entry, which is not void.
+    /// True if no reader at `horizon` or later sees such an entry, which is not void.
     pub fn is_garbage(&self, start: u64, end: u64, horizon: u64) -> bool {
         self.is_dead(start) || (end != 0 && end <= horizon && !self.is_dead(end))
     }
 }
 
-/// The dead intervals where readers find them: they copy the list between two looks at its sequence.
+/// The dead intervals for readers. A reader copies the list between a read and a validation of its sequence number.
 #[derive(Debug)]
 pub struct SharedDead {
     sequence: AtomicU64,
@@ -152,7 +152,7 @@ pub struct SharedDead {
 }
 
 impl SharedDead {
-    /// A list with this content.
+    /// A shared list with this content.
     pub fn new(dead: &Dead) -> Self {
         let shared = Self {
             sequence: AtomicU64::new(0),
@@ -163,7 +163,7 @@ impl SharedDead {
         shared
     }
 
-    /// Writer: replaces the list.
+    /// Replaces the list. Only the writer calls it.
     pub fn set(&self, dead: &Dead) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence + 1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl SharedDead {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// The list.
+    /// Copies the list.
     #[inline]
     pub fn get(&self) -> Dead {
         loop {

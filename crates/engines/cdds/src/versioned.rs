@@ -1,21 +1,19 @@
-//! What a tree and a table of versions have in common: state, the one writer, and how a change goes through them.
+//! The common part of tree and hash table: the state, the single writer, and the steps of a change.
 //!
-//! A change is a version. Its entries begin, and those that it replaces end, at a version that nobody reads yet; what is new
-//! is written back together; one fence later the current version is published, and with it all of the change, however much
-//! that is. So a change has no log, and a batch costs what its writes cost. Where entries stand and how they are found is a
-//! [`Structure`]'s.
+//! A change is a version. Its new entries begin, and the replaced entries end, at a version that no reader uses yet. All new words are
+//! flushed together. After one fence the current version is published, which commits the whole change, whatever its size. So a change has
+//! no log, and a batch costs as much as its writes. The places of entries and the search for them belong to a [`Structure`].
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none, or some of the structure's | any of: ends, starts, new nodes | their version is dead |
-//! | payload | all of the change | the same |
+//! | none, or some of the structure's | any of the ends, starts, new nodes | their version is dead |
+//! | payload | the whole change | the same |
 //! | commit | root, count, version | nothing to do |
 //!
 //! Invariants:
-//! * S1: what a view at the current version sees is exactly what was acknowledged. All that a view at a pinned version sees is
-//!   whole, and its nodes and records allocated (P1).
-//! * S2: between operations a block is allocated if and only if the structure, the meta block or the list of named versions
-//!   leads to it.
+//! * S1: a view at the current version sees exactly the acknowledged writes. Everything that a view at a pinned version sees is sound, and
+//!   its nodes and records are allocated (P1).
+//! * S2: between operations, a block is allocated if and only if the structure, the meta block or the list of named versions references it.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -38,20 +36,20 @@ use crate::pins::Pins;
 use crate::structure::{Change, ChangeOf, Own, Structure, Versioned, WriterOf};
 use crate::version::{Dead, Death, INTERVALS, Interval, SharedDead, View};
 
-/// Dead intervals that there is space for before a rollback over a medium of groups.
+/// Free places in the list of dead intervals before a rollback over a journal.
 const INTERVALS_SPARE: usize = 4;
 
-/// The error of a change that would leave so many dead intervals.
+/// The error of a change that would leave this many dead intervals.
 pub(crate) fn too_many_intervals(asked: usize) -> Error {
     Error::TooLarge { of: "intervals of dead versions", asked: asked as u64, limit: INTERVALS as u64 }
 }
 
-/// What is done at open about what a crash left.
+/// The work of an open after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// The version in flight is dead; its traces are removed beside use. Work bounded by what was in flight.
+    /// Declares the version in flight dead. Background work removes its traces. The work is bounded by the operation in flight.
     Lazy,
-    /// All of it is looked through, and the traces are removed [thesis algorithm 6].
+    /// Visits all nodes and removes the traces [thesis algorithm 6].
     Scan,
 }
 
@@ -63,10 +61,10 @@ impl<M: Medium, X: Structure> Deref for Versioned<M, X> {
 }
 
 impl<M: Medium, X: Structure> Versioned<M, X> {
-    /// Makes an empty one in a fresh medium.
+    /// Creates an empty structure in a fresh medium.
     ///
     /// # Errors
-    /// `Nodes` for a size that is none; what growing the medium may say.
+    /// `Nodes` for an invalid node size. Also the errors of growing the medium.
     pub fn create(medium: M, options: &X::Options) -> Result<Self> {
         const { assert!(X::Schema::KEY_WORDS == 1, "an entry has one key word") };
         let common = options.as_ref();
@@ -79,10 +77,10 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Self::start(region, Found::New, options, Recovery::Lazy)
     }
 
-    /// Opens what is in a region, recovering it if it was not closed.
+    /// Opens the structure in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if something else lives there; what [`Region::open`] and recovery say.
+    /// `Mismatch` if the region holds something else. Also the errors of [`Region::open`] and of recovery.
     pub fn open(medium: M, path: &Path, options: &X::Options, recovery: Recovery) -> Result<(Self, Found)> {
         const { assert!(X::Schema::KEY_WORDS == 1, "an entry has one key word") };
         let (region, found) = open_region::<M, X::Schema>(medium, path, X::ENGINE)?;
@@ -140,16 +138,16 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
             this.read_kept(&mut *this.lock_writer()?)?;
         }
         if root != 0 && recovery == Recovery::Scan && (found == Found::InUse || this.dead_intervals() > 0) {
-            // Also of one that was closed with a list: else the next open after a crash would find something to do.
+            // The sweep also runs after a clean close with dead intervals. Otherwise an open after a later crash would have more to do.
             X::sweep(&this, &mut *this.lock_writer()?)?;
         }
-        // Nobody else has it yet.
+        // No other thread has the structure yet.
         this.region.medium().commit_beside(|| Some(()))?;
         this.show_version(this.applied.load(Ordering::Acquire), this.len());
         Ok(this)
     }
 
-    /// Gives a region without a meta block (new, or crashed before it had one) that and an empty structure.
+    /// Gives a region without a meta block a meta block and an empty structure. The region is new, or it crashed before it had one.
     fn format(&mut self, options: &X::Options) -> Result<()> {
         let (region, writer) = self.kernel.parts_mut();
         let medium = region.medium();
@@ -168,7 +166,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(())
     }
 
-    /// Settles the allocator's intents by asking who leads to each block.
+    /// Resolves the allocator's intents by searching for the owner of each block.
     fn recover_blocks(&self) -> Result<()> {
         let view = self.view_at(self.version());
         let is_made = self.root.load(Ordering::Acquire) != 0;
@@ -184,17 +182,17 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// What is seen at a pinned version.
+    /// The view at a pinned version.
     pub(crate) fn view_at(&self, version: u64) -> View {
         View { version, dead: self.dead.get() }
     }
 
-    /// What is seen at the current version.
+    /// The view at the current version.
     pub(crate) fn view_now(&self, writer: &WriterOf<X>) -> View {
         View { version: writer.state.current, dead: writer.dead.clone() }
     }
 
-    /// Runs `make` as one version: all that it does is there afterwards, or nothing.
+    /// Runs `make` as one version: all of its changes are kept, or none.
     pub(crate) fn change<T>(
         &self,
         writer: &mut WriterOf<X>,
@@ -241,7 +239,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Rolls back the write groups of a batch from the version `lo` on, and declares `dead`, the one in flight, dead.
+    /// Rolls back the write groups of a batch from version `lo` on, and declares `dead`, the version in flight, dead.
     fn roll_back_groups(&self, writer: &mut WriterOf<X>, lo: u64, dead: u64) {
         let write_groups = Interval { lo, hi: dead - 1, death: Death::RolledBack };
         let mut list = writer.dead.clone();
@@ -260,16 +258,17 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         writer.allocator.finish(&self.region, &mut writer.log);
     }
 
-    /// What was written for the running operation is durable, and so are the allocator's intents.
+    /// Makes the stores of the running operation durable, and the allocator's intents.
     #[track_caller]
     pub(crate) fn fence_payload(&self, writer: &WriterOf<X>, why: Fence) {
         self.persist.fence(self.region.medium(), why);
         if self.persist.faithful && writer.allocator.has_pending() {
-            self.region.medium().fence(why); // the allocator's intents
+            self.region.medium().fence(why); // for the allocator's intents
         }
     }
 
-    /// There is a new state, durable but over a medium of groups. The root first, which is right for the versions before, too.
+    /// Makes a new state visible to readers. Over a journal it is not durable yet, so [`Versioned::visible`] does not change. The root
+    /// comes first, because it is valid for the versions before, too.
     fn show(&self, state: &State) {
         self.root.store(state.root, Ordering::Release);
         self.keys.store(state.keys, Ordering::Release);
@@ -279,14 +278,14 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Readers see a version that is durable.
+    /// Makes a durable version visible to readers.
     pub(crate) fn show_version(&self, version: u64, keys: u64) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         *shown = (version, Some(keys));
         self.visible.store(version, Ordering::SeqCst);
     }
 
-    /// What is durable is the truth again: everything else was taken back from memory, under all stripes.
+    /// Reloads the durable state after a rollback of the memory. All version locks are locked.
     pub(crate) fn read_back(&self, writer: &mut WriterOf<X>) {
         if let Ok(state) = self.meta.read(self.region.medium())
             && let Ok(dead) = self.meta.read_dead(self.region.medium(), state.current)
@@ -298,17 +297,17 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.told.store(0, Ordering::SeqCst);
     }
 
-    /// Makes a state the truth. What belongs to it is durable; and a root shows the same at every version from the horizon on.
+    /// Makes `state` the current state. All of its data is durable, and its root shows the same at every version from the horizon on.
     pub(crate) fn switch(&self, writer: &mut WriterOf<X>, state: State) {
         self.meta.commit(self.region.medium(), self.persist, &writer.state, &state);
         writer.state = state;
         self.show(&state);
     }
 
-    /// Has the version in flight declared dead if it may have left traces (M1).
+    /// Declares the version in flight dead if it may have left traces (M1).
     ///
     /// # Errors
-    /// `TooLarge` if there are too many dead intervals, which pins keep from being removed.
+    /// `TooLarge` if there are too many dead intervals, because pins keep their traces from being removed.
     pub(crate) fn settle_doubt(&self, writer: &mut WriterOf<X>) -> Result<()> {
         if !writer.in_doubt {
             return Ok(());
@@ -329,28 +328,28 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(())
     }
 
-    /// A whole pass met all traces of the versions that were dead when it began (`removes`), and of the one in flight if that was in
-    /// doubt: takes them off the list.
+    /// Ends a pass. It visited all traces of the versions that were dead at its beginning (`removes`), and with `doubt` those of the
+    /// version in flight. Takes these versions off the list.
     pub(crate) fn end_pass(&self, writer: &mut WriterOf<X>, removes: &[Interval], doubt: bool) {
         // Without space for the new list of names the intervals stay (K2).
         let is_forgotten = removes.is_empty() || self.forget_dead(writer).is_ok();
         if !is_forgotten || (!doubt && removes.is_empty()) {
             return;
         }
-        // The traces are gone, durably, before the list forgets them.
+        // The removal of the traces must be durable before the list changes.
         self.region.medium().fence(Fence::Guard);
-        // Who keeps a version that was taken back is told so as long as he does.
+        // While a mark keeps a rolled-back version, its interval stays, so that reads return `TakenBack`.
         let is_kept = |interval: &Interval| self.pins.keeps_any(interval.lo..=interval.hi);
         let removed: Vec<Interval> = removes.iter().filter(|interval| !is_kept(interval)).copied().collect();
         let dead = writer.dead.without(&removed);
-        // In doubt, the list may hold a rollback that was not committed.
+        // If the version in flight is in doubt, the durable list may contain a rollback that was not committed.
         if doubt || dead.intervals() != writer.dead.intervals() {
             self.write_dead(writer, dead);
         }
         writer.in_doubt &= !doubt;
     }
 
-    /// Replaces the list of dead versions, durably.
+    /// Replaces the durable list of dead versions, and the list for readers.
     pub(crate) fn write_dead(&self, writer: &mut WriterOf<X>, dead: Dead) {
         self.note_dead(&dead);
         self.dead.set(&dead);
@@ -363,7 +362,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         assert!(written, "a list of dead versions has as many places as entries");
     }
 
-    /// Takes back everything since the version `to`, with `keys` keys at that time, as one atomic step.
+    /// Rolls back everything since the version `to`, which had `keys` keys, as one atomic step.
     pub(crate) fn roll_back_to(&self, to: u64, keys: u64) -> Result<()> {
         self.spare_intervals()?;
         let mut writer = self.enter()?;
@@ -379,8 +378,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.end_roll_back(writer, taken_back)
     }
 
-    /// Has traces of dead versions removed step by step while there is space for few more intervals: a sweep at once may be more than
-    /// a group holds.
+    /// If the list has few places left over a journal, removes traces of dead versions step by step. A sweep at once may not fit into a
+    /// group.
     pub(crate) fn spare_intervals(&self) -> Result<()> {
         match self.pending.is_some() && self.dead_intervals() + INTERVALS_SPARE > INTERVALS {
             true => self.collect_all(),
@@ -388,12 +387,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         }
     }
 
-    /// Makes everything since the version `to` dead; there is space for one more interval. It is not over yet.
+    /// Makes all versions after `to` dead. There is space for one more interval. [`Versioned::end_roll_back`] must follow.
     pub(crate) fn roll_back_locked(&self, writer: &mut WriterOf<X>, to: u64, keys: u64) -> Interval {
         let mut dead = writer.dead.clone();
         let interval = Interval { lo: to + 1, hi: writer.state.current, death: Death::RolledBack };
         dead.push(interval);
-        // Until the next version is current the interval is none (M2).
+        // The interval does not count until the next version is current (M2).
         let current = in_flight(writer.state.current, &dead);
         self.write_dead(writer, dead);
         self.switch(writer, State { current, keys, ..writer.state });
@@ -401,13 +400,13 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         interval
     }
 
-    /// Waits until a rollback is durable and nobody reads what it took back.
+    /// Waits until a rollback is durable and no reader uses a rolled-back version.
     pub(crate) fn end_roll_back<'a>(
         &'a self,
         mut writer: Guard<'a, Self>,
         taken_back: Interval,
     ) -> Result<()> {
-        // Nothing changes before the last lookup at a dead version is over (V2).
+        // Nothing may change before the last lookup at a dead version has ended (V2).
         fence(Ordering::SeqCst);
         match &self.pending {
             None => self.pins.wait_for_short(taken_back.lo..=taken_back.hi),
@@ -417,7 +416,7 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
                 writer = self.enter()?;
             }
         }
-        // Without space for the new list the old one stays, and the interval with it (K2).
+        // Without space for the new list, the old list and the interval stay (K2).
         let _ = self.forget_dead(&mut writer);
         self.acknowledge(writer, WriteOptions::default())
     }
@@ -427,12 +426,12 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         self.visible.load(Ordering::SeqCst)
     }
 
-    /// Dead intervals of versions whose traces were not removed yet.
+    /// Number of dead intervals whose traces were not removed yet.
     pub fn dead_intervals(&self) -> usize {
         self.dead.get().intervals().len()
     }
 
-    /// Sizes of nodes.
+    /// Geometry of the nodes.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }

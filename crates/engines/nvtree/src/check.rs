@@ -1,4 +1,4 @@
-//! Full verification: the list, bounds, entries, records, what leads to the leaves, and the ownership of every block.
+//! Full verification: the list, bounds, entries, records, the inner nodes, and the ownership of every block.
 
 pub use index::Report;
 use index::Schema;
@@ -13,7 +13,7 @@ use crate::index::NvTree;
 use crate::leaf::Leaf;
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    /// Verifies everything. Writers wait meanwhile. Never panics, whatever the region contains.
     pub fn check(&self) -> Report {
         let _writer = self.writer_side();
         let mut walk = Walk::begin(&self.region, self.root_block());

@@ -1,7 +1,7 @@
-//! Deletes: an entry of the other sign behind the last. In a full leaf the sign of the entry itself changes, where it stands.
+//! Deletes: a negative entry is appended. In a full leaf the sign of the entry itself is changed in place.
 //!
-//! So taking a key away never needs space, of which a full store has none. A leaf in which little is left is replaced afterwards, if it can
-//! be ([`replace`](crate::replace)).
+//! So a delete never needs space, which a full store does not have. A sparse leaf is replaced afterwards if possible
+//! ([`replace`](crate::replace)).
 
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored};
@@ -21,7 +21,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         })
     }
 
-    /// Stores an entry that takes a key away, if there is space.
+    /// Stores a negative entry for a key if there is space. Otherwise prepares the change of the entry's sign.
     pub(crate) fn store_removal(
         &self,
         writer: &mut Writer,

@@ -1,23 +1,24 @@
-//! The index: its parts, and how a change goes through it.
+//! The index: its parts, and the steps of a change.
 //!
-//! An insert, an update and a delete are each an append, of one entry (of byte strings an update has two), behind the last:
+//! An insert, an update and a delete each append one entry. An update of a byte string appends two.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | the entry behind the count, perhaps | nothing: the count does not reach it (L1); a record's block is nobody's and is freed |
+//! | none | perhaps the entry after the count | nothing to do: it is not counted (L1); a record's block has no owner and is freed |
 //! | payload | the entry | the same |
-//! | commit | its sign and the count, one 8-byte store | nothing to do |
+//! | commit | its sign and the count (one 8-byte store) | nothing to do |
 //!
-//! So an update is never seen as a delete: there is one count for both, and the newest entry wins. A value is replaced by an entry of its
-//! own; there is nothing that is stored in place but the sign of an entry in a full leaf, when it is deleted: one word, which is the
-//! commit, and no space is needed for taking something away (`delete`).
+//! So no reader sees an update as a delete: both entries have one count, and the newest entry wins. A value is replaced by a new entry.
+//! Only the sign of an entry in a full leaf is changed in place, by a delete. This is one word and the commit point, and it needs no space
+//! (`delete`).
 //!
-//! A leaf that is full is replaced: see [`replace`](crate::replace).
+//! A full leaf is replaced: see [`replace`](crate::replace).
 //!
 //! Invariants:
-//! * N1: from the head on, each leaf's `nxt` leads to the next; their `min` ascend, and only the first has none.
-//! * N2: the inner nodes lead every key to the leaf that holds it, but while the stripe of that leaf is odd (C1 of [`::index::leaf_list`]).
-//! * N3: a block is allocated if and only if the list, a live entry or the root names it (between operations).
+//! * N1: from the head on, each leaf's `nxt` leads to the next leaf. Their `min` ascend. Only the first leaf has no `min`.
+//! * N2: the inner nodes lead every key to the leaf that holds it, except while that leaf's version is locked (C1 of
+//!   [`::index::leaf_list`]).
+//! * N3: between operations, a block is allocated if and only if the list, a live entry or the root references it.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -42,25 +43,25 @@ use crate::rebuild::Rebuild;
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "nvtree";
 
-/// How to make and open an index.
+/// Options to create and open an index.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Cache lines of a leaf, 2 to 64. (Of an existing index, what it was made with.)
+    /// Cache lines of a leaf, 2 to 64. An existing index keeps its own.
     pub lines: u64,
-    /// Words of a value in its entry. (Of an existing index, what it was made with.)
+    /// Words of a value in its entry. An existing index keeps its own.
     pub payload_words: usize,
-    /// The region's fixed sizes. (Of an existing index, what it was made with.)
+    /// Fixed sizes of the region. An existing index keeps its own.
     pub geometry: Geometry,
-    /// The promise, for the superblock.
+    /// Durability, for the superblock.
     pub durability: Durability,
-    /// Version stripes; a power of two.
+    /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// Leaves that a parent of leaves has space for, at least 4; a rebuild leaves half of it free.
+    /// Maximum leaves of a parent, at least 4. A rebuild leaves half of this space free.
     pub space: usize,
 }
 
 impl Options {
-    /// Production settings.
+    /// Options for production.
     pub fn new(lines: u64, durability: Durability) -> Self {
         let geometry = Geometry::default();
         Self { lines, payload_words: 1, geometry, durability, stripes: 1024, space: SPACE }
@@ -76,16 +77,16 @@ pub struct NvTree<M: Medium, S: Schema> {
     pub(crate) root: AtomicU64,
 }
 
-/// What the writer has besides.
+/// The index's own part of the writer's state.
 #[derive(Default)]
 pub struct Own {
     /// The running rebuild.
     pub(crate) rebuild: Option<Rebuild>,
-    /// Rebuilds that were brought to their end at once, for a parent of leaves had no space left.
+    /// Number of rebuilds that were completed at once, because a parent of leaves was full.
     pub(crate) hurried: u64,
 }
 
-/// What only the writer has.
+/// The state that the writer's lock protects.
 pub(crate) type Writer = index::leaf_list::Writer<Own>;
 
 impl<M: Medium, S: Schema> Deref for NvTree<M, S> {
@@ -96,10 +97,10 @@ impl<M: Medium, S: Schema> Deref for NvTree<M, S> {
 }
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// Makes an empty index in a fresh medium.
+    /// Creates an empty index in a fresh medium.
     ///
     /// # Errors
-    /// `Nodes` if leaves of so few lines hold too few entries; what growing the medium may say.
+    /// `Nodes` if leaves of this size hold too few entries. Also the errors of growing the medium.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         let lines = options.lines;
         let shape =
@@ -111,10 +112,10 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Self::start(create_region::<M, S>(medium, ENGINE, sizes, how)?, Found::New, options)
     }
 
-    /// Opens the index in a region, recovering it if it was not closed.
+    /// Opens the index in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if something else lives there; `Corrupt` if the list is damaged; what [`Region::open`] says.
+    /// `Mismatch` if the region holds something else; `Corrupt` if the list is damaged; the errors of [`Region::open`].
     pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
         let (region, found) = open_region::<M, S>(medium, path, ENGINE)?;
         Ok((Self::start(region, found, options)?, found))
@@ -143,7 +144,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             index.format()?;
             index.load(Found::New)?;
         }
-        // Nobody else has the index yet.
+        // No other thread has the index yet.
         if found == Found::InUse {
             index.finish_batch()?;
         }
@@ -151,7 +152,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block (new, or crashed before it had one) that and an empty leaf.
+    /// Gives an index without a meta block a meta block and an empty leaf. The index is new, or it crashed before it had one.
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
@@ -166,25 +167,25 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Meta(self.root_block())
     }
 
-    /// Sizes of leaves.
+    /// Geometry of the leaves.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The inner nodes of this moment.
+    /// The current inner nodes.
     #[inline(always)]
     pub(crate) fn inner(&self) -> Guard<Arc<Inner>> {
         step();
         self.shown.load()
     }
 
-    /// Readers take these inner nodes from now on.
+    /// Replaces the inner nodes for all later reads.
     pub(crate) fn set_inner(&self, inner: Inner) {
         step();
         self.shown.store(Arc::new(inner));
     }
 
-    /// What leads to the leaves.
+    /// Sizes of the search structure.
     pub fn paths(&self) -> Paths {
         let hurried = self.writer_side().hurried;
         let inner = self.inner();
@@ -192,20 +193,20 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     }
 }
 
-/// What leads to the leaves.
+/// Sizes of the search structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: usize,
-    /// Parents of leaves.
+    /// Number of parents of leaves.
     pub parents: usize,
-    /// Bytes of volatile memory that the inner nodes take.
+    /// Bytes of volatile memory of the inner nodes.
     pub inner_bytes: u64,
-    /// Rebuilds since open for which an insert had to wait.
+    /// Number of rebuilds since the open that an insert had to wait for.
     pub hurried: u64,
 }
 
-/// Writes an empty leaf and a meta block that leads to it, and starts writing them back.
+/// Writes an empty leaf and a meta block that references it, and flushes both.
 pub(crate) fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
     Leaf(first).compose::<_, S::Tail>(medium, shape, (0, 0), [].into_iter());
     Meta(meta).create(medium, first);

@@ -1,21 +1,21 @@
 //! Inner nodes: volatile, contiguous, and addressed by calculation.
 //!
 //! ```text
-//! levels   the least words of the nodes below, 16 to a node: child i of node n is node 16 n + i of the next level
-//! parents  of leaves: `space` entries each, of a word and the address of a leaf side by side, four to a line, ascending
+//! levels   the least words of the nodes below, 16 in a node: child i of node n is node 16 n + i of the next level
+//! parents  of leaves: `space` entries each, a word and the address of a leaf side by side, four in a line, ascending
 //! ```
 //!
-//! There is no pointer but those to the leaves. Levels never change; parents take leaves in and let them go, each by a shift of its
-//! entries, and when one has little space left all of it is built anew ([`rebuild`](crate::rebuild)).
+//! The only pointers are those to leaves. Levels never change. Parents add and remove leaves by shifting their entries. When a parent has
+//! little space left, all inner nodes are rebuilt ([`rebuild`](crate::rebuild)).
 //!
-//! A word stands for the `min` of a leaf: of plain keys the key, of byte strings the first 8 bytes behind what they had in common when
-//! this was built. Where words do not tell, the separator that the leaf itself names is asked.
+//! A word stands for the `min` of a leaf. For keys that are words it is the key. For byte strings it is the first 8 bytes after the common
+//! prefix of all bounds at the time of the build. If words are equal, the separator that the leaf references is compared.
 //!
 //! Invariants:
-//! * I1: entries ascend through all parents; none is without entries; entry 0 of parent 0 is the first leaf, below all keys.
-//! * I2: a parent's word in the level above it is at or below the words of its entries. So a key's entry is in the last parent whose word
-//!   is not above it, or before that: a merge may have taken this parent's first leaf.
-//! * I3: what a reader finds while entries are shifted may be any leaf, or none: [`index::leaf_list::Core::changes`] is odd meanwhile.
+//! * I1: entries ascend through all parents. No parent is empty. Entry 0 of parent 0 is the first leaf and is below all keys.
+//! * I2: a parent's word in the level above is at or below the words of its entries. So a key's entry is in the last parent whose word is
+//!   not above the key, or in an earlier one, because a merge may have removed this parent's first leaf.
+//! * I3: while entries are shifted, a reader may find any leaf or none. [`index::leaf_list::Core::changes`] is odd meanwhile.
 
 use index::Schema;
 use index::leaf_list::bound::leading;
@@ -23,39 +23,39 @@ use pmem::Line;
 use pmem::simd::{BELOW, UP_TO, pairs};
 use pmem::sync::{AtomicU64, Ordering, step};
 
-/// Entries of a line of a parent.
+/// Entries in a line of a parent.
 const IN_LINE: usize = 4;
-/// Entries of a parent of leaves: as many as one comparison by vectors takes.
+/// Maximum entries of a parent of leaves: the number that one vector comparison covers.
 pub const SPACE: usize = 16 * IN_LINE;
-/// Children of an inner node: two lines of words.
+/// Children of an inner node. Their words fill two lines.
 const FANOUT: usize = 16;
 
-/// A place among the parents: parent, entry.
+/// A place in the parents: number of the parent, number of the entry.
 pub(crate) type Place = (usize, usize);
 
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
-    /// What all bounds began with.
+    /// The common prefix of all bounds at the time of the build.
     begin: Vec<u8>,
-    /// Words of all levels, the uppermost first.
+    /// Words of all levels, from the top level down.
     levels: Vec<u64>,
-    /// Where each level begins.
+    /// Index of the first word of each level.
     starts: Vec<usize>,
-    /// Entries that a parent has space for, and lines.
+    /// Maximum entries of a parent, and its lines.
     space: usize,
     lines: usize,
     pairs: Vec<Line>,
-    /// Entries of each parent.
+    /// Number of entries of each parent.
     entries: Vec<AtomicU64>,
-    /// Entries of all.
+    /// Number of entries of all parents.
     leaves: AtomicU64,
-    /// Leaves when this was built.
+    /// Number of leaves at the time of the build.
     built: usize,
 }
 
 impl Inner {
-    /// An empty one, for bounds that begin with `begin`, with space for so many parents of `space` entries.
+    /// Empty inner nodes for bounds with the prefix `begin`, with capacity for `parents` parents of `space` entries.
     pub(crate) fn with_capacity(begin: Vec<u8>, parents: usize, space: usize) -> Self {
         let lines = space.div_ceil(IN_LINE);
         let mut new = Self { begin, space, lines, ..Self::default() };
@@ -64,7 +64,7 @@ impl Inner {
         new
     }
 
-    /// Appends a leaf behind all others; parents are filled to the half.
+    /// Appends a leaf after all others. Parents are half filled.
     pub(crate) fn push(&mut self, word: u64, leaf: u64) {
         if self.entries.last().is_none_or(|last| get(last) >= self.space / 2) {
             self.pairs.resize_with(self.pairs.len() + self.lines, Line::zero);
@@ -76,14 +76,14 @@ impl Inner {
         self.count(parent, entry + 1);
     }
 
-    /// A parent has so many entries now.
+    /// Sets the number of entries of a parent.
     fn count(&self, parent: usize, entries: usize) {
         let leaves = self.leaves() + entries - self.entries_of(parent);
         self.leaves.store(leaves as u64, Ordering::Relaxed);
         self.entries[parent].store(entries as u64, Ordering::Relaxed);
     }
 
-    /// Builds the levels above the parents, which are all there.
+    /// Builds the levels above the complete parents.
     pub(crate) fn finish(&mut self) {
         let firsts = (0..self.parents()).map(|parent| self.word(parent, 0)).collect();
         let mut levels: Vec<Vec<u64>> = vec![firsts];
@@ -113,24 +113,25 @@ impl Inner {
         8 * (self.levels.len() + self.entries.len()) as u64 + size_of_val(self.pairs.as_slice()) as u64
     }
 
-    /// Entries of a parent.
+    /// Number of entries of a parent.
     #[inline(always)]
     pub(crate) fn entries_of(&self, parent: usize) -> usize {
         get(&self.entries[parent])
     }
 
-    /// True if a parent takes no more leaves.
+    /// True if a parent has no space for another leaf.
     pub(crate) fn is_full(&self, parent: usize) -> bool {
         self.entries_of(parent) >= self.space
     }
 
-    /// True if a parent has little space left, or there are few leaves for so many parents.
+    /// True if a parent has little space left, or if few leaves are left of those at the time of the build.
     pub(crate) fn wants_rebuild(&self, parent: usize) -> bool {
         self.entries_of(parent) * 4 >= self.space * 3
             || (self.parents() > 1 && self.leaves() * 4 < self.built)
     }
 
-    /// The line of an entry, and its two words there. Lines are no atomics of a schedule's, so it is made to choose here.
+    /// The line of an entry, and the entry's two words in it. A line is not an atomic of the schedule explorer, so this is an explicit step
+    /// of it.
     #[inline(always)]
     fn pair(&self, (parent, entry): Place) -> (&Line, [usize; 2]) {
         step();
@@ -163,7 +164,7 @@ impl Inner {
         (parent, self.entries_of(parent).saturating_sub(1))
     }
 
-    /// The place before another; none before the first.
+    /// The place before another one; `None` before the first.
     pub(crate) fn before(&self, (parent, entry): Place) -> Option<Place> {
         match (parent, entry) {
             (0, 0) => None,
@@ -172,7 +173,7 @@ impl Inner {
         }
     }
 
-    /// The place behind another; none behind the last.
+    /// The place after another one; `None` after the last.
     pub(crate) fn behind(&self, (parent, entry): Place) -> Option<Place> {
         if entry + 1 < self.entries_of(parent) {
             return Some((parent, entry + 1));
@@ -180,13 +181,13 @@ impl Inner {
         (parent + 1 < self.parents()).then_some((parent + 1, 0))
     }
 
-    /// Another leaf stands at a place, of the same bound.
+    /// Replaces the leaf at a place by one with the same bound.
     pub(crate) fn replace(&self, place: Place, leaf: u64) {
         let (line, [_, leaf_at]) = self.pair(place);
         line.0[leaf_at].store(leaf, Ordering::Relaxed);
     }
 
-    /// Takes a leaf in behind a place, whose parent is not full.
+    /// Inserts a leaf after a place. The parent is not full.
     pub(crate) fn insert_behind(&self, (parent, entry): Place, word: u64, leaf: u64) {
         let entries = self.entries_of(parent);
         for i in (entry + 1..entries).rev() {
@@ -196,7 +197,7 @@ impl Inner {
         self.count(parent, entries + 1);
     }
 
-    /// Lets a leaf go, which is not the only one of its parent.
+    /// Removes a leaf that is not the only one of its parent.
     pub(crate) fn remove(&self, (parent, entry): Place) {
         let entries = self.entries_of(parent);
         for i in entry + 1..entries {
@@ -205,12 +206,12 @@ impl Inner {
         self.count(parent, entries - 1);
     }
 
-    /// What all bounds begin with.
+    /// The common prefix of all bounds.
     pub(crate) fn begin(&self) -> &[u8] {
         &self.begin
     }
 
-    /// A key as a word in the order of the entries'.
+    /// The word of a key, comparable with the entries' words.
     #[inline(always)]
     pub(crate) fn word_of<S: Schema>(&self, key: &S::Key) -> u64 {
         if S::PLAIN {
@@ -225,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// The last parent whose word in the lowest level is not above `word`, or the first.
+    /// The last parent whose word in the lowest level is at or below `word`, or the first parent.
     #[inline(always)]
     fn descend(&self, word: u64) -> usize {
         let mut node = 0;
@@ -239,8 +240,8 @@ impl Inner {
         node
     }
 
-    /// Of plain keys the last entry of a parent at or below a word (strictly below it, if so asked), by vectors, where that goes; none if
-    /// all entries are above. (In schedules each word is a step of its own.)
+    /// The last entry of a parent at or below a word (with `below`: strictly below it), by vector instructions. `None` if these do not
+    /// apply or if all entries are above. In explored schedules each word is a step of its own, so vectors are not used.
     #[inline(always)]
     fn rank<S: Schema>(&self, parent: usize, word: u64, below: bool) -> Option<usize> {
         if !S::PLAIN || self.space > SPACE || cfg!(shuttle) {
@@ -254,8 +255,8 @@ impl Inner {
         (mask.count_ones() as usize).checked_sub(1)
     }
 
-    /// The last place at or below a key (strictly below it, if so asked), or the first. `is_above` tells of a leaf whose word is the key's
-    /// whether its bound lies above the key, or at it, if it shall lie below.
+    /// The last place at or below a key (with `below`: strictly below it), or the first place. `is_above` compares the bounds of leaves
+    /// whose word is the key's: true if the leaf's bound is above the key (with `below`: at or above it).
     #[inline]
     pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, is_above: impl Fn(u64) -> bool) -> Place {
         let word = self.word_of::<S>(key);
@@ -268,7 +269,7 @@ impl Inner {
         if let Some(entry) = self.rank::<S>(parent, word, below) {
             return (parent, entry);
         }
-        // Nearly always it is this one (I2). Of many leaves of one word it may lie far before.
+        // The search nearly always ends here (I2). If many leaves have one word, the entry may be far before.
         let mut step = 1;
         let mut above = parent + 1;
         while parent > 0 && !is_low(parent, 0) {
@@ -298,7 +299,7 @@ mod tests {
     use super::*;
     use index::{Keyed, Words};
 
-    /// Against an ordered list: taken in, let go and found, in parents of all fillings.
+    /// Compares with an ordered list, with parents of all fillings: inserts, removals, searches.
     #[test]
     fn leaves_are_found_whatever_was_taken_in_and_let_go() {
         for space in [4, 8, 64] {

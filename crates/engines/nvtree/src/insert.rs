@@ -1,4 +1,4 @@
-//! Inserts and updates: an entry behind the last, and the count that reaches it.
+//! Inserts and updates: an entry is appended, and a new count includes it.
 
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored};
@@ -8,7 +8,7 @@ use pmem::{Error, Medium, Result};
 use crate::index::{NvTree, Writer};
 use crate::leaf::{Leaf, Log};
 
-/// What commits a write of one leaf.
+/// The store that commits a write to one leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     pub(crate) leaf: Leaf,
@@ -18,9 +18,9 @@ pub struct Change {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// Entries up to this count, so many of the new ones negative.
+    /// The new count, and the number of negative entries among the new ones.
     Append { count: usize, negatives: usize },
-    /// The entry of this slot is negative.
+    /// Makes the entry of this slot negative.
     Sign(usize),
 }
 
@@ -39,7 +39,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         }
     }
 
-    /// Stores an entry behind the last; apart if there is no space.
+    /// Appends an entry. Returns [`Step::Apart`] if there is no space.
     pub(crate) fn store_value(
         &self,
         writer: &mut Writer,
@@ -54,7 +54,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             return Err(Error::Corrupt { what: "leaf", at: leaf.0 });
         };
         let found = leaf.find::<M, S>(medium, shape, probe);
-        // Of plain keys the newest entry wins; of byte strings the old one has to be taken away, for its record is given back.
+        // With keys that are words the newest entry wins. With byte strings the old entry needs a negative one, because its record is
+        // freed.
         let taken = found.filter(|_| !S::PLAIN);
         let slot = log.count + usize::from(taken.is_some());
         if slot >= shape.capacity() {

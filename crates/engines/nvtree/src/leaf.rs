@@ -1,22 +1,23 @@
 //! A leaf: a log of signed entries, the newest last.
 //!
 //! ```text
-//! line 0   word 0 nxt (checks itself)   1 count (checks itself)   2 min   3 seal of min   4..8 signs, a bit an entry: set is negative
-//! line 1.. entries, in the order in which they came: key words, then payload words
+//! line 0   word 0 nxt (self-checking)   1 count (self-checking)   2 min   3 seal of min   4..8 signs, a bit per entry: set is negative
+//! line 1.. entries, in order of arrival: key words, then payload words
 //! ```
 //!
-//! A negative entry of plain keys has the key that it takes away, and no value; a newer entry of a key, of either sign, takes
-//! the place of the older ones. Of byte strings it names the number of the entry that it takes away, whose record is given back with
-//! it: so nobody has to read a record that may be another's by now. An update of these is both, one behind the other, under one count.
+//! With keys that are words, a negative entry has the key that it removes, and no value. A newer entry of a key, of either sign, replaces
+//! the older ones. With byte strings, a negative entry has the number of the entry that it removes. The record of that entry is freed with
+//! it, and its block may be reused, so no reader may need it. An update of a byte string is a negative and a positive entry under one
+//! count.
 //!
-//! `min` bounds the keys from below: a key word, of plain keys the key itself, of byte strings the address of a separator record, which
-//! belongs to the leaf. 0 is no bound, and the first leaf has none. The `min` of the next leaf is the bound from above: so ranges leave no
-//! gap, and a leaf's `min` never changes.
+//! `min` is the lower bound of the keys. It is a key word: for keys that are words the key, for byte strings the address of a separator
+//! record that the leaf owns. 0 means no bound; only the first leaf has none. The upper bound is the `min` of the next leaf. So there are
+//! no gaps, and a leaf's `min` never changes.
 //!
 //! Invariants:
-//! * L1: entries below `count`, with their signs, are durable; what lies at or above it means nothing, signs included.
-//! * L2: the header is one line: a sign stored before the count is published is durable when the count is.
-//! * L3: every key of a leaf lies between its `min` and the next one's, from the moment on at which a link leads to it.
+//! * L1: entries below `count`, with their signs, are durable. Entries and signs at or above it have no meaning.
+//! * L2: the header is one line. A sign that is stored before the count is published is durable when the count is.
+//! * L3: from the moment that a link references a leaf, every key of it is at or above its `min` and below the next leaf's.
 
 use std::cmp::Ordering;
 
@@ -28,32 +29,32 @@ use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{Error, LINE, Medium, Result, WORD};
 
-/// Words of a header, as offsets in bytes.
+/// Offsets of the header words, in bytes.
 pub(crate) const NXT: u64 = 0;
 const COUNT: u64 = WORD;
 pub(crate) const MIN: u64 = 2 * WORD;
 const SEAL: u64 = 3 * WORD;
 const SIGNS: u64 = 4 * WORD;
 
-/// Words of signs.
+/// Number of sign words.
 const SIGN_WORDS: usize = 4;
-/// Most entries of a leaf.
+/// Maximum entries of a leaf.
 pub const ENTRIES_MAX: usize = 252;
-/// Fewest: a leaf that was replaced has space for an update of byte strings, which is two.
+/// Minimum capacity: a leaf that was replaced must have space for an update of a byte string, which has two entries.
 const ENTRIES_MIN: usize = 4;
 
-/// A bit an entry.
+/// One bit per entry.
 pub(crate) type Bits = [u64; SIGN_WORDS];
 
-/// Where things are in the leaves of one index.
+/// The geometry of the leaves of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Entries, by number.
+    /// Geometry of the entries.
     pub entries: Entries,
 }
 
 impl Shape {
-    /// The shape of leaves of so many lines with payloads of so many words; `None` if they hold too few entries.
+    /// The shape of leaves of `lines` lines with payloads of `payload_words` words. `None` if they hold too few entries.
     pub fn new<S: Schema>(lines: u64, payload_words: usize) -> Option<Self> {
         let words = (S::KEY_WORDS + payload_words) as u64;
         let capacity = (lines.checked_sub(1)? * (LINE / WORD) / words).min(ENTRIES_MAX as u64) as usize;
@@ -75,7 +76,7 @@ impl Shape {
         self.entries.bytes()
     }
 
-    /// Most entries of a leaf, of both signs.
+    /// Maximum entries of a leaf, of both signs.
     pub fn capacity(&self) -> usize {
         self.entries.capacity
     }
@@ -86,11 +87,11 @@ impl Shape {
     }
 }
 
-/// What a header says of the entries.
+/// The header's data on the entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     pub count: usize,
-    /// Of entries below the count.
+    /// Signs of the entries below the count.
     pub signs: Bits,
 }
 
@@ -99,7 +100,7 @@ impl Log {
         self.signs[slot / 64] >> (slot % 64) & 1 == 1
     }
 
-    /// How many entries are negative.
+    /// Number of negative entries.
     pub(crate) fn negatives(&self) -> usize {
         self.signs.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -110,20 +111,20 @@ impl Log {
 pub(crate) struct Leaf(pub u64);
 
 impl Leaf {
-    /// The next leaf's address, 0 behind the last; `None` if there is no leaf here.
+    /// The next leaf's address, 0 after the last leaf. `None` if there is no leaf here.
     #[inline(always)]
     pub(crate) fn nxt<M: Medium>(self, medium: &M) -> Option<u64> {
         unchecked(medium.word(self.0 + NXT)).map(|nxt| nxt * WORD)
     }
 
-    /// How many entries there are; `None` if there is no leaf here.
+    /// Number of entries. `None` if there is no leaf here.
     #[inline(always)]
     pub(crate) fn count<M: Medium>(self, medium: &M, shape: &Shape) -> Option<usize> {
         let count = unchecked(medium.word(self.0 + COUNT))?;
         (count <= shape.capacity() as u64).then_some(count as usize)
     }
 
-    /// What the header says of the entries; `None` if there is no leaf here.
+    /// The header's data on the entries. `None` if there is no leaf here.
     #[inline(always)]
     pub(crate) fn log<M: Medium>(self, medium: &M, shape: &Shape) -> Option<Log> {
         let count = self.count(medium, shape)?;
@@ -141,12 +142,12 @@ impl Leaf {
         medium.word(self.0 + MIN)
     }
 
-    /// True if the lower bound is what it was written as.
+    /// True if the lower bound matches its seal.
     pub(crate) fn is_sealed<M: Medium>(self, medium: &M) -> bool {
         medium.word(self.0 + SEAL) == seal(self.min(medium))
     }
 
-    /// Entry of a slot.
+    /// Reads the entry of a slot.
     #[inline(always)]
     pub(crate) fn entry<M: Medium, T: Tail>(self, medium: &M, shape: &Shape, slot: usize) -> Entry<T> {
         shape.entries.entry(medium, Node(self.0), slot)
@@ -165,7 +166,7 @@ impl Leaf {
         }
     }
 
-    /// Writes what a negative entry says into a slot at or above the count: the one word that anybody reads. Returns where it is.
+    /// Writes a negative entry into a slot at or above the count. It stores only the word that readers use. Returns the word's offset.
     pub(crate) fn fill_negative<M: Medium, S: Schema>(
         self,
         medium: &M,
@@ -182,11 +183,10 @@ impl Leaf {
         at
     }
 
-    /// Publishes that there are entries up to `count`, of which the first `negatives` behind the old ones are negative, and starts
-    /// writing the header back (L2).
+    /// Publishes a new count. The first `negatives` of the new entries are negative. Flushes the header (L2).
     pub(crate) fn publish_count<M: Medium>(self, medium: &M, old: &Log, count: usize, negatives: usize) {
         for i in old.count / 64..=(count - 1) / 64 {
-            // What stands above the old count may be of an append that a crash cut short.
+            // Signs above the old count may be left from an append that a crash interrupted.
             let fresh = below(old.count + negatives, i) & !below(old.count, i);
             let word = old.signs[i] | fresh;
             if medium.word(self.signs_at(i)) & below(count, i) != word {
@@ -197,13 +197,13 @@ impl Leaf {
         medium.flush(self.0, LINE);
     }
 
-    /// Publishes that an entry is negative and names nothing but itself, and starts writing the header back.
+    /// Publishes that an entry is negative and removes only itself. Flushes the header.
     pub(crate) fn publish_sign<M: Medium>(self, medium: &M, log: &Log, slot: usize) {
         medium.publish(self.signs_at(slot / 64), log.signs[slot / 64] | 1 << (slot % 64));
         medium.flush(self.0, LINE);
     }
 
-    /// Writes a whole leaf into unused space and starts writing it back.
+    /// Writes a whole leaf into unused space and flushes it.
     pub(crate) fn compose<M: Medium, T: Tail>(
         self,
         medium: &M,
@@ -226,7 +226,7 @@ impl Leaf {
         medium.flush(self.0, LINE);
     }
 
-    /// The slot of a key, if it is there: looked for from the newest entry back.
+    /// The slot of a key, if it is present. Searches from the newest entry back.
     #[inline]
     pub(crate) fn find<M: Medium, S: Schema>(
         self,
@@ -253,7 +253,7 @@ impl Leaf {
         None
     }
 
-    /// Of 64 entries those that may have this key: by vectors, where that goes.
+    /// Those of 64 entries that may have this key. Uses vector instructions if possible.
     #[inline(always)]
     fn candidates<M: Medium, S: Schema>(
         self,
@@ -263,7 +263,7 @@ impl Leaf {
         probe: S::Probe<'_>,
     ) -> u64 {
         let all = below(count, i);
-        // Four entries of two words in each line, and sixteen lines to a word of bits.
+        // A line has four entries of two words, and a word of bits covers sixteen lines.
         if M::SHOWS_LINES && shape.entries.key_step == 2 {
             let lines = (count - i * 64).div_ceil(4).min(16);
             let lines = medium.lines(self.0 + (1 + 16 * i as u64) * LINE, lines);
@@ -274,12 +274,12 @@ impl Leaf {
         all
     }
 
-    /// Of byte strings the entries that nothing took away.
+    /// For byte strings: the entries that no negative entry has removed.
     #[inline]
     fn live_bits<M: Medium>(self, medium: &M, shape: &Shape, log: &Log) -> Bits {
         let mut live: Bits = std::array::from_fn(|i| below(log.count, i) & !log.signs[i]);
         for slot in slots_down(&log.signs) {
-            // An entry that was made negative where it stands names a record, which is no number of an entry.
+            // An entry whose sign was changed in place still references its record. This address is above every entry number.
             let taken = medium.word(shape.entries.payload_at(Node(self.0), slot)) as usize;
             if taken < slot {
                 live[taken / 64] &= !(1 << (taken % 64));
@@ -288,8 +288,8 @@ impl Leaf {
         live
     }
 
-    /// True if nothing is there. Of plain keys each that was ever put is looked for, the newest first, until one is found: where many
-    /// are left, that is soon.
+    /// True if the leaf has no keys. With keys that are words it searches for the key of each positive entry, the newest first, until one
+    /// is present. In a leaf with many keys this ends soon.
     pub(crate) fn is_empty<M: Medium, S: Schema>(self, medium: &M, shape: &Shape, log: &Log) -> bool {
         if !S::PLAIN {
             return self.live_bits(medium, shape, log) == [0; SIGN_WORDS];
@@ -302,7 +302,7 @@ impl Leaf {
         })
     }
 
-    /// The entries that are there, with their slots; of plain keys in key order. None if there is no leaf here.
+    /// The live entries with their slots. With keys that are words they are in key order. Empty if there is no leaf here.
     pub(crate) fn live<M: Medium, S: Schema>(
         self,
         medium: &M,
@@ -321,7 +321,7 @@ impl Leaf {
         slots.filter(|slot| !log.is_negative(*slot)).map(with_entry).collect()
     }
 
-    /// The entries that are there, in key order.
+    /// The live entries in key order.
     ///
     /// # Errors
     /// `Corrupt` if there is no leaf here, or a key cannot be read.
@@ -350,7 +350,7 @@ impl Leaf {
     }
 }
 
-/// Of word `i` of bits those of entries below `count`.
+/// The bits in word `i` of the entries below `count`.
 #[inline(always)]
 fn below(count: usize, i: usize) -> u64 {
     match count.saturating_sub(i * 64) {
@@ -372,7 +372,7 @@ fn slots_down(bits: &Bits) -> impl Iterator<Item = usize> + use<> {
     })
 }
 
-/// A word that no other word has, and no word near it.
+/// A check word of `word`. It differs for different words.
 fn seal(word: u64) -> u64 {
     (word ^ 0x1C69_B3F7_4AC4_AE35).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -1,14 +1,14 @@
-//! NV-Tree: append-only leaves of signed entries in durable memory, under inner nodes that are volatile and contiguous [Yang et al.,
-//! FAST 2015; as the VLAB paper describes it].
+//! NV-Tree: append-only leaves of signed entries in durable memory, under volatile, contiguous inner nodes [Yang et al., FAST 2015, as
+//! described in the VLAB paper].
 //!
-//! Only the list of leaves has to be consistent after every store. A leaf is a log: an insert appends an entry and publishes the number
-//! of entries, a delete appends an entry of the other sign. What search needs is built from the list when the index is opened.
+//! Only the list of leaves must be consistent after every store. A leaf is a log. An insert appends an entry and publishes the number of
+//! entries. A delete appends a negative entry. The search structure is built from the list when the index is opened.
 //!
 //! * [`leaf`]: a leaf's words. `meta`: the head of the list.
-//! * [`inner`]: inner nodes and parents of leaves, addressed by calculation. [`rebuild`]: how they are built anew beside use.
-//! * [`index`](mod@index): the index itself; the protocol of a change is read there.
-//! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges by one switch of a link.
-//! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: leaves without an index.
+//! * [`inner`]: inner nodes and parents of leaves, addressed by calculation. [`rebuild`]: rebuilds them while the index is in use.
+//! * [`index`](mod@index): the index and the steps of a change.
+//! * `insert`, `delete`: appends. [`replace`]: splits, compactions and merges, each by one switch of a link.
+//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine for the registry. [`salvage`]: leaves without an index.
 //! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ pub mod search;
 
 use ::index::engine::About;
 
-/// How it stands among the engines.
+/// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
     about: "NV-Tree: append-only leaves of signed entries in durable memory, contiguous inner nodes in memory of the process",

@@ -1,7 +1,7 @@
-//! The meta block: the head of the list, which is switched as any leaf's link is.
+//! The meta block: the head of the list. It is switched in the same way as a leaf's link.
 //!
 //! ```text
-//! word 0 head of the list (checks itself)   7 what a clear left to be freed ([`index::leaf_list::garbage`])
+//! word 0 head of the list (self-checking)   7 a cleared structure that is being freed ([`index::leaf_list::garbage`])
 //! ```
 
 use index::leaf_list::garbage::GARBAGE;
@@ -11,12 +11,12 @@ use pmem::{Error, LINE, Medium, Result, WORD};
 /// Bytes of the block.
 pub(crate) const META_BYTES: u64 = LINE;
 
-/// Where the block is.
+/// The offset of the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta(pub u64);
 
 impl Meta {
-    /// Writes a new block for a list that begins with `head`, and starts writing it back.
+    /// Writes a new block for a list that begins with `head`, and flushes it.
     pub(crate) fn create<M: Medium>(self, medium: &M, head: u64) {
         medium.copy(self.0, checked(head / WORD));
         medium.copy(self.0 + GARBAGE, Garbage::word(None));

@@ -1,9 +1,11 @@
-//! How inner nodes are built anew, beside use.
+//! Rebuilds of the inner nodes while the index is in use.
 //!
-//! When a parent of leaves has little space left, new inner nodes are made aside from the old ones, some parents with each operation,
-//! and take their place when they are whole. A leaf that comes or goes meanwhile is told to both, if the making has passed its
-//! place; else it is met there. So an insert does not wait for a rebuild: parents are filled to the half and a rebuild begins at three
-//! quarters, which leaves as many splits as it takes. Where that does not hold it is brought to its end at once
+//! A rebuild begins when a parent of leaves has little space left. New inner nodes are built from the old ones, some parents with each
+//! operation, and replace them when they are complete. Meanwhile a leaf that is added or removed is also changed in the new nodes, if the
+//! build has passed its place. Otherwise the build meets the change later.
+//!
+//! So an insert does not wait for a rebuild. A rebuild begins when a parent is three quarters full and leaves parents half full. A parent
+//! thus has space for as many splits as a rebuild takes. If this fails, the rebuild is completed at once
 //! ([`Paths::hurried`](crate::index::Paths)).
 
 use index::leaf_list::bound::bound;
@@ -15,33 +17,33 @@ use crate::index::{NvTree, Writer};
 use crate::inner::{Inner, Place};
 use crate::leaf::Leaf;
 
-/// A rebuild ends within so many operations, however many parents there are.
+/// Maximum number of operations until a rebuild ends, whatever the number of parents.
 const OPERATIONS: usize = 1024;
 
-/// New inner nodes in the making.
+/// New inner nodes that are being built.
 pub(crate) struct Rebuild {
     inner: Inner,
-    /// The old one's parent to take over next.
+    /// The next parent of the old nodes to take over.
     next: usize,
 }
 
-/// What became of leaves, for what leads to them.
+/// A change of the leaves, for the search structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// A leaf takes another's place.
+    /// A leaf replaces another leaf.
     Replaced(u64),
-    /// A leaf comes behind another; it must not be the first.
+    /// A leaf is added after another one, never as the first.
     Behind(u64),
-    /// A leaf is gone.
+    /// A leaf is removed.
     Gone,
 }
 
-/// What all keys from `first` to `last` begin with.
+/// The common prefix of all keys from `first` to `last`.
 fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
     first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
 
-/// What the bounds of these two and of all between them begin with.
+/// The common prefix of the bounds from `first` to `last`.
 pub(crate) fn begin_of<S: Schema>(first: &S::KeyBuf, last: &S::KeyBuf) -> Vec<u8> {
     if S::PLAIN {
         return Vec::new();
@@ -82,7 +84,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Rebuild { inner: Inner::with_capacity(begin, parents + parents / 8, self.space), next: 0 }
     }
 
-    /// Takes over so many parents; true when there are no more.
+    /// Takes over up to `parents` parents. True if none remains.
     ///
     /// # Errors
     /// `Corrupt` if the bound of a leaf cannot be read.
@@ -106,16 +108,16 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(rebuild.next == old.parents())
     }
 
-    /// Goes on with the running rebuild.
+    /// Continues the running rebuild.
     pub(crate) fn rebuild_some(&self, writer: &mut Writer) {
         if writer.rebuild.is_some() {
             let step = 1 + self.inner().parents() / OPERATIONS;
-            // A bound that cannot be read is told to whoever asks for it; the old inner nodes stay.
+            // If a bound cannot be read, the old inner nodes stay, and reads of the bound report the damage.
             let _ = self.rebuild_on(writer, step);
         }
     }
 
-    /// Takes over some parents; true when that was the last of the rebuild.
+    /// Takes over some parents. True if the rebuild has ended.
     fn rebuild_on(&self, writer: &mut Writer, parents: usize) -> Result<bool> {
         let old = self.inner();
         let Some(mut rebuild) = writer.rebuild.take() else { return Ok(true) };
@@ -124,13 +126,13 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
             return Ok(false);
         }
         rebuild.inner.finish();
-        // Both lead to the same leaves: nobody has to look again.
+        // Both lead to the same leaves, so no reader has to retry.
         self.set_inner(rebuild.inner);
         writer.turnover.rebuilds += 1;
         Ok(true)
     }
 
-    /// Sees to it that the parent of the leaf of a key can take one in. Returns the leaf's place.
+    /// Makes space for another leaf in the parent of a key's leaf. Returns the leaf's place.
     ///
     /// # Errors
     /// `Corrupt` if the bound of a leaf cannot be read.
@@ -149,8 +151,8 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         }
     }
 
-    /// Tells what leads to the leaves of a change at a place, whose bound is `min`: the inner nodes, and those in the making if they know
-    /// the place already. `new` is the bound of a leaf that comes. The stripes of all leaves concerned are odd.
+    /// Applies a change at a place, whose bound is `min`, to the inner nodes, and to the new ones if their build has passed the place.
+    /// `new` is the bound of an added leaf. The versions of all changed leaves are locked.
     pub(crate) fn show(
         &self,
         writer: &mut Writer,
@@ -162,7 +164,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         if let Some(rebuild) = writer.rebuild.take_if(|rebuild| place.0 < rebuild.next) {
             let there = self.place_in(&rebuild.inner, min, false);
             let is_there = rebuild.inner.leaf(there) == inner.leaf(place);
-            // What does not fit is too much for it: another begins when one is wanted.
+            // If the change does not fit, the rebuild is dropped. A new one begins when it is due.
             if is_there && apply::<S>(&rebuild.inner, there, change, new) {
                 writer.rebuild = Some(rebuild);
             }
@@ -172,7 +174,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         self.end_change();
     }
 
-    /// Builds the inner nodes anew, at once; a running rebuild is brought to its end.
+    /// Rebuilds the inner nodes at once. Completes a running rebuild.
     ///
     /// # Errors
     /// `Closed`, `Failed`; `Corrupt` if the bound of a leaf cannot be read.
@@ -186,7 +188,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
     }
 }
 
-/// Makes a change at a place; false if there is no space for it.
+/// Applies a change at a place. False if there is no space for it.
 fn apply<S: Schema>(inner: &Inner, place: Place, change: Change, new: &S::Key) -> bool {
     match change {
         Change::Replaced(leaf) => inner.replace(place, leaf),

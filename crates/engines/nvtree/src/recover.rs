@@ -1,8 +1,8 @@
-//! Opening: the list is read from its head on, and the inner nodes are built.
+//! Opening: reads the list from its head and builds the inner nodes.
 //!
-//! Nothing of the list is ever to be repaired: an append that a crash cut short is behind the count, and a leaf that was being
-//! replaced is in the list, or its successors are. Of an index that was not closed the entries are read too, for the number of keys, and
-//! the list says who owns the blocks that the last operation named.
+//! The list never needs repair. An interrupted append is after the count. If a leaf was being replaced, either the old leaf or its
+//! successors are in the list. If the index was not closed cleanly, the entries are read, too, for the number of keys. Then the list says
+//! which blocks of the newest operation it owns.
 
 use index::Schema;
 use index::leaf_list::bound::bound;
@@ -16,10 +16,10 @@ use crate::leaf::Leaf;
 use crate::rebuild::begin_of;
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// Reads the list, and makes what leads to its leaves. Stores nothing.
+    /// Reads the list and builds the inner nodes. Stores nothing.
     ///
     /// # Errors
-    /// `Corrupt` if it is not a list of leaves whose bounds ascend.
+    /// `Corrupt` if this is not a list of leaves with ascending bounds.
     pub(crate) fn load(&self, found: Found) -> Result<()> {
         let medium = self.region.medium();
         let head = self.meta().head(medium)?;

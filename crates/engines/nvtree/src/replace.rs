@@ -1,20 +1,21 @@
-//! Replacing leaves: splits, compactions, merges.
+//! Replacement of leaves: splits, compactions, merges.
 //!
-//! A full leaf of which more than half is live is split in two; else what is live goes to a new leaf, together with what the right
-//! neighbour holds if both fill half of one at most. A delete that leaves little looks at both neighbours, and a leaf without a
-//! key leaves the list. In every case whole new leaves are written beside the old ones, and one word is switched, the link
-//! that led to the first of these: in the leaf before it, or the head of the list.
+//! * If more than half of a full leaf's entries are live, the leaf is split in two. Otherwise its live entries move to a new leaf, together
+//!   with those of the right neighbour, if both fill at most half a leaf.
+//! * After a delete a sparse leaf may be merged with either neighbour. A leaf without keys leaves the list.
+//! * In every case whole new leaves are written, and one word is published: the link to the first of the old leaves, in the preceding leaf
+//!   or in the head of the list.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | some of the new leaves | nothing leads to them: their blocks are freed |
+//! | none | some of the new leaves | no link references them: their blocks are freed |
 //! | payload | the new leaves, the allocator's intents | the same |
-//! | commit | the link, one 8-byte store | the old leaves' blocks are freed, if they are not |
+//! | commit | the link (one 8-byte store) | the old leaves' blocks are freed if they are not yet |
 //!
-//! Blocks change hands with the operation's intents: the list says who owns what was named. An old leaf's block is free for another use
-//! when the operation has ended; a reader who still looks at it finds its stripe or `changes` changed (C1 of [`::index::leaf_list`]).
+//! Blocks are allocated and freed with the operation's intents; the list says which of them it owns. An old leaf's block can be reused when
+//! the operation has ended. A reader that still reads it finds its version or `changes` changed (C1 of [`::index::leaf_list`]).
 //!
-//! A key above all others of a full last leaf begins a leaf of its own, for two fences, and the old one stays as it is.
+//! A key above all others of a full last leaf begins a new leaf, with two fences. The old leaf stays as it is.
 
 use index::Entry;
 use index::Schema;
@@ -34,10 +35,10 @@ use crate::rebuild::Change;
 type Run<S> = Vec<Entry<<S as Schema>::Tail>>;
 
 impl<M: Medium, S: Schema> NvTree<M, S> {
-    /// Replaces the full leaf of a key by one or two that have space for two entries at least.
+    /// Replaces the full leaf of a key by one or two leaves that have space for at least two entries.
     ///
     /// # Errors
-    /// What the allocator says; `Corrupt`: nothing has changed then.
+    /// Errors of the allocator; `Corrupt`. Then nothing has changed.
     pub(crate) fn make_space(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let place = self.make_space_above(writer, key)?;
@@ -53,7 +54,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         self.switch(writer, place, None, &[live])
     }
 
-    /// Replaces a leaf and its right neighbour by one, if that is half full at most; false if they stay.
+    /// Replaces a leaf and its right neighbour by one leaf that is at most half full. False if they hold too much.
     fn merge_right(&self, writer: &mut Writer, place: Place, live: &Run<S>) -> Result<bool> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let inner = self.inner();
@@ -70,29 +71,29 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(true)
     }
 
-    /// A key was taken away: if the leaf is full, or little is left in it, it is replaced, or leaves the list.
+    /// After a delete: replaces the leaf, or removes it from the list, if it is full or sparse.
     ///
     /// # Errors
-    /// What the allocator says; `Corrupt`: nothing has changed then.
+    /// Errors of the allocator; `Corrupt`. Then nothing has changed.
     pub(crate) fn thin_out(&self, writer: &mut Writer, key: &S::Key, leaf: Leaf) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let capacity = shape.capacity();
         let Some(log) = leaf.log(medium, shape) else { return Ok(()) };
         let is_full = log.count == capacity;
-        // If no entry took another's place, this is what is left; else it is less.
+        // An upper bound of the live entries: entries that replaced older ones are not subtracted.
         let most_left = log.count.saturating_sub(2 * log.negatives());
-        // A batch is prepared for what it needs, and not for this.
+        // A batch reserved no space for this.
         if self.images.is_running() || (!is_full && most_left * 4 > capacity) {
             return Ok(());
         }
-        // Not each time, where the neighbours are too full for it.
+        // If the neighbours are too full for a merge, this avoids an attempt with every delete.
         let is_time = is_full || most_left.is_power_of_two() || leaf.is_empty::<M, S>(medium, shape, &log);
         if !is_time {
             return Ok(());
         }
         let inner = self.inner();
         let place = self.place_in(&inner, key, false);
-        // It may have gone with another write of the same write group.
+        // Another write of the same write group may have removed the leaf.
         if inner.leaf(place) != leaf.0 {
             return Ok(());
         }
@@ -116,7 +117,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         if is_full { self.switch(writer, place, None, &[live]) } else { Ok(()) }
     }
 
-    /// Puts up to two new leaves with these entries in the place of one, and of its right neighbour `gone`.
+    /// Replaces a leaf, and its right neighbour `gone` if given, by up to two new leaves with these entries.
     fn switch(&self, writer: &mut Writer, place: Place, gone: Option<Place>, parts: &[Run<S>]) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
         let inner = self.inner();
@@ -186,7 +187,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(())
     }
 
-    /// Takes a block for each part, with the word of its bound; the first part's is `min`.
+    /// Allocates a block for each part and makes the word of its bound. The first part's bound is `min`.
     fn take_leaves(&self, writer: &mut Writer, parts: &[Run<S>], min: u64) -> Result<Vec<(Leaf, u64)>> {
         let mut news: Vec<(Leaf, u64)> = Vec::new();
         for (i, part) in parts.iter().enumerate() {
@@ -201,14 +202,15 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
         Ok(news)
     }
 
-    /// The word of a bound between two entries.
+    /// Makes the word of a bound between two entries.
     fn separate(&self, writer: &mut Writer, below: &Entry<S::Tail>, above: &Entry<S::Tail>) -> Result<u64> {
         let low = S::separate(&self.region, &mut writer.allocator, &mut writer.log, below, above)
             .map_err(|error| self.give_up(writer, error))?;
         Ok(S::separator_block(low).unwrap_or(low[0]))
     }
 
-    /// A key above all others of a full last leaf begins a new one; false if it is none, or the leaf has less than half left.
+    /// Begins a new leaf for a key above all others of a full last leaf. False if the key is not above all others, or if at most half of
+    /// the leaf is live.
     ///
     /// # Errors
     /// As [`NvTree::make_space`].

@@ -1,4 +1,4 @@
-//! What a leaf holds, read without the list around it.
+//! Reads the entries of a leaf without its list.
 
 use index::Entry;
 use index::Schema;
@@ -6,7 +6,7 @@ use pmem::{Medium, Region};
 
 use crate::leaf::{Leaf, Shape};
 
-/// Every entry that is there in the leaf at `at`, if there is one: the newest of its key, and positive.
+/// All live entries of the leaf at `at`, if there is one: for each key the newest entry, if it is positive.
 pub fn entries<M: Medium, S: Schema>(region: &Region<M>, at: u64) -> Vec<Entry<S::Tail>> {
     let identity = region.identity();
     let shape =

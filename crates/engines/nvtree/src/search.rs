@@ -1,4 +1,4 @@
-//! How the leaf of a key is found, and what a leaf is to readers ([`index::leaf_list::read`]).
+//! Search for the leaf of a key, and the reader's functions on a leaf ([`index::leaf_list::read`]).
 
 use index::Entry;
 use index::Report;
@@ -104,7 +104,7 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
         if held + appended <= capacity {
             return 0;
         }
-        // A leaf that was replaced has half of its space, of which an update of byte strings may leave one entry.
+        // A replaced leaf has half of its space free. An update of a byte string may leave one entry of it unused.
         2 * (2 + appended.div_ceil(capacity / 2 - 1))
     }
 
@@ -131,7 +131,7 @@ impl<M: Medium, S: Schema> LeafList for NvTree<M, S> {
             Write::Put(..) => _ = self.keys.fetch_add(u64::from(!stored.was_there), Ordering::AcqRel),
             Write::Delete(key) => {
                 self.keys.fetch_sub(1, Ordering::AcqRel);
-                // What is wrong with a neighbour is told to whoever reads it, and space may be lacking: the key is gone.
+                // The key is removed. If a neighbour is damaged, reads of the neighbour report it. A lack of space is no error here.
                 let _ = self.thin_out(writer, key, stored.change.leaf);
             }
         }

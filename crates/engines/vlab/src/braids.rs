@@ -1,9 +1,10 @@
-//! Multi-braids: the buckets that came since the directory was built, in key order, in short lists under one head [VLAB §4.2.2].
+//! Multi-braids: the buckets that were added after the directory was built, in key order, in short lists (braids) under one head [VLAB
+//! §4.2.2].
 //!
-//! The head is searched by halves, and so is a braid, which stands in memory in order. A change makes a new head and one new braid;
-//! whoever looks at the old ones keeps them.
+//! The head and each braid are arrays in key order. Both are searched by binary search. A change makes a new head and one new braid.
+//! Readers of the old ones keep them.
 //!
-//! Invariant: keys ascend through all braids; none is empty.
+//! Invariant: keys ascend through all braids, and no braid is empty.
 
 use std::sync::Arc;
 
@@ -13,11 +14,11 @@ use index::leaf_list::bound::word_of;
 /// A bucket in a braid.
 #[derive(Debug)]
 pub(crate) struct Item<S: Schema> {
-    /// `key` as a word.
+    /// The first key word of `key`.
     low: u64,
     /// The bucket's `min`.
     pub key: S::KeyBuf,
-    /// Its address.
+    /// The bucket's address.
     pub at: u64,
 }
 
@@ -28,12 +29,12 @@ impl<S: Schema> Clone for Item<S> {
 }
 
 impl<S: Schema> Item<S> {
-    /// The bucket at `at`, whose `min` is `key`.
+    /// An item for the bucket at `at`, whose `min` is `key`.
     pub(crate) fn new(key: S::KeyBuf, at: u64) -> Self {
         Self { low: word_of::<S>(S::borrow(&key)), key, at }
     }
 
-    /// True if it is at or below a key; strictly below it, if so asked.
+    /// True if the item is at or below a key. With `below`: strictly below it.
     #[inline(always)]
     fn is_low(&self, word: u64, key: &S::Key, below: bool) -> bool {
         match self.low.cmp(&word) {
@@ -73,7 +74,7 @@ impl<S: Schema> Braids<S> {
         self.count
     }
 
-    /// Bytes of volatile memory, without those of byte strings.
+    /// Bytes of volatile memory, without byte strings.
     pub(crate) fn memory(&self) -> u64 {
         (self.count * size_of::<Item<S>>() + self.head.len() * size_of::<Arc<Vec<Item<S>>>>()) as u64
     }
@@ -83,7 +84,8 @@ impl<S: Schema> Braids<S> {
         self.head.len()
     }
 
-    /// Number of braids, and of items of the last of them, at or below a key (strictly below it, if so asked); and comparisons.
+    /// Number of braids at or below a key, number of items of the last of them at or below it, and number of comparisons. With `below`:
+    /// strictly below the key.
     #[inline]
     fn place(&self, key: &S::Key, below: bool) -> (usize, usize, u32) {
         let word = word_of::<S>(key);
@@ -100,7 +102,7 @@ impl<S: Schema> Braids<S> {
         (braids, items, comparisons)
     }
 
-    /// The last bucket at or below a key (strictly below it, if so asked), and the number of comparisons.
+    /// The last bucket at or below a key (with `below`: strictly below it), and the number of comparisons.
     #[inline]
     pub(crate) fn find(&self, key: &S::Key, below: bool) -> (Option<&Item<S>>, u32) {
         let (braids, items, comparisons) = self.place(key, below);
@@ -117,7 +119,7 @@ impl<S: Schema> Braids<S> {
         self.head.last()?.last()
     }
 
-    /// Adds a bucket; a braid of more than `most` is split in two.
+    /// Adds a bucket. Splits a braid of more than `most` buckets in two.
     pub(crate) fn insert(&mut self, item: Item<S>, most: usize) {
         self.count += 1;
         let (braids, items, _) = self.place(S::borrow(&item.key), false);
@@ -138,7 +140,7 @@ impl<S: Schema> Braids<S> {
         self.head.insert(braids.max(1), Arc::new(right));
     }
 
-    /// Takes a bucket out, if it is there.
+    /// Removes a bucket if it is present. True if it was.
     pub(crate) fn remove(&mut self, key: &S::Key, at: u64) -> bool {
         let (braids, items, _) = self.place(key, false);
         if braids == 0 || self.head[braids - 1][items - 1].at != at {
@@ -155,12 +157,12 @@ impl<S: Schema> Braids<S> {
         true
     }
 
-    /// Lets the last braid go, and its memory, if nobody else has it; false when there is none.
+    /// Drops the last braid, and frees its memory if no reader has it. False if there is none.
     pub(crate) fn take_down(&mut self) -> bool {
         self.head.pop().is_some()
     }
 
-    /// All buckets strictly above a key, in order; all of them without one.
+    /// All buckets strictly above a key, in order. Without a key: all buckets.
     pub(crate) fn above(&self, key: Option<&S::Key>) -> impl Iterator<Item = &Item<S>> {
         let (braids, items, _) = key.map_or((0, 0, 0), |key| self.place(key, false));
         let skipped = self.head[..braids.saturating_sub(1)].len();

@@ -1,18 +1,18 @@
-//! A bucket: one node of the list, its entries in no order under a bitmap [VLAB §4.1.2, figure 8].
+//! A bucket: a node of the list, with unordered entries under a bitmap [VLAB §4.1.2, figure 8].
 //!
 //! ```text
-//! line 0   word 0 nxt (checks itself)   1 vnxt (checks itself; 0: null)   2 min   3 max   4..8 bitmap; its last bit: a change is on
+//! line 0   word 0 nxt (self-checking)   1 vnxt (self-checking; 0: null)   2 min   3 max   4..8 bitmap; its last bit: a change is running
 //! line 1.. entries: key words, then payload words
 //! ```
 //!
-//! `min` and `max` bound the keys: at or above the first, below the second. They are key words: of plain keys the key itself, of byte
-//! strings the address of a separator record, which belongs to the bucket whose `min` it is. 0 is no bound: the first bucket has no
-//! `min`, the last no `max`. So ranges leave no gap, and `max` is the `min` of the next bucket.
+//! All keys are at or above `min` and below `max`. Both are key words. For keys that are words the key word is the key. For byte strings it
+//! is the address of a separator record. The bucket with this `min` owns the record. 0 means no bound: the first bucket has no `min`, the
+//! last bucket no `max`. There are no gaps: `max` is the `min` of the next bucket.
 //!
 //! Invariants:
-//! * K1: an entry means something if and only if its bit is set; a bit is set after its entry is durable.
+//! * K1: an entry has a meaning if and only if its bit is set. A bit is set after its entry is durable.
 //! * K2: while the last bit is clear, every entry lies between `min` and `max`, and `max` is the next bucket's `min`.
-//! * K3: the header is one line: what is published there in some order becomes durable in that order.
+//! * K3: the header is one line. Its stores become durable in their order.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ use pmem::region::{checked, unchecked};
 use pmem::simd::{EQUAL, pairs};
 use pmem::{LINE, Medium, WORD};
 
-/// Words of a header, as offsets in bytes.
+/// Offsets of the header words, in bytes.
 pub(crate) const NXT: u64 = 0;
 pub(crate) const VNXT: u64 = WORD;
 pub(crate) const MIN: u64 = 2 * WORD;
@@ -32,25 +32,25 @@ const BITS: u64 = 4 * WORD;
 
 /// Words of a bitmap.
 pub(crate) const BIT_WORDS: usize = 4;
-/// Most entries of a bucket.
+/// Maximum entries of a bucket.
 pub const ENTRIES_MAX: usize = 252;
-/// Fewest.
+/// Minimum entries that a bucket must be able to hold.
 const ENTRIES_MIN: usize = 4;
-/// A change of more than this line is on.
+/// Set while a change of more than this line is running.
 const FLAG: u64 = 1 << 63;
 
 /// A bitmap without the flag.
 pub(crate) type Bits = [u64; BIT_WORDS];
 
-/// Where things are in the buckets of one index.
+/// The geometry of the buckets of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Entries, by number.
+    /// Geometry of the entries.
     pub entries: Entries,
 }
 
 impl Shape {
-    /// The shape of buckets of so many lines with payloads of so many words; `None` if they hold too few entries.
+    /// The shape of buckets of `lines` lines with payloads of `payload_words` words. `None` if they hold too few entries.
     pub fn new<S: Schema>(lines: u64, payload_words: usize) -> Option<Self> {
         let words = (S::KEY_WORDS + payload_words) as u64;
         let capacity = (lines.checked_sub(1)? * (LINE / WORD) / words).min(ENTRIES_MAX as u64) as usize;
@@ -72,7 +72,7 @@ impl Shape {
         self.entries.bytes()
     }
 
-    /// Most entries of a bucket.
+    /// Maximum entries of a bucket.
     pub fn capacity(&self) -> usize {
         self.entries.capacity
     }
@@ -82,12 +82,12 @@ impl Shape {
         self.entries.key_step * WORD
     }
 
-    /// Bitmap words that have a slot.
+    /// Number of bitmap words that have slots.
     pub(crate) fn bit_words(&self) -> usize {
         self.capacity().div_ceil(64)
     }
 
-    /// Bits that are slots of word `i`.
+    /// Mask of the bits of word `i` that are slots.
     #[inline(always)]
     pub(crate) fn slots_of(&self, i: usize) -> u64 {
         match self.capacity().saturating_sub(i * 64) {
@@ -96,14 +96,14 @@ impl Shape {
         }
     }
 
-    /// A slot that is free: of the word with the fewest entries, so that an update finds another under its own word.
+    /// A free slot. It is in the word with the fewest entries, so that an update finds another free slot under the same word.
     pub(crate) fn free_slot(&self, bits: &Bits) -> Option<usize> {
         let free = |i: &usize| (!bits[*i] & self.slots_of(*i)).count_ones();
         let word = (0..self.bit_words()).max_by_key(|i| (free(i), BIT_WORDS - i))?;
         (free(&word) > 0).then(|| word * 64 + (!bits[word]).trailing_zeros() as usize)
     }
 
-    /// The slots of so many entries in a new bucket: the words are filled evenly.
+    /// The slots of `count` entries in a new bucket. They are spread evenly over the words.
     pub(crate) fn spread(&self, count: usize) -> impl Iterator<Item = usize> {
         let words = self.bit_words();
         let capacity = self.capacity();
@@ -117,53 +117,53 @@ impl Shape {
 pub(crate) struct Bucket(pub u64);
 
 impl Bucket {
-    /// The next bucket's address, 0 behind the last; `None` if there is no bucket here.
+    /// The next bucket's address, 0 after the last bucket. `None` if there is no bucket here.
     #[inline(always)]
     pub(crate) fn nxt<M: Medium>(self, medium: &M) -> Option<u64> {
         unchecked(medium.word(self.0 + NXT)).map(|nxt| nxt * WORD)
     }
 
-    /// Number of a bitmap word's place.
+    /// Offset of bitmap word `i`.
     #[inline(always)]
     pub(crate) fn bits_at(self, i: usize) -> u64 {
         self.0 + BITS + i as u64 * WORD
     }
 
-    /// Which entries there are.
+    /// Bits of the entries in use.
     #[inline(always)]
     pub(crate) fn bits<M: Medium>(self, medium: &M, shape: &Shape) -> Bits {
         std::array::from_fn(|i| medium.word(self.bits_at(i)) & shape.slots_of(i))
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn count<M: Medium>(self, medium: &M, shape: &Shape) -> usize {
         count(&self.bits(medium, shape))
     }
 
-    /// True while a change of more than the header is on.
+    /// True while a change of more than the header is running.
     pub(crate) fn is_flagged<M: Medium>(self, medium: &M) -> bool {
         medium.word(self.bits_at(BIT_WORDS - 1)) & FLAG != 0
     }
 
-    /// Publishes a bitmap word, the flag as it is given.
+    /// Publishes a bitmap word, with the given flag.
     pub(crate) fn publish_bits<M: Medium>(self, medium: &M, i: usize, bits: u64, flagged: bool) {
         let flag = if flagged && i == BIT_WORDS - 1 { FLAG } else { 0 };
         medium.publish(self.bits_at(i), bits | flag);
     }
 
-    /// Publishes those words of a bitmap that change, the flag set.
+    /// Publishes the bitmap words that change, with the flag set.
     pub(crate) fn publish_changed<M: Medium>(self, medium: &M, old: &Bits, new: &Bits) {
         for i in (0..BIT_WORDS).filter(|i| old[*i] != new[*i]) {
             self.publish_bits(medium, i, new[i], true);
         }
     }
 
-    /// Starts writing the header back.
+    /// Flushes the header.
     pub(crate) fn flush_header<M: Medium>(self, medium: &M) {
         medium.flush(self.0, LINE);
     }
 
-    /// Entry of a slot.
+    /// Reads the entry of a slot.
     #[inline(always)]
     pub(crate) fn entry<M: Medium, T: Tail>(self, medium: &M, shape: &Shape, slot: usize) -> Entry<T> {
         shape.entries.entry(medium, Node(self.0), slot)
@@ -175,19 +175,19 @@ impl Bucket {
         shape.entries.key_at(Node(self.0), slot)
     }
 
-    /// Writes an entry into a slot that is free.
+    /// Writes an entry into a free slot.
     pub(crate) fn fill<M: Medium, T: Tail>(self, medium: &M, shape: &Shape, slot: usize, entry: &Entry<T>) {
         for (at, word) in shape.entries.entry_words_at(Node(self.0), slot, entry) {
             medium.copy(at, word);
         }
     }
 
-    /// Starts writing back a slot.
+    /// Flushes a slot.
     pub(crate) fn flush_slot<M: Medium>(self, medium: &M, shape: &Shape, slot: usize) {
         medium.flush(self.slot_at(shape, slot), shape.entry_bytes());
     }
 
-    /// Writes a whole bucket into unused space and starts writing it back.
+    /// Writes a whole bucket into unused space and flushes it.
     pub(crate) fn compose<M: Medium, T: Tail>(
         self,
         medium: &M,
@@ -218,8 +218,8 @@ impl Bucket {
         self.flush_header(medium);
     }
 
-    /// The slot of a key, if it is there. The lowest free slot is the next to be filled, so the highest have what came last, which is what is
-    /// looked for most often where recent keys are.
+    /// The slot of a key, if it is present. Within a bitmap word the lowest free slot is filled first, so the highest slots tend to hold
+    /// the newest entries. They are compared first, because recent keys are often read most.
     #[inline]
     pub(crate) fn find<M: Medium, S: Schema>(
         self,
@@ -242,7 +242,7 @@ impl Bucket {
         None
     }
 
-    /// Of the entries of a bitmap word those that may have this key: by vectors, where that goes.
+    /// The entries of a bitmap word that may have this key. Uses vector instructions if possible.
     #[inline(always)]
     fn candidates<M: Medium, S: Schema>(
         self,
@@ -252,7 +252,7 @@ impl Bucket {
         word: u64,
         probe: S::Probe<'_>,
     ) -> u64 {
-        // Four entries of two words in each line, and sixteen lines to a bitmap word.
+        // A line has four entries of two words, and a bitmap word covers sixteen lines.
         if M::SHOWS_LINES && S::PLAIN && shape.entries.key_step == 2 && word != 0 {
             let first = 16 * i as u64;
             let count = (shape.entries.lines - 1).saturating_sub(first).min(16) as usize;
@@ -265,7 +265,7 @@ impl Bucket {
     }
 }
 
-/// A header's words that lead elsewhere.
+/// The header words that reference other blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     /// The next bucket.

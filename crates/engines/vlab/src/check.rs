@@ -1,4 +1,4 @@
-//! Full verification: the list, bounds, order, records, what leads to the buckets, and the ownership of every block.
+//! Full verification: the list, bounds, order, records, the directory and the braids, and the ownership of every block.
 
 pub use index::Report;
 use index::Schema;
@@ -13,7 +13,7 @@ use crate::bucket::{Bucket, MAX, MIN, VNXT, slots};
 use crate::index::Vlab;
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Verifies everything, with writers shut out meanwhile. Never panics, whatever the region holds.
+    /// Verifies everything. Writers wait meanwhile. Never panics, whatever the region contains.
     pub fn check(&self) -> Report {
         let _writer = self.writer_side();
         let medium = self.region.medium();
@@ -26,7 +26,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         walk.end(&self.region, self.len())
     }
 
-    /// Which of two lists goes on with the lesser key.
+    /// The index of the list whose next key is smaller.
     fn lesser(&self, next: [u64; 2]) -> usize {
         let key = |at: u64| bound::<M, S>(self.region.medium(), self.region.medium().word(at + MIN)).ok();
         match next {

@@ -1,27 +1,32 @@
-//! How the directory takes in the braids [VLAB §5.2.5], beside use.
+//! A combine: the directory takes in the braids while the index is in use [VLAB §5.2.5].
 //!
-//! A new directory is made aside from the old one and the braids, [`Options::combine_step`](crate::Options) entries with each
-//! operation, and takes the old one's place when it is whole. What is split or merged meanwhile is told to both: a bucket that comes
-//! behind the place where the making has come to is met there; one before it stands in new braids, which come with the new directory,
-//! and is marked there at once. The memory of what was replaced is given back in parts, one with each operation. So no operation waits
-//! for a combine, and what one may cost it is bounded, however large the index is: `combine_step` steps ([`Work::most`]), each an entry
-//! of the old directory or of the braids that is passed, or up to 64 cells of the new one's table that are filled; and one part given
-//! back ([`Work::most_parts`]), a segment of 1,024 entries or a braid. Nothing durable changes.
+//! A new directory is built from the old one and the braids. Each operation does [`Options::combine_step`](crate::Options) steps. The new
+//! directory replaces the old one when it is complete. Meanwhile splits and merges update both. If the build has not reached a new bucket's
+//! place, the build will meet the bucket. Otherwise the bucket is added to new braids, which come with the new directory, and is marked in
+//! the new directory at once. The memory of the old directory and braids is freed in parts, one with each operation.
 //!
-//! Under `faithful` a combine merges the two lists in durable memory, at once, in the paper's four states [figure 14]. What it leaves
-//! open, how a chain of `vnxt` that is whole is told from one that is not, is said by a word in the meta block:
+//! So no operation waits for a combine, and its cost is bounded whatever the size of the index:
+//!
+//! * at most `combine_step` steps ([`Work::most`]). A step takes over one entry of the old directory or of the braids, or fills up to 64
+//!   cells of the new directory's table;
+//! * at most one freed part ([`Work::most_parts`]): a segment of 1,024 entries, or a braid.
+//!
+//! Nothing durable changes.
+//!
+//! Under `faithful` a combine merges the two lists in durable memory at once, in the paper's four states [figure 14]. The paper does not
+//! say how a complete chain of `vnxt` differs from a partial one. Here a word in the meta block tells:
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
 //! | none | some of `vnxt` | phase idle: they are cleared |
 //! | links | `vnxt` of all buckets, in order | the same |
-//! | phase linked | | `vnxt` is the list: it is copied, and so on |
-//! | copies | `nxt` of all | the same |
+//! | phase linked | | `vnxt` is the list: the combine continues with the copies |
+//! | copies | `nxt` of all buckets | the same |
 //! | phase copied | | `nxt` is the list: `vnxt` is cleared |
 //! | the next operation's first | some of `vnxt` cleared, no second list | phase idle: the rest is cleared |
 //!
-//! It begins when the braids are full, at L x 50 % x N buckets [§6.1], or hold a sixteenth of
-//! what the directory does, or when half of the directory's buckets were given back.
+//! A combine begins when the braids are full (L x 50 % x N buckets [§6.1]), when they hold a sixteenth as many buckets as the directory, or
+//! when half of the directory's buckets were freed.
 
 use std::sync::Arc;
 
@@ -36,41 +41,41 @@ use crate::directory::{ALIAS, Directory};
 use crate::index::{View, Vlab, Writer};
 use crate::meta::Phase;
 
-/// Buckets and aliases below which nothing is combined for their number's sake.
+/// With fewer buckets in braids, or aliases, no combine begins because of their share of the directory.
 const FEW: usize = 16;
 
-/// Braids that hold so large a part of the directory's number are full, too.
+/// Braids also count as full if they hold this fraction of the directory's number of buckets.
 const SHARE: usize = 16;
 
-/// A new directory in the making.
+/// A new directory that is being built.
 pub(crate) struct Rebuild<S: Schema> {
     pub directory: Directory,
-    /// Buckets that came where it was made already.
+    /// Buckets that were added where the build has passed.
     pub late: Braids<S>,
-    /// Its entries whose bucket was given back.
+    /// Number of its entries whose bucket was freed.
     pub aliases: u64,
-    /// The old directory's entry to look at next.
+    /// The next entry of the old directory.
     next: usize,
 }
 
-/// What combines cost operations since the index was opened: counts, for what bounds it ([`crate::combine`]).
+/// The work of combines since the index was opened, in counts ([`crate::combine`] has the bounds).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Directories that took an older one's place.
+    /// Number of directories that replaced an older one.
     pub combines: u64,
-    /// Most steps that one operation took; at most `combine_step`.
+    /// Maximum steps of one operation; at most `combine_step`.
     pub most: u64,
     /// Steps of all operations.
     pub steps: u64,
-    /// Most parts of old directories and braids that one operation gave back; at most one.
+    /// Maximum parts of old directories and braids that one operation freed; at most one.
     pub most_parts: u64,
-    /// Parts that all operations gave back.
+    /// Parts that all operations freed.
     pub parts: u64,
-    /// Parts that are left to be given back: segments of directories, and braids.
+    /// Parts that remain to be freed: segments of directories, and braids.
     pub parts_left: u64,
 }
 
-/// What was replaced, to be given back in parts, when nobody reads it any more.
+/// Replaced directories and braids. They are freed in parts when no reader has them.
 pub(crate) struct Retired<S: Schema> {
     directories: Vec<Arc<Directory>>,
     braids: Vec<Braids<S>>,
@@ -88,7 +93,7 @@ impl<S: Schema> Retired<S> {
         self.braids.push(view.braids.clone());
     }
 
-    /// Gives one part back; false if there is none that can be by now.
+    /// Frees one part. False if no part can be freed now.
     fn give_part(&mut self) -> bool {
         if let Some(braids) = self.braids.last_mut() {
             if braids.take_down() {
@@ -118,13 +123,13 @@ impl<S: Schema> Rebuild<S> {
         Self { directory, late: Braids::default(), aliases: 0, next: 0 }
     }
 
-    /// True if a bucket of this `min` would stand before what was made last.
+    /// True if the build has passed the place of a bucket with this `min`.
     pub(crate) fn is_past(&self, key: &S::Key) -> bool {
         let made = self.directory.len();
         made > 0 && self.directory.compare::<S>(made - 1, key).is_gt()
     }
 
-    /// Takes so many steps; how many there were, and true when there are no more.
+    /// Does up to `steps` steps. Returns their number, and true if nothing remains.
     fn go_on(&mut self, view: &View<S>, steps: usize) -> (usize, bool) {
         let old = &view.directory;
         let last = self.directory.len().checked_sub(1).map(|last| self.directory.key::<S>(last));
@@ -162,7 +167,7 @@ impl<S: Schema> Rebuild<S> {
 }
 
 impl<S: Schema> View<S> {
-    /// Number of buckets, with aliases.
+    /// Number of buckets, including aliases.
     fn buckets(&self) -> usize {
         self.directory.len() + self.braids.count()
     }
@@ -175,7 +180,7 @@ impl<S: Schema> View<S> {
     }
 }
 
-/// The least key of a view but the first bucket's, and the greatest.
+/// The smallest key of a view, without the first bucket's, and the greatest.
 fn range_of<S: Schema>(view: &View<S>) -> Option<(S::KeyBuf, S::KeyBuf)> {
     let directory = &view.directory;
     let second = (directory.len() > 1).then(|| directory.key::<S>(1));
@@ -186,13 +191,13 @@ fn range_of<S: Schema>(view: &View<S>) -> Option<(S::KeyBuf, S::KeyBuf)> {
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Most buckets of a braid: L = 2 log2(B) [VLAB §6.1].
+    /// Maximum buckets of a braid: L = 2 log2(B) [VLAB §6.1].
     pub(crate) fn braid_limit(&self, view: &View<S>) -> usize {
         let buckets = view.directory.len() + view.braids.count();
         self.braid_buckets.unwrap_or(2 * buckets.max(2).ilog2() as usize).max(1)
     }
 
-    /// Goes on with the running combine, or begins one if it is time.
+    /// Continues the running combine, or begins one if it is due.
     pub(crate) fn combine_some(&self, writer: &mut Writer<S>) {
         self.rewire_some(writer);
         self.give_some(writer);
@@ -208,7 +213,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             writer.rebuild = Some(Rebuild::begin(&view));
         }
         if self.faithful {
-            // Over groups, if the running one has space: else the braids have to hold more.
+            // Over a journal the running group may lack space. Then the combine waits and the braids hold more.
             let lines = 2 * self.view().buckets() as u64;
             if self.has_lines_beside(lines) {
                 self.merge_lists(writer);
@@ -223,7 +228,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         writer.work.steps += steps as u64;
     }
 
-    /// Takes some steps; how many there were, and true when that was the last of the combine.
+    /// Does some steps. Returns their number, and true if the combine has ended.
     fn go_on(&self, writer: &mut Writer<S>) -> (usize, bool) {
         let view = Arc::clone(&self.view());
         let Some(rebuild) = &mut writer.rebuild else { return (0, true) };
@@ -232,14 +237,14 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             writer.aliases = rebuild.aliases;
             writer.turnover.rebuilds += 1;
             writer.retired.take(&view);
-            // Both views lead to the same buckets: nobody has to look again.
+            // Both views lead to the same buckets, so no reader has to retry.
             let way = self.new_way(&mut writer.wiring, &view.way);
             self.set_view(View { directory: rebuild.directory.into(), way, braids: rebuild.late });
         }
         (steps, writer.rebuild.is_none())
     }
 
-    /// Gives a part back of what was replaced.
+    /// Frees one part of replaced directories and braids.
     #[inline]
     fn give_some(&self, writer: &mut Writer<S>) {
         if !writer.retired.directories.is_empty() || !writer.retired.braids.is_empty() {
@@ -249,7 +254,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// The paper's combine: the second list becomes part of the first.
+    /// The paper's combine: merges the second list into the first.
     fn merge_lists(&self, writer: &mut Writer<S>) {
         let medium = self.region.medium();
         let order = self.view().in_order();
@@ -269,7 +274,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.stripes.unlock(&mut writer.held);
     }
 
-    /// From the state in which `vnxt` is the list on.
+    /// Continues a combine from the state in which `vnxt` is the list.
     fn copy_links(&self, order: &[u64]) {
         let medium = self.region.medium();
         for at in order {
@@ -282,15 +287,15 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.clear_links(order);
     }
 
-    /// From the state in which `nxt` is the list on.
+    /// Continues a combine from the state in which `nxt` is the list.
     fn clear_links(&self, order: &[u64]) {
         let medium = self.region.medium();
         self.clear_begun(order);
-        // The next operation's first fence is soon enough: until then nothing is linked anywhere.
+        // The next operation's first fence is early enough. Until then no new link is stored.
         self.meta().publish_idle(medium);
     }
 
-    /// Clears what `vnxt` there is. Nobody waits for that: what is not durable of it is cleared again by the next open.
+    /// Clears all `vnxt`. This needs no fence: the next open clears again if the stores were not durable.
     fn clear_begun(&self, order: &[u64]) {
         let medium = self.region.medium();
         for at in order.iter().filter(|at| medium.word(**at + VNXT) != 0) {
@@ -298,7 +303,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Brings to its end what a crash left of a combine. Stores nothing if it left nothing.
+    /// Completes a combine that a crash interrupted. Stores nothing if there was none.
     pub(crate) fn finish_combine(
         &self,
         phase: Phase,
@@ -313,22 +318,23 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// True while a combine is being made aside: operations go on with it.
+    /// True while a new directory is being built. Each operation continues the build.
     pub fn is_combining(&self) -> bool {
         self.writer_side().rebuild.is_some()
     }
 
-    /// What combines have cost operations.
+    /// The work of combines since the index was opened.
     pub fn work(&self) -> Work {
         let writer = self.writer_side();
         Work { combines: writer.turnover.rebuilds, parts_left: writer.retired.parts(), ..writer.work }
     }
 
-    /// Combines at once, whatever the braids hold; a running combine is brought to its end. A window, if there shall be one, is whole
-    /// then, unless somebody still reads through the one before it.
+    /// Combines at once, whatever the braids hold, and completes a running combine. With
+    /// [`Addressing::Rewired`](crate::rewired::Addressing) the window is then complete, too, unless a reader still uses the window before
+    /// it.
     ///
     /// # Errors
-    /// `Closed`, `Failed`; `TooLarge` if no group can hold what `faithful` rewrites; as [`Life::commit`].
+    /// `Closed`, `Failed`; `TooLarge` if no group can hold the stores of `faithful`; as [`Life::commit`].
     pub fn combine(&self) -> pmem::Result<()> {
         let buckets = self.view().buckets() as u64;
         let mut writer = self.enter_for(|_| Ok(if self.faithful { 2 * buckets } else { 0 }))?;

@@ -1,4 +1,4 @@
-//! Deletes [VLAB §5.2.3]: a bit is cleared. Of byte strings the record's bit in the allocator follows, for one fence more.
+//! Deletes: one bit is cleared [VLAB §5.2.3]. For byte strings the record's allocation bit follows, which costs one fence more.
 
 use index::leaf_list::prelude::*;
 use index::leaf_list::write_group::{Step, Stored};
@@ -18,7 +18,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         })
     }
 
-    /// Finds the bit of a key's entry.
+    /// Prepares the removal of a key's entry: the bitmap word without its bit.
     pub(crate) fn store_removal(
         &self,
         writer: &mut Writer<S>,

@@ -1,15 +1,20 @@
-//! The software page table: the addresses of the buckets in key order, in volatile memory, with the words that search compares
-//! [VLAB §5.1; the paper has the processor's page table, and compares in the buckets].
+//! The directory, a software page table: the addresses of the buckets in key order, in volatile memory, with the words that search compares
+//! [VLAB §5.1].
 //!
-//! An index into it is a bucket's place, so a search begins with a calculation: guided binary search [§4.2.3]. What it compares are
-//! the buckets' `min` as words; of byte strings the eight bytes behind what all of them begin with, and the rest where words are equal.
+//! The paper uses the processor's page table and compares in the buckets.
 //!
-//! It is stored in segments of so many entries: it grows by one at a time, and gives its memory back one at a time.
+//! An index into the directory is a bucket's place. A search begins with a calculation: guided binary search [§4.2.3]. It compares the
+//! `min` of the buckets as words. For byte strings the word is the eight bytes after the common prefix of all keys. If words are equal, the
+//! rest of the keys is compared.
+//!
+//! The directory is stored in segments of 1,024 entries. It grows by one segment at a time, and its memory is freed one segment at a
+//! time.
 //!
 //! Invariants:
-//! * D1: keys ascend; entry 0 is at or below every key.
-//! * D2: of an entry that is not `SPLIT` the bucket holds every key from its own to the next entry's.
-//! * D3: an entry's key and place never change once others see it; its address does only while [`crate::index::Vlab`] says so (V2).
+//! * D1: keys ascend. Entry 0 is at or below every key.
+//! * D2: if an entry is not marked `SPLIT`, its bucket holds every key from the entry's key to the next entry's key.
+//! * D3: an entry's key and place never change once other threads see the entry. Its address changes only as [`crate::index::Vlab`] allows
+//!   (V2).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -18,34 +23,34 @@ use index::Schema;
 use index::leaf_list::bound::leading;
 use pmem::sync::{AtomicU64, Ordering as Memory};
 
-/// The bucket of this entry's key was given back; another holds its keys.
+/// The bucket of this entry's key was freed. Another bucket holds its keys.
 pub(crate) const ALIAS: u64 = 1 << 63;
-/// Buckets between this entry and the next are in the braids.
+/// Braids contain buckets between this entry and the next.
 pub(crate) const SPLIT: u64 = 1 << 62;
 const ADDRESS: u64 = SPLIT - 1;
-/// A range so short is searched by halves.
+/// Ranges up to this length are searched by binary search.
 const SHORT: usize = 8;
 
-/// How a place is searched for.
+/// The algorithm that searches for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guide {
-    /// By halves alone.
+    /// Binary search only.
     Halves,
-    /// One estimate, then by halves in the range around it, or outside of it [VLAB §4.2.3].
+    /// One estimate, then binary search in the range around it or outside of it [VLAB §4.2.3].
     Once,
-    /// Estimates as long as they are right, each in the square root of the range before it.
+    /// Estimates as long as they are right. Each reduces the range to its square root.
     Again,
-    /// As [`Guide::Again`], in the part of the directory that a small table gives for the key's leading bits. Splits at medians make
-    /// regions of uniform keys differ in how full their buckets are, which a straight line over all of them does not follow.
+    /// As [`Guide::Again`], in a part of the directory that a small table gives for the key's leading bits. Splits at medians make regions
+    /// of uniform keys differ in fill, so one straight line over all of them fits badly.
     Table,
 }
 
-/// Where search reads the words of entries.
+/// The source of the entries' words in a search.
 pub(crate) trait Lows {
     /// The word of an entry.
     fn low(&self, i: usize) -> u64;
-    /// True if it is seen without a look at the next entry that this one, which is at or below the key of this word, leads to the key's
-    /// bucket.
+    /// True if this entry is known to lead to the bucket of the key with this word, without a read of the next entry. The entry is at or
+    /// below the key.
     #[inline(always)]
     fn is_last(&self, _i: usize, _word: u64) -> bool {
         false
@@ -62,18 +67,18 @@ impl Lows for Directory {
 /// Entries of a segment.
 pub(crate) const SEGMENT: usize = 1024;
 
-/// The word that search compares, and where it leads: side by side, for who finds the one reads the other.
+/// The word that search compares, and the address. They are adjacent, because a search that finds one reads the other.
 #[derive(Debug, Default)]
 struct Place {
     low: u64,
     at: AtomicU64,
 }
 
-/// So many entries of a directory.
+/// A part of a directory: [`SEGMENT`] entries.
 #[derive(Debug)]
 struct Segment {
     places: [Place; SEGMENT],
-    /// Bytes of the keys, where words are not the whole of them, and where each ends.
+    /// The keys' bytes, if words do not contain all of a key, and the end of each key.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -88,7 +93,7 @@ impl Segment {
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// What all keys but the first begin with.
+    /// The common prefix of all keys except the first.
     begin: Vec<u8>,
     segments: Vec<Box<Segment>>,
     len: usize,
@@ -98,7 +103,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// An empty one with space for so many, whose keys but the first lie between these two, as a rule.
+    /// An empty directory with space for this many entries. Except for the first, keys usually lie in `range`.
     pub(crate) fn with_capacity<S: Schema>(entries: usize, range: Option<(&S::Key, &S::Key)>) -> Self {
         let begin = match range {
             Some((first, last)) if !S::PLAIN => {
@@ -114,13 +119,13 @@ impl Directory {
         new
     }
 
-    /// Makes ready for an entry of a key, above all others, as far as one step goes; true when it can be appended.
+    /// Prepares the append of an entry above all others, as far as one step goes. True if the entry can be appended.
     pub(crate) fn reach<S: Schema>(&mut self, key: &S::Key) -> bool {
         let word = self.word::<S>(key);
         self.len == 0 || self.cells.reach(word, self.len)
     }
 
-    /// Appends an entry, above all others.
+    /// Appends an entry above all others.
     pub(crate) fn push<S: Schema>(&mut self, key: &S::Key, at: u64) {
         let i = self.len;
         if i == self.segments.len() * SEGMENT {
@@ -141,7 +146,7 @@ impl Directory {
         self.len += 1;
     }
 
-    /// Gives the memory of a segment back; false when there is none left. Nobody looks anything up any more.
+    /// Frees the memory of one segment. False if none is left. No reader uses the directory any more.
     pub(crate) fn take_down(&mut self) -> bool {
         self.len = 0;
         self.segments.pop().is_some()
@@ -170,13 +175,13 @@ impl Directory {
             + self.key_bytes
     }
 
-    /// Address of an entry's bucket, with `ALIAS` and `SPLIT`.
+    /// Address of an entry's bucket, with the marks `ALIAS` and `SPLIT`.
     #[inline(always)]
     pub(crate) fn marked(&self, i: usize) -> u64 {
         self.place(i).at.load(Memory::Acquire)
     }
 
-    /// Address of an entry's bucket.
+    /// Address of an entry's bucket, without the marks.
     #[inline(always)]
     pub(crate) fn address(marked: u64) -> u64 {
         marked & ADDRESS
@@ -186,7 +191,7 @@ impl Directory {
         self.place(i).at.store(marked, Memory::Release);
     }
 
-    /// An entry's key.
+    /// The key of an entry.
     pub(crate) fn key<S: Schema>(&self, i: usize) -> S::KeyBuf {
         let key = if S::PLAIN { S::key_of(&self.low(i).to_le_bytes()) } else { S::key_of(self.bytes_of(i)) };
         key.unwrap_or_default()
@@ -199,7 +204,7 @@ impl Directory {
         &segment.bytes[from..segment.ends[i]]
     }
 
-    /// A key as a word in the order of `low`.
+    /// The word of a key, comparable with `low`.
     #[inline(always)]
     fn word<S: Schema>(&self, key: &S::Key) -> u64 {
         if S::PLAIN {
@@ -214,13 +219,13 @@ impl Directory {
         }
     }
 
-    /// Compares an entry's key.
+    /// Compares an entry's key with `key`.
     #[inline(always)]
     pub(crate) fn compare<S: Schema>(&self, i: usize, key: &S::Key) -> Ordering {
         self.compare_words::<S>(i, (self.low(i), self.word::<S>(key)), key)
     }
 
-    /// Compares an entry's key, whose word is the first, with one whose word is the second.
+    /// Compares an entry's key, which has the word `low`, with a key that has the word `word`.
     #[inline(always)]
     fn compare_words<S: Schema>(&self, i: usize, (low, word): (u64, u64), key: &S::Key) -> Ordering {
         match low.cmp(&word) {
@@ -229,14 +234,14 @@ impl Directory {
         }
     }
 
-    /// The last entry at or below a key (strictly below it, if so asked), or the first entry; and how many comparisons that took.
+    /// The last entry at or below a key (with `below`: strictly below it), or the first entry. Also returns the number of comparisons.
     #[inline]
     pub(crate) fn find<S: Schema>(&self, key: &S::Key, below: bool, guide: Guide) -> (usize, u32) {
         self.find_in::<S>(self, key, below, guide)
     }
 
-    /// The same, where the words of entries (but that of the first) are read elsewhere. None may be above the entry's own: then an
-    /// entry is found that is not before the one that [`Directory::find`] does, and whose word there is at or below the key.
+    /// As [`Directory::find`], but `lows` gives the words of the entries (except the first). No word may be above the entry's own. Then the
+    /// result is not before the entry that [`Directory::find`] returns, and its word in `lows` is at or below the key.
     #[inline(always)]
     pub(crate) fn find_in<S: Schema>(
         &self,
@@ -252,7 +257,7 @@ impl Directory {
             let order = self.compare_words::<S>(i, (lows.low(i), word), key);
             order.is_lt() || (!below && order.is_eq())
         };
-        // `low` is at or below the key, `high` above it.
+        // `low` is always at or below the key, `high` always above it.
         let (mut low, mut high) = (0, self.len());
         if guide == Guide::Table {
             (low, high) = self.cells.range(word, high);
@@ -300,10 +305,10 @@ impl Directory {
         (low, comparisons)
     }
 
-    /// Where between two places a key would be if keys were spread evenly; between the two, exclusively.
+    /// The place of a key if keys were evenly distributed, strictly between two places.
     #[inline(always)]
     fn estimate(&self, lows: &(impl Lows + ?Sized), (low, high): (usize, usize), word: u64) -> usize {
-        // Entry 0 stands for the least key there is, and not for one that is there.
+        // Entry 0 stands for the smallest possible key, so it is no data point.
         let (first, last) = (low.max(1), high.min(self.len() - 1));
         let (from, to) = (lows.low(first), lows.low(last));
         let place = if word <= from {
@@ -317,8 +322,8 @@ impl Directory {
         place.clamp(low + 1, high - 1)
     }
 
-    /// The bucket at `target` holds what is in `from..to` now: entries there lead to it. Returns which these are, and how many
-    /// of them led to a bucket of their own until now.
+    /// Redirects the entries with keys in `from..to` to the bucket at `target`, which now holds these keys. Returns the range of the
+    /// entries, and how many of them had a bucket of their own before.
     pub(crate) fn redirect<S: Schema>(
         &self,
         from: &S::Key,
@@ -340,53 +345,53 @@ impl Directory {
         (first..end, fresh)
     }
 
-    /// A bucket whose `min` is `key` stands in the braids.
+    /// Marks that braids contain a bucket whose `min` is `key`.
     pub(crate) fn note_split<S: Schema>(&self, key: &S::Key) {
         let (i, _) = self.find::<S>(key, false, Guide::Table);
         self.set(i, self.marked(i) | SPLIT);
     }
 }
 
-/// What the keys from `first` to `last` begin with.
+/// The common prefix of all keys from `first` to `last`.
 fn common(first: &[u8], last: &[u8]) -> Vec<u8> {
     first.iter().zip(last).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect()
 }
 
-/// The table of [`Guide::Table`]: the range of words in cells of one width, and the first entry of each. Cells are as many as entries, but
-/// no more than stay in the processor's second-level cache.
+/// The table of [`Guide::Table`]: it divides the range of words into cells of equal width and has the first entry of each. There are as
+/// many cells as entries, but at most as many as the second-level cache holds.
 #[derive(Debug, Default)]
 struct Cells {
     base: u64,
     shift: u32,
-    /// Number of cells there will be.
+    /// Number of cells of the complete table.
     count: usize,
-    /// Of each cell so far the first entry that is in it or behind it. (Entry 0 is in front of all.)
+    /// For each cell so far, the first entry in it or after it. Entry 0 is before all cells.
     first: Vec<u32>,
 }
 
-/// Most cells.
+/// Maximum number of cells.
 const CELLS: usize = 1 << 16;
-/// Cells without an entry of their own that one step fills.
+/// Number of cells that one step fills in advance.
 const CELLS_OF_STEP: usize = 64;
 
 impl Cells {
     fn new(base: u64, last: u64, entries: usize) -> Self {
         let span = last.saturating_sub(base);
         let count = entries.clamp(1, CELLS);
-        // The least width with which they suffice.
+        // The smallest width with which the cells cover the range.
         let bits = u64::BITS - span.leading_zeros();
         let shift = (0..bits).find(|shift| span >> shift < count as u64).unwrap_or(bits);
         Self { base, shift, count, first: Vec::with_capacity(count) }
     }
 
-    /// Of words outside of the range too, in their order.
+    /// The cell of a word. Words outside of the range get the first or the last cell.
     #[inline(always)]
     fn of(&self, word: u64) -> usize {
         let cell = word.saturating_sub(self.base).checked_shr(self.shift).unwrap_or(0) as usize;
         cell.min(self.count.saturating_sub(1))
     }
 
-    /// Fills cells in front of a word's, for entry `i`, which will have it: as many as one step does. True when few are left.
+    /// Fills cells before the cell of entry `i`, which will have this word, as many as one step may. True if none of them is left.
     fn reach(&mut self, word: u64, i: usize) -> bool {
         let cell = self.of(word);
         let end = cell.min(self.first.len() + CELLS_OF_STEP);
@@ -396,7 +401,7 @@ impl Cells {
         end == cell
     }
 
-    /// Entry `i` has this word; all before it have lesser ones, or the same.
+    /// Records that entry `i` has this word. All earlier words are at or below it.
     fn note(&mut self, word: u64, i: usize) {
         let cell = self.of(word);
         while self.first.len() <= cell {
@@ -404,7 +409,7 @@ impl Cells {
         }
     }
 
-    /// An entry below this word, and one above it or the number of all.
+    /// An entry below this word, and an entry above it or the number of entries.
     #[inline(always)]
     fn range(&self, word: u64, entries: usize) -> (usize, usize) {
         let cell = self.of(word);

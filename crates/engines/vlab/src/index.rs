@@ -1,20 +1,20 @@
-//! The index: its parts, and how a change goes through it.
+//! The index: its parts, and the steps of a change.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | insert: none | the entry in a free slot, perhaps | nothing: its bit is clear (K1) |
-//! | payload | the entry | the same; a record's block is nobody's and is freed |
+//! | insert: none | perhaps the entry in a free slot | nothing to do: its bit is clear (K1) |
+//! | payload | the entry | the same; a record's block has no owner and is freed |
 //! | commit | its bit | nothing to do |
 //!
-//! A delete is the last step alone; an update of a word is that word; of more it is an insert under the bitmap word of the old entry,
-//! whose publish clears one bit and sets the other. See `split` and `merge` for the rest.
+//! A delete is the last step only. An update of a value of one word publishes that word. An update of a wider value is an insert under the
+//! bitmap word of the old entry; its publish clears one bit and sets the other. `split` and `merge` have tables of their own.
 //!
 //! Invariants:
-//! * V1: from the head on, each bucket's `nxt` leads to the one whose `min` is this one's `max`; the first has no `min`, and is never
-//!   given back.
-//! * V2: the view leads every key to the bucket that holds it, but while the stripe of that bucket is odd. Whoever looked a bucket up
+//! * V1: from the head on, each bucket's `nxt` leads to the bucket whose `min` is this one's `max`. The first bucket has no `min` and is
+//!   never freed.
+//! * V2: the view leads every key to the bucket that holds it, except while that bucket's version is locked. A reader that found a bucket
 //!   before a split or merge finds `changes` changed after it.
-//! * V3: a block is allocated if and only if the list, an entry or the meta block names it (between operations).
+//! * V3: between operations, a block is allocated if and only if the list, an entry or the meta block references it.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -44,42 +44,42 @@ pub const ENGINE: &str = "vlab";
 
 /// Entries of a head of one page [VLAB §6.1].
 const BRAIDS: usize = 512;
-/// Directory entries that an operation takes over while a combine runs.
+/// Default of [`Options::combine_step`].
 const STEP: usize = 64;
 
-/// How to make and open an index.
+/// Options to create and open an index.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Cache lines of a bucket, 2 to 64. (Of an existing index, what it was made with.)
+    /// Cache lines of a bucket, 2 to 64. An existing index keeps its own.
     pub lines: u64,
-    /// Words of a value in its entry. (Of an existing index, what it was made with.)
+    /// Words of a value in its entry. An existing index keeps its own.
     pub payload_words: usize,
-    /// The region's fixed sizes. (Of an existing index, what it was made with.)
+    /// Fixed sizes of the region. An existing index keeps its own.
     pub geometry: Geometry,
-    /// The promise, for the superblock.
+    /// Durability, for the superblock.
     pub durability: Durability,
-    /// Version stripes; a power of two.
+    /// Number of striped version locks; a power of two.
     pub stripes: usize,
-    /// Splits by the paper's six steps with a fence each. (Of an existing index, what it was made with.)
+    /// Splits in the paper's six steps with a fence each, and durable combines. An existing index keeps its own.
     pub faithful: bool,
-    /// Most braids.
+    /// Maximum number of braids.
     pub braids: usize,
-    /// Most buckets of a braid; without it, twice the logarithm of the number of all buckets.
+    /// Maximum buckets of a braid. `None`: twice the logarithm of the number of all buckets.
     pub braid_buckets: Option<usize>,
-    /// Steps that an operation takes while a combine runs, each a directory entry or a part of its table: what bounds the time that it may
-    /// cost ([`crate::combine`]).
+    /// Steps of an operation while a combine runs. A step is a directory entry or a part of the directory's table. This bounds the cost of
+    /// an operation ([`crate::combine`]).
     pub combine_step: usize,
-    /// How a place is searched for.
+    /// The algorithm that searches for a place.
     pub guide: Guide,
-    /// How a place becomes an address.
+    /// The way from a place to an address.
     pub addressing: Addressing,
-    /// Most mappings of the kernel's for [`Addressing::Rewired`], of which about one for each bucket is needed; in any case no more than
-    /// the system leaves to all windows of the process ([`pmem::window::mappings_max`]).
+    /// Maximum number of kernel mappings for [`Addressing::Rewired`], which needs about one per bucket. The limit of all windows of the
+    /// process applies in any case ([`pmem::window::mappings_max`]).
     pub mappings_max: Option<u64>,
 }
 
 impl Options {
-    /// Production settings.
+    /// Options for production.
     pub fn new(lines: u64, durability: Durability) -> Self {
         Self {
             lines,
@@ -98,11 +98,11 @@ impl Options {
     }
 }
 
-/// What leads to the buckets: replaced whole when buckets come or go.
+/// The search structures of a moment: directory and braids. Replaced as a whole when buckets are added or removed.
 #[derive(Debug)]
 pub(crate) struct View<S: Schema> {
     pub directory: Arc<Directory>,
-    /// To the pages of its buckets.
+    /// The way to the pages of its buckets.
     pub way: Way,
     pub braids: Braids<S>,
 }
@@ -129,28 +129,28 @@ impl<M: Medium, S: Schema> Deref for Vlab<M, S> {
     }
 }
 
-/// What the writer has besides.
+/// The index's own part of the writer's state.
 pub struct Own<S: Schema> {
     /// The running combine.
     pub(crate) rebuild: Option<Rebuild<S>>,
-    /// Entries of the directory whose bucket was given back.
+    /// Number of directory entries whose bucket was freed.
     pub(crate) aliases: u64,
-    /// Windows that come and go.
+    /// Windows that are being made or removed.
     pub(crate) wiring: Wiring,
-    /// What combines replaced.
+    /// Directories and braids that combines replaced.
     pub(crate) retired: Retired<S>,
-    /// What they cost.
+    /// The work of combines.
     pub(crate) work: Work,
 }
 
-/// What only the writer has.
+/// The state that the writer's lock protects.
 pub(crate) type Writer<S> = index::leaf_list::Writer<Own<S>>;
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Makes an empty index in a fresh medium.
+    /// Creates an empty index in a fresh medium.
     ///
     /// # Errors
-    /// `Nodes` if buckets of so few lines hold too few entries; what growing the medium may say.
+    /// `Nodes` if buckets of this size hold too few entries. Also the errors of growing the medium.
     pub fn create(medium: M, options: &Options) -> Result<Self> {
         let lines = options.lines;
         let shape =
@@ -162,10 +162,10 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Self::start(create_region::<M, S>(medium, ENGINE, sizes, how)?, Found::New, options)
     }
 
-    /// Opens the index in a region, recovering it if it was not closed.
+    /// Opens the index in a region. Recovers it if it was not closed cleanly.
     ///
     /// # Errors
-    /// `Mismatch` if something else lives there; `Corrupt` if the list is damaged; what [`Region::open`] says.
+    /// `Mismatch` if the region holds something else; `Corrupt` if the list is damaged; the errors of [`Region::open`].
     pub fn open(medium: M, path: &Path, options: &Options) -> Result<(Self, Found)> {
         let (region, found) = open_region::<M, S>(medium, path, ENGINE)?;
         Ok((Self::start(region, found, options)?, found))
@@ -205,7 +205,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             index.format()?;
             index.load(Found::New)?;
         }
-        // Nobody else has the index yet.
+        // No other thread has the index yet.
         if found == Found::InUse {
             index.finish_batch()?;
         }
@@ -214,7 +214,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block (new, or crashed before it had one) that and an empty bucket.
+    /// Gives an index without a meta block a meta block and an empty bucket. The index is new, or it crashed before it had one.
     fn format(&mut self) -> Result<()> {
         let (shape, faithful) = (self.shape, self.faithful);
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
@@ -229,12 +229,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Meta(self.root_block())
     }
 
-    /// Sizes of buckets.
+    /// Geometry of the buckets.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// What leads to the buckets.
+    /// Sizes of the search structures.
     pub fn paths(&self) -> Paths {
         let view = self.view();
         Paths {
@@ -250,49 +250,49 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// The view of this moment.
+    /// The current view.
     #[inline(always)]
     pub(crate) fn view(&self) -> Guard<Arc<View<S>>> {
         step();
         self.shown.load()
     }
 
-    /// Readers take this view from now on.
+    /// Replaces the view for all later reads.
     pub(crate) fn set_view(&self, view: View<S>) {
         step();
         self.shown.store(Arc::new(view));
     }
 
-    /// Publishes a view in which a split or merge is seen (V2). The stripes of its buckets are odd.
+    /// Publishes a view with a split or merge (V2). The versions of the changed buckets are locked.
     pub(crate) fn show(&self, view: View<S>) {
         self.set_view(view);
         self.changes.fetch_add(2, Ordering::AcqRel);
     }
 }
 
-/// How many buckets are found which way.
+/// Sizes of the search structures: the buckets that each of them references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Entries of the directory.
+    /// Number of directory entries.
     pub directory: usize,
-    /// Braids.
+    /// Number of braids.
     pub braids: usize,
-    /// Buckets in braids.
+    /// Number of buckets in braids.
     pub in_braids: usize,
-    /// Bytes of volatile memory that the directory takes.
+    /// Bytes of volatile memory of the directory.
     pub directory_bytes: u64,
-    /// Bytes of the kernel's memory that the window takes; 0 without one. See [`Vlab::addressed`].
+    /// Bytes of kernel memory of the window; 0 without one. See [`Vlab::addressed`].
     pub window_bytes: u64,
-    /// And the braids.
+    /// Bytes of volatile memory of the braids.
     pub braids_bytes: u64,
 }
 
-/// True if a value is one word of its entry, which an update can switch alone.
+/// True if a value is one word of its entry, so that an update can publish it alone.
 pub(crate) const fn is_one_word<S: Schema>() -> bool {
     S::PLAIN && S::Tail::EMPTY
 }
 
-/// Writes an empty bucket and a meta block that leads to it, and starts writing them back.
+/// Writes an empty bucket and a meta block that references it, and flushes both.
 pub(crate) fn write_empty<M: Medium, S: Schema>(
     medium: &M,
     shape: &Shape,

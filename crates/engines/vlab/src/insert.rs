@@ -8,7 +8,7 @@ use pmem::{Error, Medium, Result};
 use crate::bucket::{Bucket, count};
 use crate::index::{Vlab, Writer, is_one_word};
 
-/// The word that commits a write of one bucket: of its bitmap, or the value itself.
+/// The word that commits a write to one bucket: a bitmap word, or the value itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     pub(crate) bucket: Bucket,
@@ -40,7 +40,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Stores an entry into a free slot, or finds where the value is; apart if there is no slot that will do.
+    /// Stores an entry into a free slot, or finds the value's word. Returns [`Step::Apart`] if no suitable slot is free.
     pub(crate) fn store_value(
         &self,
         writer: &mut Writer<S>,
@@ -63,7 +63,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let at = shape.entries.payload_at(index::shape::Node(bucket.0), slot);
             return stored(at, entry.payload, false);
         }
-        // An update needs a second slot under the same bitmap word.
+        // An update needs a second slot under the same bitmap word, so that one publish switches both bits.
         let fresh = match old {
             Some(slot) => {
                 let free = !bits[slot / 64] & shape.slots_of(slot / 64);

@@ -1,14 +1,14 @@
-//! VLAB: a sorted list of buckets in durable memory and nothing above it; a bucket is found by calculation [VLAB, TC 2018].
+//! VLAB: a sorted list of buckets in durable memory. There are no inner nodes; a bucket is found by calculation [VLAB, TC 2018].
 //!
-//! Each bucket has its entries in no order under a bitmap, so an insert stores its entry and one word, a delete one word. What
-//! search needs is volatile, and built anew from the list when the index is opened.
+//! Each bucket has unordered entries under a bitmap. So an insert stores its entry and one word, and a delete stores one word. The search
+//! structures are volatile and are built from the list when the index is opened.
 //!
 //! * [`bucket`]: a bucket's words. `meta`: the heads of the lists.
-//! * [`directory`]: the software page table, searched by calculation. `braids`: what came since it was built.
-//! * [`rewired`]: the processor's page table in its place: the buckets' pages mapped in key order.
-//! * [`index`](mod@index): the index itself; the protocol of a change is read there.
-//! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: how the directory takes in the braids.
-//! * [`search`], [`check`], `recover`: what else it does. `family`: as an engine of the registry. [`salvage`]: buckets without an index.
+//! * [`directory`]: the software page table, searched by calculation. `braids`: the buckets that were added after it was built.
+//! * [`rewired`]: the processor's page table instead: the buckets' pages mapped in key order.
+//! * [`index`](mod@index): the index and the steps of a change.
+//! * `insert`, `delete`, `split`, `merge`: changes. [`combine`]: the directory takes in the braids.
+//! * [`search`], [`check`], `recover`: the other operations. `family`: the engine for the registry. [`salvage`]: buckets without an index.
 //! * Batches, groups, lookups and scans are those of [`::index::leaf_list`].
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ mod split;
 
 use ::index::engine::About;
 
-/// How it stands among the engines.
+/// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
     about: "VLAB: sorted buckets in durable memory and no inner nodes, found by calculation; fewest words written",

@@ -1,11 +1,14 @@
-//! Buckets that hold little join a neighbour, and are given back. (The paper's never are, nor are those under `faithful`.)
+//! Merges: a sparse bucket joins a neighbour, and one bucket is freed. (In the paper and under `faithful` buckets are never freed.)
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | entries in free slots, perhaps | nothing: their bits are clear |
+//! | none | perhaps entries in free slots | nothing to do: their bits are clear |
 //! | payload | the entries, the allocator's intents | the same |
-//! | | then in this order, in one line (K3): the flag, bits, `nxt`, `max`, no flag | flagged: entries at or above the next `min` are dropped, which undoes bits without `nxt`; `max` is set |
+//! | | then, in one line and in this order (K3): flag, bits, `nxt`, `max`, no flag | see below |
 //! | commit | all of these | nothing to do |
+//!
+//! After a crash in the third row the bucket is flagged. Recovery drops entries at or above the next bucket's `min`, which undoes bits
+//! without `nxt`, sets `max` and clears the flag.
 
 use index::Schema;
 use index::leaf_list::bound::bound;
@@ -17,17 +20,17 @@ use crate::bucket::{BIT_WORDS, Bucket, MAX, MIN, NXT, slots};
 use crate::index::{View, Vlab, Writer};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Merges a key's bucket, of which little is left, with a neighbour, if both together are at most half full.
+    /// Merges a key's sparse bucket with a neighbour, if both together are at most half full.
     ///
     /// # Errors
-    /// `Corrupt` if a neighbour is damaged: nothing has changed then.
+    /// `Corrupt` if a neighbour is damaged. Then nothing has changed.
     pub(crate) fn thin_out(&self, writer: &mut Writer<S>, key: &S::Key, bucket: Bucket) -> Result<()> {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let held = bucket.count(medium, shape);
         if self.faithful || held * 4 > shape.capacity() {
             return Ok(());
         }
-        // It may have gone with another write of the same write group.
+        // Another write of the same write group may have removed the bucket.
         if self.bucket_of(key)? != bucket {
             return Ok(());
         }
@@ -48,7 +51,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Moves the entries of `right` to `left`, its neighbour, and gives it back.
+    /// Moves the entries of `right` to its left neighbour `left`, and frees `right`.
     fn merge(&self, writer: &mut Writer<S>, left: Bucket, right: Bucket) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
         let corrupt = Error::Corrupt { what: "order of buckets", at: left.0 };
@@ -94,7 +97,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
-    /// Others find `left` where they found `right`, which is in the list no more.
+    /// Publishes a view in which `left` replaces `right`, which is no longer in the list.
     fn show_gone(
         &self,
         writer: &mut Writer<S>,

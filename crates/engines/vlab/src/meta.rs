@@ -1,12 +1,12 @@
-//! The meta block: the heads of the lists, and what a combine that rewrites them has come to.
+//! The meta block: the heads of the lists, and the phase of a combine that rewrites them.
 //!
 //! ```text
-//! word 0 head of the list (checks itself)   1 head of the second list, `faithful` (checks itself; 0 in it: empty)
-//! word 2 how splits and combines go, and the phase of the running combine (checks itself)   7 what a clear left to be
+//! word 0 head of the list (self-checking)   1 head of the second list, `faithful` (self-checking; 0 in it: empty)
+//! word 2 `faithful` or not, and the phase of the running combine (self-checking)   7 a cleared structure that is being
 //! freed ([`index::leaf_list::garbage`])
 //! ```
 //!
-//! Invariant: the first bucket has no `min` and stays the first for good, so word 0 is written once in a block's life.
+//! Invariant: the first bucket has no `min` and always stays the first. So word 0 is written once in a block's life.
 
 use index::leaf_list::garbage::GARBAGE;
 use pmem::region::{Garbage, checked, unchecked};
@@ -19,14 +19,14 @@ const SECOND: u64 = WORD;
 const MODE: u64 = 2 * WORD;
 const FAITHFUL: u64 = 1 << 8;
 
-/// What a combine that rewrites durable links has come to [VLAB figure 14].
+/// The phase of a combine that rewrites durable links [VLAB figure 14].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// `nxt` of two lists is the truth; `vnxt` means nothing.
+    /// `nxt` of two lists is valid; `vnxt` has no meaning.
     Idle,
-    /// `vnxt` is the truth, of all buckets.
+    /// `vnxt` of all buckets is valid.
     Linked,
-    /// `nxt` of one list is the truth; `vnxt` is being cleared.
+    /// `nxt` of one list is valid; `vnxt` is being cleared.
     Copied,
 }
 
@@ -36,7 +36,7 @@ impl Phase {
     }
 }
 
-/// Where the block is.
+/// The offset of the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta(pub u64);
 
@@ -46,7 +46,7 @@ impl Meta {
         unchecked(medium.word(at)).ok_or(Error::Corrupt { what, at })
     }
 
-    /// Writes a new block for a list that begins with `head`, and starts writing it back.
+    /// Writes a new block for a list that begins with `head`, and flushes it.
     pub(crate) fn create<M: Medium>(self, medium: &M, head: u64, faithful: bool) {
         for (i, word) in self.words(head, faithful).into_iter().enumerate() {
             medium.copy(self.0 + i as u64 * WORD, word);
@@ -64,7 +64,7 @@ impl Meta {
         Ok(self.read(medium, HEAD, "head of the list")? * WORD)
     }
 
-    /// Where the word is that names the first bucket of the second list.
+    /// Offset of the word that references the first bucket of the second list.
     pub(crate) fn second_at(self) -> u64 {
         self.0 + SECOND
     }
@@ -74,7 +74,7 @@ impl Meta {
         Ok(self.read(medium, SECOND, "head of the second list")? * WORD)
     }
 
-    /// Whether splits and combines go as the paper says, and the phase.
+    /// True for `faithful`, and the phase of the running combine.
     pub(crate) fn mode<M: Medium>(self, medium: &M) -> Result<(bool, Phase)> {
         let word = self.read(medium, MODE, "phase of a combine")?;
         let phase =
@@ -82,13 +82,13 @@ impl Meta {
         Ok((word & FAITHFUL != 0, phase))
     }
 
-    /// Publishes the phase of the running combine and starts writing it back.
+    /// Publishes the phase of the running combine and flushes it.
     pub(crate) fn publish_phase<M: Medium>(self, medium: &M, phase: Phase) {
         medium.publish(self.0 + MODE, checked(FAITHFUL | phase as u64));
         medium.flush(self.0, META_BYTES);
     }
 
-    /// Publishes that no combine runs and the second list is empty, in one line, and starts writing it back.
+    /// Publishes, in one line, that no combine runs and the second list is empty. Flushes it.
     pub(crate) fn publish_idle<M: Medium>(self, medium: &M) {
         medium.copy(self.0 + SECOND, checked(0));
         self.publish_phase(medium, Phase::Idle);

@@ -1,8 +1,9 @@
-//! Opening: the list is read from its head on, what a crash cut short is settled, and the directory is built.
+//! Opening: reads the list from its head, completes or undoes an interrupted change, and builds the directory.
 //!
-//! Every header is read, no entry but those of a flagged bucket, of which a crash leaves one: what is at or above the next bucket's `min`
-//! is dropped, `max` is set, the flag is cleared. Then the list says who owns the blocks that the last operation named. Under `faithful`
-//! there are two lists, and a combine that was cut short is brought to its end first.
+//! Every header is read. Entries are read only in a flagged bucket; a crash leaves at most one. There, entries at or above the next
+//! bucket's `min` are dropped, `max` is set, and the flag is cleared. Then the list says which blocks of the newest operation it owns.
+//!
+//! Under `faithful` there are two lists. An interrupted combine is completed first.
 
 use index::Schema;
 use index::leaf_list::bound::bound;
@@ -20,10 +21,10 @@ use crate::meta::Phase;
 use crate::rewired::{Way, Why};
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// Reads the list, or both lists, and makes the view.
+    /// Reads the list, or both lists, and builds the view.
     ///
     /// # Errors
-    /// `Corrupt` if it is not a list of buckets whose bounds ascend.
+    /// `Corrupt` if this is not a list of buckets with ascending bounds.
     pub(crate) fn load(&self, found: Found) -> Result<()> {
         let medium = self.region.medium();
         let was_closed = matches!(found, Found::Clean { .. });
@@ -61,7 +62,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
-    /// `min` and address of each bucket of a list that is linked by the word at this offset.
+    /// `min` and address of each bucket of a list. `link` is the offset of its link word.
     fn walk(&self, head: u64, link: u64) -> Result<Vec<(S::KeyBuf, u64)>> {
         let mut buckets: Vec<(S::KeyBuf, u64)> = Vec::new();
         let mut next = head;
@@ -76,7 +77,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(buckets)
     }
 
-    /// True if no bucket of the second list begins where one of the first does, or before all.
+    /// True if no bucket of the second list has the bound of a bucket of the first, or is before all of them.
     fn are_two(&self, main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> bool {
         let in_main = |key: &S::KeyBuf| main.binary_search_by(|(other, _)| other.cmp(key)).is_ok();
         !second.iter().any(|(key, _)| in_main(key))
@@ -92,7 +93,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok((bound::<M, S>(medium, medium.word(bucket.0 + MIN))?, nxt))
     }
 
-    /// Brings a split or merge to an end that a crash cut short, in either direction.
+    /// Completes or undoes a split or merge that a crash interrupted.
     fn settle_flag(&self, bucket: Bucket, next: Option<&(&S::KeyBuf, u64)>) {
         let (medium, shape) = (self.region.medium(), &self.shape);
         let old = bucket.bits(medium, shape);
@@ -114,7 +115,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     }
 }
 
-/// The view of one list in a directory and one in braids: `min` and address of each bucket.
+/// A view with one list in the directory and one in braids. The lists have `min` and address of each bucket.
 fn view_of<S: Schema>(main: &[(S::KeyBuf, u64)], second: &[(S::KeyBuf, u64)]) -> View<S> {
     let range = main.get(1).zip(main.last());
     let range = range.map(|((first, _), (last, _))| (S::borrow(first), S::borrow(last)));

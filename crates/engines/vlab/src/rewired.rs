@@ -1,38 +1,43 @@
-//! Dual-VA in user space [VLAB §4.2.1, §5.1]: the bucket pages of the region's file are mapped a second time, in key order, so that
-//! entry i of the directory is page i of a window ([`pmem::window`]). A lookup's search compares `min` and `max` in the pages, and it
-//! reads the bucket there, whose address translation search has paid for already. Writers and scans, which go to the buckets' own
-//! addresses, search the directory: they would pay for both.
+//! Dual-VA in user space: a second mapping of the bucket pages, in key order [VLAB §4.2.1, §5.1].
 //!
-//! The paper adds a system call; here `mmap` is called for each run of pages that are neighbours in the file too. It goes for words as
-//! keys (`min` of byte strings is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a
-//! medium whose file is mapped and shared; everything else, and what the kernel's limit of mappings does not hold, has the directory
-//! alone, and [`Vlab::addressed`] says why. A window takes no part in what is durable: all stores go through the region's own addresses,
-//! in the same order and number. So crashes are explored without one.
+//! Entry i of the directory is page i of a window ([`pmem::window`]). A lookup's search compares `min` and `max` in the pages. It then
+//! reads the bucket in the same page, whose address translation the search has already paid for. Writers and scans use the buckets' own
+//! addresses, so they search the directory. With a window they would pay for both.
 //!
-//! The directory stays beside it: for the buckets' own addresses, by which stripes are kept and all writing is done, and for its words,
-//! so that a window can be done without at any time. A combine gives the new directory to readers at once, takes down the window of the
-//! old one when nobody reads through it any more, and makes the new window aside, some places with each operation; it is switched to when
-//! it is whole. The two are never there at once, for the limit would have to hold both.
+//! The paper adds a system call. Here `mmap` is called for each run of pages that are adjacent in the file, too. A window needs keys that
+//! are words (for byte strings `min` is a record's address), buckets of one page (the allocator aligns them to pages of the file), and a
+//! medium with a shared mapping of a file. Otherwise, and beyond the kernel's limit of mappings, the directory serves alone, and
+//! [`Vlab::addressed`] gives the reason. A window does not affect durability: all stores use the region's own addresses, in the same order
+//! and number. So crash exploration runs without a window.
+//!
+//! The directory stays. It has the buckets' own addresses, which version locks and all stores need, and its words, so that a window can be
+//! dropped at any time. A combine publishes the new directory at once. It removes the old directory's window when no reader uses it, and
+//! then maps the new window, some places with each operation. Readers use the new window when it is complete. The two windows never exist
+//! at the same time, because the kernel's limit would have to cover both.
 //!
 //! Invariants:
-//! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, but while the stripes are odd of
-//!   the bucket that it led to and the one that it will.
-//! * W2: whoever searched a window of an earlier view, or one in which a place was changed meanwhile, finds `changes` changed if any
-//!   bucket was split, merged or given back since it noted them.
+//! * W1: place i of a view's window is the page of the bucket that entry i of its directory leads to, except while the versions of the old
+//!   and the new bucket of the entry are locked.
+//! * W2: a reader may have searched a window of an earlier view, or a window in which a place was changed meanwhile. If any bucket was
+//!   split, merged or freed since the reader read `changes`, it finds `changes` changed.
 //!
-//! Why search by pages is right. Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]), so the `min` of page i is
-//! at or below that key: below it where the bucket of that key was merged into another. Hence every entry at or below a wanted key is
-//! so by its page too, and search ends at the last such entry or behind it. If at it, all is as with the directory. If behind it, the
-//! page's bucket begins at or below the wanted key and holds one above it: it is the bucket. So is one that search meets on its way whose
-//! bounds hold the key.
+//! Why a search by pages is right:
+//! * Entry i leads to the bucket that holds its key (D2 of [`crate::directory`]). So the `min` of page i is at or below that key. It is
+//!   below if the bucket of that key was merged into another.
+//! * Hence every entry at or below a wanted key is also at or below it by its page. The search ends at the last such entry or after it.
+//! * If it ends at that entry, everything is as with the directory. If it ends after it, the page's bucket begins at or below the wanted
+//!   key and holds a key above it. So it is the right bucket.
+//! * If the bounds of a page on the way contain the key, its bucket is the right one, too.
 //!
-//! Why a reader may read a page that was given back, or has become another bucket's, or none's. It noted `changes` before it loaded the
-//! view, and the writer of a merge publishes a view whose window was changed before it moves `changes` on, and lets a block be used
-//! again only afterwards. So a view loaded after a merge that was noted shows it; and one that was not noted is noticed at the second
-//! look, which comes behind all that was read (a fence pair with the writer's stores to the block, see [`pmem::stripe`]; a changed
-//! mapping is seen only after the stripe was made odd, for the kernel interrupts every processor of the process between the two). The
-//! stripe that it looks at is that of the bucket's own address, the one the writer makes odd. What it reads meanwhile can be anything:
-//! places are bounded by the directory, slots by the shape, and every offset by the window.
+//! Why a reader may read a page that was freed or belongs to another bucket:
+//! * The reader reads `changes` before it loads the view. The writer of a merge publishes a view with the changed window before it
+//!   increments `changes`. Only afterwards may the block be used again.
+//! * So if the reader's value of `changes` includes the merge, its view shows the merge. Otherwise the reader's validation fails. The
+//!   validation comes after all reads: a pair of fences orders it with the writer's stores to the block, see [`pmem::stripe`]. A changed
+//!   mapping is visible only after the version was locked, because the kernel interrupts every processor of the process in between.
+//! * The validated version is that of the bucket's own address, which the writer locks.
+//! * The words that the reader reads meanwhile may be anything. Places are bounded by the directory, slots by the shape, and every offset
+//!   by the window.
 
 use std::fmt;
 use std::ops::Range;
@@ -46,30 +51,30 @@ use crate::bucket::{Bucket, MAX, MIN, NXT};
 use crate::directory::{Directory, Lows};
 use crate::index::{View, Vlab, Writer};
 
-/// Places that one merge or split may change; each is a system call. With more, the window is given up until the next combine.
+/// Maximum places that one merge or split may change; each is a system call. Beyond it the window is dropped until the next combine.
 const CHANGED: usize = 16;
-/// An operation maps one place for so many directory entries that it may take over: a page takes so much longer.
+/// Mapping a page costs as much as this many directory entries. So an operation maps `combine_step` divided by this number of places.
 const COSTLIER: usize = 4;
 
-/// How the place of a bucket becomes its address.
+/// The way from the place of a bucket to its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
-    /// By the software page table alone ([`crate::directory`]).
+    /// By the software page table only ([`crate::directory`]).
     Directory,
-    /// By the processor's page table, where that goes: the pages of the buckets are mapped a second time, in key order [VLAB §5.1].
+    /// By the processor's page table, where possible: the pages of the buckets are mapped a second time, in key order [VLAB §5.1].
     Rewired,
 }
 
-/// How buckets are addressed now.
+/// The present way to the buckets.
 #[derive(Clone, Debug)]
 pub enum Addressed {
-    /// By the directory alone.
+    /// By the directory only.
     Directory(Why),
     /// By a window.
     Window {
-        /// Mappings of the kernel's that it takes, at most.
+        /// Maximum number of kernel mappings that it takes.
         mappings: u64,
-        /// Bytes of the kernel's memory: of these mappings and of the page table.
+        /// Bytes of kernel memory, for these mappings and for the page table.
         bytes: u64,
     },
 }
@@ -85,49 +90,49 @@ impl fmt::Display for Addressed {
     }
 }
 
-/// Why buckets are addressed by the directory alone.
+/// The reason why only the directory is used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Why {
-    /// So it was asked for.
+    /// The option asks for it.
     #[error("as asked for")]
     Asked,
-    /// The window is being made; writes go on with it.
+    /// The window is being made. Writes continue the work.
     #[error("the window is being made")]
     Making,
     /// `min` is not the key itself.
     #[error("keys are not words")]
     Keys,
-    /// Pages of the system are not buckets.
+    /// Buckets have not the size of a page.
     #[error("buckets have {0} bytes and not {PAGE}")]
     Buckets(u64),
-    /// There is no file, or its pages are not those that are stored to.
+    /// There is no file, or stores do not go to its pages.
     #[error("the memory is not a file that is mapped and shared")]
     Medium,
-    /// One merge changed what so many places lead to; the next combine makes another window.
+    /// One merge changed too many places. The next combine makes another window.
     #[error("a merge changed {0} places at once; the next combine makes a window again")]
     Merged(usize),
-    /// The window was refused.
+    /// The window could not be made.
     #[error("no window: {0}")]
     Refused(#[source] Arc<Refusal>),
 }
 
-/// What of a view leads to the pages.
+/// The part of a view that leads to the pages.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     Directory(Why),
     Window(Arc<Window>),
 }
 
-/// What the writer has of windows.
+/// The writer's state of windows.
 #[derive(Default)]
 pub(crate) struct Wiring {
-    /// The one for the current directory, in the making.
+    /// The window of the current directory, while it is being made.
     making: Option<Making>,
-    /// Windows through which readers of earlier views may read.
+    /// Windows that readers of earlier views may use.
     old: Vec<Arc<Window>>,
 }
 
-/// Its window once the old ones are gone, and the place to be mapped next.
+/// The window, which is reserved after the old ones are gone, and the next place to map.
 #[derive(Default)]
 struct Making {
     window: Option<Window>,
@@ -141,12 +146,12 @@ impl Wiring {
         }
     }
 
-    /// Ends the making.
+    /// Stops making the window.
     fn give_up(&mut self) {
         self.old.extend(self.making.take().and_then(|making| making.window).map(Arc::new));
     }
 
-    /// Takes down so many places of what nobody reads through; true when all is gone.
+    /// Unmaps up to `places` places of windows without readers. True if no old window is left.
     fn take_down(&mut self, places: usize) -> bool {
         self.old.pop_if(|window| Arc::get_mut(window).is_some_and(|window| window.take_down(places)));
         self.old.is_empty()
@@ -154,7 +159,7 @@ impl Wiring {
 }
 
 impl Making {
-    /// Maps so many places; true when that were the last.
+    /// Maps up to `places` places. True if the window is complete.
     fn go_on<M: Medium>(
         &mut self,
         medium: &M,
@@ -189,8 +194,8 @@ pub(crate) fn place_at(i: usize) -> u64 {
     i as u64 * PAGE
 }
 
-/// Search compares the pages' `min`, and stops at one whose `max`, in the same line, is above the key: a look at another page would
-/// cost more than all else.
+/// The search compares the `min` of pages. It stops at a page whose `max`, in the same line, is above the key: reading another page would
+/// cost more than the rest of the search.
 impl Lows for Window {
     #[inline(always)]
     fn low(&self, i: usize) -> u64 {
@@ -205,7 +210,7 @@ impl Lows for Window {
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// How buckets are addressed now, and why no other way.
+    /// The present way to the buckets, with the reason if there is no window.
     pub fn addressed(&self) -> Addressed {
         match &self.view().way {
             Way::Directory(why) => Addressed::Directory(why.clone()),
@@ -213,7 +218,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Why this index never has a window.
+    /// The reason why this index never has a window, if there is one.
     fn hindrance(&self) -> Option<Why> {
         if self.addressing == Addressing::Directory {
             return Some(Why::Asked);
@@ -227,7 +232,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             .then_some(Why::Medium))
     }
 
-    /// The way of a view with a new directory; its window is made from now on.
+    /// The way of a view with a new directory. Making its window begins now.
     pub(crate) fn new_way(&self, wiring: &mut Wiring, old: &Way) -> Way {
         wiring.give_up();
         wiring.retire(old);
@@ -238,7 +243,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Way::Directory(why)
     }
 
-    /// Readers take another way to the same buckets: nobody has to look again.
+    /// Publishes another way to the same buckets, so no reader has to retry.
     fn show_way(&self, way: Way) {
         let view = self.view();
         let (directory, braids) = (Arc::clone(&view.directory), view.braids.clone());
@@ -252,12 +257,12 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         self.rewire_all(writer);
     }
 
-    /// Does all that there is to do for windows and need not wait for a reader.
+    /// Does all window work that need not wait for a reader.
     pub(crate) fn rewire_all(&self, writer: &mut Writer<S>) {
         while self.rewire(writer, usize::MAX) {}
     }
 
-    /// Takes down or maps what an operation may.
+    /// Does the window work of one operation.
     #[inline]
     pub(crate) fn rewire_some(&self, writer: &mut Writer<S>) {
         if writer.wiring.making.is_some() || !writer.wiring.old.is_empty() {
@@ -265,7 +270,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Takes down or maps so many places; true if there is more to do at once.
+    /// Unmaps or maps up to `places` places. True if more can be done at once.
     #[cold]
     fn rewire(&self, writer: &mut Writer<S>, places: usize) -> bool {
         let wiring = &mut writer.wiring;
@@ -289,7 +294,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         true
     }
 
-    /// These entries of the view's directory lead to `target` now: so do their places (W1). The way of the view that says so.
+    /// Makes the places of these entries follow the view's directory, where they now lead to `target` (W1). Returns the way for the new
+    /// view.
     pub(crate) fn follow(
         &self,
         wiring: &mut Wiring,
@@ -322,20 +328,20 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
         let Some(pages) = self.region.medium().pages() else { return Err(Why::Medium) };
         for i in places {
-            // What is not mapped yet will be, from the directory.
+            // Places that are not mapped yet will be mapped from the directory.
             let done = if i < mapped { window.replace(&pages, i, target.0) } else { window.expect_change() };
             done.map_err(refused)?;
         }
         Ok(())
     }
 
-    /// The first place of the view's window that is not the bucket of its entry (W1), for [`Vlab::check`].
+    /// The first place of the view's window that is not the bucket of its entry (W1). For [`Vlab::check`].
     pub(crate) fn misplaced(&self, view: &View<S>) -> Option<usize> {
         let Way::Window(window) = &view.way else { return None };
         let medium = self.region.medium();
         (0..view.directory.len()).find(|i| {
             let at = Directory::address(view.directory.marked(*i));
-            // No two buckets agree in both.
+            // No two buckets have the same `nxt` and the same `min`.
             [NXT, MIN].iter().any(|word| window.word(place_at(*i) + word) != medium.word(at + word))
         })
     }

@@ -1,4 +1,4 @@
-//! What a bucket holds, read without the list around it.
+//! Reads the entries of a bucket without its list.
 
 use index::Entry;
 use index::Schema;
@@ -6,7 +6,7 @@ use pmem::{Medium, Region};
 
 use crate::bucket::{Bucket, Shape, slots};
 
-/// Every entry whose bit is set in the bucket at `at`, if there is one.
+/// All entries in use in the bucket at `at`, if there is one.
 pub fn entries<M: Medium, S: Schema>(region: &Region<M>, at: u64) -> Vec<Entry<S::Tail>> {
     let (medium, identity, bucket) = (region.medium(), region.identity(), Bucket(at));
     let shape =

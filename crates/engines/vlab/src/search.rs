@@ -1,4 +1,4 @@
-//! How the bucket of a key is found [VLAB §5.2.1], and what a bucket is to readers ([`index::leaf_list::read`]).
+//! Search for the bucket of a key [VLAB §5.2.1], and the reader's functions on a bucket ([`index::leaf_list::read`]).
 
 use index::Entry;
 use index::Report;
@@ -15,24 +15,24 @@ use crate::index::{Own, View, Vlab, Writer};
 use crate::insert::Change;
 use crate::rewired::{Way, place_at};
 
-/// What leads to a bucket.
+/// The result of a search for a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Led {
     pub bucket: Bucket,
-    /// The directory's entry; `None` from the braids.
+    /// The directory's entry; `None` if the bucket is from the braids.
     pub entry: Option<usize>,
     pub comparisons: u32,
 }
 
 impl<M: Medium, S: Schema> Vlab<M, S> {
-    /// The bucket for a key in a view (for the keys strictly below it, if so asked), for who goes to its own address.
+    /// The bucket for a key in a view, by its own address. With `below`: for the keys strictly below it.
     #[inline]
     pub(crate) fn locate(&self, view: &View<S>, key: &S::Key, below: bool) -> Led {
         let found = view.directory.find::<S>(key, below, self.guide);
         self.lead(view, key, below, found)
     }
 
-    /// The same for who reads it where the view's way leads. Its lines are asked for.
+    /// The bucket for a key, for a read that follows the view's way. Prefetches its lines.
     #[inline]
     pub(crate) fn locate_to_read(&self, view: &View<S>, key: &S::Key) -> Led {
         let found = match &view.way {
@@ -47,13 +47,13 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         led
     }
 
-    /// Has the processor bring in a bucket: its entries would wait for its header, and an entry's last line for its first, otherwise.
+    /// Prefetches a whole bucket. Otherwise reads of entries would wait for the header, and an entry's last line for its first.
     #[inline(always)]
     fn ask_for(&self, medium: &impl Medium, bucket: Bucket) {
         medium.prefetch(bucket.0, self.shape.bytes());
     }
 
-    /// From the directory's entry on.
+    /// From the directory's entry to the bucket, which may be in the braids.
     #[inline(always)]
     fn lead(&self, view: &View<S>, key: &S::Key, below: bool, (i, comparisons): (usize, u32)) -> Led {
         let (directory, mut comparisons) = (&view.directory, comparisons);
@@ -91,7 +91,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// The same bucket, if there is one.
+    /// Returns the bucket if there is one at this address.
     pub(crate) fn check_bucket(&self, bucket: Bucket) -> Result<Bucket> {
         match bucket.nxt(self.region.medium()) {
             Some(_) => Ok(bucket),
@@ -99,7 +99,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Comparisons that finding the bucket of a key takes a lookup now.
+    /// Number of comparisons that a lookup of this key takes to find its bucket.
     pub fn comparisons(&self, key: &S::Key) -> u32 {
         self.locate_to_read(&self.view(), key).comparisons
     }
@@ -144,7 +144,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
         crate::index::write_empty::<M, S>(self.region.medium(), &self.shape, (leaf, root), self.faithful);
     }
 
-    /// Under `faithful` there may be two lists, and a combine that is half done.
+    /// Under `faithful` there may be two lists and a half-finished combine.
     fn can_switch(&self) -> bool {
         !self.faithful
     }
@@ -185,7 +185,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
         key: &S::Key,
         first_look: impl FnOnce(u64) -> V,
     ) -> (V, Option<Entry<S::Tail>>, bool) {
-        // Held while the window is read.
+        // The view must live while the window is read.
         let view = self.view();
         let led = self.locate_to_read(&view, key);
         let seen = first_look(led.bucket.0);
@@ -217,7 +217,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
     }
 
     fn leaves_for(&self, leaf: u64, writes: u64) -> u64 {
-        // An update may split a bucket that is not full, for its bitmap word is; a delete may merge.
+        // An update may split a bucket that is not full, because its bitmap word is full. A delete may merge.
         let held = Bucket(leaf).count(self.region.medium(), &self.shape) as u64;
         writes.min(2 + 3 * (held + writes) / self.shape.capacity() as u64)
     }
@@ -245,7 +245,7 @@ impl<M: Medium, S: Schema> LeafList for Vlab<M, S> {
             Write::Delete(_) => self.keys.fetch_sub(1, Ordering::AcqRel),
         };
         if let Write::Delete(key) = write {
-            // What is wrong with a neighbour is told to whoever reads it: the key is gone.
+            // The key is removed. If a neighbour is damaged, reads of the neighbour report it.
             let _ = self.thin_out(writer, key, stored.change.bucket);
         }
         self.combine_some(writer);

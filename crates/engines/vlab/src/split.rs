@@ -1,22 +1,21 @@
-//! Splits [VLAB §5.2.4]: the upper half of a full bucket goes to a new one.
+//! Splits: the upper half of a full bucket moves to a new bucket [VLAB §5.2.4].
 //!
-//! The paper's six steps, with the flag in the bitmap's last bit; `faithful` has a fence behind each write:
+//! These are the paper's six steps, with the flag in the bitmap's last bit:
 //!
-//! | step | stored | after a crash before the next is durable |
+//! | step | stored | after a crash before the next step is durable |
 //! |---|---|---|
 //! | 1 | the flag | flagged, nothing to drop: the flag is cleared |
-//! | 2, 3 | the new bucket: entries, bounds, link | the same; nobody owns its block |
+//! | 2, 3 | the new bucket: entries, bounds, link | the same; its block has no owner |
 //! | 4 | the link to it | entries at or above the new `min` are dropped, `max` is set, the flag is cleared |
 //! | 5 | bitmap, then `max` | the same |
 //! | 6 | the flag cleared | nothing to do |
 //!
-//! By default all but step 3 are stores to one line, which keep their order (K3), and there are two fences: behind the new bucket, and
-//! behind the last step.
+//! By default all steps except 2 and 3 are stores to one line, which keep their order (K3). So two fences suffice: after the new bucket and
+//! after the last step. The new bucket is linked after the bucket that it came from, in the one list. So a combine changes volatile memory
+//! only.
 //!
-//! The paper links the new bucket into a second list and merges the two lists when the braids are combined, rewriting the links: so it
-//! is under `faithful`, where step 4 stores to another line than the rest and each fence is needed ([`crate::combine`]). By default it
-//! is linked behind the bucket that it came from, in the one list: that successor is the only one that changes, and a combine is a
-//! matter of volatile memory alone.
+//! Under `faithful` each write has its own fence. The new bucket is linked into a second list, as in the paper. A combine merges the two
+//! lists and rewrites the links ([`crate::combine`]). Here step 4 stores to another line than the other steps, so each fence is needed.
 
 use index::Entry;
 use index::Schema;
@@ -60,7 +59,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
     /// Splits a bucket in half.
     ///
     /// # Errors
-    /// What the allocator says; `Corrupt`: nothing has changed then.
+    /// Errors of the allocator; `Corrupt`. Then nothing has changed.
     pub(crate) fn split(&self, writer: &mut Writer<S>, bucket: Bucket) -> Result<()> {
         let entries = self.sorted(bucket)?;
         let half = entries.len() / 2;
@@ -77,7 +76,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
-    /// A key above all keys of a full last bucket begins a new one, and the old one stays full; false if it is none.
+    /// Begins a new bucket for a key above all keys of a full last bucket. The old bucket stays full. False if the key is not above all
+    /// others.
     ///
     /// # Errors
     /// As [`Vlab::split`].
@@ -105,8 +105,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(true)
     }
 
-    /// A new bucket with these entries behind `bucket`, whose bitmap changes with it from the one to the other. `bounds` are
-    /// the entries below and above the new bucket's `min`.
+    /// Links a new bucket with these entries after `bucket`, whose bitmap changes from `old` to `new`. `bounds` are the entries below and
+    /// above the new bucket's `min`.
     fn link_right(
         &self,
         writer: &mut Writer<S>,
@@ -152,7 +152,8 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         Ok(())
     }
 
-    /// Where the word is that shall lead to a new bucket: the one that it came from; of two lists, the one before it in the second.
+    /// Offset of the word that will reference a new bucket. It is in the bucket that the new one came from. With two lists, it is in the
+    /// preceding bucket of the second list.
     fn link_to(&self, bucket: Bucket, key: &S::Key) -> u64 {
         if !self.faithful {
             return bucket.0 + NXT;
@@ -161,7 +162,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         view.braids.find(key, true).0.map_or(self.meta().second_at(), |item| item.at + NXT)
     }
 
-    /// Where the paper has a fence and the order of stores to one line does as well.
+    /// The paper's fence after a step, under `faithful`. Otherwise the order of stores to one line suffices.
     fn end_step(&self, at: u64, why: Fence) {
         if self.faithful {
             self.region.medium().flush(at, WORD);
@@ -169,7 +170,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
         }
     }
 
-    /// Others find a new bucket, which is in the list.
+    /// Publishes a view with a new bucket that is in the list.
     fn show_new(&self, writer: &mut Writer<S>, key: S::KeyBuf, upper: Option<&S::KeyBuf>, right: Bucket) {
         let view = self.view();
         let most = self.braid_limit(&view);

@@ -1,4 +1,4 @@
-//! What a region holds: its superblock, blocks, records, and the redo log.
+//! The content of a region: superblock, blocks, records, and the redo log.
 
 pub mod alloc;
 pub mod log;

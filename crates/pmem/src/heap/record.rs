@@ -5,18 +5,18 @@
 //! word 1   bit 0..32 crc32c of word 0, key and value, each padded with zeros to 8 bytes    32..48 number of pieces
 //!          48..64 a piece's bytes / 8
 //! then     the pieces' addresses, 8 bytes each
-//! then     key, padded to 8 bytes, then the value, padded too (of a large value: what is left after its pieces)
+//! then     key, padded to 8 bytes, then the value, padded too (of a large value: the rest after its pieces)
 //! ```
 //!
-//! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk: word 0 names the record, then come bytes of the
-//! value. Pieces are not named in the intent ring: their record is, and lists them. While a large record is written, a
-//! piece's bit is set only after the list that names it is durable; recovery makes the bits of a named record's pieces
-//! agree with the record's own.
+//! A large value is cut into pieces, blocks of kind `Piece`, eight to a chunk. Word 0 of a piece is the address of its record;
+//! bytes of the value follow. Pieces have no intents. Their record has one, and lists them. While a large record is written, a
+//! piece's bit is set only after the list with its address is durable. Recovery makes the bits of the pieces of a record in the
+//! intent ring agree with the record's own bit.
 //!
 //! Invariants:
 //! * C1: a record is written once, before anything points to it, and never changed.
-//! * C2: reading is total: lengths are bounded before they are believed, and the checksum decides.
-//! * C3: an allocated piece is listed, durably, by the record that it names.
+//! * C2: reading is total: lengths are bounded before they are used, and the checksum decides.
+//! * C3: an allocated piece is durably listed by the record whose address it has.
 
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,18 +34,18 @@ const HEAD: u64 = 16;
 pub const VALUE_BYTES_MAX: u64 = 256 << 20;
 /// Pieces written between two fences.
 const PIECES_PER_FENCE: usize = 64;
-/// A record that has no more lines is read at once.
+/// Largest record, in lines, that is read at once.
 const WHOLE_LINES: usize = 8;
-/// Bytes of a longer one that are copied as one run of lines: no more than a medium shows.
+/// Bytes of a longer record that are copied as one run of lines; at most as many as a medium's `lines` may return.
 const PART_BYTES: usize = 4096;
-/// Lines of a longer one that are asked for before they are copied.
+/// Lines of a longer record that are prefetched before they are copied.
 const AHEAD_LINES: u64 = 64;
 
-/// The lines that such a record touches.
+/// The lines that a record of at most `WHOLE_LINES` lines touches.
 #[repr(align(64))]
 struct Whole([[u8; 8]; (WHOLE_LINES + 1) * 8]);
 
-/// What a record's head says.
+/// The content of a record's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     word: u64,
@@ -106,26 +106,26 @@ impl Head {
     }
 }
 
-/// Blocks that a record of this kind takes: kind, bytes of each, how many.
+/// The blocks of a record of this kind: kind, bytes of a block, number of blocks.
 pub fn needs(kind: Kind, key_bytes: u64, value_bytes: u64, chunk_bytes: u64) -> [(Kind, u64, u64); 2] {
     let (piece_bytes, pieces) = pieces_of(value_bytes, chunk_bytes);
     let head = HEAD + pieces * WORD + key_bytes.next_multiple_of(WORD) + (value_bytes - pieces * piece_bytes);
-    // Of no pieces the size matters not.
+    // Without pieces this size is not used.
     let piece = if pieces == 0 { HEAD } else { PIECE_HEAD + piece_bytes };
     [(kind, head, 1), (Kind::Piece, piece, pieces)]
 }
 
-/// Bytes of a piece in chunks of this size, and how many pieces a value has. Up to two pieces' worth stays whole.
+/// Bytes of a piece in chunks of this size, and the number of pieces of a value. A value of up to two pieces' bytes is not cut.
 fn pieces_of(value_bytes: u64, chunk_bytes: u64) -> (u64, u64) {
     let piece_bytes = (((chunk_bytes - 64) / 8) & !15) - PIECE_HEAD;
     (piece_bytes, if value_bytes <= 2 * piece_bytes { 0 } else { value_bytes / piece_bytes })
 }
 
-/// Writes a record for the running operation and starts its write-back. It is durable after the operation's first
-/// fence; whoever publishes its address must have passed one.
+/// Writes a record for the running operation and flushes it. It is durable after the operation's first fence. Its address may be
+/// published only after that fence. O(bytes).
 ///
 /// # Errors
-/// What the allocator says. The operation must then be given up.
+/// The errors of [`Allocator::take`]. The operation must then be rolled back.
 pub fn write<M: Medium>(
     region: &Region<M>,
     allocator: &mut Allocator,
@@ -150,7 +150,7 @@ pub fn write<M: Medium>(
     Ok(at)
 }
 
-/// Writes the pieces of a large value: some, with their list; a fence; their bits (C3); and so on.
+/// Writes the pieces of a large value in groups: pieces with their list entries, a fence, then their bits (C3).
 #[cold]
 fn write_pieces<M: Medium>(
     region: &Region<M>,
@@ -179,10 +179,10 @@ fn write_pieces<M: Medium>(
     Ok(())
 }
 
-/// Gives a record and its pieces back when the running operation ends.
+/// Frees a record and its pieces when the running operation ends.
 ///
 /// # Errors
-/// What [`Allocator::give`] says.
+/// The errors of [`Allocator::give`].
 pub fn give<M: Medium>(region: &Region<M>, allocator: &mut Allocator, at: u64) -> Result<()> {
     allocator.give(region, at)?;
     for piece in pieces(region, at) {
@@ -245,13 +245,13 @@ fn copy_part<M: Medium>(medium: &M, at: u64, out: &mut [u8]) {
     }
 }
 
-/// The checksum of bytes with their padding, behind `crc`.
+/// The checksum of bytes with their padding, continued from `crc`.
 fn append(crc: u32, bytes: &[u8]) -> u32 {
     let padding = bytes.len().next_multiple_of(WORD as usize) - bytes.len();
     crc32c::crc32c_append(crc32c::crc32c_append(crc, bytes), &[0; WORD as usize][..padding])
 }
 
-/// The checksum of bytes that nobody wants to see, behind `crc`.
+/// The checksum of bytes that the caller does not need, continued from `crc`.
 fn checksum<M: Medium>(medium: &M, at: u64, bytes: u64, crc: u32) -> u32 {
     let (mut crc, mut part) = (crc, [0; 128]);
     for from in (0..bytes).step_by(part.len()) {
@@ -262,8 +262,8 @@ fn checksum<M: Medium>(medium: &M, at: u64, bytes: u64, crc: u32) -> u32 {
     crc
 }
 
-/// A record without pieces in `WHOLE_LINES` lines, as [`read`]: its words are copied once, and its checksum is that of one run
-/// of them.
+/// As [`read`], for a record without pieces of at most `WHOLE_LINES` lines: its words are copied once, and the checksum is computed
+/// over one contiguous copy.
 #[inline(always)]
 fn read_whole<M: Medium>(
     medium: &M,
@@ -289,7 +289,7 @@ fn read_whole<M: Medium>(
             }
         }
     }
-    // In the place of the word with the checksum, so that what it is of stands together.
+    // Replaces the word with the checksum, so that the checked bytes are contiguous.
     whole.0[first + 1] = head.word.to_le_bytes();
     let bytes = whole.0[first + 1..first + words].as_flattened();
     let (key_at, tail_at) = ((head.key_at(0) - WORD) as usize, (head.tail_at(0) - WORD) as usize);
@@ -301,14 +301,14 @@ fn read_whole<M: Medium>(
     crc32c::crc32c(bytes) == head.crc
 }
 
-/// Has the processor bring in the beginning of a record: all of a small one.
+/// Prefetches the beginning of a record: all of a small one.
 #[inline]
 pub fn prefetch<M: Medium>(medium: &M, at: u64) {
     medium.prefetch(at, 3 * LINE);
 }
 
-/// Compares a record's key with `probe`. An address that holds no record compares as the empty key: the caller's second
-/// look at its node decides whether that is a race or damage.
+/// Compares a record's key with `probe`. An address without a record compares as the empty key: the caller's validation of its node
+/// decides whether that is a race or damage.
 #[inline]
 pub fn compare_key<M: Medium>(medium: &M, at: u64, probe: &[u8]) -> Ordering {
     let head = if at < medium.len() { medium.word(at) } else { 0 };
@@ -344,14 +344,14 @@ pub fn read_key<M: Medium>(medium: &M, at: u64, key: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Replaces `value` by a record's value, and `key` by its key if asked; false if the record does not check.
+/// Replaces `value` by a record's value, and `key` by its key if requested. Returns false if the record is not valid. O(bytes).
 pub fn read<M: Medium>(medium: &M, at: u64, key: Option<&mut Vec<u8>>, value: &mut Vec<u8>) -> bool {
     value.clear();
     let Some(head) = Head::read(medium, at) else { return false };
     if head.pieces == 0 && head.bytes() <= WHOLE_LINES as u64 * LINE {
         return read_whole(medium, at, &head, key, value);
     }
-    // All lines at once: one after another they are asked for as late as they are copied.
+    // Prefetches all lines together. Otherwise each load would wait for the copy of the line before.
     medium.prefetch(at + LINE, head.bytes().saturating_sub(LINE).min(AHEAD_LINES * LINE));
     let crc = crc32c::crc32c(&head.word.to_le_bytes());
     let crc = match key {
@@ -378,7 +378,7 @@ pub fn value_bytes<M: Medium>(medium: &M, at: u64) -> Option<u64> {
     Head::read(medium, at).map(|head| head.value_bytes)
 }
 
-/// The pieces that belong to the record at `at`: those it lists and that name it.
+/// The pieces of the record at `at`: those that it lists and that have its address.
 pub fn pieces<M: Medium>(region: &Region<M>, at: u64) -> Vec<u64> {
     let medium = region.medium();
     let Some(head) = Head::read(medium, at) else { return Vec::new() };

@@ -1,21 +1,22 @@
-//! One region = one file: superblock, roots, intent ring, log, heap.
+//! A region is one file: superblock, root line, intent ring, redo log, heap.
 //!
 //! ```text
 //! 0      superblock copy A (256 bytes, crc32c in its last word)
 //! 4096   superblock copy B
-//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch, word 3 what a clear
-//!        left to be freed (see [`Garbage`]); each word checks itself
-//! 8256   log line: word 0 the last settled lap
+//! 8192   root line: word 0 root of the index, word 1 length of the region, word 2 the running batch, word 3 the garbage of a clear
+//!        (see [`Garbage`]); each word is self-checking
+//! 8256   log line: word 0 the last truncated generation
 //! 8320   intent ring: 128 words
 //! 12288  redo log: `log_records` records of 16 bytes
 //! heap   chunks of `chunk_bytes`, each with its header (see `alloc`)
 //! ```
 //!
 //! Invariants:
-//! * R1: a superblock copy is changed only while the other one is valid, durable and the newest. Each has a block of 4 KiB of its own,
-//!   which holds nothing else: what takes such a block whole leaves a copy.
-//! * R2: words that change while the store runs check themselves: 48 bits of value, 16 bits of hash.
-//! * R3: state is `in use`, durably, before the first store of a session, and `clean` only after everything else is durable.
+//! * R1: a superblock copy is changed only while the other one is valid, durable and the newest. Each copy has a block of 4 KiB
+//!   that contains nothing else, so losing one whole block leaves the other copy.
+//! * R2: words that change while the store runs are self-checking: 48 bits of value, 16 bits of hash.
+//! * R3: the state is durably `in use` before the first store of a session. It becomes `clean` only after everything else is
+//!   durable.
 //!
 //! Commit point of a superblock change: the checksum word of the copy with the higher sequence number.
 
@@ -28,7 +29,7 @@ use crate::medium::native::Durability;
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 use crate::sync::atomics::unmodelled::Mutex;
 
-/// Format version written by this program.
+/// Format version that this program writes and reads.
 pub const FORMAT_VERSION: u64 = 5;
 /// Most cache lines of a node.
 const NODE_LINES_MAX: u64 = 64;
@@ -38,19 +39,19 @@ pub const COPIES: [u64; 2] = [0, 4096];
 /// Offset of the second copy before version 5.
 const OLD_COPY: u64 = 1024;
 const SUPER_WORDS: usize = 32;
-/// Offset of the word that holds the index's root.
+/// Offset of the word with the index's root.
 pub const ROOT_AT: u64 = 8192;
-/// Offset of the word that holds the region's length.
+/// Offset of the word with the region's length.
 pub const LENGTH_AT: u64 = ROOT_AT + WORD;
-/// Offset of the word that holds the address of the running batch's record; all zeros is none, too.
+/// Offset of the word with the address of the running batch's record. All zeros means none, too.
 pub const BATCH_AT: u64 = ROOT_AT + 2 * WORD;
-/// Offset of the word that holds what a clear left to be freed ([`Garbage`]); all zeros is nothing, too.
+/// Offset of the word with the garbage of a clear ([`Garbage`]). All zeros means none, too.
 pub const GARBAGE_AT: u64 = ROOT_AT + 3 * WORD;
-/// Offset of the word that holds the log's last settled lap.
+/// Offset of the word with the log's last truncated generation.
 pub const LAP_AT: u64 = ROOT_AT + LINE;
 /// Offset of the intent ring.
 pub const INTENTS_AT: u64 = LAP_AT + LINE;
-/// Words in the intent ring: the most blocks that one operation may take or give back.
+/// Words in the intent ring: the most blocks that one operation may allocate or free.
 pub const INTENTS: usize = 128;
 /// Offset of the redo log.
 pub const LOG_AT: u64 = 12288;
@@ -67,14 +68,14 @@ pub struct Geometry {
 }
 
 impl Default for Geometry {
-    /// 256 KiB chunks hold the largest record head; 1,024 log records are some seventy splits between two settlings.
+    /// Chunks of 256 KiB hold the largest record head. 1,024 log records are some seventy splits between two truncations.
     fn default() -> Self {
         Self { chunk_bytes: 256 << 10, log_records: 1024 }
     }
 }
 
 impl Geometry {
-    /// Small sizes for proofs: a chunk fills and a lap ends within a few operations.
+    /// Small sizes for tests: a few operations fill a chunk and a log generation.
     pub fn tiny() -> Self {
         Self { chunk_bytes: 4096, log_records: 128 }
     }
@@ -92,7 +93,7 @@ impl Geometry {
     }
 }
 
-/// What lives in a region.
+/// The engine and the data types of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Engine's name, at most 32 bytes.
@@ -106,23 +107,23 @@ pub struct Identity {
 /// How to make a region.
 #[derive(Clone, Debug)]
 pub struct RegionOptions {
-    /// Its fixed sizes.
+    /// The fixed sizes.
     pub geometry: Geometry,
-    /// What will live in it.
+    /// Engine and data types.
     pub identity: Identity,
 }
 
-/// How a region was found at open.
+/// The state of a region at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Made just now.
+    /// New.
     New,
     /// Closed cleanly, with this many keys.
     Clean {
         /// Keys at the close.
         keys: u64,
     },
-    /// Not closed: recovery has to look at what was in flight.
+    /// Not closed: recovery must check the operations in flight.
     InUse,
 }
 
@@ -130,7 +131,7 @@ pub enum Found {
 struct Superblock {
     sequence: u64,
     clean: bool,
-    /// Process durability was in force, so another boot must not trust the content.
+    /// The store ran with process durability, so another boot must not trust the content.
     fragile: bool,
     boot: [u64; 2],
     keys: u64,
@@ -147,18 +148,18 @@ pub struct Region<M> {
     copies: Mutex<Copies>,
 }
 
-/// What the two superblock copies say.
+/// The content of the two superblock copies.
 #[derive(Debug)]
 struct Copies {
     current: Superblock,
-    /// Which copy says so.
+    /// The copy with this content.
     newest: usize,
-    /// The other one does too. After a crash between the two it is older, or torn.
+    /// The other copy has the same content. After a crash between two copies it is older, or torn.
     agree: bool,
 }
 
 impl<M: Medium> Region<M> {
-    /// The same region, its heap reached as `A` reaches it; pages are as large as nodes.
+    /// The same region with its heap accessed through `A`. Pages are as large as nodes.
     pub fn reached_by<A: Access<M>>(self) -> Region<A> {
         let page_bytes = self.identity.node_lines * LINE;
         let medium = A::over(self.medium, self.geometry.heap_at(), page_bytes);
@@ -168,7 +169,7 @@ impl<M: Medium> Region<M> {
     /// Formats a fresh medium (all zeros, any length).
     ///
     /// # Errors
-    /// What growing the medium may say.
+    /// The errors of [`Medium::grow`] and [`Medium::provide`], and `Io` if a sync fails.
     pub fn create(medium: M, options: &RegionOptions, durability: Durability) -> Result<Self> {
         assert!(options.geometry.is_sane(), "geometry out of bounds: {:?}", options.geometry);
         medium.grow(options.geometry.heap_at())?;
@@ -176,7 +177,7 @@ impl<M: Medium> Region<M> {
         medium.copy(ROOT_AT, checked(0));
         medium.copy(LENGTH_AT, checked(medium.len() / WORD));
         medium.copy(LAP_AT, checked(0));
-        // What a whole superblock leads to is durable before there is one.
+        // The words that a valid superblock refers to must be durable before it exists.
         medium.sync(ROOT_AT, INTENTS_AT - ROOT_AT)?;
         let superblock = Superblock {
             sequence: 1,
@@ -196,10 +197,11 @@ impl<M: Medium> Region<M> {
         Ok(Self { medium, geometry, identity, copies: Mutex::new(copies) })
     }
 
-    /// Reads the superblock of an existing region and says how it was found. Stores nothing.
+    /// Reads the superblock of an existing region and returns its state. It stores nothing.
     ///
     /// # Errors
-    /// `NoSpace` if the file has holes for which there is none. `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`, or `Corrupt` roots.
+    /// `NoSpace` if the file has holes for which the disk has no space. `Foreign`, `Version`, `Superblock`, `Truncated`, `Dirty`,
+    /// or `Corrupt` if a word of the root line or the log line is damaged.
     pub fn open(medium: M, path: &Path) -> Result<(Self, Found)> {
         let copies = Copies::read(&medium, path)?;
         let superblock = &copies.current;
@@ -222,14 +224,15 @@ impl<M: Medium> Region<M> {
         Ok((region, found))
     }
 
-    /// Gives storage to what may be stored to and has none: holes outside of free chunks, which a copy of the file may have, and space
-    /// that was reserved and not written. A chunk whose head is in a hole is free; the allocator provides for it when it takes it.
+    /// Allocates storage for ranges that may be stored to and have none: holes outside of free chunks, which a copy of the file may
+    /// have, and space that was reserved and not written. A chunk whose header is in a hole is free. The allocator provides storage
+    /// for it when it takes the chunk.
     fn fill_holes(&self) -> Result<()> {
         let (heap_at, chunk_bytes) = (self.geometry.heap_at(), self.geometry.chunk_bytes);
         let start_of = |at: u64| heap_at + at.saturating_sub(heap_at) / chunk_bytes * chunk_bytes;
         let last_end = start_of(self.medium.len());
         for (from, to) in self.medium.holes() {
-            // The chunk that the hole begins in, or the space before the heap.
+            // The chunk in which the hole begins, or the space before the heap.
             let first = start_of(from);
             let first_end = if from < heap_at { heap_at } else { first + chunk_bytes };
             if from < heap_at || (from != first && self.medium.word(first) != 0) {
@@ -242,7 +245,7 @@ impl<M: Medium> Region<M> {
         Ok(())
     }
 
-    /// A region taken as it is, for reading what is left of it: nothing was verified, and it must not be written.
+    /// A region for salvage: nothing is verified, and it must not be written.
     pub fn unchecked(medium: M, geometry: Geometry, identity: Identity) -> Self {
         let superblock = Superblock {
             sequence: 0,
@@ -257,7 +260,7 @@ impl<M: Medium> Region<M> {
         Self { medium, geometry, identity, copies: Mutex::new(copies) }
     }
 
-    /// Marks the region in use, durably, before the session's first store (R3).
+    /// Marks the region durably in use, before the session's first store (R3).
     ///
     /// # Errors
     /// `Io` if the mark cannot be synced.
@@ -267,17 +270,17 @@ impl<M: Medium> Region<M> {
             superblock.fragile = durability == Durability::Process;
             superblock.boot = boot_id();
         })?;
-        // A crash may have kept a growth and not its note; the chunks behind it will be used all the same.
+        // A crash may have kept a growth without the recorded length, and its chunks will be used anyway.
         if unchecked(self.medium.word(LENGTH_AT)) != Some(self.medium.len() / WORD) {
             self.note_length();
         }
         Ok(())
     }
 
-    /// Makes everything durable, then marks the region clean with its exact number of keys (R3).
+    /// Makes everything durable, then durably marks the region clean with its exact number of keys (R3).
     ///
     /// # Errors
-    /// `Io` if the data or the mark cannot be synced. The mark may be there all the same, so nothing may be stored any more.
+    /// `Io` if the data or the mark cannot be synced. The mark may be durable anyway, so nothing may be stored any more.
     pub fn mark_clean(&self, keys: u64) -> Result<()> {
         self.medium.sync(0, self.medium.len())?;
         self.change_superblock(|superblock| {
@@ -295,7 +298,7 @@ impl<M: Medium> Region<M> {
         }
         next.sequence += 1;
         copies.agree = false;
-        // The older copy first (R1): the other may be the only valid one, or the only one that says `in use`.
+        // The older copy first (R1): the other may be the only valid one, or the only one that says in use.
         for copy in [1 - copies.newest, copies.newest] {
             next.write(&self.medium, COPIES[copy]);
             self.medium.sync(COPIES[copy], SUPER_WORDS as u64 * WORD)?;
@@ -306,10 +309,10 @@ impl<M: Medium> Region<M> {
         Ok(())
     }
 
-    /// Grows the region to at least `bytes` and notes the new length durably.
+    /// Grows the region to at least `bytes` bytes and records the new length durably.
     ///
     /// # Errors
-    /// What growing the medium may say; nothing changes then.
+    /// The errors of [`Medium::grow`]; nothing changes then.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         self.medium.grow(bytes)?;
         self.note_length();
@@ -328,17 +331,17 @@ impl<M: Medium> Region<M> {
         &self.medium
     }
 
-    /// Its fixed sizes.
+    /// The fixed sizes.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// What lives here.
+    /// The engine and the data types of the region.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The index's root as noted in the root line; 0 if there is none yet.
+    /// The address of the index's root; 0 if there is none yet.
     ///
     /// # Errors
     /// `Corrupt` if the word does not check.
@@ -346,7 +349,7 @@ impl<M: Medium> Region<M> {
         Ok(read_checked(&self.medium, ROOT_AT, "root")? * WORD)
     }
 
-    /// The record of the batch that was running, 0 if none was.
+    /// The address of the running batch's record; 0 if there is none.
     ///
     /// # Errors
     /// `Corrupt` if the word does not check.
@@ -357,18 +360,18 @@ impl<M: Medium> Region<M> {
         }
     }
 
-    /// The word to store at [`ROOT_AT`] for a root, at [`BATCH_AT`] for a batch, at offset `at`.
+    /// The word to store at [`ROOT_AT`] for a root, or at [`BATCH_AT`] for a batch, whose address is `at`.
     pub fn root_word(at: u64) -> u64 {
         checked(at / WORD)
     }
 }
 
-/// What a clear left to be freed: a structure that nothing else references any more.
+/// The garbage of a clear: a structure that nothing references any more and whose blocks are freed in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Garbage {
     /// Address of its first node, a multiple of a line.
     pub node: u64,
-    /// Of the leaf that is freed next, the first entries by their places whose blocks are free already: how many.
+    /// Number of entries of the next leaf, by their places, whose blocks are already free.
     pub done: u64,
 }
 
@@ -376,7 +379,7 @@ impl Garbage {
     /// Bits of [`Garbage::done`] in the word.
     const DONE_BITS: u32 = 12;
 
-    /// The word that says so; without garbage, that there is none.
+    /// The word to store for this garbage, or for none.
     pub fn word(garbage: Option<Self>) -> u64 {
         checked(garbage.map_or(0, |garbage| (garbage.node / LINE) << Self::DONE_BITS | garbage.done))
     }
@@ -395,7 +398,7 @@ impl Garbage {
     }
 }
 
-/// Reads what lives in a region, and its sizes, without opening it.
+/// Reads the identity and the sizes of a region without opening it.
 ///
 /// # Errors
 /// As [`Region::open`].
@@ -404,7 +407,7 @@ pub fn describe<M: Medium>(medium: &M, path: &Path) -> Result<(Identity, Geometr
     Ok((current.identity, current.geometry))
 }
 
-/// The length in bytes that a region notes of itself; `None` if the note is damaged.
+/// The length in bytes that a region records of itself; `None` if the word is damaged.
 pub fn noted_bytes<M: Medium>(medium: &M) -> Option<u64> {
     let noted = (medium.len() >= LENGTH_AT + WORD).then(|| unchecked(medium.word(LENGTH_AT)))??;
     Some(noted.saturating_mul(WORD))
@@ -429,7 +432,7 @@ impl Superblock {
         words
     }
 
-    /// Writes one copy. The caller syncs it before it touches the other (R1).
+    /// Writes one copy. The caller syncs it before it writes the other (R1).
     fn write<M: Medium>(&self, medium: &M, at: u64) {
         for (i, word) in self.words().into_iter().enumerate() {
             medium.copy(at + i as u64 * WORD, word);
@@ -483,7 +486,7 @@ fn is_whole(words: &[u64; SUPER_WORDS]) -> bool {
     words[0] == MAGIC && words[SUPER_WORDS - 1] == checksum(words)
 }
 
-/// crc32c of all words but the last; the upper half is fixed so that every bit of the word counts.
+/// crc32c of all words except the last. The upper half is constant, so every bit of the word is checked.
 fn checksum(words: &[u64; SUPER_WORDS]) -> u64 {
     let mut crc = 0;
     for word in &words[..SUPER_WORDS - 1] {
@@ -504,14 +507,14 @@ fn get_text(words: &[u64]) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
 }
 
-/// A word that checks itself: 48 bits of value below 16 bits of hash (R2).
+/// A self-checking word: 48 bits of value below 16 bits of hash (R2).
 #[inline]
 pub fn checked(value: u64) -> u64 {
     assert!(value < 1 << 48);
     value | hash16(value) << 48
 }
 
-/// The value of a self-checking word.
+/// The value of a self-checking word; `None` if it does not check.
 #[inline]
 pub fn unchecked(word: u64) -> Option<u64> {
     let value = word & ((1 << 48) - 1);
@@ -528,12 +531,12 @@ fn read_checked<M: Medium>(medium: &M, at: u64, what: &'static str) -> Result<u6
     unchecked(medium.word(at)).ok_or(Error::Corrupt { what, at })
 }
 
-/// True if both are known and the same. A boot that is not known may have been another one.
+/// True if both are known and equal. An unknown boot may be another one.
 fn is_same_boot(noted: [u64; 2], now: [u64; 2]) -> bool {
     noted == now && now != [0; 2]
 }
 
-/// The machine's boot id, zeros where the system does not tell.
+/// The machine's boot id; zeros if the system does not report it.
 fn boot_id() -> [u64; 2] {
     static BOOT: std::sync::OnceLock<[u64; 2]> = std::sync::OnceLock::new();
     *BOOT.get_or_init(|| {
@@ -564,7 +567,7 @@ mod tests {
             (lost..lost + 4096).step_by(8).for_each(|at| medium.copy(at, 0));
             let (region, found) = Region::open(medium.clone(), Path::new("region")).unwrap();
             assert_eq!((found, region.identity()), (Found::Clean { keys: 7 }, &identity));
-            // The next change makes the lost copy whole again.
+            // The next change writes the lost copy again.
             region.mark_in_use(Durability::Process).unwrap();
             let kept = COPIES.into_iter().find(|copy| *copy != lost).unwrap();
             (kept..kept + 4096).step_by(8).for_each(|at| medium.copy(at, 0));

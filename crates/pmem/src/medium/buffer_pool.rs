@@ -1,18 +1,19 @@
-//! A buffer pool in front of durable memory [wB+ §3.1]: pages of the size of a node, copied into volatile frames when they
-//! are first touched, and found there through a hash table of page numbers, which is what the paper measures.
+//! A buffer pool in front of durable memory [wB+ §3.1]: pages of the size of a node, copied into volatile frames on first access.
 //!
-//! What is stored goes to the frame; [`flush`](Medium::flush) writes the words of a line that differ back and flushes the line
-//! below. Superblock, intents and log, everything before the first page, are not pooled.
+//! A hash table of page numbers finds the frames. The paper measures the cost of this lookup. Stores go to the frame.
+//! [`flush`](Medium::flush) writes the changed words of a line to the medium below and flushes the line there. Superblock, intents
+//! and log, which is everything before the first page, are not pooled.
 //!
 //! Invariants:
-//! * P1: a page that is in the pool is read and written there alone; the medium below holds what was last flushed.
-//! * P2: a frame keeps its page, its address and its place in the table until the pool is dropped: what a reader was given
-//!   stays. So the pool holds every page that was ever touched.
-//! * P3: an entry of the table is whole once its page number is seen; a table that is full gives way to one twice as large,
-//!   and stays for the readers that still look into it.
-//! * P4: a line goes home with its first word last: the order of stores within a line, which a write-back by words would lose,
-//!   matters in chunk headers alone (the allocator's A3), and there that word is the one published.
-//! * P5: lines go home one at a time, so that a sync beside the writer never puts an older word over a newer one.
+//! * P1: a page in the pool is read and written only in the pool. The medium below holds the content of the last flush.
+//! * P2: a frame keeps its page, its address and its entry in the table until the pool is dropped, so references of readers stay
+//!   valid. The pool therefore holds every page that was ever accessed.
+//! * P3: an entry of the table is complete once its page number is visible. A full table is replaced by one of twice the size, and
+//!   stays allocated for readers that still use it.
+//! * P4: the first word of a line is written to the medium last. Writing a line by words would lose the order of the stores within
+//!   it. That order matters only in chunk headers (A3 of the allocator), where the first word is the published one.
+//! * P5: lines are written to the medium one at a time, so a sync concurrent with the writer never overwrites a newer word with an
+//!   older one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError};
@@ -22,9 +23,9 @@ use crate::medium::traits::{Fence, Group, LINE, Line, Medium, WORD, lines_of};
 use crate::medium::view::prefetch;
 use crate::sync::atomics::unmodelled::Mutex;
 
-/// How an index reaches a medium: directly, or through a pool.
+/// How an index accesses a medium: directly, or through a pool.
 pub trait Access<M: Medium>: Medium {
-    /// Reaches `medium`; what lies from offset `from` on may be pooled in pages of `page_bytes`.
+    /// Accesses `medium`. The bytes from offset `from` on may be pooled in pages of `page_bytes` bytes.
     fn over(medium: M, from: u64, page_bytes: u64) -> Self;
 }
 
@@ -40,21 +41,21 @@ impl<M: Medium> Access<M> for BufferPool<M> {
     }
 }
 
-/// Frames of the first stretch; each further one has twice as many.
+/// Frames of the first segment; each further segment has twice as many.
 const FRAMES: usize = 64;
 const STRETCHES: usize = 40;
 /// Entries of the first table; each further one has twice as many.
 const ENTRIES: usize = 256;
 const TABLES: usize = 40;
 
-/// See the module's head.
+/// A buffer pool over a medium.
 #[derive(Debug)]
 pub struct BufferPool<M> {
     medium: M,
     from: u64,
     /// Bytes of a page: a power of two of whole lines.
     page_bytes: u64,
-    /// A page is a node: it may be looked at as a run of lines.
+    /// A page is exactly a node, so it may be read as a run of lines.
     whole: bool,
     tables: [OnceLock<Table>; TABLES],
     /// The table in use.
@@ -62,7 +63,7 @@ pub struct BufferPool<M> {
     frames: [OnceLock<Box<[Line]>>; STRETCHES],
     /// Pages in the pool; held while one is added.
     pages: Mutex<usize>,
-    /// Held while a line goes home (P5).
+    /// Held while a line is written to the medium (P5).
     homeward: Mutex<()>,
 }
 
@@ -74,7 +75,7 @@ struct Table {
 
 #[derive(Debug, Default)]
 struct TableEntry {
-    /// Page number; 0 (which is never pooled) for none.
+    /// Page number; 0 (a page that is never pooled) for a free entry.
     page: AtomicU64,
     frame: AtomicUsize,
 }
@@ -84,7 +85,7 @@ impl Table {
         Self { entries: (0..entries).map(|_| TableEntry::default()).collect() }
     }
 
-    /// Where to look for a page, first place first.
+    /// The entries that may hold a page, in the order of probing.
     #[inline(always)]
     fn places(&self, page: u64) -> impl Iterator<Item = &TableEntry> {
         let mask = self.entries.len() - 1;
@@ -114,7 +115,7 @@ impl Table {
 }
 
 impl<M: Medium> BufferPool<M> {
-    /// A pool of the pages from offset `from` on. A page is the smallest power of two that holds `page_bytes`.
+    /// A pool of the pages from offset `from` on. The page size is the smallest power of two that holds `page_bytes`.
     fn new(medium: M, from: u64, page_bytes: u64) -> Self {
         let page = page_bytes.next_power_of_two().clamp(LINE, 4096);
         let pool = Self {
@@ -137,7 +138,7 @@ impl<M: Medium> BufferPool<M> {
         self.tables[self.current.load(Ordering::Acquire) % TABLES].get()
     }
 
-    /// The lines of a frame. Frames stand in stretches that double, so that none ever moves (P2).
+    /// The lines of a frame. Frames are in segments that double in size, so no frame ever moves (P2).
     #[inline(always)]
     fn frame(&self, number: usize) -> Option<&[Line]> {
         let stretch = (number / FRAMES + 1).ilog2() as usize;
@@ -152,7 +153,7 @@ impl<M: Medium> BufferPool<M> {
         self.frame(self.table()?.find(at / self.page_bytes)?)
     }
 
-    /// The frame of the page that holds byte `at`, brought into the pool if need be; `None` outside the pooled range.
+    /// The frame of the page that holds byte `at`, loaded if necessary; `None` outside the pooled range.
     #[inline(always)]
     fn fix(&self, at: u64) -> Option<&[Line]> {
         if at < self.from {
@@ -172,7 +173,7 @@ impl<M: Medium> BufferPool<M> {
         }
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(frame) = self.resident(at) {
-            return Some(frame); // another thread was here first
+            return Some(frame); // another thread loaded it first
         }
         let number = *pages;
         let stretch = (number / FRAMES + 1).ilog2() as usize;
@@ -203,7 +204,7 @@ impl<M: Medium> BufferPool<M> {
         Some(frame)
     }
 
-    /// The word at `at`, in its frame or below.
+    /// The word at `at` in its frame; `None` outside the pooled range.
     #[inline(always)]
     fn cell(&self, at: u64) -> Option<&AtomicU64> {
         Some(&self.line_in(self.fix(at)?, at).0[(at / WORD % 8) as usize])
@@ -214,14 +215,14 @@ impl<M: Medium> BufferPool<M> {
         &frame[(at % self.page_bytes / LINE) as usize]
     }
 
-    /// Writes the words of a line that differ from those below; false if the line is not in the pool. The stores carry the
-    /// location of the flush or sync that asks for them, so that the mutation run breaks them call site by call site.
+    /// Writes the words of a line that differ from the medium below. Returns false if the line is not in the pool. The stores have
+    /// the call site of the flush or sync, so the mutation run can break them by call site.
     #[track_caller]
     fn write_back(&self, line: u64) -> bool {
         let Some(frame) = self.resident(line) else { return false };
         let _turn = self.homeward.lock().unwrap_or_else(PoisonError::into_inner); // P5
         let [first, others @ ..] = &self.line_in(frame, line).0;
-        // Looked at first: the others are then no older than what it was published behind.
+        // Loaded first, so the other words are not older than those before its publish.
         let first = first.load(Ordering::Acquire);
         for (word, at) in others.iter().zip((line + WORD..).step_by(WORD as usize)) {
             let word = word.load(Ordering::Relaxed);
@@ -328,7 +329,7 @@ impl<M: Medium> Medium for BufferPool<M> {
         self.medium.commit_beside(hold)
     }
 
-    /// The frames keep what they hold: an index over them must not be read after this.
+    /// The frames keep their content: an index over them must not be read after this.
     fn roll_back(&self) {
         self.medium.roll_back();
     }
@@ -404,7 +405,7 @@ mod tests {
             for round in 1..=100_000 {
                 pool.copy(FROM + 8, round);
                 pool.flush(FROM, 8);
-                // What the other thread is about to store comes now.
+                // Time for a late store of the other thread.
                 let late = (0..50).find(|_| memory.peek(FROM + 8) != round);
                 stale = stale.or(late.map(|_| round));
             }

@@ -1,8 +1,7 @@
-//! Copies of a region's file: what backups are made of.
+//! Copies of a region's file, for backups.
 //!
-//! Stretches of data are copied by the system's own call, so a file system that can share blocks between files shares them, and
-//! holes stay holes. Nothing here is durable before the target is synced, and nothing looks like a region before somebody
-//! says so: both are the caller's.
+//! Ranges of data are copied by a system call, so a file system that can share blocks between files shares them. Holes stay holes.
+//! This module does not make the target durable and does not make it a store: the caller does both.
 //!
 //! Invariant: the source is only read.
 
@@ -14,25 +13,25 @@ use crate::error::{Error, Result};
 use crate::file::{io as failed, next_data};
 use crate::system::{self, Kind};
 
-/// Where a copy of a region's bytes goes: a file that nobody else uses, from its byte `origin` on.
+/// The target of a copy: a file that no other thread uses, from its byte `origin` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// Open for reading and writing.
     pub file: &'a File,
-    /// Its name in errors.
+    /// Its path, for errors.
     pub path: &'a Path,
     /// Offset of the region's first byte.
     pub origin: u64,
 }
 
-/// Is told how many bytes were copied, and of how many.
+/// Called with the number of bytes copied and the total number of bytes.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Bytes between two reports of progress.
 const STEP: u64 = 16 << 20;
 
-/// Copies `bytes` bytes of a file from `from_at` on; the target's file ends behind them. Nobody else may seek in either file
-/// meanwhile, and what is written to the source meanwhile may be there or not, byte by byte.
+/// Copies `bytes` bytes of a file from `from_at` on. The target's file ends after them. No other thread may seek in either file
+/// meanwhile. Concurrent writes to the source may be in the copy or not, byte by byte.
 ///
 /// # Errors
 /// `NoSpace` if the target's file system is full; `Io`.
@@ -72,7 +71,7 @@ pub fn copy_file(
 }
 
 impl Target<'_> {
-    /// Makes space for a region of so many bytes: what is behind the file's end becomes a hole.
+    /// Sets the length for a region of `bytes` bytes. New bytes are a hole.
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
@@ -90,7 +89,7 @@ impl Target<'_> {
         written.map_err(|source| self.refused(source, bytes.len() as u64))
     }
 
-    /// The error of a call on the target that was refused.
+    /// The error of a failed call on the target.
     fn refused(&self, source: io::Error, bytes: u64) -> Error {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         match source.kind() {

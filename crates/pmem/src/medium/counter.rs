@@ -1,7 +1,7 @@
 //! Counts for the cost model: words stored, lines flushed and fences passed [wB+ §2.5], and bytes changed [VLAB §3.3].
 //!
-//! Every count is kept in total and by [`Category`]: what the word, line or fence was for. The category follows from the
-//! source file in which the verb was called ([`PLACES`]) or from what a fence says it is for, so no verb has to name it.
+//! Every count is kept in total and by [`Category`], the purpose of the word, line or fence. The category follows from the source
+//! file of the call site ([`PLACES`]) or from the purpose of a fence, so no operation has to state it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +9,16 @@ use std::sync::{Mutex, PoisonError};
 use crate::medium::events::{Event, Observer, Site};
 use crate::medium::traits::Fence;
 
-/// What a store, flush or fence was for.
+/// The purpose of a store, flush or fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Category {
-    /// Nodes: their words, whoever stores them, and their lines but for those of [`Category::Home`].
+    /// Nodes: their words, whichever part stores them, and their lines except those of [`Category::Home`].
     Node,
     /// The log's records.
     Log,
-    /// Lines of nodes whose words went through the log: the log is what makes them durable, their flush prepares its
-    /// settling.
+    /// Lines of nodes whose words went through the log. The log makes them durable. Their flush prepares its truncation.
     Home,
-    /// The log is settled, so that its space may be used again.
+    /// Truncation of the log.
     Checkpoint,
     /// The allocator: intents, bits, chunks.
     Allocation,
@@ -55,8 +54,8 @@ impl Category {
     }
 }
 
-/// Where a verb is called, and what it is for there: files by the end of their path, then the category of stores, then that
-/// of flushes (and of fences that do not say more themselves). Whatever is called elsewhere is a node's.
+/// The purpose of an operation by its source file: the end of the file's path, the category of its stores, and the category of its
+/// flushes (and of fences whose purpose says nothing more). An operation in any other file belongs to a node.
 const PLACES: [(&str, Category, Category); 8] = [
     ("pmem/src/heap/alloc/allocator.rs", Category::Allocation, Category::Allocation),
     ("pmem/src/heap/alloc/place.rs", Category::Allocation, Category::Allocation),
@@ -69,7 +68,7 @@ const PLACES: [(&str, Category, Category); 8] = [
 ];
 
 impl Event {
-    /// What the event is for.
+    /// The purpose of the event.
     pub fn category(&self) -> Category {
         match self {
             Self::Store { site, .. } => place(site).0,
@@ -110,7 +109,7 @@ impl Part {
     }
 }
 
-/// What a [`Counter`] has seen.
+/// The counts of a [`Counter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Words of 8 bytes stored.
@@ -121,7 +120,7 @@ pub struct Counts {
     pub flushes: u64,
     /// Fences by purpose.
     pub fences: BTreeMap<Fence, u64>,
-    /// The same by category; a category that nothing was for is left out.
+    /// The same by category, without categories that have no counts.
     pub parts: BTreeMap<Category, Part>,
 }
 
@@ -136,7 +135,7 @@ impl Counts {
         self.parts.get(&category).cloned().unwrap_or_default()
     }
 
-    /// Counts an event; `old` is the word that a store is about to write over.
+    /// Counts an event. `old` is the word that a store replaces.
     pub fn note(&mut self, event: &Event, old: u64) {
         let part = self.parts.entry(event.category()).or_default();
         match event {
@@ -163,14 +162,14 @@ fn changed_bytes(old: u64, new: u64) -> u64 {
     (old ^ new).to_le_bytes().iter().filter(|byte| **byte != 0).count() as u64
 }
 
-/// Counts what it is told.
+/// An observer that counts.
 #[derive(Debug, Default)]
 pub struct Counter {
     counts: Mutex<Counts>,
 }
 
 impl Counter {
-    /// Takes the counts and starts again from zero.
+    /// Returns the counts and resets them to zero.
     pub fn take(&self) -> Counts {
         std::mem::take(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,9 +1,9 @@
-//! The memory of a store, chosen when it is opened: mapped ([`Native`]) or behind a journal ([`Journal`]). One type, so that a
-//! tree is compiled once for both.
+//! The medium of a store, chosen when the store is opened: mapped memory ([`Native`]) or a journal ([`Journal`]).
 //!
-//! Reading is the same for both and as fast: the address of the lines is kept here. Stores ask which it is.
+//! Both are one type, so a tree is compiled once for both. Reads are the same for both and equally fast, because this type holds
+//! the address of the lines. Stores branch on the kind of medium.
 //!
-//! Invariant: `view` is of the memory that `below` owns, and is dropped with it.
+//! Invariant: `view` refers to the memory that `below` owns, and is dropped together with it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::medium::traits::Pages;
 use crate::medium::traits::{Fence, Group, Line, Medium};
 use crate::medium::view::View;
 
-/// See the module's head.
+/// The medium of a store: mapped memory or a journal.
 #[derive(Debug)]
 pub struct Durable {
     view: View,
@@ -49,7 +49,7 @@ impl Durable {
     }
 }
 
-/// Passes a call to whichever medium it is.
+/// Calls the medium below.
 macro_rules! pass {
     ($self:expr, $medium:ident => $call:expr) => {
         match &$self.below {

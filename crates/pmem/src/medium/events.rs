@@ -1,22 +1,22 @@
-//! What happens to durable memory, as observers are told: one event for each verb, with the place in the source that called it.
+//! The events that observers of durable memory receive: one event for each operation, with the call site in the source.
 
 use std::panic::Location;
 
 use crate::medium::traits::Fence;
 
-/// Where in the source a verb was called.
+/// The call site of an operation in the source.
 pub type Site = &'static Location<'static>;
 
-/// Which verb stored a word.
+/// The operation that stored a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// `copy`: unordered payload.
     Copy,
-    /// `publish`: after everything before it.
+    /// `publish`: after all earlier stores.
     Publish,
 }
 
-/// One thing that happened to durable memory.
+/// One operation on durable memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A word was stored at `at`.
@@ -25,7 +25,7 @@ pub enum Event {
         at: u64,
         /// The new word.
         value: u64,
-        /// By which verb.
+        /// The operation.
         kind: Store,
         /// Call site.
         site: Site,
@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// A fence.
     Fence {
-        /// What it is for.
+        /// Its purpose.
         why: Fence,
         /// Call site.
         site: Site,
@@ -48,21 +48,21 @@ pub enum Event {
 
 /// Receives the reads, stores, flushes and fences of an [`Observed`](crate::Observed) medium.
 pub trait Observer: Send + Sync + 'static {
-    /// A line (byte offset) is about to be read. Called before its content is looked at.
+    /// A line (byte offset) is about to be read. Called before its content is loaded.
     fn read(&self, line: u64) {
         let _ = line;
     }
-    /// A line (byte offset) is asked for ahead.
+    /// A line (byte offset) is prefetched.
     fn prefetch(&self, line: u64) {
         let _ = line;
     }
-    /// True if discarded bytes are to be told as stores of zeros that nothing writes back. Else storage is kept.
+    /// True if discarded bytes are reported as stores of zeros that are never flushed. Otherwise the storage is kept.
     fn follows_discards(&self) -> bool {
         false
     }
-    /// A store, flush or fence is about to be carried out.
+    /// A store, flush or fence is about to be executed.
     fn event(&self, event: Event);
-    /// A store is about to be carried out over the word `old`. Told as any other event unless the observer asks for more.
+    /// A store is about to replace the word `old`. By default it is reported like every other event.
     fn store(&self, event: Event, old: u64) {
         let _ = old;
         self.event(event);

@@ -1,13 +1,13 @@
-//! Ranges of a region that have no storage.
+//! The ranges of a region that have no storage.
 
 use std::collections::BTreeMap;
 
-/// Disjoint ranges: the first byte of each, and the one behind its last.
+/// Disjoint ranges: from the first byte of each to the byte after its last.
 #[derive(Debug, Default)]
 pub(crate) struct Holes(BTreeMap<u64, u64>);
 
 impl Holes {
-    /// All of them, in order.
+    /// All ranges, ascending.
     pub fn all(&self) -> Vec<(u64, u64)> {
         self.0.iter().map(|(from, to)| (*from, *to)).collect()
     }
@@ -19,7 +19,7 @@ impl Holes {
 
     pub fn remove(&mut self, from: u64, to: u64) {
         for (first, last) in self.within(from, to) {
-            // The hole that this is of begins at or before it.
+            // The hole that contains this range begins at or before it.
             if let Some((&hole, &end)) = self.0.range(..=first).next_back() {
                 self.0.remove(&hole);
                 self.0.extend([(hole, first), (last, end)].into_iter().filter(|(from, to)| from < to));
@@ -27,7 +27,7 @@ impl Holes {
         }
     }
 
-    /// What of `from..to` is in holes.
+    /// The parts of `from..to` that are in holes.
     pub fn within(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let before = self.0.range(..from).next_back();
         let holes = before.into_iter().chain(self.0.range(from..to));

@@ -1,4 +1,4 @@
-//! Durable memory and the ways to it: the trait, and what implements it.
+//! The trait for durable memory and its implementations.
 
 pub mod buffer_pool;
 pub mod copy;

@@ -1,24 +1,25 @@
-//! Memory that the processor maps: a file (`/dev/shm`, DAX, page cache) or anonymous pages.
+//! Mapped memory: a file (`/dev/shm`, DAX, page cache) or anonymous pages.
 //!
-//! A power-of-two range of addresses is reserved at open, readable and empty (the kernel's zero page); the file is mapped
-//! over its beginning and grows into it, so the base never moves. Offsets are masked into the range: reading is total.
+//! At open a range of addresses is reserved. Its length is a power of two. It is readable and empty (the kernel's zero page). The
+//! file is mapped over the beginning of the range and grows inside it, so the base never moves. Offsets are masked into the range,
+//! so reading is total.
 //!
-//! The range begins on a huge page's boundary, as the kernel wants it to map a huge page of the file (or of DAX memory) by one
-//! entry: a miss of the TLB then is a shorter walk, or none. What a shared file grows by is asked to be made of huge pages if it
-//! is at least one. A file that was made so is mapped so when it is opened again.
+//! The range begins at a multiple of the huge page size. The kernel requires this to map a huge page of the file (or of DAX memory)
+//! with one entry, which shortens page-table walks after TLB misses. A shared file that grows by at least one huge page asks the
+//! kernel for huge pages. Such a file is mapped by huge pages when it is opened again.
 //!
-//! A *private image* (`map_private`) is the same with a mapping that copies on write: what is stored to it never
-//! reaches the file. The [journal](crate::journal) reads and stores through one.
+//! A *private image* (`map_private`) uses a copy-on-write mapping: stores never reach the file. The [journal](crate::journal) reads
+//! and stores through one.
 //!
 //! Invariants:
-//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]): no store
-//!   and no load can raise SIGBUS, and reading allocates nothing. A hole is given blocks ([`Medium::provide`]) before the
+//! * N1: `[0, len)` of the range is the file, backed by allocated blocks, and zeros where the file has holes ([`Medium::holes`]).
+//!   So no store and no load raises SIGBUS, and reading allocates nothing. A hole gets blocks ([`Medium::provide`]) before the
 //!   allocator stores to it again.
-//! * N2: the range and one guard stretch behind it stay readable while the `Native` lives.
-//! * N3: only the verbs store, and only below `len`.
-//! * N5: a sync that failed is never repeated: the kernel reports a page that it could not write once and then calls it clean.
-//!   After it the file neither grows nor is synced, so no length is noted that the disk may not have.
-//! * N4: a private image's pages are given up only by `drop_pages`, and only while they hold what the file holds.
+//! * N2: the range and one guard area after it stay readable while the `Native` lives.
+//! * N3: only the operations of the trait store, and only below `len`.
+//! * N4: pages of a private image are dropped only by `drop_pages`, and only while the file holds the same bytes.
+//! * N5: a failed sync is never repeated. The kernel reports a page that it could not write once, and then treats it as clean.
+//!   After a failed sync the file neither grows nor is synced, so the store never records a length that the disk may not have.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -39,14 +40,14 @@ use crate::medium::view::{GUARD, HUGE_PAGE, PAGE, View};
 use crate::sync::atomics::unmodelled::Mutex;
 use crate::system::{self, Kind};
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The death of the process: the kernel keeps the pages. Costs no flush.
+    /// The end of the process: the kernel keeps the pages. No flush is needed.
     Process,
-    /// The machine: lines are flushed and fenced.
+    /// A power failure: lines are flushed and fenced.
     Power,
-    /// The machine, where its caches are inside the power-safe domain: no flush, the fence stays.
+    /// A power failure, if the caches are inside the power-safe domain: no flush, but fences.
     Eadr,
 }
 
@@ -60,28 +61,28 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// Which instruction writes a line back.
+/// The instruction that writes a line back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOp {
     /// Writes back and may keep the line cached.
     Clwb,
     /// Writes back and evicts, weakly ordered.
     ClflushOpt,
-    /// Writes back and evicts, ordered: the papers' setting.
+    /// Writes back and evicts, ordered. The papers measured with it.
     Clflush,
 }
 
-/// Which instruction orders write-backs.
+/// The instruction that orders write-backs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceOp {
-    /// Orders stores and write-backs; later loads may pass it.
+    /// Orders stores and write-backs. Later loads may be reordered before it.
     Sfence,
-    /// Orders loads too: the papers' setting.
+    /// Orders loads too. The papers measured with it.
     Mfence,
 }
 
 impl FlushOp {
-    /// The best instruction that this processor has.
+    /// The best flush instruction of this processor.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -99,7 +100,7 @@ impl FlushOp {
     }
 }
 
-/// Mapped memory. See the module's head.
+/// Mapped memory.
 #[derive(Debug)]
 pub struct Native {
     view: View,
@@ -111,34 +112,35 @@ pub struct Native {
     file: Option<File>,
     /// The mapping is a DAX mapping: flushed lines are durable without a system call.
     dax: bool,
-    /// Stores stay out of the file.
+    /// The mapping is private: stores do not reach the file.
     private: bool,
-    /// Growths to go by before huge pages are asked for again, or [`NEVER`].
+    /// Number of growths before huge pages are requested again, or [`NEVER`].
     no_huge: AtomicU32,
     /// A sync failed (N5).
     failed: AtomicBool,
     /// A window may map pages of the file.
     shown: AtomicBool,
-    /// What of the range is not the file.
+    /// The ranges that are not mapped from the file.
     holes: Mutex<Holes>,
-    /// Offset in the file of the first mapped byte, whole pages.
+    /// Offset in the file of the first mapped byte; whole pages.
     origin: u64,
     path: PathBuf,
 }
 
-/// No growth asks for huge pages any more: file system or kernel have none.
+/// No growth requests huge pages any more: the file system or the kernel has none.
 const NEVER: u32 = u32::MAX;
-/// What a huge page may take to come. As a rule it takes a quarter of what its small ones would take, and some milliseconds a growth where
-/// all processors are busy, whose lists of fresh pages the kernel empties first. One that takes longer had to be made space for, by
-/// moving what was there.
+/// Time limit for one huge page. A huge page usually takes a quarter of the time of its small pages, and some milliseconds per
+/// growth if all processors are busy, because the kernel first empties their lists of free pages. A huge page that takes longer
+/// needed compaction of memory.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Growths that go by without after that.
+/// Number of growths without huge pages after a slow one.
 const PAUSE: u32 = 4;
 /// Bytes that the file system must have free besides a growth by huge pages.
 const SPACE: u64 = 64 << 20;
 
 impl Native {
-    /// Maps `file`, reserving space to grow to `max_bytes`. Its holes stay holes ([`Medium::holes`]) until they are provided for.
+    /// Maps `file` and reserves addresses to grow to `max_bytes`. Its holes stay holes ([`Medium::holes`]) until
+    /// [`Medium::provide`].
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
@@ -146,7 +148,7 @@ impl Native {
         Self::map_from(file, path, 0, max_bytes, durability)
     }
 
-    /// The same of what lies in `file` from its byte `origin` (whole pages) on.
+    /// As [`Native::map`], for the part of `file` from byte `origin` (whole pages) on.
     ///
     /// # Errors
     /// As [`Native::map`].
@@ -159,7 +161,7 @@ impl Native {
     ) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let meta = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?;
-        // Whole pages only: a torn tail of a page cannot hold a block, and a mapping past the end would fault.
+        // Whole pages only. A partial page at the end cannot hold a block, and a mapping beyond the end would fault.
         let len = meta.len().saturating_sub(origin) & !(PAGE - 1);
         let mut native = Self::reserve(max_bytes.max(len), durability, path)?;
         let is_dense = meta.blocks() * 512 >= origin + len;
@@ -172,8 +174,8 @@ impl Native {
         Ok(native)
     }
 
-    /// Maps `file` for reading alone: nothing of it changes, not even its allocated blocks, and it need not be writable.
-    /// Growing is refused; another write verb is a bug of the caller and faults.
+    /// Maps `file` read-only: nothing of it changes, not even its allocated blocks, and it need not be writable. Growing is
+    /// refused. Every other write is a bug of the caller and faults.
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
@@ -181,7 +183,8 @@ impl Native {
         let len = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
         let mut native = Self::reserve(len, Durability::Process, path)?;
         native.max_bytes = 0;
-        // Holes stay the zeros of the reserved range: a memory file system would allocate a page for each one read.
+        // Holes stay unmapped, as zeros of the reserved range: a memory file system would allocate a page for each hole that is
+        // read.
         let mut stretches = Vec::new();
         let mut from = 0;
         while let Some((data, hole)) = next_data(&file, path, from, len)? {
@@ -196,16 +199,16 @@ impl Native {
         Ok(native)
     }
 
-    /// Maps `file` from its byte `origin` (whole pages) on for this process alone: what is stored, and what it grows by, stays in
-    /// memory. Nothing of the file changes, not even its allocated blocks, and it need not be writable. Nobody may write to the
-    /// file meanwhile: a page that was not stored to is the file's. It can grow to `max_bytes` and 4 GiB more.
+    /// Maps `file` from its byte `origin` (whole pages) on, private to this process: stores and growth stay in memory. Nothing of
+    /// the file changes, not even its allocated blocks, and it need not be writable. The file must not be written meanwhile,
+    /// because a page without a store is read from the file. The mapping can grow to `max_bytes` and 4 GiB more.
     ///
     /// # Errors
     /// `Io` if the file cannot be inspected or mapped.
     pub fn map_aside(file: File, path: &Path, origin: u64, max_bytes: u64) -> Result<Self> {
         let end = system::inspect(&file, path).map_err(|source| io("cannot inspect", path, source))?.len();
         let len = end.saturating_sub(origin) & !(PAGE - 1);
-        // Addresses for what recovery may add: a chunk or two, or what a batch of the largest size needs to be finished.
+        // Addresses for memory that recovery may add: a chunk or two, or the space to finish a batch of the largest size.
         let mut native = Self::reserve(len.max(max_bytes) + (4 << 30), Durability::Process, path)?;
         (native.private, native.origin) = (true, origin);
         native.map_range(0, len, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -217,14 +220,14 @@ impl Native {
             native.map_range(first, last.min(len), libc::PROT_READ | libc::PROT_WRITE)?;
             from = hole;
         }
-        // Growing adds memory.
+        // Without a file, growing adds anonymous memory.
         native.file = None;
         native.len = AtomicU64::new(len);
         Ok(native)
     }
 
-    /// A private image of `file` from its byte `origin` (whole pages) on: what is stored stays in memory. Nothing is mapped
-    /// until [`Native::extend_private`].
+    /// A private image of `file` from its byte `origin` (whole pages) on: stores stay in memory. Nothing is mapped until
+    /// [`Native::extend_private`].
     ///
     /// # Errors
     /// `Io` if the range cannot be reserved.
@@ -235,7 +238,7 @@ impl Native {
         Ok(native)
     }
 
-    /// Makes a private image `bytes` long (whole pages). Its file already is that long, with allocated blocks (N1).
+    /// Makes a private image `bytes` bytes long (whole pages). Its file already has that length, with allocated blocks (N1).
     ///
     /// # Errors
     /// `Full` beyond the reserved range, `Io` if the file cannot be mapped.
@@ -249,15 +252,15 @@ impl Native {
         Ok(())
     }
 
-    /// Gives up the pages of `[from, to)` of a private image: they are read from the file again. The caller sees to it that
-    /// the file holds the same bytes and that nobody stores there meanwhile (N4), so a reader beside it notices nothing.
+    /// Drops the pages of `[from, to)` of a private image: they are read from the file again. The caller ensures that the file
+    /// holds the same bytes and that no thread stores there meanwhile (N4). So a concurrent reader sees no change.
     pub(crate) fn drop_pages(&self, from: u64, to: u64) {
         let inside = self.private && from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE);
         assert!(inside && from < to && to <= self.len(), "pages outside the image: {from:#x}..{to:#x}");
         // SAFETY: `from` lies inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(from as usize) };
-        // SAFETY: `[from, to)` is our own private mapping of the file, which holds the same bytes (N4). A refusal is harmless:
-        // the pages stay.
+        // SAFETY: `[from, to)` is our own private mapping of the file, which holds the same bytes (N4). If the kernel refuses, the
+        // pages stay, which is harmless.
         unsafe { libc::madvise(place.cast(), (to - from) as usize, libc::MADV_DONTNEED) };
     }
 
@@ -269,7 +272,7 @@ impl Native {
         Self::reserve(max_bytes, durability, Path::new("anonymous memory"))
     }
 
-    /// Forces the instructions, so that a paper's setting can be reproduced.
+    /// Sets the instructions, to reproduce the setting of a paper.
     #[must_use]
     pub fn with_instructions(mut self, flush_op: FlushOp, fence_op: FenceOp) -> Self {
         self.flush_op = flush_op;
@@ -282,17 +285,17 @@ impl Native {
         self.flush_op
     }
 
-    /// What reading needs. Not to be used when this is dropped.
+    /// The address of the lines. It must not be used after this medium is dropped.
     pub(crate) fn view(&self) -> View {
         self.view
     }
 
-    /// The promise this mapping keeps.
+    /// The durability of this mapping.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// The file's path (or a phrase for anonymous memory).
+    /// The file's path (or a description of anonymous memory).
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -304,7 +307,7 @@ impl Native {
             ));
         }
         let reserved = max_bytes.max(1 << 20).next_power_of_two();
-        // As much more as it takes to begin on a huge page's boundary.
+        // Enough more to begin at a multiple of the huge page size.
         let lead = HUGE_PAGE - PAGE;
         let reserve = |_| {
             // SAFETY: a fresh private anonymous range at an address of the kernel's choice aliases nothing.
@@ -325,7 +328,7 @@ impl Native {
         let after = lead as usize - before;
         for (from, bytes) in [(0, before), (before + (reserved + GUARD) as usize, after)] {
             if bytes > 0 {
-                // SAFETY: a part of the range just mapped, whole pages, that nobody knows of.
+                // SAFETY: a part of the range just mapped, whole pages, to which no reference exists.
                 unsafe { libc::munmap(base.wrapping_byte_add(from), bytes) };
             }
         }
@@ -351,13 +354,13 @@ impl Native {
         })
     }
 
-    /// Maps `[from, to)` of the file (or fresh anonymous pages) at its place in the range.
+    /// Maps `[from, to)` of the file (or new anonymous pages) at its place in the range.
     fn map_range(&self, from: u64, to: u64, protection: libc::c_int) -> Result<()> {
         if from == to {
             return Ok(());
         }
         let (flags, fd) = match &self.file {
-            // NORESERVE: at most the pages between two checkpoints are ever ours, not the whole file.
+            // NORESERVE: only the pages between two checkpoints become private, not the whole file.
             Some(file) if self.private => {
                 (libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED, file.as_raw_fd())
             }
@@ -371,7 +374,7 @@ impl Native {
         let place = unsafe { self.view.base.as_ptr().add(from as usize) };
         let bytes = (to - from) as usize;
         let map = |_| {
-            // SAFETY: MAP_FIXED replaces pages of our own reserved range only; they held zeros that nobody writes (N3).
+            // SAFETY: MAP_FIXED replaces pages of our own reserved range only. They held zeros, which no thread writes (N3).
             mapped(unsafe {
                 libc::mmap(place.cast(), bytes, protection, flags, fd, (self.origin + from) as libc::off_t)
             })
@@ -379,16 +382,16 @@ impl Native {
         let outcome = system::call(Kind::Map, &self.path, self.file.as_ref(), map);
         outcome.map_err(|source| io("cannot map", &self.path, source))?;
         if self.file.is_none() {
-            // SAFETY: the range was just mapped; the advice changes no content. A refusal is harmless.
+            // SAFETY: the range was just mapped, and the advice changes no content. A refusal is harmless.
             unsafe { libc::madvise(place.cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(())
     }
 
-    /// Asks for huge pages of what the file is about to grow by, from `old` to `new` bytes: they come without a copy of small ones,
-    /// as long as all but one of those are holes. Nothing but speed depends on the answer; [`allocate`] fills what is left.
+    /// Requests huge pages for a growth from `old` to `new` bytes. The kernel makes them without copying small pages if all but one
+    /// of those are holes. Only speed depends on the outcome: [`allocate`] fills the rest.
     fn make_huge(&self, file: &File, old: u64, new: u64) {
-        // A boundary of the range is one of the file, or the file's pages are no huge ones of the range.
+        // Huge pages of the file are huge pages of the range only if both have the same boundaries.
         let may = !self.private && !self.dax && self.origin.is_multiple_of(HUGE_PAGE);
         let (first, end) = (old.next_multiple_of(HUGE_PAGE), new & !(HUGE_PAGE - 1));
         if !may || first >= end {
@@ -401,7 +404,8 @@ impl Native {
         }
         let start = Instant::now();
         let (from, bytes) = (self.origin + first, (end - first) as usize);
-        // Whoever is killed behind the next line leaves a file with holes, which the next open fills: there has to be space for that.
+        // A process that is killed after the next line leaves a file with holes, which the next open fills. So the disk must have
+        // space for that.
         if free_bytes(file).is_none_or(|free| free < new - old + SPACE) {
             return;
         }
@@ -414,9 +418,9 @@ impl Native {
         if one_each().is_err() {
             return;
         }
-        // Aside, so that no reader can come upon a hole whose page there is no memory for.
+        // In a separate mapping, so that no reader meets a hole for whose page there is no memory.
         let Ok(aside) = Self::reserve(end - first, Durability::Process, &self.path) else { return };
-        // SAFETY: MAP_FIXED replaces pages of `aside`'s own range only, which is at least as long and which nobody reads.
+        // SAFETY: MAP_FIXED replaces pages of `aside`'s own range only. It is at least as long, and no thread reads it.
         let mapped = unsafe {
             libc::mmap(
                 aside.view.base.as_ptr().cast(),
@@ -430,9 +434,9 @@ impl Native {
         if mapped == libc::MAP_FAILED {
             return;
         }
-        // SAFETY: exactly what was just mapped; the advice changes no content.
+        // SAFETY: exactly the range that was just mapped; the advice changes no content.
         let refused = unsafe { libc::madvise(mapped, bytes, libc::MADV_COLLAPSE) } != 0;
-        // Short of memory the kernel may have some later; a file system or kernel without them never will.
+        // A kernel that lacks memory may have some later. A file system or kernel without huge pages never will.
         if refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
             self.no_huge.store(NEVER, Ordering::Relaxed);
         } else if start.elapsed() > PATIENCE * ((end - first) / HUGE_PAGE) as u32 {
@@ -445,12 +449,12 @@ impl Native {
         self.shown.load(Ordering::Relaxed)
     }
 
-    /// Refuses after a sync that failed (N5).
+    /// Refuses after a failed sync (N5).
     fn check(&self) -> Result<()> {
         if self.failed.load(Ordering::SeqCst) { Err(Error::Failed) } else { Ok(()) }
     }
 
-    /// What a sync came to.
+    /// Records the failure of a sync (N5).
     fn synced(&self, outcome: std::io::Result<()>) -> Result<()> {
         outcome.map_err(|source| {
             self.failed.store(true, Ordering::SeqCst);
@@ -461,7 +465,7 @@ impl Native {
     #[inline(always)]
     fn cell(&self, at: u64) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(WORD), "store to no word: {at:#x}");
-        // On in release builds (N3): the range behind the file is mapped for reading, so a store there would end the process.
+        // Also in release builds (N3): the range after the file is mapped read-only, so a store there would end the process.
         assert!(at < self.len.load(Ordering::Relaxed), "store outside: {at:#x}");
         let offset = (at & (self.view.reserved - 1) & !(WORD - 1)) as usize;
         // SAFETY: the masked offset lies inside the reserved range, which stays mapped while self lives (N2).
@@ -497,8 +501,8 @@ impl Medium for Native {
 
     #[inline(always)]
     fn publish(&self, at: u64, value: u64) {
-        // Release keeps earlier stores before it; the compiler fence keeps later ones behind it, so that lines see
-        // program order (stores are not reordered among themselves on x86).
+        // Release keeps earlier stores before it. The compiler fence keeps later stores after it, so lines see program order (x86
+        // does not reorder stores among themselves).
         self.cell(at).store(value, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
     }
@@ -545,7 +549,7 @@ impl Medium for Native {
             self.check()?;
             self.make_huge(file, old, new);
             if let Err(error) = allocate(file, &self.path, self.origin + old, self.origin + new) {
-                // What was asked for is not there: nothing of it stays.
+                // The growth failed, so none of it stays.
                 let _ = system::set_len(file, &self.path, self.origin + old);
                 return Err(error);
             }
@@ -589,7 +593,7 @@ impl Medium for Native {
         }))
     }
 
-    /// Not of a private image, whose stores stay out of the file, nor of a file that may have holes.
+    /// `None` for a private image, whose stores do not reach the file, and for a read-only mapping, whose file may have holes.
     fn pages(&self) -> Option<Pages<'_>> {
         let file = self.file.as_ref().filter(|_| !self.private && self.max_bytes != 0)?;
         self.shown.store(true, Ordering::Relaxed);
@@ -633,7 +637,7 @@ fn store_fence(op: FenceOp) {
     }
 }
 
-// `reserve` refuses every durability that would get here on other processors.
+// On other processors `reserve` refuses every durability that would call these.
 #[cfg(not(target_arch = "x86_64"))]
 fn write_back(_line: &Line, _op: FlushOp) {}
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,7 +1,7 @@
-//! Memory for proofs: every verb is carried out on plain memory and told to an [`Observer`].
+//! A medium for tests: it executes every operation on plain memory and reports it to an [`Observer`].
 //!
-//! [`Counter`] counts words, flushes and fences for the cost model; [`Recorder`] keeps the event list from which the
-//! crash explorer derives every image that a crash could leave.
+//! [`Counter`] counts words, flushes and fences for the cost model. [`Recorder`] keeps the list of events. The crash explorer
+//! derives from it every image that a crash could leave.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ pub use crate::medium::counter::{Category, Counter, Counts, Part};
 pub use crate::medium::events::{Event, Observer, Site, Store};
 use crate::medium::traits::{Fence, LINE, Line, Medium, WORD, lines_of};
 
-/// Plain memory of fixed capacity, shared between an [`Observed`] medium and whoever composes images in it.
+/// Plain memory of fixed capacity, shared between an [`Observed`] medium and a test that composes images in it.
 #[derive(Debug)]
 pub struct Memory {
     lines: Box<[Line]>,
@@ -28,21 +28,21 @@ impl Memory {
         Arc::new(Self { lines, len: AtomicU64::new(len.min(capacity)) })
     }
 
-    /// The line that holds byte `at`; zeros outside.
+    /// The line that contains byte `at`; zeros outside.
     #[inline]
     pub fn line(&self, at: u64) -> &Line {
         if at < self.len() { &self.lines[(at / LINE) as usize] } else { &ZERO }
     }
 
-    /// Reads a word without telling anybody.
+    /// Reads a word without an event.
     pub fn peek(&self, at: u64) -> u64 {
         self.line(at).0[(at / WORD % 8) as usize].load(Ordering::Relaxed)
     }
 
-    /// Stores a word without telling anybody.
+    /// Stores a word without an event.
     ///
     /// # Panics
-    /// Outside the memory.
+    /// If the offset is outside the memory or not aligned to 8 bytes.
     pub fn poke(&self, at: u64, value: u64) {
         assert!(at < self.len() && at.is_multiple_of(WORD), "store outside the medium: {at:#x}");
         self.lines[(at / LINE) as usize].0[(at / WORD % 8) as usize].store(value, Ordering::Relaxed);
@@ -59,18 +59,18 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Most bytes there is space for.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> u64 {
         self.lines.len() as u64 * LINE
     }
 
-    /// Sets the number of bytes in use (for composing an image; growth is zeroed by construction).
+    /// Sets the number of bytes in use, to compose an image. Bytes that were never in use are zero.
     pub fn set_len(&self, len: u64) {
         self.len.store(len.min(self.capacity()), Ordering::Relaxed);
     }
 }
 
-/// A medium that tells an observer everything.
+/// A medium that reports every operation to an observer.
 #[derive(Clone)]
 pub struct Observed {
     memory: Arc<Memory>,
@@ -78,7 +78,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Watches `memory`.
+    /// A medium over `memory` that reports to `observer`.
     pub fn new(memory: Arc<Memory>, observer: Arc<dyn Observer>) -> Self {
         Self { memory, observer }
     }
@@ -149,8 +149,8 @@ impl Medium for Observed {
 
     #[track_caller]
     fn sync(&self, at: u64, bytes: u64) -> Result<()> {
-        // What the file system does: every line written back, then waited for. All of it happens at the caller's site, so
-        // that the mutation run can leave out the call.
+        // The file system writes back every line and waits for it. All events have the caller's site, so that the mutation run can
+        // leave out the call.
         self.flush(at, bytes);
         self.fence(Fence::Superblock);
         Ok(())
@@ -168,7 +168,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Takes the events recorded so far.
+    /// Returns the events recorded so far and empties the list.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }

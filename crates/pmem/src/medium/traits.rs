@@ -1,17 +1,17 @@
-//! The `Medium`: the only door to durable memory.
+//! `Medium`: the only access to durable memory.
 //!
-//! Addresses are byte offsets from the region's base. A line is 64 bytes, eight words of 8 bytes, each an atomic, so
-//! that a reader beside the writer is defined behaviour. The verbs, and what the crash model says of them:
+//! Addresses are byte offsets from the region's base. A line has 64 bytes, which are eight words of 8 bytes. Each word is an
+//! atomic, so a read concurrent with the writer is defined behaviour. The operations and their meaning in the crash model:
 //!
-//! | verb | order | after a crash |
+//! | operation | order | after a crash |
 //! |---|---|---|
-//! | `copy` | none | the word survives or not, whatever else does |
-//! | `publish` | after every earlier store of this thread | within its line, all earlier stores survive if it does |
-//! | `flush` | none | what the line holds now is durable once a `fence` follows |
+//! | `copy` | none | the word survives or not, independently of all other words |
+//! | `publish` | after every earlier store of this thread | if it survives, all earlier stores to its line survive |
+//! | `flush` | none | the present content of the line is durable once a `fence` follows |
 //! | `fence` | all earlier flushes | |
-//! | `discard` | none | each word is what it was, or zero |
+//! | `discard` | none | each word has its old value, or is zero |
 //!
-//! Anything not flushed and fenced may still become durable at any time: a cache evicts when it likes.
+//! A store that is not flushed and fenced may still become durable at any time, because a cache evicts lines at any time.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,42 +31,42 @@ pub struct Line(pub [AtomicU64; 8]);
 const _: () = assert!(size_of::<Line>() == LINE as usize && align_of::<Line>() == LINE as usize);
 
 impl Line {
-    /// A line of zeros: what every read outside the region sees.
+    /// A line of zeros, which every read outside the region returns.
     pub const fn zero() -> Self {
         Self([const { AtomicU64::new(0) }; 8])
     }
 
-    /// A line with the words that this one has now.
+    /// A copy of this line's present words.
     pub fn copied(&self) -> Self {
         Self(std::array::from_fn(|word| AtomicU64::new(self.0[word].load(Ordering::Relaxed))))
     }
 }
 
-/// What a fence is for: the cost model counts by it, the mutation run names it.
+/// The purpose of a fence. The cost model counts by it, and the mutation run names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fence {
     /// A cleared valid bit must be durable before the words it guards change.
     Guard,
-    /// Unused space was written; it must be durable before it is published.
+    /// Unused space was written and must be durable before it is published.
     Payload,
     /// The old value of a word must be in the log before the word is overwritten.
     Undo,
     /// The publish that commits an operation.
     Commit,
-    /// What a commit in the log wrote home is made durable in the same operation.
+    /// The data words of a log commit become durable in the same operation.
     Home,
-    /// The allocator opens a chunk or returns one.
+    /// The allocator opens a chunk, or frees one.
     Allocate,
-    /// The log's home lines are made durable before the log is used again.
+    /// The log is truncated: the lines of its data words must be durable before the log is used again.
     Checkpoint,
     /// Superblock and life cycle of the region.
     Superblock,
 }
 
-/// How full the running group is, in lines.
+/// The fill level of the running group, in lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Lines that it stored to so far.
+    /// Lines stored to so far.
     pub lines: u64,
     /// Most lines that several operations together should store to.
     pub lines_max: u64,
@@ -74,33 +74,34 @@ pub struct Group {
     pub lines_limit: u64,
 }
 
-/// Where the pages of a medium are in a file ([`Medium::pages`]).
+/// The pages of a medium in a file ([`Medium::pages`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Pages<'a> {
     /// The file.
     pub(crate) file: &'a File,
-    /// Its byte at the medium's offset 0, whole pages.
+    /// Offset in the file of the medium's first byte, in bytes; whole pages.
     pub(crate) origin: u64,
     /// Bytes of the medium.
     pub(crate) len: u64,
 }
 
-/// Durable memory. See the module's head for the verbs' meaning.
+/// Durable memory. The module's head defines the operations.
 ///
-/// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics
-/// (native memory: faults), which is why everything read from a region is validated before it is written through.
+/// Reading is total: an offset outside the region reads as zeros. Writing outside it is a bug of the caller and panics (native
+/// memory: faults). So everything read from a region is validated before it is used as the address of a write.
 pub trait Medium: Send + Sync + 'static {
-    /// [`Medium::lines`] may answer. A medium that observes reads does not, and code for vectors is not compiled for it.
+    /// True if [`Medium::lines`] may return lines. A medium that observes reads returns none, and vector code is not compiled for
+    /// it.
     const SHOWS_LINES: bool = true;
 
-    /// The line that holds byte `at`.
+    /// The line that contains byte `at`.
     fn line(&self, at: u64) -> &Line;
 
     /// Stores a payload word at the 8-byte aligned offset `at`.
     #[track_caller]
     fn copy(&self, at: u64, value: u64);
 
-    /// Stores one word after everything stored before it, at the 8-byte aligned offset `at`.
+    /// Stores one word at the 8-byte aligned offset `at`, ordered after all earlier stores.
     #[track_caller]
     fn publish(&self, at: u64, value: u64);
 
@@ -112,10 +113,10 @@ pub trait Medium: Send + Sync + 'static {
     #[track_caller]
     fn fence(&self, why: Fence);
 
-    /// Asks the processor for every line of `at..at + bytes`.
+    /// Prefetches every line of `at..at + bytes` into the processor's cache.
     fn prefetch(&self, at: u64, bytes: u64);
 
-    /// Bytes that may be read and written.
+    /// Length in bytes of the region that may be read and written.
     fn len(&self) -> u64;
 
     /// True if the region has no bytes.
@@ -123,48 +124,49 @@ pub trait Medium: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// Makes the region `bytes` long; new bytes are zero and backed by allocated storage.
+    /// Makes the region at least `bytes` bytes long. New bytes are zero and have allocated storage.
     ///
     /// # Errors
-    /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. Nothing changes then.
+    /// `NoSpace` when the file system is full, `Full` beyond the reserved range, `Io` otherwise. The region is unchanged then.
     fn grow(&self, bytes: u64) -> Result<()>;
 
-    /// The content of `at..at + bytes` is needed no more: its storage may go back to the file system. Reads give the old bytes or
-    /// zeros from now on, after a crash too, and [`Medium::provide`] comes before the next store there. False if the storage is kept.
+    /// Declares the content of `at..at + bytes` unneeded, so its storage may return to the file system. From now on reads give the
+    /// old bytes or zeros, after a crash too. [`Medium::provide`] must precede the next store there. Returns false if the storage
+    /// is kept.
     #[track_caller]
     fn discard(&self, at: u64, bytes: u64) -> bool {
         let _ = (at, bytes);
         false
     }
 
-    /// Gives `at..at + bytes` storage again where it was discarded, or the file was found to have none.
+    /// Gives `at..at + bytes` storage again, if it was discarded or the file has a hole there.
     ///
     /// # Errors
-    /// `NoSpace` when the file system is full, `Io` otherwise. Nothing may be stored there then.
+    /// `NoSpace` when the file system is full, `Io` otherwise. The range must not be stored to then.
     fn provide(&self, at: u64, bytes: u64) -> Result<()> {
         let _ = (at, bytes);
         Ok(())
     }
 
-    /// What has no storage, from the first byte to the one behind the last: it reads as zeros.
+    /// The ranges without storage, each as (first byte, byte after the last). They read as zeros.
     fn holes(&self) -> Vec<(u64, u64)> {
         Vec::new()
     }
 
-    /// Makes `at..at + bytes` durable by the means of the file system (life cycle of a region, not operations).
+    /// Makes `at..at + bytes` durable by a call of the file system. Used for the life cycle of a region, not for operations.
     ///
     /// # Errors
     /// `Io` if the system call fails.
     #[track_caller]
     fn sync(&self, at: u64, bytes: u64) -> Result<()>;
 
-    /// The running group, where stores become durable by groups ([`crate::journal`]) and not by fences; else `None`.
+    /// The running group, if stores become durable by groups ([`crate::journal`]); `None` if they become durable by fences.
     fn group(&self) -> Option<Group> {
         None
     }
 
-    /// An operation of more lines than [`Group::lines_max`] is about to begin: makes space for them on the disk, so that a full one is
-    /// told before anything is changed.
+    /// Prepares an operation of more lines than [`Group::lines_max`]: allocates disk space for them, so that a full disk is
+    /// reported before anything is changed.
     ///
     /// # Errors
     /// `NoSpace`; `Io`.
@@ -173,9 +175,9 @@ pub trait Medium: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes everything stored before it durable, where that goes by groups; elsewhere fences have done it already. `hold`
-    /// keeps whoever stores away while the group is closed; what it returns is dropped before the group is written, so that
-    /// the next one runs meanwhile. If it returns `None`, nothing is done.
+    /// Makes all earlier stores durable, if they become durable by groups. Otherwise fences have done it already, and this does
+    /// nothing. `hold` keeps other threads from storing while the group is closed. Its result is dropped before the group is
+    /// written, so the next group runs meanwhile. If `hold` returns `None`, nothing is done.
     ///
     /// # Errors
     /// As [`crate::journal::Journal::commit_beside`].
@@ -187,16 +189,16 @@ pub trait Medium: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Takes back what was stored and not made durable, where that goes by groups. See [`crate::journal::Journal::roll_back`].
+    /// Rolls back the stores that are not durable, if stores become durable by groups. See [`crate::journal::Journal::roll_back`].
     fn roll_back(&self) {}
 
-    /// Where its pages are in a file that is mapped and shared, so that they can be mapped a second time ([`crate::window`]);
-    /// `None` if they are not.
+    /// The file behind the medium's pages, if it is mapped and shared, so that the pages can be mapped a second time
+    /// ([`crate::window`]); otherwise `None`.
     fn pages(&self) -> Option<Pages<'_>> {
         None
     }
 
-    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]): a node's, 64 KiB at most.
+    /// A run of lines for vector loads, if this medium allows them ([`Medium::SHOWS_LINES`]). A node's lines; at most 64 KiB.
     fn lines(&self, at: u64, count: usize) -> Option<&[Line]>;
 
     /// Reads the word at the 8-byte aligned offset `at`.

@@ -1,13 +1,13 @@
-//! Where lines are in memory, for reading: an address, and how far it may be masked.
+//! The address of a medium's lines, for reading: a base and the length of the range into which offsets are masked.
 //!
-//! Invariant: the range and a guard behind it stay readable while the owner of the mapping lives (N2 of `native`, D1 of `window`).
+//! Invariant: the range and a guard after it stay readable while the owner of the mapping lives (N2 of `native`, D1 of `window`).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::medium::traits::{LINE, Line, WORD};
 
-/// Where the lines are: what reading needs. Valid while the `Native` that it is of lives (N2).
+/// The address of the lines. Valid while the `Native` that it belongs to lives (N2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub base: NonNull<u8>,
@@ -20,10 +20,10 @@ unsafe impl Send for View {}
 // SAFETY: as above: all shared access goes through `AtomicU64` words.
 unsafe impl Sync for View {}
 
-/// Readable bytes behind the reserved range, so that a run of lines that starts inside it stays readable (N2).
+/// Readable bytes after the reserved range, so that a run of lines that starts inside it stays readable (N2).
 pub(crate) const GUARD: u64 = 1 << 16;
 pub(crate) const PAGE: u64 = 4096;
-/// A page that one entry of the last page table but one maps.
+/// The size of a page that one entry of the last but one page-table level maps.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 impl View {
     #[inline(always)]
@@ -48,7 +48,7 @@ impl View {
     pub fn lines(&self, at: u64, count: usize) -> &[Line] {
         assert!(count as u64 * LINE <= GUARD, "so many lines are not shown at once");
         let first = std::ptr::from_ref(self.line(at));
-        // SAFETY: `first` lies inside the range and the guard keeps `count` lines behind it readable (N2).
+        // SAFETY: `first` lies inside the range and the guard keeps `count` lines after it readable (N2).
         unsafe { std::slice::from_raw_parts(first, count) }
     }
 
@@ -62,9 +62,9 @@ impl View {
     }
 }
 
-/// Asks the processor for a line, wherever that is: into its second level, which has many more misses under way at once than
-/// the first. A burst of requests for the first, a node's lines for each of many descents, waits for its buffers: a lookup
-/// among many took 250 ns and not 180.
+/// Prefetches a line from any level of memory into the second-level cache, which can have many more outstanding misses than the
+/// first. A burst of requests for the first level, such as the lines of a node for each of many descents, waits for its fill
+/// buffers: one lookup of many took 250 ns instead of 180 ns.
 #[inline(always)]
 pub(crate) fn prefetch(line: *const Line) {
     #[cfg(target_arch = "x86_64")]

@@ -1,23 +1,22 @@
-//! Pages of a mapped file a second time, in an order of their own, at addresses one behind the other: the Dual-VA of
-//! [VLAB §5.1], which the paper has as a system call of its own, `build_dualva_list`.
+//! A second mapping of a file's pages, in another order and at consecutive addresses: the Dual-VA of [VLAB §5.1]. The paper
+//! implements it as its own system call, `build_dualva_list`.
 //!
-//! A range of addresses is reserved, readable and empty; then pages of the file are mapped over it, shared and for reading
-//! alone, those that are neighbours in the file by one call. A page's *place* is its number in the range. To readers it is a
-//! [`Medium`] with offsets of its own (`place * PAGE`), of which nothing may be written: what is stored goes through the
-//! file's own medium, and is seen here, for it is the same memory. (The processor's caches know lines by where they lie in
-//! memory, not by the address they were asked for.)
+//! A range of addresses is reserved, readable and empty. Pages of the file are mapped over it, shared and read-only. One call maps
+//! a run of pages that are neighbours in the file. A page's *place* is its number in the range. Readers use the window as a
+//! [`Medium`] with its own offsets (`place * PAGE`). It must not be written. Stores go through the file's own medium and are
+//! visible here, because both map the same memory. (Processor caches identify a line by its physical address.)
 //!
-//! Each run of pages that are no neighbours is a mapping of the kernel's (192 bytes), of which a process may have 65,530 as
-//! a rule (`vm.max_map_count`). They are counted beforehand, over all windows of the process, and [`RESERVE`] of them are
-//! left to everything else. A page mapped takes 4 to 7 us, and about half of that to unmap.
+//! Each run of neighbouring pages is one kernel mapping (192 bytes). A process may usually have 65,530 mappings
+//! (`vm.max_map_count`). Mappings are counted before they are made, over all windows of the process. [`RESERVE`] mappings are left
+//! to the rest of the process. Mapping a page takes 4 to 7 us; unmapping takes about half of that.
 //!
 //! Invariants:
-//! * D1: the range and a guard behind it stay readable while the `Window` lives; what is not mapped reads as zeros.
-//! * D2: what is mapped are whole pages of a file below the length of its medium, which are allocated blocks: no load faults.
+//! * D1: the range and a guard after it stay readable while the `Window` lives. Places that are not mapped read as zeros.
+//! * D2: only whole pages of a file below the length of its medium are mapped. They have allocated blocks, so no load faults.
 //! * D3: nothing is stored through a window: the processor does not allow it.
-//! * D4: a place changes from one page to another at once: a reader beside it sees the one or the other, and by the time the
-//!   call returns all processors have forgotten the one before.
-//! * D5: `TAKEN` is at least the number of the kernel's mappings of all windows.
+//! * D4: a place changes from one page to another atomically. A concurrent reader sees one of the two pages. When the call returns,
+//!   no processor has the old page in its TLB.
+//! * D5: `TAKEN` is at least the number of kernel mappings of all windows.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -32,29 +31,29 @@ use crate::medium::view::{GUARD, View};
 pub const PAGE: u64 = crate::medium::view::PAGE;
 /// Mappings that are left to the rest of the process: stacks of threads, allocators, files, libraries.
 pub const RESERVE: u64 = 4096;
-/// Bytes that a mapping takes in the kernel.
+/// Kernel memory of a mapping, in bytes.
 pub const MAPPING_BYTES: u64 = 192;
-/// Bytes that a page takes in the page table.
+/// Bytes of a page in the page table.
 pub const ENTRY_BYTES: u64 = 8;
-/// What Linux allows if it does not say.
+/// Linux's default limit, for a system that does not report it.
 const MAPPINGS_DEFAULT: u64 = 65_530;
-/// Mappings of a window beside those of its pages: what is left of the reserved range.
+/// Mappings of a window besides those of its pages: the rest of the reserved range.
 const OWN: u64 = 1;
-/// Most mappings that come when one page inside a run is replaced.
+/// Most mappings that the replacement of one page inside a run adds.
 const REPLACED: u64 = 2;
 
 /// Mappings of all windows (D5).
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Why there is no window, or no longer.
+/// The reason why a window cannot be made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// More mappings than this window may have.
     #[error("{needed} mappings are needed and {most} are allowed to it")]
     Limit {
-        /// Mappings.
+        /// Number of mappings needed.
         needed: u64,
-        /// Most of them.
+        /// Maximum number of mappings.
         most: u64,
     },
     /// More mappings than the process has left.
@@ -63,15 +62,15 @@ pub enum Refusal {
          of it are kept for the rest)"
     )]
     System {
-        /// Mappings.
+        /// Number of mappings needed.
         needed: u64,
-        /// What may still be taken.
+        /// Mappings that may still be taken.
         free: u64,
     },
-    /// A block that is not a whole page, or lies outside of the medium.
+    /// An offset that is not a whole page, or lies outside the medium.
     #[error("{at:#x} is not the offset of a whole page of the file")]
     NoPage {
-        /// Its offset.
+        /// The offset.
         at: u64,
     },
     /// The kernel refused.
@@ -79,27 +78,28 @@ pub enum Refusal {
     Refused(std::io::Error),
 }
 
-/// See the module's head.
+/// A second mapping of pages, in an order of its own.
 #[derive(Debug)]
 pub struct Window {
     view: View,
-    /// Places that are not unmapped yet: those below.
+    /// Number of places that are not unmapped yet. They are the first ones.
     places: u64,
-    /// Mappings that it may have come to have.
+    /// Upper bound of its present mappings.
     mappings: AtomicU64,
-    /// Most of them.
+    /// Maximum number of mappings.
     most: u64,
-    /// Most of all windows, as the system said when this one was reserved.
+    /// Most mappings of all windows, as the system reported when this one was reserved.
     most_of_all: u64,
 }
 
-/// Mappings that all windows of this process may have together: what the system says, less [`RESERVE`].
+/// Mappings that all windows of this process may have together: the system's limit minus [`RESERVE`].
 pub fn mappings_max() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     text.trim().parse().unwrap_or(MAPPINGS_DEFAULT).saturating_sub(RESERVE)
 }
 
-/// Mappings that pages at these offsets take in this order: one for each that is not the one before's neighbour.
+/// Mappings that pages at these offsets need in this order: one for each page that is not the neighbour of the page before.
+/// O(pages).
 pub fn runs(at: impl Iterator<Item = u64>) -> u64 {
     let mut behind = None;
     let mut count = 0;
@@ -110,7 +110,7 @@ pub fn runs(at: impl Iterator<Item = u64>) -> u64 {
     count
 }
 
-/// Takes so many mappings of the `most` that there are for all windows (D5).
+/// Takes `needed` mappings of the `most` that all windows may have (D5).
 fn take(needed: u64, most: u64) -> std::result::Result<(), Refusal> {
     let more = |taken: u64| Some(taken + needed).filter(|taken| *taken <= most);
     let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -118,11 +118,11 @@ fn take(needed: u64, most: u64) -> std::result::Result<(), Refusal> {
 }
 
 impl Window {
-    /// An empty window with space for so many pages in so many runs. It never has more than `most` mappings, and all windows of the
-    /// process never more than [`mappings_max`].
+    /// An empty window with space for `pages` pages in `runs` runs. It never has more than `most` mappings. All windows of the
+    /// process together never have more than [`mappings_max`].
     ///
     /// # Errors
-    /// `Limit`, `System`; `Refused` without addresses.
+    /// `Limit`, `System`; `Refused` if no addresses can be reserved.
     pub fn reserve(pages: usize, runs: u64, most: u64) -> std::result::Result<Self, Refusal> {
         let needed = runs + OWN;
         if needed > most {
@@ -151,11 +151,11 @@ impl Window {
         Ok(Self { view, places: pages as u64, mappings: AtomicU64::new(needed), most, most_of_all })
     }
 
-    /// Maps the pages at these offsets of the medium from a place on, neighbours by one call. They must be among those
-    /// whose runs were counted.
+    /// Maps the pages at these offsets of the medium to consecutive places from `place` on, one call for each run. Their runs must
+    /// have been counted in [`Window::reserve`].
     ///
     /// # Errors
-    /// `NoPage`, `Refused`: some places may be mapped by then.
+    /// `NoPage`, `Refused`: some places may already be mapped then.
     pub fn map(&self, pages: &Pages<'_>, place: usize, at: &[u64]) -> std::result::Result<(), Refusal> {
         let mut from = 0;
         while from < at.len() {
@@ -167,19 +167,19 @@ impl Window {
         Ok(())
     }
 
-    /// Maps another page at a place that is mapped, beside readers (D4).
+    /// Replaces the page at a mapped place, concurrently with readers (D4).
     ///
     /// # Errors
-    /// As [`Window::map`]; `Limit` and `System` if that could take more mappings than there are.
+    /// As [`Window::map`]; `Limit` and `System` if the change could take too many mappings.
     pub fn replace(&self, pages: &Pages<'_>, place: usize, at: u64) -> std::result::Result<(), Refusal> {
         self.expect_change()?;
         self.map_run(pages, place as u64, at, 1)
     }
 
-    /// A page that will be mapped is another than when runs were counted.
+    /// Takes the mappings for one page that changed after the runs were counted.
     ///
     /// # Errors
-    /// `Limit` and `System` if that could take more mappings than there are.
+    /// `Limit` and `System` if the change could take too many mappings.
     pub fn expect_change(&self) -> std::result::Result<(), Refusal> {
         let needed = self.mappings() + REPLACED;
         if needed > self.most {
@@ -202,10 +202,10 @@ impl Window {
         if !at.is_multiple_of(PAGE) || at.checked_add(bytes).is_none_or(|end| end > pages.len) {
             return Err(Refusal::NoPage { at });
         }
-        // SAFETY: the place lies inside the range, as the assertion says (D1).
+        // SAFETY: the place lies inside the range, as the assertion checks (D1).
         let to = unsafe { self.view.base.add((place * PAGE) as usize) };
-        // SAFETY: MAP_FIXED replaces pages of our own range only, which are read through atomics alone, and never leaves
-        // them unmapped meanwhile: a fault waits for the call (D4). What is mapped is inside the file (D2), for reading (D3).
+        // SAFETY: MAP_FIXED replaces pages of our own range only, which are read through atomics only. It never leaves them
+        // unmapped meanwhile: a fault waits for the call (D4). The mapped pages are inside the file (D2), read-only (D3).
         let mapped = unsafe {
             libc::mmap(
                 to.as_ptr().cast(),
@@ -222,15 +222,15 @@ impl Window {
         Ok(())
     }
 
-    /// Unmaps the last so many places, which read as zeros then; true when there are no more. To take down a large window
-    /// at once would hold up whoever does it, and every fault of the process meanwhile.
+    /// Unmaps the last `places` places, which then read as zeros. Returns true when no places are left. Unmapping a large window in
+    /// one call would block the calling thread, and every page fault of the process meanwhile.
     pub fn take_down(&mut self, places: usize) -> bool {
         let from = self.places.saturating_sub(places as u64);
         if from < self.places {
             // SAFETY: the place lies inside the range (D1).
             let place = unsafe { self.view.base.add((from * PAGE) as usize) };
-            // SAFETY: MAP_FIXED replaces pages of our own range, by ones that stay readable (D1). A refusal is harmless:
-            // they go with the window.
+            // SAFETY: MAP_FIXED replaces pages of our own range by pages that stay readable (D1). A refusal is harmless: they are
+            // unmapped with the window.
             unsafe {
                 libc::mmap(
                     place.as_ptr().cast(),
@@ -246,12 +246,12 @@ impl Window {
         from == 0
     }
 
-    /// Mappings of the kernel's, at most.
+    /// Upper bound of the number of kernel mappings.
     pub fn mappings(&self) -> u64 {
         self.mappings.load(Ordering::Acquire)
     }
 
-    /// Bytes of the kernel's memory: of mappings and of the page table.
+    /// Kernel memory in bytes, for mappings and the page table.
     pub fn memory(&self) -> u64 {
         self.mappings() * MAPPING_BYTES + self.places * ENTRY_BYTES
     }
@@ -265,7 +265,7 @@ impl Drop for Window {
     }
 }
 
-/// Reads by offsets of the window's own. It has no length: whatever is written would be written outside of it.
+/// Offsets are the window's own. The length is 0, because every write would be outside.
 impl Medium for Window {
     #[inline(always)]
     fn line(&self, at: u64) -> &Line {
@@ -321,7 +321,7 @@ mod tests {
     use crate::medium::native::{Durability, Native};
     use std::path::Path;
 
-    /// Medium of so many pages, each of which says which it is.
+    /// A medium of `pages` pages, each of which contains its number.
     fn medium(pages: u64) -> Native {
         let native =
             Native::map(memory_file().unwrap(), Path::new("memory"), 64 << 20, Durability::Process).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         (0..places).map(|place| window.word(place * PAGE + 8)).collect()
     }
 
-    /// Mappings of the process that lie in a window, as the kernel tells.
+    /// Mappings of the process inside a window, as the kernel reports them.
     fn told(window: &Window) -> u64 {
         let base = window.view.base.as_ptr().addr() as u64;
         let range = base..base + window.view.reserved;
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(runs(order.iter().copied()), 7);
         let window = Window::reserve(order.len(), 7, 100).unwrap();
         let pages = native.pages().unwrap();
-        // In two parts, of which the first ends inside a run: the kernel joins them.
+        // In two parts; the first ends inside a run, and the kernel joins them.
         window.map(&pages, 0, &order[..2]).unwrap();
         window.map(&pages, 2, &order[2..]).unwrap();
         assert_eq!(seen(&window, 10), [1007, 1008, 1009, 1003, 1030, 1031, 1002, 1001, 1000, 1007]);

@@ -1,11 +1,11 @@
-//! Atomics, locks and waiting for the protocols between threads. Everything else imports them from here, this space and those
-//! above it, so that one door decides whose they are:
+//! Atomics, locks and waiting for the protocols between threads. This crate and the crates above it import them only from here, so
+//! one module selects the implementation:
 //!
 //! * the processor's, in every build that is shipped;
-//! * loom's in the models: test modules of this space under `cfg(loom)`, every order of a small protocol's loads and stores;
+//! * loom's in the models: test modules of this crate under `cfg(loom)`, every order of a small protocol's loads and stores;
 //! * shuttle's in the schedules: whole operations of a tree under `cfg(shuttle)`, many random orders of their steps.
 //!
-//! `cargo xtask test` runs both, with this door turned.
+//! `cargo xtask test` runs both.
 
 #[cfg(all(test, loom))]
 use loom::sync as side;
@@ -18,8 +18,8 @@ pub use side::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 pub use side::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::sync::atomic::Ordering;
 
-/// Lets the other threads run, of the system, of the model or of the schedule. For who waits for what another does in a moment, unless
-/// that other has lost its processor.
+/// Lets the other threads of the system, of the model or of the schedule run. For a thread that waits for an action that takes only
+/// a moment, unless the other thread lost its processor.
 #[cfg(all(test, loom))]
 pub use loom::thread::yield_now;
 #[cfg(shuttle)]
@@ -27,7 +27,7 @@ pub use shuttle::thread::yield_now;
 #[cfg(not(any(all(test, loom), shuttle)))]
 pub use std::thread::yield_now;
 
-/// Locks of parts that no model has, with what loom's cannot do.
+/// Locks of parts that are in no model, with functions that loom's locks lack.
 pub(crate) mod unmodelled {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
@@ -35,24 +35,24 @@ pub(crate) mod unmodelled {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 }
 
-/// Waits a little. Who is waited for may have lost its processor in the middle of its work: now and then it gets ours.
+/// Waits a little. The other thread may have lost its processor in the middle of its work, so from time to time this thread yields.
 #[cfg(not(any(all(test, loom), shuttle)))]
 pub(crate) fn pause(spins: u32) {
     if spins % 64 == 63 { yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Lets the other threads of the model, or of the schedule, run.
+/// Lets the other threads of the model or the schedule run.
 #[cfg(any(all(test, loom), shuttle))]
 pub(crate) fn pause(_spins: u32) {
     yield_now();
 }
 
-/// Stands before a step on something shared that does not come through this door: a schedule may switch here.
+/// Marks a step on shared data that does not use this module: a schedule may switch threads here.
 #[cfg(not(shuttle))]
 #[inline(always)]
 pub fn step() {}
 
-/// Another thread of the schedule may go on.
+/// A point at which the schedule may switch threads.
 #[cfg(shuttle)]
 pub fn step() {
     AtomicBool::new(false).load(Ordering::SeqCst);

@@ -1,33 +1,35 @@
-//! Parts of the protocols between threads that are left out on purpose, so that it can be seen whether models and schedules notice.
+//! Injected faults: parts of the protocols between threads that tests leave out, to prove that models and schedules detect their
+//! absence.
 //!
-//! Only there can any of them be left out; elsewhere the question is a constant, and costs nothing.
+//! A part can be left out only in models and schedules. In other builds the query is a constant and costs nothing.
 
-/// A part that can be left out.
+/// A part of a protocol that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// A reader's first look does not wait for the writer: it sees what is not durable yet.
+    /// A reader's first read of a version does not wait for the writer: the reader sees data that is not durable yet.
     FirstLook,
-    /// A reader's second look tells of nothing.
+    /// A reader's validation always succeeds.
     SecondLook,
-    /// A reader of a list of leaves does not wait until what leads to them is whole.
+    /// A reader of a list of leaves does not wait until the structures that lead to them are complete.
     Settled,
-    /// And does not ask at its second look whether that has changed.
+    /// A reader of a list of leaves does not validate that these structures are unchanged.
     Changes,
-    /// Readers do not ask whether a batch runs.
+    /// Readers do not check whether a batch runs.
     Batches,
-    /// Readers do not ask whether what they read is durable yet.
+    /// Readers do not check whether the data that they read is durable.
     Notes,
-    /// The writer's unlock of a stripe is no release. Only models have an order weak enough, here and below.
+    /// The writer's unlock of a version is not a release. Only models have an order weak enough to detect this fault and the
+    /// following ones.
     Unlock,
-    /// The writer's lock of a stripe is not followed by a release fence.
+    /// The writer's lock of a version is not followed by a release fence.
     LockFence,
-    /// A new writer passes no fence of its own.
+    /// A new writer omits its release fence.
     TakeOver,
-    /// A reader's first look is no acquire.
+    /// A reader's first read of a version is not an acquire.
     FirstLookOrder,
-    /// A reader's second look comes without its acquire fence.
+    /// A reader's validation omits its acquire fence.
     SecondLookFence,
-    /// A leader does not say that it leads.
+    /// A leader does not set the flag that there is a leader.
     Lead,
 }
 
@@ -47,10 +49,10 @@ mod explored {
 
     use super::Canary;
 
-    // All threads of a model or a schedule are one of the system's.
+    // All threads of a model or a schedule run in one thread of the system.
     thread_local!(static SINGS: Cell<Option<Canary>> = const { Cell::new(None) });
 
-    /// From now on this part is left out in what this thread explores, or none.
+    /// Leaves out this part, or none, in all explorations of this thread from now on.
     pub fn sing(canary: impl Into<Option<Canary>>) {
         SINGS.set(canary.into());
     }

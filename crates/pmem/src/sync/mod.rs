@@ -1,4 +1,4 @@
-//! Protocols between threads, and the door to the atomics that they use.
+//! Protocols between threads, and the atomics and locks that they use.
 
 pub(crate) mod atomics;
 pub mod canary;

@@ -1,4 +1,4 @@
-//! Runs models under loom: counted, and with a part of a protocol left out. Only under `cfg(loom)`.
+//! Runs models under loom: with a count of executions, and with an injected fault. Only under `cfg(loom)`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::canary::{Canary, sing};
 
-/// Explores a model with two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says. Returns the number of executions.
+/// Explores a model with two preemptions, or with `LOOM_MAX_PREEMPTIONS`. Returns the number of executions.
 pub fn explored(model: impl Fn() + Send + Sync + 'static) -> u64 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -21,7 +21,7 @@ pub fn explored(model: impl Fn() + Send + Sync + 'static) -> u64 {
     executions
 }
 
-/// Explores a model with a part of the protocol left out: some execution must fail.
+/// Explores a model with an injected fault: some execution must fail.
 pub fn is_noticed(canary: Canary, model: fn()) {
     sing(canary);
     let outcome = catch_unwind(AssertUnwindSafe(model));

@@ -1,30 +1,31 @@
-//! What is in the index and not durable yet, where durability comes by groups ([`crate::journal`]) and a commit takes
-//! milliseconds: who waits for which group, who commits it, and which readers may not answer before.
+//! Changes that are in the index and not durable yet, over a [`crate::journal`], where a commit takes milliseconds: which threads
+//! wait for which group, which thread commits it, and which readers must wait.
 //!
-//! A writer changes the index under its lock and notes the nodes and the key that it changed with the number of the running
-//! group, its *ticket*; then it lets go of the lock and waits until that group is durable. The first who waits commits: the
-//! *leader*. The others sleep; when it is done those whose group became durable go, and one of the rest leads the next. So
-//! whatever was written while one sync ran goes to the disk with the next one, and writers wait for nobody in memory. Those who
-//! were released come back in a moment, mostly: so a leader *gathers*, for a small part of a sync's time, until as many wait as
-//! did before. Else two halves of the writers would take turns, each waiting for the other's sync.
+//! A writer changes the index under its lock. It sets dirty marks for the nodes and the key that it changed, with the number of the
+//! running group, its *ticket*. Then it releases the lock and waits until that group is durable. The first waiting thread becomes
+//! the *leader* and commits. The others sleep. When the leader is done, the threads whose group became durable continue, and one of
+//! the rest leads the next group. So everything written during one sync goes to the disk with the next one, and writers do not wait
+//! for each other in memory. Released writers usually come back soon. So a leader *gathers*: it waits, for a small part of a sync's
+//! time, until as many threads wait as before. Otherwise two halves of the writers would alternate, each waiting for the other's
+//! sync.
 //!
-//! A reader takes no part in this. After its second look ([`crate::stripe`]) it asks whether the leaf that it read was changed
-//! by a group that is not durable; if so, whether its key was (a scan: for the leaf alone). Only then does it wait, as a
-//! writer does, and may even lead. If the group fails, what it read is taken back, and it reads again. So a read waits for its own
-//! key alone, and a scan for its own leaves, however much else is not durable.
+//! A reader does not take part in this. After its validation ([`crate::stripe`]) it checks whether the leaf that it read was
+//! changed by a group that is not durable. If so, it checks its key (a scan checks the leaf only). Only if the key has a dirty mark
+//! too, the reader waits like a writer, and may even lead. If the group fails, the change is rolled back, and the reader reads
+//! again. So a read waits only for its own key, and a scan only for its own leaves, however much else is not durable.
+//!
+//! A dirty mark is a ticket under a number: a node's address, or the hash of a key. A small table, read without a lock, shows for
+//! most nodes that they have no mark. The remaining numbers are looked up in maps with one entry per number, in shards with a lock
+//! each. Numbers of durable groups are removed when a shard grows.
 //!
 //! Invariants:
-//! * W1: notes are made under the index's writer lock, before the node's stripe becomes even again; so a reader that saw the
-//!   change sees the note. A note's ticket only grows, until its group is durable.
-//! * W2: a ticket is durable only if every group up to it is: groups are closed, committed and told of in the order of their
+//! * W1: dirty marks are set under the index's writer lock, before the node's version becomes even again. So a reader that saw the
+//!   change sees the mark. A mark's ticket only grows, until its group is durable.
+//! * W2: a ticket is durable only if every group up to it is: groups are closed, committed and reported in the order of their
 //!   numbers, by one leader at a time.
-//! * W3: `failed` is told after everything that is not durable was taken back, and for good. So what is read after that is
-//!   durable, whatever the notes say.
-//! * W4: nobody sleeps while nobody leads and his group is not durable: whoever sees no leader leads.
-//!
-//! A note is a ticket under a number: a node's address, or the hash of a key. A small table, looked at without a lock, says of most
-//! nodes that they have none. What it does not rule out is looked up in maps that have each number by itself, in shards with a lock
-//! each; numbers of durable groups leave them when they are in the way.
+//! * W3: `failed` is set after everything that is not durable was rolled back, and it is never cleared. So everything that is read
+//!   after that is durable, whatever the marks say.
+//! * W4: no thread sleeps while there is no leader and its group is not durable: a thread that sees no leader leads.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::sync::atomics::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, unmodelled};
 use crate::sync::canary::{Canary, sings};
 
-/// Entries of the table of nodes (32 KiB). A model needs to tell two apart, a schedule some, no more.
+/// Entries of the table of nodes (32 KiB). A model has to distinguish two nodes, a schedule some.
 const ENTRIES: usize = if cfg!(all(test, loom)) {
     2
 } else if cfg!(shuttle) {
@@ -45,42 +46,42 @@ const ENTRIES: usize = if cfg!(all(test, loom)) {
 };
 /// Shards of a map.
 const SHARDS: usize = if cfg!(any(all(test, loom), shuttle)) { 1 } else { 64 };
-/// Numbers that all shards keep together. A group's lines are bounded, its notes are not: a removal of a key that was not there
-/// changes no line.
+/// Most numbers in all shards together. A group's lines are bounded, its marks are not: deleting a key that does not exist changes
+/// no line.
 const NUMBERS: usize = 1 << 20;
-/// Numbers of a shard at which it looks for those that are durable.
+/// Numbers of a shard from which on it removes those that are durable.
 const PURGED: usize = 256;
 
-/// See the module's head.
+/// The state of changes that are not durable yet.
 #[derive(Debug)]
 pub struct Pending {
-    /// Number of the group that runs. Changed under the index's writer lock.
+    /// Number of the running group. Changed under the index's writer lock.
     running: AtomicU64,
     durable: AtomicU64,
-    /// The newest ticket in a note.
+    /// The newest ticket in the dirty mark of a key.
     noted: AtomicU64,
     failed: AtomicBool,
-    /// The newest ticket of the nodes that fall together in each entry.
+    /// The newest ticket of the nodes that share each entry.
     table: Box<[AtomicU64]>,
     nodes: Notes,
     keys: Notes,
     lead: Mutex<Lead>,
-    /// A leader is done.
+    /// Signalled when a leader is done.
     done: Condvar,
-    /// As many wait as the leader gathers for.
+    /// Signalled when as many threads wait as the leader gathers for.
     gathered: Condvar,
 }
 
-/// The newest ticket of each number that was noted and may not be durable.
+/// The newest ticket of each number that was marked and may not be durable.
 #[derive(Debug)]
 struct Notes(Box<[unmodelled::Mutex<Shard>]>);
 
 #[derive(Debug, Default)]
 struct Shard {
     tickets: FxHashMap<u64, u64>,
-    /// So many numbers, and it looks for those that are durable.
+    /// Number of entries at which durable ones are removed.
     purged_at: usize,
-    /// The numbers up to this ticket were too many to be kept: any may be one.
+    /// Numbers up to this ticket were dropped, because there were too many. So any number may have it.
     any: u64,
 }
 
@@ -96,7 +97,7 @@ impl Notes {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a ticket under a number; all up to `durable` may be forgotten.
+    /// Sets a mark: a ticket under a number. Tickets up to `durable` may be removed.
     fn note(&self, number: u64, ticket: u64, durable: u64) {
         let mut shard = self.shard(number);
         let Shard { tickets, purged_at, any } = &mut *shard;
@@ -111,38 +112,38 @@ impl Notes {
         }
     }
 
-    /// The newest ticket under a number, or one that is older and durable.
+    /// The newest ticket under a number, or an older one that is durable.
     fn ticket(&self, number: u64) -> u64 {
         let shard = self.shard(number);
         shard.tickets.get(&number).copied().unwrap_or_default().max(shard.any)
     }
 }
 
-/// Who leads, and who waits.
+/// The leader and the waiting threads.
 #[derive(Debug, Default)]
 struct Lead {
-    /// Somebody leads.
+    /// There is a leader.
     led: bool,
-    /// Those who wait for a group, the leader among them.
+    /// Number of threads that wait for a group, including the leader.
     waiting: u32,
-    /// How many waited when the last leader was done: for its group, and for the next.
+    /// Number of waiting threads when the last leader was done: for its group, and for the next.
     before: u32,
-    /// How long its commit took.
+    /// Duration of its commit.
     took: Duration,
-    /// Commits that gather nobody, because the last gathering ended before all had come.
+    /// Number of commits without gathering, because the last gathering timed out.
     skips: u32,
 }
 
-/// Time does not pass in models and schedules: there every commit takes long enough to gather for, and a gathering's time may be up at any
+/// Time does not pass in models and schedules. There every commit takes long enough to gather, and a gathering may time out at any
 /// moment.
 const MODELLED: bool = cfg!(any(all(test, loom), shuttle));
-/// The part of a commit's time that a leader gathers for at most.
+/// A leader gathers for at most this part of the last commit's time.
 const GATHER_PART: u32 = 4;
-/// Commits that are faster than this are not worth waiting for anybody: sleeping takes as long.
+/// A leader does not gather if the last commit was faster than this: sleeping takes as long.
 const GATHER_MIN: Duration = Duration::from_micros(80);
-/// Commits that gather nobody after one that did so in vain: who released them may be readers, or be gone.
+/// Number of commits without gathering after one that timed out: the released threads may be readers, or have stopped.
 const GATHER_SKIPS: u32 = if MODELLED { 1 } else { 3 };
-/// A commit that took very long is not what the next one will take.
+/// Longest gathering: a very slow commit does not predict the next one.
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 impl Default for Pending {
@@ -163,68 +164,69 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// The running group's ticket. Under the writer lock: of what was changed under this hold of it.
+    /// The running group's ticket. Called under the writer lock, it is the ticket of the changes made under this hold of the lock.
     pub fn ticket(&self) -> u64 {
         self.running.load(Ordering::Acquire)
     }
 
-    /// The newest ticket in a note of a key. Under the writer lock: when it is durable, so is every change of a key so far.
+    /// The newest ticket in a mark of a key. Called under the writer lock: when it is durable, every change of a key so far is
+    /// durable.
     pub fn noted(&self) -> u64 {
         self.noted.load(Ordering::Relaxed)
     }
 
-    /// Every group up to this ticket is durable.
+    /// The newest durable ticket: every group up to it is durable.
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Writer: this node is about to be changed (W1).
+    /// Writer: sets the dirty mark of a node that is about to be changed (W1).
     #[inline]
     pub fn note_node(&self, node: u64) {
         let ticket = self.running.load(Ordering::Relaxed);
         self.nodes.note(node, ticket, self.durable());
-        // Relaxed: the stripe's release, which follows, tells of it.
+        // Relaxed: the release of the node's version, which follows, publishes it.
         self.table[place(node)].store(ticket, Ordering::Relaxed);
     }
 
-    /// Writer: the key of this hash is about to be changed (W1).
+    /// Writer: sets the dirty mark of the key with this hash, which is about to be changed (W1).
     pub fn note_key(&self, hash: u64) {
         let ticket = self.running.load(Ordering::Relaxed);
         self.keys.note(hash, ticket, self.durable());
         self.noted.store(ticket, Ordering::Relaxed);
     }
 
-    /// True if one of these hashes may be of a key that was changed and is not durable. It is, unless two keys have one
-    /// hash or there are more keys than are kept.
+    /// True if one of these hashes may belong to a key that was changed and is not durable. False positives: two keys have one
+    /// hash, or too many keys were marked.
     pub fn has_any(&self, hashes: impl IntoIterator<Item = u64>) -> bool {
         !self.is_quiet() && hashes.into_iter().any(|hash| self.wait_for_key(hash).is_some())
     }
 
-    /// True if everything was durable a moment ago: a read is unlikely to wait.
+    /// True if everything was durable a moment ago, so a read probably does not wait.
     pub fn is_quiet(&self) -> bool {
         self.noted.load(Ordering::Relaxed) <= self.durable()
     }
 
-    /// Writer: the running group ends here and the next begins; returns the ticket of the one that ended.
+    /// Writer: closes the running group and begins the next. Returns the ticket of the closed group.
     pub fn close(&self) -> u64 {
         let ticket = self.running.load(Ordering::Relaxed);
         self.running.store(ticket + 1, Ordering::Release);
         ticket
     }
 
-    /// True after a group failed and everything that is not durable was taken back (W3). To be asked before a read.
+    /// True after a group failed and everything that is not durable was rolled back (W3). Called before a read.
     #[inline]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// False if all that was read of this node is durable; else it may be. To be asked after the second look at it.
+    /// False if everything that was read of this node is durable. Otherwise it may not be. Called after the validation of the node.
     #[inline]
     pub fn may_wait_for_node(&self, node: u64) -> bool {
         self.table[place(node)].load(Ordering::Relaxed) > self.durable() && !sings(Canary::Notes)
     }
 
-    /// The ticket to wait for, if what was read of this node may not be durable. To be asked after the second look at it.
+    /// The ticket to wait for, if the data that was read of this node may not be durable. Called after the validation of the node.
     #[inline]
     pub fn wait_for_node(&self, node: u64) -> Option<u64> {
         if !self.may_wait_for_node(node) {
@@ -234,17 +236,17 @@ impl Pending {
         (ticket > self.durable()).then_some(ticket)
     }
 
-    /// The ticket to wait for, if what was read of the key of this hash may not be durable.
+    /// The ticket to wait for, if the data that was read of the key with this hash may not be durable.
     pub fn wait_for_key(&self, hash: u64) -> Option<u64> {
         let ticket = self.keys.ticket(hash);
         (ticket > self.durable()).then_some(ticket)
     }
 
-    /// Waits until a group is durable. If nobody leads, the caller does: `commit` commits all that was changed and returns the ticket of
-    /// the group that it closed, or takes back what is not durable and returns why.
+    /// Waits until a group is durable. If there is no leader, the caller becomes the leader: `commit` commits all changes and
+    /// returns the ticket of the group that it closed. Or it rolls back everything that is not durable and returns an error.
     ///
     /// # Errors
-    /// What `commit` says to the leader, `Failed` to the others. The group and all that follow are taken back then.
+    /// The error of `commit` for the leader, `Failed` for the others. The group and all later ones are rolled back then.
     pub fn settle(&self, ticket: u64, commit: impl FnOnce() -> Result<u64>) -> Result<()> {
         if self.durable() >= ticket {
             return Ok(());
@@ -274,7 +276,7 @@ impl Pending {
         outcome
     }
 
-    /// Leader: waits a little, until as many wait as did when the last one was done.
+    /// Leader: waits a little, until as many threads wait as when the last leader was done.
     fn gather<'a>(&'a self, mut lead: MutexGuard<'a, Lead>) -> MutexGuard<'a, Lead> {
         if lead.took < GATHER_MIN || lead.waiting >= lead.before {
             return lead;
@@ -291,7 +293,7 @@ impl Pending {
         lead
     }
 
-    /// Leader: lets go of the lock until as many wait as the last leader had, or the time is up.
+    /// Leader: releases the lock until as many threads wait as the last leader had, or the time is over.
     #[cfg(not(any(all(test, loom), shuttle)))]
     fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, limit: Duration) -> MutexGuard<'a, Lead> {
         let too_few = |lead: &mut Lead| lead.waiting < lead.before;
@@ -299,7 +301,7 @@ impl Pending {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The same where no time passes: others may take any number of steps meanwhile.
+    /// As above, where no time passes: other threads may take any number of steps meanwhile.
     #[cfg(any(all(test, loom), shuttle))]
     fn wait_for_others<'a>(&'a self, lead: MutexGuard<'a, Lead>, _limit: Duration) -> MutexGuard<'a, Lead> {
         drop(lead);
@@ -308,7 +310,7 @@ impl Pending {
     }
 }
 
-/// Tells the others how it went when it is dropped, however the leader left.
+/// Publishes the outcome when it is dropped, also if the leader panicked.
 struct LeadEnds<'a> {
     pending: &'a Pending,
     since: Instant,
@@ -340,7 +342,7 @@ fn place(of: u64) -> usize {
     spread(of) % ENTRIES
 }
 
-/// Of neighbouring numbers other ends.
+/// A hash that separates neighbouring numbers.
 #[inline]
 fn spread(number: u64) -> usize {
     (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize
@@ -357,11 +359,11 @@ mod tests {
         assert_eq!((pending.wait_for_key(7), pending.wait_for_key(8)), (Some(1), None));
         pending.settle(1, || Ok(pending.close())).unwrap();
         assert_eq!((pending.wait_for_key(7), pending.durable(), pending.ticket()), (None, 1, 2));
-        // Settled long ago: nobody leads.
+        // Already durable: no leader is needed.
         pending.settle(1, || unreachable!("durable already")).unwrap();
     }
 
-    /// Once, a read of any key waited that shared an entry of a table with two keys that were not durable.
+    /// Once, a read waited for any key that shared an entry of a table with two keys that were not durable.
     #[test]
     fn a_key_or_node_that_is_durable_is_not_waited_for_whatever_else_is_not() {
         let pending = Pending::default();
@@ -383,7 +385,7 @@ mod tests {
     #[test]
     fn of_many_keys_exactly_those_are_met_that_are_not_durable() {
         let pending = Pending::default();
-        // So many that in the table nearly every one would fall together with others.
+        // So many that nearly every one would share its table entry with others.
         let of = |group: u64| (0..5_000).map(move |i| (group << 32) + i * 3);
         of(0).for_each(|hash| pending.note_key(hash));
         let first = pending.close();
@@ -409,7 +411,7 @@ mod tests {
         assert!(pending.has_any([1]), "any key may be one");
         pending.settle(1, || Ok(pending.close())).unwrap();
         assert!(!pending.has_any([1]) && !pending.has_any([0]));
-        // They leave when others come.
+        // They are removed when others are added.
         (0..NUMBERS as u64).for_each(|hash| pending.note_key(2 * hash + 1));
         assert!(kept() <= 2 * NUMBERS && !pending.has_any([0]));
     }
@@ -425,8 +427,8 @@ mod tests {
     }
 }
 
-/// Writers that change a word under a lock and wait, a reader that looks and waits, and commits that take the lock to close a
-/// group, in every order. What is acknowledged, and what a reader returns, is durable.
+/// Writers that change a word under a lock and wait, a reader that reads and waits, and commits that take the lock to close a
+/// group, in every order. Every acknowledged value, and every value that a reader returns, is durable.
 #[cfg(all(test, loom))]
 mod model {
     use std::sync::Arc;
@@ -442,13 +444,13 @@ mod model {
     struct Shared {
         pending: Pending,
         stripes: Stripes,
-        /// What readers see.
+        /// The word in the index.
         word: AtomicU64,
-        /// What the disk holds.
+        /// The word on the disk.
         disk: AtomicU64,
-        /// The writer lock; what it guards is how often the word was changed.
+        /// The writer lock. It protects the number of changes of the word.
         writer: Mutex<u64>,
-        /// The n-th commit fails.
+        /// The number of the commit that fails.
         fails_at: u64,
         commits: AtomicU64,
     }
@@ -476,7 +478,7 @@ mod model {
             Err(Error::Closed)
         }
 
-        /// Changes the word and waits; the word's new value if that is durable.
+        /// Changes the word and waits. Returns the new value if it is durable.
         fn write(&self) -> Option<u64> {
             let mut writer = self.writer.lock().unwrap();
             if self.commits.load(Ordering::Relaxed) >= self.fails_at {
@@ -497,7 +499,7 @@ mod model {
             Some(value)
         }
 
-        /// As a get reads; nothing if its looks failed once.
+        /// Reads as a get does; `None` if an attempt failed.
         fn read(&self) -> Option<u64> {
             let failed = self.pending.has_failed();
             let version = self.stripes.read(NODE);
@@ -517,14 +519,14 @@ mod model {
         }
     }
 
-    /// Fewest executions of a model.
+    /// Minimum of executions of a model.
     const EXECUTIONS_MIN: u64 = 90;
 
     fn explore(fails_at: u64, beside: fn(&Shared)) {
         explore_behind(0, fails_at, beside);
     }
 
-    /// As behind a commit that so many waited for: a leader gathers if there were more than now.
+    /// Begins after a commit with `before` waiting threads: a leader gathers if there were more than now.
     fn explore_behind(before: u32, fails_at: u64, beside: fn(&Shared)) {
         let executions = crate::sync::model::explored(move || {
             let shared = Arc::new(Shared::new(fails_at));
@@ -561,7 +563,7 @@ mod model {
         });
     }
 
-    /// Each part of the protocol, left out, is noticed by a model here.
+    /// A model here detects each injected fault.
     #[test]
     fn canaries_are_noticed() {
         crate::sync::model::is_noticed(Canary::Notes, what_a_reader_returns_is_durable);

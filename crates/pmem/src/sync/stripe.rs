@@ -1,33 +1,37 @@
-//! Version stripes: how readers stand beside the writer without a lock and without writing shared memory.
+//! Striped version locks: readers run concurrently with the writer without a lock and without writing shared memory.
 //!
-//! A volatile table of version words, keyed by node. The writer makes a node's stripe odd before it changes the node
-//! and even again when the change is durable; a reader looks at the stripe, reads, and looks again. What a reader
-//! returns was therefore durable, at the promised level, when it looked the second time.
+//! A volatile table holds version words, indexed by a hash of the node's address. The writer locks a node's version (makes it odd)
+//! before it changes the node, and unlocks it (makes it even) when the change is durable. A reader reads the version, reads the
+//! node, and validates the version. So a value that a reader returns was durable, at the promised level, when the validation
+//! succeeded.
 //!
-//! A long read beside a writer that never pauses would fail its second look for ever: by the time a large record is copied
-//! out, its node has changed again. A reader that failed [`TRIES`] times therefore asks the writer to give way
-//! ([`Tries`]): from its next change on the writer waits, before it makes a stripe odd, until no such reader is left. The
-//! reader itself never waits for the writer's lock, so it may be the thread that holds it, and it gets no new right to look:
-//! it is the second look that decides, as ever. Readers cannot hold the writer up for good either, since without changes
-//! each of them succeeds at once and none can fail anew. Only a reader that asks writes shared memory.
+//! A long read concurrent with a writer that never pauses would fail its validation forever: when a large record is copied, its
+//! node has changed again. A reader that failed [`TRIES`] times therefore asks the writer to give way ([`Tries`]). From its next
+//! change on, the writer waits, before it locks a version, until no such reader is left. The reader never waits for the writer's
+//! lock, so it may be the thread that holds that lock. The request changes nothing else for the reader: only the validation
+//! decides. Readers cannot block the writer forever, because without changes each of them succeeds at once and none can fail again.
+//! Only a reader that asks writes shared memory.
 //!
 //! Invariants:
-//! * S1: one writer at a time locks stripes (callers hold the writer's mutex).
-//! * S2: every store to a node that a reader may reach happens while its stripe is odd.
-//! * S3: a value read between two equal even looks is what the writer left there before the first look.
+//! * S1: one writer at a time locks versions (callers hold the writer's mutex).
+//! * S2: every store to a node that a reader may reach happens while its version is odd.
+//! * S3: a value read between a version and its successful validation is the value that the writer left there before the version
+//!   was read.
 //!
-//! S3 rests on a fence pair: the writer's odd store is followed by a release fence before its data stores; the
-//! reader's data loads are followed by an acquire fence before the second look. What the writer stores to has no stripe if no
-//! node leads to it: the place of a record that the change before gave back. A reader may still be reading it, and must not miss
-//! the stripe that this earlier change made odd. That writer may have been another thread, whose fence says nothing
-//! of this one's stores; so whoever becomes the writer passes a fence of his own ([`Stripes::take_over`]).
+//! S3 rests on a pair of fences. The writer's odd store is followed by a release fence before its data stores. The reader's data
+//! loads are followed by an acquire fence before the validation.
+//!
+//! A store to a block that no node references is under no version lock, for example a store to the block of a record that the
+//! previous change freed. A reader may still be reading that block, and must see the version that the previous change made odd. The
+//! previous writer may have been another thread, whose fence does not order this writer's stores. So a new writer passes a fence of
+//! its own ([`Stripes::take_over`]).
 
 use crate::error::{Error, Result};
 use crate::sync::atomics::{AtomicBool, AtomicU64, Ordering, fence, pause};
 use crate::sync::canary::{Canary, sings};
 
-/// Stripes in the table: 8 KB stay in the first-level cache; with one writer a false conflict costs one retry.
-/// (A model tells a few nodes apart; a schedule begins with a new table each time.)
+/// Versions in the table. 8 KB fit into the first-level cache. With one writer a false conflict costs one retry. (A model
+/// distinguishes only a few nodes; a schedule begins with a new table each time.)
 const STRIPES: usize = if cfg!(all(test, loom)) {
     4
 } else if cfg!(shuttle) {
@@ -36,8 +40,8 @@ const STRIPES: usize = if cfg!(all(test, loom)) {
     1024
 };
 
-/// Failed tries after which a reader asks the writer to give way: more than chance makes a short read fail.
-/// One is enough for the model, which knows no chance, and two for schedules, which are short.
+/// Failed validations after which a reader asks the writer to give way: more than a short read has by chance. The model has no
+/// chance and needs one; schedules are short and need two.
 pub const TRIES: u32 = if cfg!(all(test, loom)) {
     1
 } else if cfg!(shuttle) {
@@ -46,72 +50,72 @@ pub const TRIES: u32 = if cfg!(all(test, loom)) {
     8
 };
 
-/// A version that no stripe has: no second look finds it.
+/// A version that never occurs: no validation against it succeeds.
 const NEVER: u64 = u64::MAX - 1;
 
-/// The table.
+/// The table of striped version locks.
 #[derive(Debug)]
 pub struct Stripes {
-    /// Of a length that the compiler knows: a look has no bounds to check.
+    /// The length is known to the compiler, so an access needs no bounds check.
     table: Box<[AtomicU64; STRIPES]>,
     shift: u32,
-    /// Readers that wait for the writer to give way.
+    /// Number of readers that wait for the writer to give way.
     asking: AtomicU64,
-    /// No writer comes again, and stripes that are odd stay so.
+    /// No writer will run again. Locked versions stay locked.
     abandoned: AtomicBool,
 }
 
-/// A reader's failed tries of one read.
+/// The number of failed validations of one read.
 #[derive(Debug)]
 pub struct Tries<'a> {
     stripes: &'a Stripes,
     failed: u32,
 }
 
-/// What a descent does at a node.
+/// The step of a descent at a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<T> {
-    /// It has arrived.
+    /// The node is the target.
     Target(T),
-    /// It goes on to this child.
+    /// The descent continues at this child.
     Child(u64),
-    /// What it read makes no sense: a race, or damage.
+    /// The content of the node is unsound: a race, or damage.
     Nonsense,
 }
 
-/// Where a descent ended.
+/// The end of a descent.
 #[derive(Clone, Copy, Debug)]
 pub enum Descent<T> {
-    /// At its target, with the first look at it.
+    /// At its target, with the target's version.
     Target {
         /// The node.
         node: u64,
-        /// The first look.
+        /// The version that was read before the node.
         version: Version,
-        /// What `step` said of it.
+        /// The result of `step` for it.
         target: T,
     },
-    /// At a node that makes no sense and did not change: damage.
+    /// At a node that is unsound and did not change: damage.
     Nonsense {
         /// The node.
         node: u64,
     },
-    /// On a path with more levels than there may be: damage, or a race that the last look did not see.
+    /// On a path with more than the maximum of levels: damage, or a race that the last validation did not detect.
     TooDeep {
         /// The last node.
         node: u64,
     },
 }
 
-/// An even version that a reader saw.
+/// An even version that a reader has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Stripe that was looked at.
+    /// Index in the table.
     index: usize,
     even: u64,
 }
 
-/// Stripes that the writer holds odd; gives them back even when dropped or told so.
+/// Versions that the writer holds locked. [`Stripes::unlock`] unlocks them.
 #[derive(Debug, Default)]
 pub struct Held(Vec<usize>);
 
@@ -122,7 +126,7 @@ impl Default for Stripes {
 }
 
 impl Stripes {
-    /// A table of which `count` stripes are used (a power of two, at most 1,024; few make conflicts certain, for tests).
+    /// A table that uses `count` versions: a power of two from 2 to 1,024. A small number makes conflicts certain, for tests.
     pub fn new(count: usize) -> Self {
         assert!(count.is_power_of_two() && (2..=STRIPES).contains(&count));
         let table = Box::new(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -135,7 +139,7 @@ impl Stripes {
         ((node >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// First look: waits while the node is being changed.
+    /// Reads the version of a node. Waits while the node is locked.
     #[inline(always)]
     pub fn read(&self, node: u64) -> Version {
         let index = self.index(node);
@@ -160,7 +164,8 @@ impl Stripes {
         NEVER
     }
 
-    /// Writer: panicked, and no other comes. Stripes that are odd stay so: a read of such a node fails ([`Tries::fail`]).
+    /// Writer: it panicked, and no other writer follows. Locked versions stay locked, so a read of such a node fails
+    /// ([`Tries::fail`]).
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
@@ -170,7 +175,7 @@ impl Stripes {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Second look at the same node: true if nothing changed since the first.
+    /// Validates the version of a node: true if the node did not change since the version was read.
     #[inline(always)]
     pub fn check(&self, version: Version) -> bool {
         if !sings(Canary::SecondLookFence) {
@@ -180,9 +185,9 @@ impl Stripes {
         now == version.even || sings(Canary::SecondLook)
     }
 
-    /// One try of a descent from the root, as a reader: the child's first look comes before the parent's second, so each node was
-    /// in its place when the reader arrived. `root` reads the root's address. `step` says for a node whether it is the target, and
-    /// else which child is next. `None`: something changed meanwhile, try again.
+    /// One attempt of a reader to descend from the root. The child's version is read before the parent's is validated, so each node
+    /// was in its place when the reader arrived. `root` reads the root's address. `step` says for a node whether it is the target,
+    /// or which child is next. `None`: a validation failed, try again. O(levels).
     #[inline(always)]
     pub fn descend<T>(
         &self,
@@ -213,18 +218,18 @@ impl Stripes {
 
     #[inline(always)]
     fn stripe(&self, index: usize) -> &AtomicU64 {
-        // The mask never changes an index; it tells the compiler that it is in bounds.
+        // The mask never changes an index. It shows the compiler that the index is in bounds.
         &self.table[index & (STRIPES - 1)]
     }
 
-    /// A reader begins: none of its looks failed yet.
+    /// Begins a read, without failed validations.
     #[inline(always)]
     pub fn tries(&self) -> Tries<'_> {
         Tries { stripes: self, failed: 0 }
     }
 
-    /// Writer: before his first store, with the writer's mutex taken: a reader who sees any store of his sees, at his second
-    /// look, what earlier writers did to the stripes.
+    /// Writer: called before its first store, with the writer's mutex held. A reader that sees a store of this writer then sees, in
+    /// its validation, the version changes of earlier writers.
     #[inline(always)]
     pub fn take_over(&self) {
         if !sings(Canary::TakeOver) {
@@ -232,10 +237,10 @@ impl Stripes {
         }
     }
 
-    /// Writer: lets readers go first that failed too often. Call without holding a stripe.
+    /// Writer: waits for readers that failed too often. Called without a locked version.
     #[inline(always)]
     pub fn give_way(&self) {
-        // No order is needed: a request that is seen late costs the reader one more try.
+        // No order is needed: a request that is seen late costs the reader one more attempt.
         if self.asking.load(Ordering::Relaxed) != 0 {
             self.wait_for_readers();
         }
@@ -251,8 +256,8 @@ impl Stripes {
         }
     }
 
-    /// Writer: as [`Stripes::lock`], and readers go first that failed too often; but not while a stripe is held: it may be the one that
-    /// such a reader waits for.
+    /// Writer: as [`Stripes::lock`], but first waits for readers that failed too often. It does not wait while it holds a locked
+    /// version, because such a reader may be waiting for that version.
     #[inline]
     pub fn lock_in_turn(&self, node: u64, held: &mut Held) {
         if held.0.is_empty() {
@@ -261,7 +266,7 @@ impl Stripes {
         self.lock(node, held);
     }
 
-    /// Writer: the node is about to change. Locking twice is the same as once.
+    /// Writer: locks the version of a node that is about to change. Locking it twice has no further effect.
     #[inline]
     pub fn lock(&self, node: u64, held: &mut Held) {
         self.lock_stripe(self.index(node), held);
@@ -280,14 +285,14 @@ impl Stripes {
         held.0.push(index);
     }
 
-    /// Writer: every node is about to change.
+    /// Writer: locks all versions.
     pub fn lock_all(&self, held: &mut Held) {
         for index in 0..1 << (u64::BITS - self.shift) {
             self.lock_stripe(index, held);
         }
     }
 
-    /// Writer: all changes are durable.
+    /// Writer: unlocks the held versions, after all changes are durable.
     #[inline]
     pub fn unlock(&self, held: &mut Held) {
         for index in held.0.drain(..) {
@@ -299,10 +304,10 @@ impl Stripes {
 }
 
 impl Tries<'_> {
-    /// The second look failed: the reader will try again.
+    /// Counts a failed validation: the reader will try again.
     ///
     /// # Errors
-    /// `Failed` if that is in vain: the writer panicked while he changed what is read.
+    /// `Failed` if no retry can succeed: the writer panicked while it changed the nodes that are read.
     #[cold]
     pub fn fail(&mut self) -> Result<()> {
         if self.stripes.is_abandoned() {
@@ -343,7 +348,8 @@ mod tests {
         assert!(stripes.check(after));
     }
 
-    /// A reader that has failed too often between a writer's two stripes waits for the first: a writer that waited for it would for ever.
+    /// A reader that failed too often between a writer's two locks waits for the first version. A writer that waited for it would
+    /// wait forever.
     #[test]
     fn a_writer_that_holds_a_stripe_waits_for_no_reader() {
         let stripes = Stripes::new(64);

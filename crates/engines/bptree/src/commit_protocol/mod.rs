@@ -1,13 +1,13 @@
-//! Commit protocols: how edits become durable. A commit protocol knows words and their classes, never a layout.
+//! Commit protocols: the rules that make edits durable. A commit protocol knows words and their classes, but no layout.
 //!
 //! | commit protocol | a change inside one leaf | a change of several nodes |
 //! |---|---|---|
 //! | [`Volatile`] | stored | stored |
 //! | [`WriteAtomic`] | in place, committed by one word | redo-only log |
 //! | [`LineOrder`] | the same with one fence less | the same |
-//! | [`Stepwise`] | as write-atomic | the same, one split a commit |
+//! | [`Stepwise`] | as write-atomic | the same, one split per commit |
 //! | [`UndoRedo`] | undo-redo log | undo-redo log |
-//! | [`Redo`] | redo-only log, homes awaited | the same, one split a commit |
+//! | [`Redo`] | redo-only log; data words fenced, too | the same, one split per commit |
 //! | [`WriteAhead`] | redo-only log, in the frames of a buffer pool | the same |
 //! | [`Shadow`] | a copy of the leaf, two pointers through the redo-only log | redo-only log |
 
@@ -30,55 +30,54 @@ pub use write_atomic::{InPlace, LineOrder, Stepwise, WriteAtomic};
 
 use crate::shape::Edit;
 
-/// How edits become durable.
+/// A rule that makes edits durable.
 pub trait CommitProtocol: Send + Sync + 'static {
-    /// Name for people.
+    /// Name for output.
     const NAME: &'static str;
-    /// Contents survive a crash.
+    /// True if the contents survive a crash.
     const DURABLE: bool = true;
-    /// Short operations are compiled for nodes of 16 lines, too, if the layouts are specialised: see
+    /// True if short operations are also compiled for nodes of 16 lines, provided that the layouts are specialised: see
     /// [`Layouts::SPECIALISED`](crate::layout::Layouts::SPECIALISED).
     const SPECIALISED: bool = false;
-    /// Which records its log has.
+    /// Format of the log records.
     const LOG: Format = Format::Redo;
-    /// An entry that comes or goes makes a copy of its leaf.
+    /// True if the insert or delete of an entry makes a copy of its leaf.
     const COPIES_LEAVES: bool = false;
-    /// Full nodes are split one by one from the top down, each in a commit of its own, before the entry is inserted. Else all
-    /// of a split, and the entry, are one commit.
+    /// True if full nodes are split one by one from the top down, each in its own commit, before the entry is inserted. Otherwise a whole
+    /// split, with the entry, is one commit.
     const STEPWISE_SPLITS: bool = false;
-    /// Changes of different leaves are made together where there are many of them.
+    /// True if changes of different leaves share fences.
     const SHARES_FENCES: bool = false;
-    /// Its log takes every word of an edit, of unused space too.
+    /// True if every word of an edit is logged, also in unused space.
     const LOGS_ALL: bool = false;
-    /// Nodes are read and changed in the frames of a buffer pool.
+    /// True if nodes are read and changed in the frames of a buffer pool.
     const POOLED: bool = false;
-    /// What nodes are read and changed through: the medium itself, or a buffer pool in front of it.
+    /// Access to nodes: the medium itself, or a buffer pool in front of it.
     type Memory<M: Medium>: Access<M>;
 
-    /// Carries the edits out in one crash-atomic step, the allocator's pending blocks with them. Durable when it
-    /// returns.
+    /// Commits the edits, and the allocator's pending blocks with them, as one crash-atomic change. The change is durable on return.
     ///
     /// # Errors
-    /// `TooLarge` if the change exceeds the log; nothing is changed then.
+    /// `TooLarge` if the change exceeds the log. Then nothing has changed.
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()>;
 }
 
-/// Edits to be made durable, and what they go through.
+/// Edits to commit, and the parts that the commit needs.
 #[derive(Debug)]
 pub struct Change<'a, M> {
-    /// Where.
+    /// The region.
     pub region: &'a Region<M>,
-    /// Its log.
+    /// The redo log.
     pub log: &'a mut Log,
-    /// Its allocator, with the blocks that the change takes and gives back pending.
+    /// The allocator. It holds the blocks that the change allocates and frees.
     pub allocator: &'a mut Allocator,
     /// The edits.
     pub edits: &'a [Edit],
-    /// They have nothing to do with each other: after a crash any of them may be there and others not.
+    /// True if the edits are independent: a crash may keep any subset of them.
     pub apart: bool,
 }
 
-/// The words in use that an edit overwrites, in an order in which no word is stored to before it was moved.
+/// The words in use that an edit overwrites, in an order in which no word is overwritten before it has moved.
 fn overwritten<'a, M: Medium>(
     medium: &'a M,
     edit: &'a Edit,

@@ -1,12 +1,14 @@
-//! Redo logging of every word, as VLAB has it for its B+-Trees [VLAB §5.2, table 2 rows B to D]: the log is written, flushed and
-//! fenced, then the home words are written, flushed and fenced too, so the log is empty after every operation.
+//! Redo logging of every word, as in VLAB's B+-Trees: the log is written, flushed and fenced, and then the data words, too [VLAB §5.2,
+//! table 2 rows B to D].
+//!
+//! After the last fence no record needs a replay.
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | records, intents | old node, or the new one if the records are complete |
-//! | allocate (only with blocks taken or given back) | the intents | the same; no block without a name |
-//! | commit (commit point: the last record) | home words or not, flipped bits | the log is replayed |
-//! | home | everything | replaying changes nothing |
+//! | none | records, intents | the old node, or the new one if the records are complete |
+//! | allocate (only if blocks are allocated or freed) | the intents | the same; no record references a block without an intent |
+//! | commit (commit point: the last record) | data words or not, allocation bits | replays the log |
+//! | home | everything | a replay changes nothing |
 
 use pmem::log::Homes;
 use pmem::{Fence, Medium, Result};
@@ -26,12 +28,12 @@ impl CommitProtocol for Redo {
     fn commit<M: Medium>(change: Change<'_, M>) -> Result<()> {
         let medium = change.region.medium();
         commit_all(change, Homes::Flushed)?;
-        medium.fence(Fence::Home); // awaited here, though no recovery needs it
+        medium.fence(Fence::Home); // recovery does not need this fence; the paper has it
         Ok(())
     }
 }
 
-/// Commits every word of the edits, of unused space too, through the redo-only log.
+/// Commits all words of the edits, also those in unused space, through the redo-only log.
 pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Result<()> {
     let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
@@ -42,7 +44,7 @@ pub(super) fn commit_all<M: Medium>(change: Change<'_, M>, homes: Homes) -> Resu
     }
     log.check_space(logged.len(), 0)?;
     if allocator.has_pending() {
-        medium.fence(Fence::Allocate); // no record that leads to a block before the block's intent
+        medium.fence(Fence::Allocate); // a record that references a block must not be durable before the block's intent
     }
     allocator.flip(region);
     log.commit(medium, &logged, homes)

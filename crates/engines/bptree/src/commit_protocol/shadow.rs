@@ -1,9 +1,11 @@
-//! Shadowing [wB+ §3.2, figure 7]: an entry that comes or goes makes a copy of its leaf; the pointers of the parent and of the
-//! left sibling are switched to it by the redo-only log. The copying is the tree's (see [`crate::shadow`]); what it leaves to
-//! be done is an edit of unused space and two words in use, which is what write-atomic's commit of several nodes does.
+//! Shadow copies: the insert or delete of an entry makes a copy of its leaf, and the redo-only log switches two pointers to the copy [wB+
+//! §3.2, figure 7].
 //!
-//! Figure 7 flushes the copy and the log with one fence, so the log may be durable before the copy is. Here the copy has the
-//! fence that the paper spends on allocation: two, as in its table 3.
+//! The pointers are those of the parent and of the left sibling. The tree makes the copy (see [`crate::shadow`]). The remaining change has
+//! words in unused space and two words in use. Write-atomic's commit of several nodes does that.
+//!
+//! Figure 7 flushes the copy and the log under one fence. So the log may be durable before the copy. Here the copy has its own fence, and
+//! allocation has none: two fences, as in the paper's table 3.
 
 use pmem::{Medium, Result};
 

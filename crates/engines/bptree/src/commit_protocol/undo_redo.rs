@@ -1,8 +1,9 @@
-//! Undo-redo logging [wB+ §3.1, figure 5]: `NewRedo` for unused words, `WriteUndoRedo` for words in use, each with a flush and a
-//! fence of its own. Words are changed where they are.
+//! Undo-redo logging: `NewRedo` for unused words, `WriteUndoRedo` for words in use, each with its own flush and fence [wB+ §3.1, figure 5].
 //!
-//! Commit point: the record of the last word overwritten; the crash table is the log's (see [`pmem::log`]). Blocks taken or
-//! given back are flipped behind the first fence and before the last (the allocator's A1).
+//! Words are changed in place.
+//!
+//! Commit point: the record of the last word that is overwritten. The crash table is the log's (see [`pmem::log`]). Allocation bits change
+//! after the first fence and before the last (the allocator's A1).
 
 use pmem::log::Format;
 use pmem::{Medium, Result};

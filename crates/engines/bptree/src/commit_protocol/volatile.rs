@@ -1,4 +1,4 @@
-//! Nothing survives: the baseline that the durable commit protocols are measured against.
+//! No durability: the baseline for the durable commit protocols.
 
 use pmem::{Medium, Result};
 

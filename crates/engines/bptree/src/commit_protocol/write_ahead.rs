@@ -1,12 +1,14 @@
-//! Write-ahead logging behind a buffer pool [wB+ §3.1]: nodes are read and changed in volatile frames (see [`pmem::buffer_pool`]),
-//! every word that changes is in the redo-only log first, and dirty lines go home when the log's lap ends.
+//! Write-ahead logging with a buffer pool [wB+ §3.1].
+//!
+//! Nodes are read and changed in volatile frames (see [`pmem::buffer_pool`]). Every changed word is first written to the redo-only log.
+//! Dirty lines are checkpointed at the end of a log generation.
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | records, intents | old nodes, or the new ones if the records are complete |
-//! | allocate (only with blocks taken or given back) | the intents | the same; no block without a name |
-//! | commit (commit point: the last record) | flipped bits; home words of older laps alone | the log is replayed |
-//! | the first checkpoint of the lap | home words | replaying changes nothing |
+//! | none | records, intents | the old nodes, or the new ones if the records are complete |
+//! | allocate (only if blocks are allocated or freed) | the intents | the same; no record references a block without an intent |
+//! | commit (commit point: the last record) | allocation bits; data words of older generations only | replays the log |
+//! | the first checkpoint of the generation | data words | a replay changes nothing |
 
 use pmem::log::Homes;
 use pmem::{BufferPool, Medium, Result};

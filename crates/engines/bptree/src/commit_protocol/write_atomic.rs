@@ -1,13 +1,13 @@
-//! Write-atomic [wB+ §4.3, figures 9 and 10]: a change inside one node commits with one store; a change of several nodes
-//! commits through the redo-only log [wB+ §3.1, figure 6].
+//! Write-atomic: a change inside one node commits with one store [wB+ §4.3, figures 9 and 10]; a change of several nodes commits through
+//! the redo-only log [wB+ §3.1, figure 6].
 //!
-//! One node (commit point: the switch word; for two independent words, each of them):
+//! One node (commit point: the switch word; with two independent words, each of them):
 //!
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
-//! | none | guard word cleared or not; intents; records | old entries; order derived if the guard is cleared |
-//! | guard | some of the fresh and guarded words | old entries, order derived |
-//! | payload | switch word or not; flipped bits | old or new entries; bits follow the owner |
+//! | none | guard word cleared or not; intents; records | old entries; the order is derived if the guard is cleared |
+//! | guard | some of the fresh and guarded words | old entries, the order is derived |
+//! | payload | switch word or not; allocation bits | old or new entries; allocation bits are set to match |
 //! | commit | everything | new entries |
 //!
 //! Several nodes (commit point: the log's last record):
@@ -15,8 +15,8 @@
 //! | fence passed | may be on the medium | recovery |
 //! |---|---|---|
 //! | none | some of the fresh words, intents | old tree |
-//! | payload | log records, flipped bits | old tree, or the new one if the records are complete |
-//! | commit | home words or not | the log is replayed: new tree |
+//! | payload | log records, allocation bits | old tree, or the new one if the records are complete |
+//! | commit | data words or not | replays the log: new tree |
 
 use pmem::log::Homes;
 use pmem::{Fence, LINE, Medium, Result, WORD};
@@ -24,20 +24,20 @@ use pmem::{Fence, LINE, Medium, Result, WORD};
 use super::{Change, CommitProtocol, overwritten};
 use crate::shape::Edit;
 
-/// See the module's head. `LINE_ORDER`: where the guarded words stand in the guard's own line, that line keeps the cleared
-/// valid bit before them, and no fence has to. `STEPWISE`: full nodes are split one by one.
+/// See the module's head. `LINE_ORDER`: if the guarded words are in the guard's line, the line keeps the cleared valid bit before them, so
+/// no fence is needed. `STEPWISE`: full nodes are split one by one.
 #[derive(Debug)]
 pub struct InPlace<const LINE_ORDER: bool, const STEPWISE: bool>;
 
-/// The wB+-Tree's: three fences a change of a slot+bitmap node, and all of a split in one commit.
+/// The wB+-Tree's protocol: three fences for a change of a slot+bitmap node; a whole split is one commit.
 pub type WriteAtomic = InPlace<false, false>;
 
-/// Two fences a change of one node, where slot array and bitmap share a line: the guard's row of the table above falls
-/// together with the first. A crash keeps the guard word, or that and some of the guarded words, never those alone.
+/// Two fences for a change of one node, if slot array and bitmap share a line. In the table above, the row of the guard merges with the
+/// first row. A crash keeps the guard word, or the guard word and some of the guarded words. It never keeps guarded words alone.
 pub type LineOrder = InPlace<true, false>;
 
-/// Full nodes split from the top down before the entry is inserted: how VLAB reads the wB+-Tree's splits (table 2, row E: 3 + 2L
-/// fences).
+/// Full nodes are split from the top down before the entry is inserted. VLAB's paper describes the wB+-Tree's splits this way (table 2, row
+/// E: 3 + 2L fences).
 pub type Stepwise = InPlace<false, true>;
 
 impl<const LINE_ORDER: bool, const STEPWISE: bool> CommitProtocol for InPlace<LINE_ORDER, STEPWISE> {
@@ -73,7 +73,7 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>, edi
     let Change { region, log, allocator, .. } = change;
     let medium = region.medium();
     if log.touches(edit.node.0, edit.bytes) {
-        log.settle(medium); // a replay must not undo what is stored here without the log
+        log.settle(medium); // a replay must not overwrite the words that are stored here without the log
     }
     if let Some((at, word)) = edit.guard {
         medium.publish(at, word);
@@ -95,13 +95,13 @@ fn commit_in_place<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>, edi
     medium.fence(Fence::Commit);
 }
 
-/// True if a store of one word, or each of several, makes the edit true.
+/// True if one switch word commits the edit, or if its switch words are independent.
 #[inline(always)]
 fn is_in_place(edit: &Edit) -> bool {
     edit.moves.is_empty() && (edit.switch.len() == 1 || edit.independent)
 }
 
-/// Several nodes, each as by [`commit_in_place`], step by step beside each other: the fences of one are those of all.
+/// Changes several nodes, each as in [`commit_in_place`], in common steps. All nodes share the fences of one.
 fn commit_together<M: Medium, const LINE_ORDER: bool>(change: Change<'_, M>) {
     let Change { region, log, allocator, edits, .. } = change;
     let medium = region.medium();
@@ -144,7 +144,7 @@ fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
     let medium = region.medium();
     let mut logged = Vec::new();
     for edit in edits {
-        // Words that an unsettled commit may still write over go the same way again, behind it in the log.
+        // If an earlier commit may still be replayed over this node, its fresh words are logged, too. The replay then stores them last.
         if log.touches(edit.node.0, edit.bytes) {
             logged.extend_from_slice(&edit.fresh);
         }
@@ -161,7 +161,7 @@ fn commit_through_log<M: Medium>(change: Change<'_, M>) -> Result<()> {
     log.commit(medium, &logged, Homes::Flushed)
 }
 
-/// Stores words of a node and starts writing back their lines, each once, in whatever order the words come.
+/// Stores words of a node and flushes each of their lines once, whatever the order of the words.
 #[inline(always)]
 fn copy_and_flush<M: Medium>(medium: &M, node: u64, words: &[(u64, u64)]) {
     let mut lines = 0_u64;

@@ -1,10 +1,10 @@
-//! Bitmap-only nodes: unsorted leaves of the wB+-Tree and of older trees, and both kinds of node in VLAB's index F
-//! [wB+ §4.2, figure 8 (b); VLAB figure 2c].
+//! Bitmap-only nodes: unsorted leaves of the wB+-Tree and of older trees, and both kinds of nodes in VLAB's index F [wB+ §4.2, figure 8
+//! (b); VLAB figure 2c].
 //!
 //! ```text
 //! word 0   link
-//! word 1…  bitmap: bit i of word g says that entry 63 g + i is in use; one word, or four in nodes of more than 63 entries
-//! then     entries, anywhere
+//! word 1…  bitmap: bit i of word g is set if entry 63 g + i is in use; one word, or four in nodes of more than 63 entries
+//! then     entries, in any order
 //! ```
 //!
 //! Commit point of an insert or delete: the one bitmap word that changes.
@@ -33,7 +33,7 @@ impl<W: OrderWords> Bitmap<W> {
         node.0 + (1 + group as u64) * WORD
     }
 
-    /// Bits that entries of a group have.
+    /// Bits of all entries of a group.
     #[inline(always)]
     fn all(shape: &Shape, group: usize) -> u64 {
         (1 << shape.capacity.saturating_sub(group * GROUP).min(GROUP)) - 1
@@ -55,7 +55,7 @@ impl<W: OrderWords> Bitmap<W> {
             .flat_map(move |group| unordered::bits(Self::group(medium, shape, node, group), group * GROUP))
     }
 
-    /// Numbers of the entries that are not in use.
+    /// Numbers of the free entries.
     fn free<'a, M: Medium>(
         medium: &'a M,
         shape: &'a Shape,

@@ -3,11 +3,11 @@
 //! ```text
 //! word 0   link
 //! word 1   number of entries
-//! then     entries, packed, as they came
+//! then     entries, packed, in order of arrival
 //! ```
 //!
-//! An insert writes the next free entry and overwrites the counter. A delete moves the last entry into the hole: that overwrites
-//! an entry in use, so it is not atomic by itself and needs a log.
+//! An insert writes the next free entry and overwrites the counter. A delete moves the last entry into the hole. This overwrites an entry
+//! in use, so a delete is not atomic by itself and needs a log.
 
 use pmem::{Medium, WORD};
 
@@ -134,7 +134,7 @@ impl<W: OrderWords> Layout for Counted<W> {
         edit: &mut Edit,
     ) {
         edit.start(node, shape.bytes());
-        // Entries that stay keep their places, but for those beyond the new end: they fill the holes.
+        // Entries that stay keep their places. Those beyond the new end fill the holes.
         let mut free = vec![true; entries.len()];
         let in_place =
             |placed: &Placed<T>| placed.kept.map(usize::from).filter(|index| *index < entries.len());

@@ -1,14 +1,14 @@
-//! Layouts: how a node keeps its entries. A layout only reads and answers with edits; it never stores or flushes.
+//! Layouts: the arrangement of entries in a node. A layout only reads. It answers with edits and never stores or flushes.
 //!
 //! | layout | header | order of entries | a change inside the node overwrites |
 //! |---|---|---|---|
 //! | [`Sorted`] | count | by key, in columns | the entries behind it, the count |
-//! | [`Counted`] | count | as they came, packed | the count (a delete: the hole too) |
-//! | [`Bitmap`] | bitmap | anywhere | the bitmap word |
-//! | [`SlotOnly`] | slot word | anywhere, named in order by the slots | the slot word |
-//! | [`Slotted`] | bitmap, slot array | anywhere, named in order by the slots | slot array under a valid bit, bitmap word |
+//! | [`Counted`] | count | packed, in order of arrival | the count (a delete: also the hole) |
+//! | [`Bitmap`] | bitmap | any | the bitmap word |
+//! | [`SlotOnly`] | slot word | any; the slots list them in key order | the slot word |
+//! | [`Slotted`] | bitmap, slot array | any; the slots list them in key order | slot array under a valid bit, bitmap word |
 //!
-//! A tree has one layout for its leaves and one for its inner nodes: [`Layouts`].
+//! A tree has one layout for leaves and one for inner nodes: [`Layouts`].
 
 mod bitmap;
 mod counted;
@@ -30,27 +30,28 @@ use crate::shape::{Edit, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
 use index::Schema;
 use index::{Entry, Tail};
 
-/// Where a key is, or would be, in a node.
+/// The position of a key in a node, present or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Number of entries with smaller keys.
     pub rank: usize,
-    /// Number of the entry with this very key.
+    /// Number of the entry with exactly this key.
     pub hit: Option<usize>,
 }
 
 /// The layouts of a tree's nodes.
 pub trait Layouts: Send + Sync + 'static {
-    /// Words of the order of entries in a node.
+    /// Words of the entry order of a node.
     type Words: OrderWords;
-    /// Nodes with several groups of entries: the pages of the VLAB paper, which values of one length are made for.
+    /// True for nodes with several groups of entries. These are the pages of the VLAB paper; values of one length ([`index::Fixed`]) need
+    /// them.
     const PAGES: bool = <Self::Words as OrderWords>::LEN > 8;
-    /// Short operations are compiled for nodes of 16 lines, too: the default engine is worth the time of compiling it. Baselines and
-    /// engines that no user would pick for their speed are compiled for any size alone.
+    /// True if short operations are also compiled for nodes of 16 lines. The default engine is worth the compile time. Baselines and slower
+    /// engines are compiled for any size only.
     const SPECIALISED: bool = Self::Leaf::SPECIALISED && Self::Inner::SPECIALISED;
-    /// How leaves keep entries.
+    /// Layout of leaves.
     type Leaf: Layout<Words = Self::Words>;
-    /// How inner nodes keep separators.
+    /// Layout of inner nodes.
     type Inner: Layout<Words = Self::Words>;
 }
 
@@ -60,21 +61,21 @@ impl<Leaf: Layout, Inner: Layout<Words = Leaf::Words>> Layouts for (Leaf, Inner)
     type Inner = Inner;
 }
 
-/// How a node keeps its entries.
+/// The arrangement of entries in a node.
 pub trait Layout: Send + Sync + 'static {
-    /// Name for people.
+    /// Name for output.
     const NAME: &'static str;
 
     /// See [`Layouts::SPECIALISED`].
     const SPECIALISED: bool = false;
 
-    /// Its shapes up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.
+    /// Shapes of nodes of up to [`LINES_MAX`](crate::shape::LINES_MAX) lines.
     const SHAPES: Shapes;
 
-    /// Words of the order of its entries: of one group, or of four.
+    /// Words of the entry order: of one group, or of four.
     type Words: OrderWords;
 
-    /// Geometry of a node of `lines` lines with so many words a key and a payload.
+    /// Geometry of a node of `lines` lines, with this many words per key and per payload.
     fn shape(lines: u64, key_words: usize, payload_words: usize) -> Shape;
 
     /// Number of entries.
@@ -88,8 +89,8 @@ pub trait Layout: Send + Sync + 'static {
         probe: S::Probe<'_>,
     ) -> Located;
 
-    /// Finds where a change of this key is to happen: as [`Layout::locate`], but without the rank where
-    /// [`Layout::insert`] and [`Layout::remove`] do not ask for it.
+    /// Finds the position where a change of this key happens. As [`Layout::locate`], but without the rank if [`Layout::insert`] and
+    /// [`Layout::remove`] do not need it.
     #[inline(always)]
     fn place<M: Medium, S: Schema, V: Search>(
         medium: &M,
@@ -100,11 +101,11 @@ pub trait Layout: Send + Sync + 'static {
         Self::locate::<M, S, V>(medium, shape, node, probe)
     }
 
-    /// Bits of the entries in use, by number, in a node of at most 63.
+    /// Bits of the entries in use, by number, in a node of at most 63 entries.
     fn used<M: Medium>(medium: &M, shape: &Shape, node: Node) -> u64;
 
-    /// Number of entries with keys below the probe ([`BELOW`]), or up to it ([`UP_TO`](pmem::simd::UP_TO)), and the
-    /// number of the greatest of them.
+    /// Number of entries with keys below the probe ([`BELOW`]), or up to the probe ([`UP_TO`](pmem::simd::UP_TO)), and the number of the
+    /// greatest of them.
     #[inline(always)]
     fn floor<M: Medium, S: Schema, V: Search, const WHICH: u8>(
         medium: &M,
@@ -122,7 +123,7 @@ pub trait Layout: Send + Sync + 'static {
         (rank, (rank > 0).then(|| Self::nth::<M, S>(medium, shape, node, rank - 1)))
     }
 
-    /// Number of the entry with this very key.
+    /// Number of the entry with exactly this key.
     #[inline(always)]
     fn find<M: Medium, S: Schema, V: Search>(
         medium: &M,
@@ -137,10 +138,10 @@ pub trait Layout: Send + Sync + 'static {
         Self::place::<M, S, V>(medium, shape, node, probe).hit
     }
 
-    /// Number of some entry; `None` if there is none.
+    /// Number of any entry; `None` if there is none.
     fn any<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Option<usize> {
         match Self::used(medium, shape, node) {
-            // Nodes of several groups may have entries in another one.
+            // In nodes of several groups another group may have entries.
             0 => (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0)),
             used => Some(used.trailing_zeros() as usize),
         }
@@ -152,7 +153,7 @@ pub trait Layout: Send + Sync + 'static {
     /// Entry numbers in key order.
     fn order<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Order<Self::Words>;
 
-    /// A new entry at `rank` of a node with space.
+    /// Inserts an entry at `rank` of a node with space.
     fn insert<M: Medium, S: Schema, T: Tail>(
         medium: &M,
         shape: &Shape,
@@ -162,7 +163,7 @@ pub trait Layout: Send + Sync + 'static {
         edit: &mut Edit,
     );
 
-    /// Removes the entry at `rank`, which has number `index`.
+    /// Removes the entry at `rank`. Its number is `index`.
     fn remove<M: Medium, S: Schema>(
         medium: &M,
         shape: &Shape,
@@ -172,8 +173,8 @@ pub trait Layout: Send + Sync + 'static {
         edit: &mut Edit,
     );
 
-    /// Gives a node these entries, in key order, and this link. `existing`: the node is in use, and entries that say so
-    /// are in it; else all of it is unused space.
+    /// Gives a node these entries, in key order, and this link. If `existing` is set, the node is in use, and entries with `kept` are
+    /// already in it. Otherwise the whole node is unused space.
     fn compose<M: Medium, T: Tail>(
         medium: &M,
         shape: &Shape,
@@ -184,11 +185,11 @@ pub trait Layout: Send + Sync + 'static {
         edit: &mut Edit,
     );
 
-    /// What is wrong with the node by itself, in words; `None` if nothing is.
+    /// Describes a fault of the node alone; `None` if there is none.
     fn fault<M: Medium>(medium: &M, shape: &Shape, node: Node) -> Option<&'static str>;
 }
 
-/// Finds a key by comparing all keys at once, if this search and medium can; `used` are the bits of the entries in use.
+/// Finds a key by comparing all keys at once, if this search and this medium can. `used` holds the bits of the entries in use.
 #[inline(always)]
 fn by_mask<M: Medium, S: Schema, V: Search>(
     medium: &M,
@@ -205,7 +206,7 @@ fn by_mask<M: Medium, S: Schema, V: Search>(
     Some(Located { rank: (below & used).count_ones() as usize, hit })
 }
 
-/// Binary search over ranks: entries with smaller keys, and the entry that equals the probe.
+/// Binary search over ranks. Returns the number of entries with smaller keys, and the entry that equals the probe.
 #[inline(always)]
 pub(crate) fn bisect<M: Medium, S: Schema>(
     medium: &M,
@@ -228,12 +229,12 @@ pub(crate) fn bisect<M: Medium, S: Schema>(
     Located { rank: low, hit: None }
 }
 
-/// Entries of two words begin at an even word, so that none of them straddles a line.
+/// Entries of two words begin at an even word, so none of them straddles two lines.
 const fn aligned(first: u64, entry_words: u64) -> u64 {
     if entry_words == 2 { first.next_multiple_of(2) } else { first }
 }
 
-/// The shape of a node whose entries stand side by side behind `header` words.
+/// The shape of a node with entries side by side after `header` words.
 const fn packed(lines: u64, key_words: usize, payload_words: usize, header: u64, most: usize) -> Shape {
     let key_step = key_words as u64 + payload_words as u64;
     let keys_at = aligned(header, key_step);

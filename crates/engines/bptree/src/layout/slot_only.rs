@@ -1,9 +1,9 @@
-//! Slot-only nodes of the wB+-Tree [wB+ §4.2, figures 8 (c), (d) and 9]: at most seven entries, whose order fits in one word.
+//! Slot-only nodes of the wB+-Tree [wB+ §4.2, figures 8 (c), (d) and 9]. A node has at most seven entries, so their order fits in one word.
 //!
 //! ```text
 //! word 0   link
 //! word 1   slots: byte 0 number of entries, byte r+1 number of the entry with rank r
-//! then     entries, anywhere
+//! then     entries, in any order
 //! ```
 //!
 //! Commit point of an insert or delete: the slot word.
@@ -21,7 +21,7 @@ use index::{Entry, Tail};
 pub struct SlotOnly;
 
 const SLOTS_AT: u64 = 1;
-/// Entries that a word of slots names beside their number.
+/// Maximum number of entries: the bytes of a word, without the count.
 const MOST: usize = 7;
 
 impl SlotOnly {
@@ -34,7 +34,7 @@ impl SlotOnly {
         medium.word(node.0 + SLOTS_AT * WORD)
     }
 
-    /// The slot word that says `order`.
+    /// Encodes an order as a slot word.
     #[inline(always)]
     fn word(order: &Order) -> u64 {
         let known = (1_u64 << (order.len() * 8)) - 1; // at most seven bytes

@@ -4,16 +4,15 @@
 //! word 0      link
 //! word 1…     bitmap: bit 0 slot array valid, bit i+1 of word g entry 63 g + i in use; one word, or four for more than 63 entries
 //! then        slot array: byte 0 number of entries, byte r+1 number of the entry with rank r
-//! then        entries, anywhere (16-byte entries from an even word on, so that they never straddle a line)
+//! then        entries, in any order (16-byte entries from an even word on, so that none straddles two lines)
 //! ```
 //!
 //! Invariants:
-//! * W1: the bitmap names the entries in use, always.
-//! * W2: if bit 0 of every bitmap word is set, the slot array names the same entries in key order; if not, the order is
-//!   derived.
+//! * W1: the bitmap always references exactly the entries in use.
+//! * W2: if bit 0 of every bitmap word is set, the slot array lists the same entries in key order. Otherwise the order is derived.
 //!
-//! An insert or delete touches the bitmap word of its own entry alone. Commit point of an insert, delete or update in place:
-//! that bitmap word (or the entry's payload word).
+//! An insert or delete changes only the bitmap word of its own entry. The commit point of an insert or delete is that bitmap word. The
+//! commit point of an update in place is the entry's payload word.
 
 use pmem::{Medium, WORD};
 
@@ -55,13 +54,13 @@ impl<W: OrderWords> Slotted<W> {
         (word >> (byte % 8 * 8)) as u8
     }
 
-    /// True if every group says that the slot array is valid.
+    /// True if the valid bit of every group is set.
     #[inline(always)]
     fn is_valid<M: Medium>(medium: &M, node: Node) -> bool {
         (0..Self::GROUPS).all(|group| Self::bitmap(medium, node, group) & VALID != 0)
     }
 
-    /// A bitmap word without its valid bit and without bits that no entry has.
+    /// A bitmap word without its valid bit and without bits beyond the last entry.
     #[inline(always)]
     fn entries(bitmap: u64, shape: &Shape, group: usize) -> u64 {
         bitmap >> 1 & ((1 << shape.capacity.saturating_sub(group * GROUP).min(GROUP)) - 1)
@@ -84,7 +83,7 @@ impl<W: OrderWords> Slotted<W> {
             .flat_map(move |group| unordered::bits(Self::group(medium, shape, node, group), group * GROUP))
     }
 
-    /// The first entry that is not in use.
+    /// The first free entry.
     #[inline(always)]
     fn free<M: Medium>(medium: &M, shape: &Shape, node: Node) -> usize {
         for group in 0..Self::GROUPS {
@@ -96,10 +95,10 @@ impl<W: OrderWords> Slotted<W> {
         0
     }
 
-    /// The slot array that says `order`: its offsets and words.
+    /// Adds the slot array of an order: offsets and words.
     #[inline(always)]
     fn put_slots(node: Node, order: &Order<W>, to: &mut Vec<(u64, u64)>) {
-        // Byte 0 is the count, so every number moves up by a byte.
+        // Byte 0 is the count, so every number moves up by one byte.
         let mut carried = order.len() as u64;
         for i in 0..order.len() / 8 + 1 {
             let word = if i < W::LEN { order.word(i) } else { 0 };
@@ -108,8 +107,8 @@ impl<W: OrderWords> Slotted<W> {
         }
     }
 
-    /// Lets the other groups that a crash left invalid call the slot array valid again: it is written anew. Until the own
-    /// group's word is there too, that one's valid bit is clear.
+    /// Sets the valid bits of the other groups if a crash left them cleared, because the slot array is written anew. The own group's valid
+    /// bit stays cleared until its bitmap word is published.
     #[inline(always)]
     fn revalidate<M: Medium>(medium: &M, node: Node, own: usize, edit: &mut Edit) {
         for group in (0..Self::GROUPS).filter(|group| *group != own) {
@@ -176,7 +175,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
                 usize::from(Self::slot(medium, node, rank + 1)).min(shape.capacity - 1)
             });
         }
-        // Only after a crash: the slot array is out of use, every entry is looked at.
+        // Only after a crash: the slot array is not valid, so every entry is compared.
         unordered::locate::<M, S, V>(medium, shape, node, probe, used, Self::numbers(medium, shape, node))
     }
 
@@ -198,7 +197,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
         if !Self::is_valid(medium, node) {
             return derived::<M, S, W>(medium, shape, node);
         }
-        // The numbers without the count before them.
+        // The words of the numbers, without the count byte before them.
         let known = W::LEN.min(shape.capacity / 8 + 1);
         let word = |i| if i < known { medium.word(Self::slots_at(node) + i as u64 * WORD) } else { 0 };
         let numbers = W::from_fn(|i| word(i) >> 8 | word(i + 1) << 56);
@@ -294,7 +293,7 @@ impl<W: OrderWords> Layout for Slotted<W> {
     }
 }
 
-/// The order of the entries in use, by comparison: only after a crash.
+/// Derives the order of the entries in use by comparison. Needed only after a crash.
 #[cold]
 fn derived<M: Medium, S: Schema, W: OrderWords>(medium: &M, shape: &Shape, node: Node) -> Order<W> {
     unordered::sorted::<M, S, W>(medium, shape, node, Slotted::<W>::numbers(medium, shape, node))

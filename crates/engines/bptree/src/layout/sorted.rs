@@ -1,4 +1,5 @@
-//! Sorted nodes: the prefetching B+-Tree's, and the volatile baseline [wB+ §2.2, figure 1].
+//! Sorted nodes: of the prefetching B+-Tree, which is the volatile baseline, and of the logged, shadowed and pooled trees [wB+ §2.2, figure
+//! 1].
 //!
 //! ```text
 //! word 0   link
@@ -7,9 +8,9 @@
 //! then     payloads, in the same order
 //! ```
 //!
-//! In columns: a search reads the keys and one payload, half of the node.
+//! A search reads the column of keys and one payload: half of the node.
 //!
-//! An insert or a delete moves half of the entries on average: cheap in memory, dear where every word must be durable.
+//! An insert or a delete moves half of the entries on average. This is expensive where every word must be durable.
 
 use pmem::{Medium, WORD};
 
@@ -150,7 +151,7 @@ impl<W: OrderWords> Layout for Sorted<W> {
     }
 }
 
-/// Moves the entries with ranks `from..end` to ranks from `to` on.
+/// Moves the entries with ranks `from..end` to the ranks from `to` on.
 #[inline(always)]
 fn shift(shape: &Shape, node: Node, (from, end): (usize, usize), to: usize, edit: &mut Edit) {
     let entries = (end - from) as u64;

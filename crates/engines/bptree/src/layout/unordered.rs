@@ -1,4 +1,4 @@
-//! What layouts have in common that keep entries without an order: each answer takes a look at every entry.
+//! Functions of the layouts that keep entries without an order. Each function reads every entry.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::shape::{Edit, Node, Order, OrderWords, Placed, Shape};
 use index::Schema;
 use index::Tail;
 
-/// The numbers of the set bits, from `first` on.
+/// The numbers of the set bits; bit 0 has the number `first`.
 #[inline(always)]
 pub(super) fn bits(mut mask: u64, first: usize) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -23,7 +23,7 @@ pub(super) fn bits(mut mask: u64, first: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Rank and number of a key among these entries; `used` are their bits, for vectors.
+/// Rank and number of a key among these entries. `used` holds their bits, for the vector search.
 #[inline(always)]
 pub(super) fn locate<M: Medium, S: Schema, V: Search>(
     medium: &M,
@@ -47,7 +47,7 @@ pub(super) fn locate<M: Medium, S: Schema, V: Search>(
     located
 }
 
-/// As [`locate`] without the rank: the entries are looked at only until one has this very key.
+/// As [`locate`] without the rank. It stops at the entry with exactly this key.
 #[inline(always)]
 pub(super) fn place<M: Medium, S: Schema, V: Search>(
     medium: &M,
@@ -64,7 +64,7 @@ pub(super) fn place<M: Medium, S: Schema, V: Search>(
     Located { rank: 0, hit }
 }
 
-/// How many of these entries have keys below the probe (or up to it), and the number of the greatest of them.
+/// Number of these entries with keys below the probe (or up to it), and the number of the greatest of them.
 #[inline(always)]
 pub(super) fn floor<M: Medium, S: Schema, const WHICH: u8>(
     medium: &M,
@@ -88,9 +88,9 @@ pub(super) fn floor<M: Medium, S: Schema, const WHICH: u8>(
     (rank, greatest)
 }
 
-/// The order of these entries, by comparison. A reader may come by while the writer changes keys: the order is worthless
-/// then, which the reader finds out, but making it must end and not panic, as the standard library's sort may do when
-/// comparisons contradict each other. So keys are read once, and those behind pointers are put in place one by one.
+/// The key order of these entries, by comparison. A reader may run this while the writer changes keys. Then the order is wrong and the
+/// reader's validation fails. But the function must end and must not panic. The standard library's sort may panic if comparisons contradict
+/// each other. So keys of words are read once, and keys behind pointers are inserted one by one.
 pub(super) fn sorted<M: Medium, S: Schema, W: OrderWords>(
     medium: &M,
     shape: &Shape,
@@ -111,8 +111,8 @@ pub(super) fn sorted<M: Medium, S: Schema, W: OrderWords>(
     Order::from_numbers(sorted.into_iter().map(|(_, index)| index), shape)
 }
 
-/// Puts the entries of a node that is composed, in whose places `used` are now: those that stay, nowhere else; newcomers where
-/// nothing is, and only if that does not suffice, over entries that leave the node. Returns their numbers.
+/// Assigns places to the entries of a node that is being composed. `used` are the places in use now. Entries that stay keep their places.
+/// New entries get unused places first, then the places of entries that leave the node. Returns the entry numbers.
 pub(super) fn put_entries<T: Tail>(
     shape: &Shape,
     node: Node,

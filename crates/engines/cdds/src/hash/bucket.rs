@@ -1,13 +1,13 @@
-//! Buckets: chains of nodes whose entries stand in no order.
+//! Buckets: chains of nodes with unordered entries.
 //!
 //! ```text
-//! node   word 0 tag   word 1 next node, 0: the last one   word 2 bucket   word 3 unused   words 4..8 slot 0
+//! node   word 0 tag   word 1 next node, 0: none   word 2 bucket   word 3 unused   words 4..8 slot 0
 //! line n slots 2n - 1 and 2n
 //! slot   key word, payload, start, end; start 0: not in use
 //! ```
 //!
-//! The slots are those of the tree's nodes ([`crate::node`], N1 and N2): whole or free, none across a line. Nothing is ever
-//! shifted. The key word of a 64-bit key is the key, that of a byte string its hash; the record has the key.
+//! The slots are those of the tree's nodes ([`crate::node`], N1 and N2): a slot is complete or free, and none straddles two lines. Nothing
+//! is ever shifted. The key word of a 64-bit key is the key. The key word of a byte string is its hash, and the record has the key.
 
 use pmem::{Error, LINE, Medium, Result, WORD};
 
@@ -16,38 +16,38 @@ use crate::persist::Persist;
 
 const TAG: u64 = 0x00CD_B0CC;
 
-/// Where a node says which one is next.
+/// Offset of the word that references the next node.
 pub fn next_at(node: Node) -> u64 {
     node.0 + WORD
 }
 
-/// The bucket that a node says it belongs to; `None` if there is no node.
+/// The bucket in the header of a node. `None` if there is no node.
 #[inline]
 pub fn bucket_in<M: Medium>(medium: &M, node: Node) -> Option<u64> {
     let is_node = node.0 != 0 && node.0.is_multiple_of(LINE) && medium.word(node.0) == TAG;
     is_node.then(|| medium.word(node.0 + 2 * WORD))
 }
 
-/// The nodes of a bucket, from the first on.
+/// The nodes of a bucket in their order.
 pub struct Chain<'a, M> {
     medium: &'a M,
     bucket: u64,
     next: u64,
-    /// Nodes that there may be yet: no more than the medium has space for. A longer chain goes in a circle.
+    /// Maximum number of nodes that may follow: the number that the medium has space for. A longer chain has a cycle.
     left: u64,
 }
 
 impl<'a, M: Medium> Chain<'a, M> {
-    /// From the node that the bucket's slot names.
+    /// The chain that begins with the node in the bucket's slot.
     #[inline]
     pub fn new(medium: &'a M, bucket: u64, first: u64) -> Self {
         Self { medium, bucket, next: first, left: medium.len() / (2 * LINE) }
     }
 
-    /// The next node; `None` behind the last one.
+    /// The next node; `None` after the last one.
     ///
     /// # Errors
-    /// `Corrupt` if there is no node, or one of another bucket.
+    /// `Corrupt` if there is no node at the address, or a node of another bucket.
     #[inline]
     pub fn step(&mut self) -> Result<Option<Node>> {
         if self.next == 0 {
@@ -62,7 +62,7 @@ impl<'a, M: Medium> Chain<'a, M> {
         Ok(Some(node))
     }
 
-    /// All of them.
+    /// All nodes of the chain.
     ///
     /// # Errors
     /// As [`Chain::step`].
@@ -75,7 +75,7 @@ impl<'a, M: Medium> Chain<'a, M> {
     }
 }
 
-/// Writes a node that nobody can reach yet, and starts its write-back.
+/// Writes a node that no link references yet, and flushes it.
 pub fn compose<M: Medium>(
     medium: &M,
     persist: Persist,
@@ -101,7 +101,7 @@ pub fn compose<M: Medium>(
     persist.flush(medium, node.0, shape.bytes);
 }
 
-/// The other slot of the same line; slot 0 has the header beside it.
+/// The other slot of the same line. `None` for slot 0, which shares its line with the header.
 pub fn beside(slot: usize) -> Option<usize> {
     (slot > 0).then(|| if slot % 2 == 1 { slot + 1 } else { slot - 1 })
 }

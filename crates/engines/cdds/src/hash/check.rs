@@ -18,7 +18,7 @@ const PROBLEMS_MAX: usize = 100;
 
 struct Walk {
     report: Report,
-    /// Blocks with what they are used for.
+    /// Blocks with their kinds.
     owned: HashMap<u64, Kind>,
     view: View,
     directory: Directory,
@@ -31,7 +31,7 @@ impl Walk {
         }
     }
 
-    /// Every block has one owner: no two entries name a record, no two buckets a node.
+    /// Records the owner of a block. A block has one owner: no two entries reference one record, and no two buckets one node.
     fn own(&mut self, block: u64, kind: Kind) {
         if self.owned.insert(block, kind).is_some() {
             self.problem(format!("block {block:#x} is used as a {kind:?} and once more"));

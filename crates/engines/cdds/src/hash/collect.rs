@@ -1,17 +1,17 @@
-//! Garbage collection, and the removal of what dead versions and splits left, bucket by bucket.
+//! Garbage collection, and the removal of the traces of dead versions and splits, bucket by bucket.
 //!
-//! An entry that no reader is between the versions of, now or later, is removed, and what it names is given back; so is a node
-//! without entries. A pass goes through the buckets by their numbers. A bucket that comes while it runs is the last one, and one
-//! that goes was cleaned on its way into its partner, so at its end no bucket has a trace of the versions that were dead when it
-//! began, and those are taken off the list.
+//! An entry is removed, and its record freed, if no reader is or will be between its start and its end. A node without entries is freed,
+//! too. A pass visits the buckets by number. A bucket that is added during the pass is the last one. A bucket that is removed is cleaned
+//! when its entries move into its partner. So at the end of a pass no bucket has a trace of the versions that were dead at its beginning,
+//! and those versions are taken off the list.
 //!
 //! | fence passed | durable | after a crash |
 //! |---|---|---|
-//! | none | some of: intents | the slots are as they were |
-//! | payload | intents; some of: cleared slots, links, bits | a block is free if nobody leads to it |
-//! | commit | slots, links and bits | nothing to do |
+//! | none | some of the intents | the slots are unchanged |
+//! | payload | intents; some of the cleared slots, links and allocation bits | a block is free if it has no reference |
+//! | commit | slots, links and allocation bits | nothing to do |
 //!
-//! So a slot that is the last to name a block is cleared behind a fence: recovery has to know the block then.
+//! So a slot with the last reference to a block is cleared after a fence: by then recovery must know the block's intent.
 
 use index::{Life, Schema, WriteOptions};
 use pmem::region::INTENTS;
@@ -27,32 +27,32 @@ use crate::pins::Readers;
 use crate::structure::Structure;
 use crate::version::View;
 
-/// Space in the intent ring that one entry may need, and most changes that wait for a fence.
+/// Intents that one entry may need, and the maximum number of changes that wait for a fence.
 const RING_SPARE: usize = 4;
 const WAITING_MAX: usize = 256;
 
-/// What is done behind the fence that makes its intents durable.
+/// A store that must follow the fence for its intents.
 enum Waiting {
     Clear(Node, usize),
-    /// The word here leads past a node.
+    /// This word gets a link that skips a node.
     Link(u64, u64),
 }
 
-/// One step of the collector.
+/// The state of one step of the collector.
 struct Sweep<'a> {
     writer: &'a mut Writer,
     directory: Directory,
     view: View,
     readers: Readers,
-    /// Whether garbage is removed, or only what dead versions left.
+    /// True if garbage is removed; false if only traces of dead versions are.
     collects: bool,
-    /// Whether nodes without entries go.
+    /// True if nodes without entries are freed.
     unlinks: bool,
     waiting: Vec<Waiting>,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// A step of the collector; of a sparse table, as many buckets go.
+    /// Does one step of the collector. In a sparse table, up to as many buckets are removed.
     pub(crate) fn collect_places(&self, buckets: usize) -> Result<bool> {
         let mut writer = self.enter_for(|writer| {
             let directory = self.directory(writer)?;
@@ -70,7 +70,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(done)
     }
 
-    /// One bucket less, if they are sparse, as a step of its own.
+    /// Removes one bucket if they are sparse, as an operation of its own.
     pub(crate) fn shrink_alone(&self) -> Result<bool> {
         let mut writer =
             self.enter_for(|writer| Ok(self.lines_of_resize(writer)? + self.lines_besides(1, 0)))?;
@@ -79,13 +79,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(is_less)
     }
 
-    /// Removes the traces of dead versions from all of the table, and nothing else [thesis algorithm 6].
+    /// Removes the traces of dead versions from the whole table, and no garbage [thesis algorithm 6].
     pub(crate) fn sweep_locked(&self, writer: &mut Writer) -> Result<()> {
         writer.pass = None;
         self.pass_some(writer, u64::MAX, false).map(drop)
     }
 
-    /// Runs one step of a pass; true at its end.
+    /// Does one step of a pass. True at the end of the pass.
     fn pass_some(&self, writer: &mut Writer, buckets: u64, collects: bool) -> Result<bool> {
         let mut pass = writer.pass.take().unwrap_or_else(|| Pass {
             next: 0,
@@ -130,7 +130,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         })
     }
 
-    /// Does what waited, and ends the allocator's operation.
+    /// Does the waiting stores, and ends the allocator's operation.
     fn leave(&self, sweep: &mut Sweep<'_>) {
         let medium = self.region.medium();
         let gives = sweep.writer.allocator.has_pending();
@@ -157,14 +157,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.stripes.unlock(&mut sweep.writer.held);
     }
 
-    /// Leaves, if the ring or the list of what waits is nearly full.
+    /// Ends the operation if the intent ring or the list of waiting stores is nearly full.
     fn make_way(&self, sweep: &mut Sweep<'_>) {
         if sweep.writer.allocator.named() + RING_SPARE > INTENTS || sweep.waiting.len() > WAITING_MAX {
             self.leave(sweep);
         }
     }
 
-    /// Removes from one bucket what nobody needs.
+    /// Removes the entries of one bucket that no reader needs.
     fn clean(&self, sweep: &mut Sweep<'_>, bucket: u64) -> Result<()> {
         let medium = self.region.medium();
         let mut link_at = self.slot_of(&sweep.directory, bucket)?;
@@ -199,7 +199,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let (clears, gives) = if view.is_void(entry.start) {
             (true, false)
         } else if !is_here() {
-            // No trace of a dead version: a sweep leaves it.
+            // Not a trace of a dead version, so a sweep keeps it.
             (sweep.collects, false)
         } else if removes && is_unneeded(view, &sweep.readers, &entry) {
             (true, !S::PLAIN)

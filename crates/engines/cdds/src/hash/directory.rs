@@ -1,18 +1,17 @@
-//! The directory: which chain of nodes a bucket has.
+//! The directory: the table from buckets to their chains of nodes.
 //!
 //! ```text
-//! top       word 0 tag, log2 of slots per segment, log2 of segments that it has space for   word 1 number of buckets
+//! top       word 0 tag, log2 of slots per segment, log2 of the maximum number of segments   word 1 number of buckets
 //!           word 2 seed of the hash   from line 1: addresses of segments
 //! segment   word 0 tag and index   from line 1: slots, each the address of a chain's first node; 0: an empty bucket
 //! ```
 //!
-//! Linear hashing: of `n` buckets, bucket `n - 2^L` is the next one to split (L: the logarithm of `n`, rounded down), and the
-//! number of buckets says which of them a hash belongs to. So one word grows or shrinks the table, and a larger top copies the
-//! addresses of segments alone.
+//! Linear hashing: of `n` buckets, bucket `n - 2^L` is the next one to split (L is the logarithm of `n`, rounded down). The number of
+//! buckets determines the bucket of a hash. So one word grows or shrinks the table, and a larger top copies only the addresses of segments.
 //!
 //! Invariants:
-//! * D1: segments and slots below the number of buckets are whole; above it they may hold anything.
-//! * D2: nothing here knows of versions: what changes the directory changes what no reader sees, at any version.
+//! * D1: segments and slots below the number of buckets are valid. Above it they may contain anything.
+//! * D2: the directory has no versions. A change of the directory does not change the entries that a reader sees, at any version.
 
 use pmem::{LINE, Medium, WORD};
 
@@ -20,11 +19,11 @@ use crate::persist::Persist;
 
 const TOP_TAG: u64 = 0xCD7A;
 const SEGMENT_TAG: u64 = 0xCD5E;
-/// Most slots of a segment: they fit a chunk of the default size.
+/// Maximum slots of a segment, so that it fits into a chunk of the default size.
 pub const SEGMENT_SLOTS_MAX: u64 = 1 << 14;
 const SEGMENTS_LOG2_MAX: u64 = 40;
 
-/// A directory as its top describes it.
+/// A decoded top of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// Address of the top.
@@ -39,7 +38,7 @@ fn array_bytes(words: u64) -> u64 {
     LINE + (words * WORD).next_multiple_of(LINE)
 }
 
-/// The bucket, of so many, that a hash belongs to.
+/// The bucket of a hash in a table with this number of buckets.
 #[inline]
 pub fn bucket_of(hash: u64, buckets: u64) -> u64 {
     let level = buckets.ilog2();
@@ -47,12 +46,12 @@ pub fn bucket_of(hash: u64, buckets: u64) -> u64 {
     if low < buckets { low } else { low & ((1 << level) - 1) }
 }
 
-/// The bucket that is split when the last of so many and one more comes, or takes its entries back when that goes.
+/// The bucket that is split when bucket `last` is added. It takes the entries back when bucket `last` is removed.
 pub fn partner(last: u64) -> u64 {
     last - (1 << last.ilog2())
 }
 
-/// Bits of a hash that lead to this bucket.
+/// Number of hash bits that lead to this bucket.
 pub fn bits_of(bucket: u64, buckets: u64) -> u32 {
     let level = buckets.ilog2();
     let is_split = bucket < buckets - (1 << level) || bucket >= 1 << level;
@@ -60,17 +59,17 @@ pub fn bits_of(bucket: u64, buckets: u64) -> u32 {
 }
 
 impl Directory {
-    /// Of one bucket, with space for one segment.
+    /// A directory with one bucket and space for one segment.
     pub fn first(top: u64, segment_slots: u64) -> Self {
         Self { top, buckets: 1, slots_log2: segment_slots.ilog2(), segments_log2: 0 }
     }
 
-    /// As it would be in a top twice the size.
+    /// The same directory in a top of twice the size.
     pub fn doubled(self, top: u64) -> Self {
         Self { top, segments_log2: self.segments_log2 + 1, ..self }
     }
 
-    /// Reads a top's first line; `None` if there is none.
+    /// Reads a top's first line. `None` if there is no top.
     #[inline]
     pub fn read<M: Medium>(medium: &M, top: u64) -> Option<Self> {
         let word = medium.word(top);
@@ -90,7 +89,7 @@ impl Directory {
         medium.word(self.top + 2 * WORD)
     }
 
-    /// Writes a top that nobody can reach yet, and starts its write-back.
+    /// Writes a top that no word references yet, and flushes it.
     pub fn write_top<M: Medium>(self, medium: &M, persist: Persist, seed: u64, segments: &[u64]) {
         let word = TOP_TAG << 16 | u64::from(self.slots_log2) << 8 | u64::from(self.segments_log2);
         medium.copy(self.top, word);
@@ -102,7 +101,7 @@ impl Directory {
         persist.flush(medium, self.top, self.top_bytes());
     }
 
-    /// Writes a segment of empty buckets that nobody can reach yet, and starts its write-back.
+    /// Writes a segment of empty buckets that no word references yet, and flushes it.
     pub fn write_segment<M: Medium>(self, medium: &M, persist: Persist, index: u64, segment: u64) {
         medium.copy(segment, SEGMENT_TAG << 48 | index);
         for slot in 0..1 << self.slots_log2 {
@@ -121,32 +120,32 @@ impl Directory {
         array_bytes(1 << self.slots_log2)
     }
 
-    /// Most buckets under this top.
+    /// Maximum number of buckets of this top.
     pub fn space(self) -> u64 {
         1 << (self.slots_log2 + self.segments_log2)
     }
 
-    /// Segments in use.
+    /// Number of segments in use.
     pub fn segments(self) -> u64 {
         self.buckets.div_ceil(1 << self.slots_log2)
     }
 
-    /// The segment that a bucket's slot is in.
+    /// Index of the segment with a bucket's slot.
     pub fn index_of(self, bucket: u64) -> u64 {
         bucket >> self.slots_log2
     }
 
-    /// True if a bucket has the first slot of its segment.
+    /// True if the bucket's slot is the first of its segment.
     pub fn begins_segment(self, bucket: u64) -> bool {
         bucket.is_multiple_of(1 << self.slots_log2)
     }
 
-    /// Where the address of a segment stands.
+    /// Offset of the word with the address of a segment.
     pub fn segment_at(self, index: u64) -> u64 {
         self.top + LINE + index * WORD
     }
 
-    /// Where a bucket's slot is, if its segment can be one.
+    /// Offset of a bucket's slot. `None` if there is no segment.
     #[inline]
     pub fn slot_at<M: Medium>(self, medium: &M, bucket: u64) -> Option<u64> {
         let segment = medium.word(self.segment_at(self.index_of(bucket)));
@@ -154,18 +153,18 @@ impl Directory {
         can_be.then(|| self.slot_in(segment, bucket))
     }
 
-    /// Where a bucket's slot is in its segment.
+    /// Offset of a bucket's slot in a segment at this address.
     pub fn slot_in(self, segment: u64, bucket: u64) -> u64 {
         segment + LINE + (bucket & ((1 << self.slots_log2) - 1)) * WORD
     }
 
-    /// The index that the segment at this address says it has; `None` if there is no segment.
+    /// The index in the header of a segment. `None` if there is no segment.
     pub fn index_in<M: Medium>(medium: &M, segment: u64) -> Option<u64> {
         let word = medium.word(segment);
         (word >> 48 == SEGMENT_TAG).then_some(word & ((1 << 48) - 1))
     }
 
-    /// The bucket that a hash belongs to.
+    /// The bucket of a hash.
     #[inline]
     pub fn bucket_of(self, hash: u64) -> u64 {
         bucket_of(hash, self.buckets)

@@ -1,6 +1,6 @@
-//! Who leads to a block: what recovery asks before it settles the allocator's intents.
+//! The owner of a block: recovery asks for it before it resolves the allocator's intents.
 //!
-//! A node says which bucket it belongs to, a record which key it has; so one chain is looked through for each block.
+//! A node contains its bucket, and a record its key. So one chain is searched for each block.
 
 use index::Schema;
 use pmem::alloc::{Class, Kind};
@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::version::View;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// True if the directory leads to a block.
+    /// True if the directory, a chain or an entry references the block.
     pub(crate) fn leads_to(&self, view: &View, class: Class, at: u64) -> Result<bool> {
         let medium = self.region.medium();
         let top = self.root.load(Ordering::Acquire);
@@ -39,7 +39,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
                 let hash = self.hash(S::borrow(&key));
                 let nodes = self.chain(&directory, directory.bucket_of(hash))?;
                 let mut used = nodes.iter().flat_map(|node| node.used(medium, &self.shape, view));
-                // One of another hash was left behind here when the bucket was split.
+                // An entry of another hash is a leftover of a split of this bucket.
                 Ok(used.any(|(_, entry)| entry.payload == at && entry.key == hash))
             }
             Kind::Separator | Kind::Batch | Kind::Piece => Ok(false),

@@ -1,4 +1,4 @@
-//! What a pass of the table's collector keeps between its steps.
+//! The state of a pass of the table's collector between its steps.
 
 use crate::version::Interval;
 
@@ -8,6 +8,6 @@ pub struct Pass {
     pub(crate) next: u64,
     /// Dead intervals whose traces this pass removes.
     pub(crate) removes: Vec<Interval>,
-    /// It removes the traces of the version in flight, too.
+    /// True if it also removes the traces of the version in flight.
     pub(crate) doubt: bool,
 }

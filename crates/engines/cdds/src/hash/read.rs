@@ -1,10 +1,11 @@
 //! Lookups and walks through all pairs, at any pinned version, beside the writer.
 //!
-//! A bucket has a stripe, for its slot and all of its nodes; what is above has one of its own. Both are looked at before and after
-//! their words. A pin keeps what its version sees, so what is found between two looks may be read afterwards.
+//! A bucket has one version lock for its slot and all of its nodes. The directory has one of its own. A reader reads each version before
+//! the words that it protects, and validates it afterwards. A pin keeps the blocks that its version sees, so a validated entry may be read
+//! later.
 //!
-//! A walk goes by the hash with its bits reversed. A bucket has all hashes between two points of that order, whatever the number
-//! of buckets is, so a walk that remembers a point meets each key once, also when the table grows or shrinks under it.
+//! A walk goes by the bit-reversed hash. A bucket has all hashes between two points of that order, whatever the number of buckets. So a
+//! walk that remembers a point finds each key once, also when the table grows or shrinks meanwhile.
 
 use std::cmp::Ordering::Equal;
 use std::cmp::Reverse;
@@ -22,7 +23,7 @@ use crate::snapshot::SnapshotOf;
 use crate::structure::Structure;
 use crate::version::View;
 
-/// A key as lookups compare it.
+/// A key in the form that lookups compare.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<P> {
     pub hash: u64,
@@ -32,7 +33,7 @@ pub(crate) struct Probe<P> {
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// The entry of `key` in a view of a version that is pinned, or in one of a newer version.
+    /// The entry of `key` in a view of a pinned version or of a newer one.
     pub(crate) fn find_in(&self, view: &View, key: &S::Key) -> Result<Option<Entry>> {
         let medium = self.region.medium();
         let probe = self.probe(key);
@@ -61,10 +62,10 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             && (S::PLAIN || S::compare(medium, at + WORD, probe.key) == Equal)
     }
 
-    /// Has `read` look at the bucket of a hash until nothing changed meanwhile.
+    /// Calls `read` for the bucket of a hash until the validation succeeds.
     ///
     /// # Errors
-    /// `Corrupt` if the directory is damaged; what `read` says.
+    /// `Corrupt` if the directory is damaged; errors of `read`.
     #[inline]
     fn read_bucket<T>(
         &self,
@@ -80,7 +81,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    /// `None` if something changed meanwhile.
+    /// `None` if the validation failed.
     #[inline]
     fn try_bucket<T>(
         &self,
@@ -102,13 +103,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         let Some((directory, bucket, first, version)) = found else {
             return Some(Err(Error::Corrupt { what: "directory", at: top }));
         };
-        // Its lines are asked for at once: entries stand anywhere in it.
+        // Entries are anywhere in a node, so all of its lines are prefetched at once.
         medium.prefetch(first, self.shape.bytes);
         let outcome = read(directory, bucket, Chain::new(medium, bucket, first));
         self.stripes.check(version).then_some(outcome)
     }
 
-    /// All pairs of the newest durable version, in an order of their hashes. It keeps its version.
+    /// All pairs of the newest durable version, in an order of their hashes. The walk keeps its version.
     pub fn pairs(&self) -> Pairs<'_, M, S> {
         self.pairs_at(self.mark_to_read())
     }
@@ -118,7 +119,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Pairs { table: self, _mark: mark, view, next: Some(0), behind: None, page: Vec::new() }
     }
 
-    /// Has `each` see all pairs of the newest durable version, in an order of their hashes, until it says false.
+    /// Calls `each` with all pairs of the newest durable version, in an order of their hashes, until it returns false.
     ///
     /// # Errors
     /// `Corrupt` if a node or record is damaged.
@@ -131,26 +132,26 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
 pub type Snapshot<'a, M, S> = SnapshotOf<'a, M, Hashed<S>>;
 
 impl<'a, M: Medium, S: Schema<Tail = [u64; 0]>> Snapshot<'a, M, S> {
-    /// All pairs, in an order of their hashes. The walk keeps the version itself, also when the snapshot is dropped.
+    /// All pairs, in an order of their hashes. The walk keeps the version itself, also after the snapshot is dropped.
     pub fn pairs(&self) -> Pairs<'a, M, S> {
         self.of.pairs_at(self.mark.clone())
     }
 }
 
-/// A walk through all pairs of one version. It holds no lock; what it sees is kept as long as it lives.
+/// A walk through all pairs of one version. It holds no lock. It keeps its version as long as it lives.
 pub struct Pairs<'a, M: Medium, S: Schema<Tail = [u64; 0]>> {
     table: &'a Table<M, S>,
     _mark: Mark,
     view: View,
-    /// The least reversed hash that was not looked at yet; none at the end.
+    /// The least reversed hash that was not read yet. `None` at the end.
     next: Option<u64>,
-    /// The walk goes on behind this key, with its hash.
+    /// The walk continues after this key, which has this hash.
     behind: Option<(u64, S::KeyBuf)>,
     page: Vec<Entry>,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
-    /// Begins again: before all pairs, or behind this key, which need not be there any more.
+    /// Restarts before all pairs, or after this key. The key need not exist.
     pub fn start(&mut self, behind: Option<&S::Key>) {
         let key = |key| S::key_of(S::key_bytes(key).as_ref()).map(|own| (self.table.hash(key), own));
         self.behind = behind.and_then(key);
@@ -158,14 +159,14 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
         self.page.clear();
     }
 
-    /// Copies the next pair out; false at the end.
+    /// Copies the next pair. False at the end.
     ///
     /// # Errors
-    /// `TakenBack` if a rollback took the walk's version back; `Corrupt` if a node or record is damaged.
+    /// `TakenBack` if the walk's version was rolled back; `Corrupt` if a node or record is damaged.
     pub fn next(&mut self, key: &mut S::KeyBuf, value: &mut S::ValueBuf) -> Result<bool> {
         loop {
             if let Some(entry) = self.page.pop() {
-                // It keeps the record.
+                // This pin keeps the record.
                 let _reading = self.table.reading(self.view.version)?;
                 let of_schema = Hashed::<S>::of_schema(&entry);
                 let whole = S::read_pair(self.table.region.medium(), &of_schema, key, value);
@@ -180,7 +181,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
         }
     }
 
-    /// Has `each` see the pairs that are left, until it says false.
+    /// Calls `each` with the remaining pairs until it returns false.
     ///
     /// # Errors
     /// As [`Pairs::next`].
@@ -190,7 +191,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
         Ok(())
     }
 
-    /// Reads the bucket that a reversed hash belongs to, and returns where the next one begins.
+    /// Reads the bucket of a reversed hash. Returns the first reversed hash of the next bucket.
     fn load(&mut self, from: u64) -> Result<Option<u64>> {
         let Self { table, view, page, behind, .. } = self;
         let medium = table.region.medium();
@@ -208,7 +209,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Pairs<'_, M, S> {
             let bits = bits_of(bucket, directory.buckets);
             Ok(1_u64.checked_shl(64 - bits).and_then(|span| bucket.reverse_bits().checked_add(span)))
         })?;
-        // Given out from the end; keys of one hash in their order.
+        // Pairs are returned from the end of the page. Keys of one hash are in key order.
         page.sort_unstable_by_key(|entry| Reverse(table.hash_of(entry).reverse_bits()));
         let key_of = |entry: &Entry| {
             let mut key = S::KeyBuf::default();

@@ -1,18 +1,18 @@
-//! One bucket more, one less; a larger top. Each is an operation of its own, of no version, with a pause that does not depend on
-//! how large the table is (but for the top, of which a word stands for a whole segment).
+//! Growth and shrinking by one bucket, and a larger top. Each is an operation of its own without a version. Its cost does not depend on the
+//! size of the table, except for the top, which has one word for each segment.
 //!
 //! | step | fence passed | durable | after a crash |
 //! |---|---|---|---|
-//! | grow | none | some of the new nodes | nobody leads to them |
+//! | grow | none | some of the new nodes | they have no reference |
 //! | | payload | new nodes, the new slot | the same, or the table has grown |
-//! | | commit | the number of buckets, bits | nothing to do |
-//! | shrink | none, guard | copies in the partner | they do not belong there, and are void |
+//! | | commit | the number of buckets, allocation bits | nothing to do |
+//! | shrink | none, guard | copies in the partner | they do not belong there, so they do not count |
 //! | | payload | all copies | the same, or the table has shrunk |
-//! | | commit | the number of buckets, bits | nothing to do |
-//! | larger top | payload | the new top | nobody leads to it, or all do |
+//! | | commit | the number of buckets, allocation bits | nothing to do |
+//! | larger top | payload | the new top | the meta block references the old top or the new one |
 //!
-//! What is copied away stays behind, and does not count: an entry is there only in the bucket that its hash belongs to
-//! (H2). Before buckets become one again, what was left behind is cleared.
+//! Entries that were copied stay at their old place and do not count there: an entry counts only in the bucket of its hash (H2). Before two
+//! buckets are joined, such leftovers are cleared.
 
 use index::Schema;
 use pmem::alloc::Kind;
@@ -25,14 +25,14 @@ use super::table::{DIRECTORY, Table, Writer, stripe_of};
 use crate::meta::State;
 use crate::node::{Entry, Node};
 
-/// Intents that an operation here may need beside those of nodes.
+/// Intents that an operation here may need besides those of nodes.
 const RING_SPARE: usize = 4;
-/// Most nodes that a bucket gets more when another one's entries come. With fewer the last bucket would stand in the way of all
-/// others for long, if by chance it is full; with more, buckets whose old versions are kept would become ever longer.
+/// Maximum number of nodes that a bucket gets for the entries of another one. With a smaller bound one long last bucket could block
+/// shrinking for a long time. With a larger bound, buckets with kept old versions would grow longer and longer.
 const NODES_MORE: usize = 2;
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Before a put: a bucket more if they are two thirds full on average. Without space for it the buckets get longer.
+    /// Before a put: adds a bucket if the buckets are two thirds full on average. If there is no space, the chains get longer.
     pub(crate) fn grow_if_full(&self, writer: &mut Writer) -> Result<()> {
         let buckets = self.directory(writer)?.buckets;
         if writer.state.keys * 3 < buckets * self.shape.slots as u64 * 2 {
@@ -41,7 +41,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.grow_or_not(writer).map(drop)
     }
 
-    /// A bucket more, if there is space for it. True if there is one more.
+    /// Adds a bucket if there is space for it. True if it was added.
     pub(crate) fn grow_or_not(&self, writer: &mut Writer) -> Result<bool> {
         match self.grow(writer) {
             Err(Error::Full { .. } | Error::NoSpace { .. } | Error::TooLarge { .. }) => Ok(false),
@@ -49,8 +49,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    /// Before a delete, and by the collector: a bucket less if they are less than a quarter full on average, and if the two
-    /// that become one fit. True if there is one less.
+    /// Before a delete, and by the collector: removes a bucket if the buckets are less than a quarter full on average, and if the two that
+    /// are joined fit. True if one was removed.
     pub(crate) fn shrink_if_sparse(&self, writer: &mut Writer) -> Result<bool> {
         let buckets = self.directory(writer)?.buckets;
         if buckets == 1 || writer.state.keys * 4 >= buckets * self.shape.slots as u64 {
@@ -67,7 +67,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             self.operation(writer, |writer| self.enlarge_top(writer))?;
         }
         let from = partner(self.directory(writer)?.buckets);
-        // Garbage is given back where it is: else nobody would name it, and nobody know it.
+        // Garbage must be freed before the move. Otherwise its records would have no reference and would leak.
         self.clean_alone(writer, &[from], false)?;
         self.operation(writer, |writer| self.grow_cleaned(writer, from))
     }
@@ -98,7 +98,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             self.lock_resize(writer, from, new);
             self.slot_of(&directory, new)?
         };
-        // D1: nobody looks there yet.
+        // D1: no reader uses this slot yet.
         medium.publish(slot_at, first);
         persist.flush(medium, slot_at, WORD);
         self.fence_payload(writer, Fence::Payload);
@@ -112,7 +112,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    /// Commit point of growing and shrinking.
+    /// Publishes the number of buckets: the commit point of growing and shrinking.
     fn set_buckets(&self, writer: &mut Writer, directory: &Directory, buckets: u64) {
         let medium = self.region.medium();
         let at = directory.top + WORD;
@@ -123,7 +123,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         writer.allocator.finish(&self.region, &mut writer.log);
     }
 
-    /// Entries that are in a bucket: not void, and belonging there.
+    /// The entries of a bucket that are not void and belong to it.
     fn entries_of(&self, writer: &Writer, directory: &Directory, bucket: u64) -> Result<Vec<Entry>> {
         let (medium, view) = (self.region.medium(), self.view_now(writer));
         let first = medium.word(self.slot_of(directory, bucket)?);
@@ -135,7 +135,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(entries)
     }
 
-    /// A top with twice the space.
+    /// Makes a top with twice the space.
     fn enlarge_top(&self, writer: &mut Writer) -> Result<()> {
         let (medium, directory) = (self.region.medium(), self.directory(writer)?);
         let bytes = directory.doubled(0).top_bytes();
@@ -198,7 +198,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(true)
     }
 
-    /// Slots of a cleaned bucket that are not in use.
+    /// The free slots of a cleaned bucket.
     fn cleared_slots(&self, bucket: u64, first: u64) -> Result<Vec<(Node, usize)>> {
         let medium = self.region.medium();
         let mut holes = Vec::new();

@@ -1,4 +1,4 @@
-//! The table: what of it is not every structure's ([`crate::versioned`]).
+//! The hash table: the parts that it does not share with the tree ([`crate::versioned`]).
 
 use std::collections::HashSet;
 use std::marker::PhantomData;
@@ -21,27 +21,27 @@ use crate::version::View;
 
 /// The engine's name in the superblock.
 pub const ENGINE: &str = "cdds-hash";
-/// The stripe of what is above the buckets.
+/// The version lock of the directory.
 pub(crate) const DIRECTORY: u64 = 0;
 
-/// The stripe of a bucket: of its slot, its nodes, and what they name.
+/// The version lock of a bucket: for its slot, its nodes and their records.
 pub(crate) fn stripe_of(bucket: u64) -> u64 {
     (bucket + 1) << 6
 }
 
-/// How to make and open a table.
+/// Options to create and open a table.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is the same for a tree.
+    /// The options that a tree has, too.
     pub common: structure::Options,
-    /// Slots of a segment of the directory: a power of two, 2 to 16,384. (Of an existing table, what it was made with.)
+    /// Slots of a segment of the directory: a power of two, 2 to 16,384. An existing table keeps its own.
     pub segment_slots: u64,
-    /// Seed of the hash: unknown to others where they choose the keys. (Of an existing table, what it was made with.)
+    /// Seed of the hash. Clients that choose the keys must not know it. An existing table keeps its own.
     pub seed: u64,
 }
 
 impl Options {
-    /// Production settings.
+    /// Options for production.
     pub fn new(node_lines: u64, durability: Durability) -> Self {
         Self { common: structure::Options::new(node_lines, durability), segment_slots: 4096, seed: 0 }
     }
@@ -58,17 +58,17 @@ pub type Table<M, S> = Versioned<M, Hashed<S>>;
 pub(crate) type Writer = structure::Writer<Pass>;
 pub(crate) type Change<'a> = structure::Change<'a, Pass, Part>;
 
-/// Entries in buckets.
+/// The structure with entries in buckets.
 pub struct Hashed<S> {
     seed: u64,
     parts: PhantomData<fn() -> S>,
 }
 
-/// What a change of a table keeps.
+/// The table's part of a change.
 pub struct Part {
     pub(crate) readers: Readers,
     pub(crate) directory: Directory,
-    /// Slots that lead to new nodes, with what they held.
+    /// Slots of the directory that reference new nodes, with their old content.
     pub(crate) linked: Vec<(u64, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
     type Part = Part;
 
     /// # Panics
-    /// If segments are not of a size that [`Options::segment_slots`] allows.
+    /// If the segment size is not one that [`Options::segment_slots`] allows.
     fn found<M: Medium>(medium: &M, root: u64, options: &Options) -> Result<Self> {
         let slots = options.segment_slots;
         assert!(slots.is_power_of_two() && (2..=SEGMENT_SLOTS_MAX).contains(&slots), "slots of a segment");
@@ -88,7 +88,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         Ok(Self { seed, parts: PhantomData })
     }
 
-    /// One empty bucket.
+    /// Writes a directory with one empty bucket.
     fn format<M: Medium>(
         &self,
         region: &Region<M>,
@@ -119,12 +119,12 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         Ok(())
     }
 
-    /// What leads to nodes of a write group that has ended stays.
+    /// Links to nodes of a write group that has ended stay.
     fn next_group(part: &mut Part) {
         part.linked.clear();
     }
 
-    /// Takes new nodes off the slots that lead to them, durably.
+    /// Removes the links to new nodes, durably.
     fn abandon<M: Medium>(of: &Table<M, S>, part: Part) {
         let medium = of.region.medium();
         for (slot_at, first) in part.linked.iter().rev() {
@@ -140,8 +140,8 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         of.grow_for(writes)
     }
 
-    /// One bucket more if they are full, one less if they are sparse; and a free slot where garbage takes them all that has to be
-    /// given back first.
+    /// Adds a bucket if they are full, or removes one if they are sparse. Makes a free slot if all slots of a bucket are taken and garbage
+    /// must first be freed.
     fn make_space<M: Medium>(
         of: &Table<M, S>,
         writer: &mut Writer,
@@ -176,7 +176,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         of.find_in(view, key)
     }
 
-    /// In a record, the key is beside the value.
+    /// A byte string's key is in the record with its value.
     #[inline]
     fn of_schema(entry: &Entry) -> index::Entry {
         let key = if S::PLAIN { entry.key } else { entry.payload };
@@ -204,7 +204,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         let directory = of.directory(writer)?;
         let buckets: HashSet<u64> =
             writes.iter().map(|write| directory.bucket_of(of.hash(write.key()))).collect();
-        // Buckets are cleaned; full ones get nodes more.
+        // Buckets are cleaned, and full ones get more nodes.
         let more = (buckets.len() + writes.len() / of.shape.slots) as u64 * (of.shape.bytes / LINE);
         let lines = of.lines_of_resize(writer)? + of.lines_of_buckets(&directory, buckets)? + more;
         Ok(lines)
@@ -214,7 +214,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         of.collect_places(places)
     }
 
-    /// And no bucket can go.
+    /// Removes buckets until no more can be removed, and ends a running pass.
     fn begin_collection<M: Medium>(of: &Table<M, S>) -> Result<()> {
         while of.shrink_alone()? {}
         of.enter()?.pass = None;
@@ -229,7 +229,7 @@ impl<S: Schema<Tail = [u64; 0]>> Structure for Hashed<S> {
         bucket_in(medium, node).is_some()
     }
 
-    /// What was left behind when a bucket was split is none.
+    /// Leftovers of a bucket's split do not count.
     fn is_at_home<M: Medium>(medium: &M, root: u64, node: Node, entry: &Entry) -> bool {
         let Some(directory) = Directory::read(medium, root) else { return true };
         let own = Self { seed: directory.seed(medium), parts: PhantomData };
@@ -249,13 +249,13 @@ impl<S: Schema<Tail = [u64; 0]>> Hashed<S> {
 
     #[inline]
     fn hash_of(&self, entry: &Entry) -> u64 {
-        // The bytes of a 64-bit key, as the schema has them, are its word.
+        // The schema's bytes of a 64-bit key are those of its word.
         if S::PLAIN { self.hash_bytes(&entry.key.to_le_bytes()) } else { entry.key }
     }
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// The writer's directory.
+    /// The current directory, for the writer.
     ///
     /// # Errors
     /// `Corrupt` if its top is damaged.
@@ -263,7 +263,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         directory_at(self.region.medium(), writer.state.root)
     }
 
-    /// Runs an operation of the allocator that is of no version. What fails has changed nothing yet.
+    /// Runs an operation of the allocator that has no version. On an error nothing has changed.
     pub(crate) fn operation<T>(
         &self,
         writer: &mut Writer,
@@ -277,7 +277,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         made
     }
 
-    /// Most lines that the cleaning of these buckets changes: nodes, slots of the directory, and bits of what is given back.
+    /// Maximum lines that the cleaning of these buckets changes: nodes, slots of the directory, and allocation bits of freed blocks.
     pub(crate) fn lines_of_buckets(
         &self,
         directory: &Directory,
@@ -288,19 +288,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             nodes += self.chain(directory, bucket)?.len() as u64;
             slots += 1;
         }
-        // One for each entry, but no more than there are.
+        // One line for each entry, but at most as many as there are.
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let bits = (self.region.medium().len() / chunk_bytes + 1) * (chunk_bytes / 16 / 8).div_ceil(LINE);
         let given = if S::PLAIN { nodes } else { nodes * (1 + self.shape.slots as u64) };
         Ok(nodes * (self.shape.bytes / LINE) + slots + given.min(bits))
     }
 
-    /// Most lines that one bucket more or less changes.
+    /// Maximum lines that adding or removing one bucket changes.
     pub(crate) fn lines_of_resize(&self, writer: &Writer) -> Result<u64> {
         let directory = self.directory(writer)?;
         let (buckets, last) = (directory.buckets, directory.buckets - 1);
         let above = (directory.segment_bytes() + directory.doubled(0).top_bytes()) / LINE;
-        // What is split is cleaned and copied; or two are cleaned and copied into one.
+        // A split cleans and copies one bucket. A join cleans and copies two.
         let split = self.lines_of_buckets(&directory, [partner(buckets)])?;
         let joined = match last {
             0 => 0,
@@ -309,13 +309,13 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(above + 2 * split.max(joined))
     }
 
-    /// While nobody keeps a version, all of them are rolled back, as it were; else each entry is ended.
+    /// If no version is kept, it rolls back all versions. Otherwise it ends each entry.
     fn clear_all(&self) -> Result<()> {
         self.spare_intervals()?;
         let mut writer = self.enter()?;
         self.settle_doubt(&mut writer)?;
         self.free_intervals(&mut writer, 1)?;
-        // Until the next version is current nobody begins to keep this one.
+        // While this lives, no reader can begin to keep the present version.
         if let Some(none_above) = self.pins.none_kept() {
             let taken_back = self.roll_back_locked(&mut writer, 0, 0);
             drop(none_above);
@@ -330,19 +330,19 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         self.acknowledge(writer, WriteOptions::default())
     }
 
-    /// The hash of a key's bytes.
+    /// The hash of a key, from its bytes.
     #[inline]
     pub(crate) fn hash(&self, key: &S::Key) -> u64 {
         self.own.hash_bytes(S::key_bytes(key).as_ref())
     }
 
-    /// The hash of the key that an entry has.
+    /// The hash of an entry's key.
     #[inline]
     pub(crate) fn hash_of(&self, entry: &Entry) -> u64 {
         self.own.hash_of(entry)
     }
 
-    /// Number of buckets now.
+    /// The present number of buckets.
     ///
     /// # Errors
     /// `Corrupt` if the directory is damaged.

@@ -1,8 +1,8 @@
 //! Puts, deletes, updates, batches.
 //!
-//! An entry goes into any free slot of its bucket, best into the line of the entry that it replaces: then one line is written back
-//! for both. Without a free slot the bucket gets a node more, in front; that is one word, and of no version: what the node
-//! holds is void until the change is published.
+//! An entry goes into any free slot of its bucket. A slot in the line of the replaced entry is preferred, because then one line is flushed
+//! for both. If the bucket has no free slot, it gets a new first node. The link to it is one word without a version: the entries of the
+//! node are void until the change is published.
 
 use std::collections::HashSet;
 
@@ -19,24 +19,24 @@ use crate::pins::Readers;
 use crate::structure::Structure;
 use crate::version::View;
 
-/// A slot and where it is.
+/// A slot: node and number.
 type Place = (Node, usize);
 
-/// What a change found of a key.
+/// The result of the search for a key in a change.
 struct Located {
     bucket: u64,
-    /// Where the bucket's slot is, and what it holds.
+    /// Offset of the bucket's slot, and the slot's content.
     slot_at: u64,
     first: u64,
     /// The entry that the change's view sees.
     old: Option<(Place, Entry)>,
-    /// A slot that may be filled.
+    /// A slot that the new entry may use.
     hole: Option<Place>,
 }
 
 impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
-    /// Before a batch, with a step of its own for each bucket more that the keys which it adds would come with: while it runs there
-    /// is none. Without space for them the buckets get longer.
+    /// Before a batch: adds the buckets that the batch's new keys would need, each as an operation of its own, because no bucket is added
+    /// during the batch. If there is no space, the chains get longer.
     pub(crate) fn grow_for(&self, writes: &[Write<'_, S::Key, S::Value>]) -> Result<()> {
         let slots = self.shape.slots as u64;
         let is_full = |directory: &Directory, keys: u64| keys * 3 >= directory.buckets * slots * 2;
@@ -48,7 +48,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             if more < 2 || !is_full(&directory, writer.state.keys + more) {
                 return Ok(());
             }
-            // How many of them are new?
+            // Counts the keys that are new.
             let view = self.view_now(&writer);
             let mut absent = HashSet::new();
             for write in writes.iter().filter(|write| matches!(write, Write::Put(..))) {
@@ -67,7 +67,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         }
     }
 
-    /// Before a change at `key`: a free slot, if garbage takes them all that has to be given back first.
+    /// Before a change of `key`: makes a free slot if all slots are taken and garbage must first be freed.
     pub(crate) fn make_hole(&self, writer: &mut Writer, key: &S::Key) -> Result<()> {
         if S::PLAIN {
             return Ok(());
@@ -119,12 +119,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         change.stored = true;
         self.end(change, old, &entry)?;
         old.0.flush_slot(self.region.medium(), self.persist, old.1);
-        // The count may be damaged.
+        // In a damaged table the count may be too small.
         change.state.keys = change.state.keys.saturating_sub(1);
         Ok(true)
     }
 
-    /// Ends everything that the change's view sees.
+    /// Ends every entry that the change's view sees.
     pub(crate) fn clear_in(&self, change: &mut Change<'_>) -> Result<()> {
         let (medium, directory) = (self.region.medium(), change.own.directory);
         for bucket in 0..directory.buckets {
@@ -144,7 +144,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(())
     }
 
-    /// Ends an entry at the change's version. One that began with it was never seen: it goes, with what it names. Not flushed.
+    /// Ends an entry at the change's version. An entry that began at this version was never seen, so it is cleared and its record is freed.
+    /// Not flushed.
     fn end(&self, change: &mut Change<'_>, (node, slot): Place, entry: &Entry) -> Result<()> {
         let medium = self.region.medium();
         if entry.start != change.view.version {
@@ -158,12 +159,12 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         Ok(())
     }
 
-    /// A new first node of the bucket, with this entry.
+    /// Adds a new first node with this entry to the bucket.
     fn prepend(&self, change: &mut Change<'_>, located: &Located, entry: Entry) -> Result<()> {
         let medium = self.region.medium();
         let node = self.take_node(change.writer)?;
         compose(medium, self.persist, &self.shape, node, (located.bucket, located.first), &[entry]);
-        // The node is whole, and its block known to recovery, before anything leads to it.
+        // The node must be durable and recovery must know its block before a word references it.
         self.fence_payload(change.writer, Fence::Guard);
         change.own.linked.push((located.slot_at, located.first));
         medium.publish(located.slot_at, node.0);
@@ -175,7 +176,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         writer.allocator.take(&self.region, &mut writer.log, Kind::Leaf, self.shape.bytes).map(Node)
     }
 
-    /// Where a bucket's slot is.
+    /// Offset of a bucket's slot.
     ///
     /// # Errors
     /// `Corrupt` if there is no such segment.
@@ -184,7 +185,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
         slot_at.ok_or(Error::Corrupt { what: "directory", at: directory.top })
     }
 
-    /// Finds a key's entry as the change's view sees it, and a slot for another one.
+    /// Finds the entry of a key that the change's view sees, and a slot for a new entry.
     fn locate(&self, change: &Change<'_>, probe: &Probe<S::Probe<'_>>) -> Result<Located> {
         let (medium, view, slots) = (self.region.medium(), &change.view, self.shape.slots);
         let bucket = change.own.directory.bucket_of(probe.hash);
@@ -221,7 +222,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
     }
 }
 
-/// True if nobody sees such an entry, which is not void, nor will: no reader is between its start and its end.
+/// True if no reader sees this entry, which is not void, now or later: no reader is between its start and its end.
 pub(crate) fn is_unneeded(view: &View, readers: &Readers, entry: &Entry) -> bool {
     let ends = entry.end != 0 && !view.is_dead(entry.end);
     view.is_dead(entry.start) || (ends && !readers.any_between(entry.start, entry.end))

@@ -1,5 +1,5 @@
-//! What an operation does with blocks: takes them, gives them back, names them in the ring, flips their bits. The contract is in the
-//! head of [`crate::heap::alloc`].
+//! The operations on blocks: allocate them, free them, write their intents, flip their bits. The contract is in the head of
+//! [`crate::heap::alloc`].
 
 use rustc_hash::FxHashSet as HashSet;
 
@@ -12,37 +12,38 @@ use crate::heap::log::redo::Log;
 use crate::heap::region::{INTENTS, INTENTS_AT, Region};
 use crate::medium::traits::{Fence, LINE, Medium, WORD};
 
-/// Volatile side of the allocator; owned by the writer.
+/// Volatile state of the allocator. The writer owns it.
 #[derive(Debug)]
 pub struct Allocator {
-    /// Chunks looked at since open.
+    /// Chunks read since open.
     pub(super) space: Space,
-    /// Free chunks that have their storage, as far as is known.
+    /// Free chunks that have storage, as far as is known.
     pub(super) free_chunks: Vec<u64>,
-    /// Chunks that became free, the newest last: a few, so that a steady workload neither discards nor asks for storage.
+    /// A few chunks that became free, the newest last. They keep their storage, so a steady workload neither discards nor allocates
+    /// storage.
     pub(super) held: Vec<u64>,
-    /// Free chunks that were discarded.
+    /// Free chunks without storage.
     pub(super) discarded: Vec<u64>,
-    /// The medium kept the storage of a chunk that was discarded: it is not asked again.
+    /// The medium kept the storage of a discarded chunk, so no further discard is tried.
     pub(super) keeps_storage: bool,
-    /// Of the chunks that are free, those whose word 0 may durably name a class with a bitmap beyond the header's line.
+    /// Free chunks whose word 0 may durably have a class with a bitmap beyond the header's line.
     pub(super) wide: HashSet<u64>,
-    /// Chunks below this offset have not been looked at since open; looked at from the end of the region downwards,
-    /// where the newest are.
+    /// Chunks below this offset were not read since open. They are read from the end of the region downwards, because the newest
+    /// are there.
     pub(super) unseen_end: u64,
     pub(super) ring_next: u64,
-    /// Number of the running operation, in its intents.
+    /// Number of the running operation, stored in its intents.
     pub(super) operation: u16,
-    /// Blocks named by the running operation.
+    /// Blocks in the running operation's intents.
     pub(super) pending: Vec<Pending>,
-    /// Pieces of large values that the running operation allocates or frees. The ring names their records instead.
+    /// Pieces of large values that the running operation allocates or frees. Their records have intents instead.
     pub(super) pieces: Vec<Pending>,
     pub(super) flipped: bool,
-    /// Records of sparse chunks are to be moved (A5).
+    /// Records of sparse chunks should be moved (A5).
     pub(super) moves: bool,
-    /// A record is being moved: what that takes earns nothing.
+    /// A record is being moved: its allocation earns no credit.
     pub(super) is_moving: bool,
-    /// Bytes that may be moved before more has been written.
+    /// Bytes that may be moved before more is written.
     pub(super) credit_bytes: u64,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Pending {
 }
 
 impl Allocator {
-    /// The allocator of a region whose ring has been settled by [`crate::alloc::recover`].
+    /// The allocator of a region whose intent ring was checked by [`crate::alloc::recover`].
     pub fn new<M: Medium>(region: &Region<M>) -> Self {
         let geometry = region.geometry();
         let count = region.medium().len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
@@ -77,11 +78,11 @@ impl Allocator {
         }
     }
 
-    /// Takes a block of at least `bytes` for the running operation and names it in the ring.
+    /// Allocates a block of at least `bytes` bytes for the running operation and writes its intent.
     ///
     /// # Errors
-    /// `NoSpace` or `Full` when the region cannot grow, `TooLarge` beyond the largest block or a full ring. The
-    /// operation must then be given up with [`Allocator::abort`].
+    /// `NoSpace` or `Full` if the region cannot grow, `TooLarge` if the block is larger than the largest class or the ring is full.
+    /// The operation must then be rolled back with [`Allocator::abort`].
     pub fn take<M: Medium>(
         &mut self,
         region: &Region<M>,
@@ -95,8 +96,8 @@ impl Allocator {
         Ok(at)
     }
 
-    /// Takes a block for a piece of a large value. Its record is named in the ring, and must list the piece durably
-    /// before [`Allocator::flip_taken_pieces`].
+    /// Allocates a block of at least `bytes` bytes for a piece of a large value. Its record has the intent, and must list the piece
+    /// durably before [`Allocator::flip_taken_pieces`].
     ///
     /// # Errors
     /// As [`Allocator::take`].
@@ -106,7 +107,7 @@ impl Allocator {
         Ok(at)
     }
 
-    /// Sets the bits of the pieces taken so far and starts their write-back.
+    /// Sets the bits of the pieces allocated so far and flushes them.
     pub fn flip_taken_pieces<M: Medium>(&mut self, region: &Region<M>) {
         for piece in self.pieces.iter().filter(|piece| piece.taken) {
             let place = place(region, piece.at).expect("just taken");
@@ -114,13 +115,13 @@ impl Allocator {
         }
     }
 
-    /// Gives a piece back when the running operation ends; its record was given back with [`Allocator::give`].
+    /// Frees a piece when the running operation ends. Its record was freed with [`Allocator::give`].
     pub fn give_piece<M: Medium>(&mut self, region: &Region<M>, at: u64) {
         debug_assert!(place(region, at).is_some());
         self.pieces.push(Pending { at, taken: false });
     }
 
-    /// Finds a block and keeps it from others; nothing durable says so yet.
+    /// Finds a block and reserves it in volatile memory only.
     fn reserve<M: Medium>(
         &mut self,
         region: &Region<M>,
@@ -138,18 +139,18 @@ impl Allocator {
         if self.moves && !self.is_moving {
             self.earn_moves(class.block_bytes);
         }
-        // Of other blocks only what a node was before can be in the log, and a chunk that changes its class settles it.
+        // Other blocks can be in the log only if a node was there before, and a chunk that changes its class truncates the log.
         let bytes = if kind.is_node() { class.block_bytes } else { class.block_bytes.min(1024) };
         if log.touches(at, bytes) {
-            log.settle(region.medium()); // A4: the block may have been a node whose change is still only in the log
+            log.settle(region.medium()); // A4: the block may have been a node whose change is in the log
         }
         Ok(at)
     }
 
-    /// Gives a block back when the running operation ends, and names it in the ring.
+    /// Frees a block when the running operation ends, and writes its intent.
     ///
     /// # Errors
-    /// `TooLarge` if the ring is full, `Corrupt` if no block starts there.
+    /// `TooLarge` if the ring is full, `Corrupt` if no block starts at `at`.
     pub fn give<M: Medium>(&mut self, region: &Region<M>, at: u64) -> Result<()> {
         self.reserve_intent()?;
         if place(region, at).is_none() {
@@ -159,19 +160,19 @@ impl Allocator {
         Ok(())
     }
 
-    /// Blocks that the running operation has named so far.
+    /// Number of intents of the running operation.
     pub fn named(&self) -> usize {
         self.pending.len()
     }
 
-    /// True if the running operation has named blocks whose bits are not flipped yet.
+    /// True if the running operation has intents whose bits are not flipped yet.
     #[inline]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty() && !self.flipped
     }
 
-    /// Flips the bits of the named blocks and starts their write-back. Call after the operation's first fence and
-    /// before its last one (A1).
+    /// Flips the bits of the operation's blocks and flushes them. Call it after the operation's first fence and before its last one
+    /// (A1).
     pub fn flip<M: Medium>(&mut self, region: &Region<M>) {
         if self.flipped {
             return;
@@ -184,7 +185,7 @@ impl Allocator {
         self.flipped = !self.pending.is_empty();
     }
 
-    /// The operation is durable: blocks given back may be taken again (A2).
+    /// Ends a durable operation: freed blocks may be allocated again (A2).
     pub fn finish<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
         if self.pending.is_empty() {
             return;
@@ -206,7 +207,7 @@ impl Allocator {
         self.flipped = false;
     }
 
-    /// The operation is given up before its named blocks were flipped: what it took is free again.
+    /// Rolls back an operation before its bits were flipped: its allocated blocks are free again.
     pub fn abort<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) {
         assert!(!self.flipped, "an operation was given up after its bits were flipped");
         if !self.pending.is_empty() {
@@ -218,7 +219,7 @@ impl Allocator {
             set_bit(region.medium(), place, false);
         }
         if pieces.iter().any(|piece| piece.taken) {
-            // Before the ring forgets the record that lists them, and before its chunk may be closed.
+            // Before the record that lists them leaves the ring, and before its chunk may be closed.
             region.medium().fence(Fence::Allocate);
         }
         for taken in std::mem::take(&mut self.pending).iter().chain(&pieces).filter(|pending| pending.taken) {
@@ -226,7 +227,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes in allocated blocks of the chunks looked at since open, and chunks not looked at yet.
+    /// Bytes in allocated blocks of the chunks read since open, and the number of chunks not read yet.
     pub fn live_bytes<M: Medium>(&self, region: &Region<M>) -> (u64, u64) {
         let geometry = region.geometry();
         (self.space.live_bytes(), self.unseen_end.saturating_sub(geometry.heap_at()) / geometry.chunk_bytes)
@@ -244,14 +245,14 @@ impl Allocator {
         let at = INTENTS_AT + self.ring_next * WORD;
         medium.copy(at, pending.at | u64::from(self.operation) << 48);
         medium.flush(at, WORD);
-        // The ring turns, so that its wear is spread and operations' numbers stay in order; an operation names at most as
-        // many blocks as the ring holds.
+        // The ring is used in turn, which spreads its wear and keeps the operations' numbers in order. An operation has at most as
+        // many intents as the ring has words.
         self.ring_next = (self.ring_next + 1) % INTENTS as u64;
         self.pending.push(pending);
     }
 
     fn release<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
-        // A chunk that was looked at only now, when all bits were flipped, is closed with the first of its blocks.
+        // A chunk that is read only now, after all bits were flipped, is closed with the first of its blocks.
         let Some(place) = place(region, at) else { return };
         self.look_at(region, place.chunk, place.class);
         if self.space.release(place) {
@@ -259,19 +260,19 @@ impl Allocator {
         }
     }
 
-    /// Returns an empty chunk to the region.
+    /// Frees an empty chunk.
     fn close_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, chunk: u64) {
         log.settle(region.medium()); // A4
-        // Not flushed: if a crash loses this, the chunk is found empty and taken back then (see `reclaim`).
+        // Not flushed: if a crash loses this store, the empty chunk is found and freed then (see `reclaim`).
         region.medium().publish(chunk, 0);
         self.forget_chunk(region, chunk);
         if chunk >= self.unseen_end {
-            // Below it, the search for space will come by.
+            // The search for space finds a chunk below it.
             self.hold(region, chunk);
         }
     }
 
-    /// An empty chunk is of no class any more, but for what word 0 durably says.
+    /// Removes the class of an empty chunk, but remembers what word 0 may durably say.
     fn forget_chunk<M: Medium>(&mut self, region: &Region<M>, at: u64) {
         let class = self.space.remove(at);
         if class.is_some_and(|class| class.bitmap_words(region.geometry().chunk_bytes) > HEADER_WORDS) {
@@ -279,7 +280,7 @@ impl Allocator {
         }
     }
 
-    /// Loads a chunk's bitmap if it has not been looked at since open. (Its bits are durable truth: the ring is settled.)
+    /// Loads a chunk's bitmap if it was not read since open. The bits are correct, because recovery checked the ring.
     pub(super) fn look_at<M: Medium>(&mut self, region: &Region<M>, at: u64, class: Class) {
         if self.space.knows(at) {
             return;
@@ -291,8 +292,8 @@ impl Allocator {
         self.space.add(at, class, blocks, padded(taken, blocks));
     }
 
-    /// Frees a chunk, looked at for the first time, in which nothing is allocated: an operation that a crash cut short
-    /// opened it, or one did that was given up. Its bitmap is durably zero; opening it again replaces word 0 (A3).
+    /// Frees a chunk that is read for the first time and has no allocated block. A crashed or rolled back operation opened it. Its
+    /// bitmap is durably zero. Opening it again replaces word 0 (A3).
     pub(super) fn reclaim<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64) {
         if self.space.is_empty(at) {
             log.settle(region.medium()); // A4
@@ -301,7 +302,7 @@ impl Allocator {
         }
     }
 
-    /// Gives a free chunk a class (A3). The new word 0 becomes durable with the operation's first fence.
+    /// Assigns a class to a free chunk (A3). The new word 0 becomes durable with the operation's first fence.
     pub(super) fn open_chunk<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, at: u64, class: Class) {
         let medium = region.medium();
         let blocks = class.blocks(region.geometry().chunk_bytes);
@@ -309,7 +310,7 @@ impl Allocator {
         if log.touches(at, WORD + words * WORD) {
             log.settle(medium);
         }
-        // Bitmap words beyond the header's line have no order with word 0 but a fence (A3).
+        // Only a fence orders bitmap words beyond the header's line with word 0 (A3).
         let (is_wide, was_wide) = (words > HEADER_WORDS, self.wide.remove(&at));
         if was_wide {
             medium.publish(at, 0);

@@ -1,30 +1,30 @@
-//! Size classes: what the blocks of a chunk are, how large, and where they stand.
+//! Size classes: the kind of a chunk's blocks, their size, and their offsets.
 
 use crate::error::{Error, Result};
 use crate::heap::region::{checked, unchecked};
 use crate::medium::traits::WORD;
 
-/// What a chunk's blocks are; recovery asks a different question for each.
+/// The kind of a chunk's blocks. Recovery asks the index a different question for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Leaves of an index, aligned to lines.
     Leaf,
-    /// Inner nodes of an index: apart from the leaves, so that few pages hold them all.
+    /// Inner nodes of an index, in chunks of their own so that few pages hold them all.
     Inner,
     /// Records that a leaf entry points to.
     Record,
     /// Separator keys that inner entries point to.
     Separator,
-    /// Parts of a large value, owned by a record or a batch.
+    /// Parts of a large value that a record or a batch lists.
     Piece,
-    /// A batch that is being carried out, written down as a record.
+    /// The record of a running batch.
     Batch,
 }
 
 impl Kind {
     const ALL: [Kind; 6] = [Kind::Leaf, Kind::Inner, Kind::Record, Kind::Separator, Kind::Piece, Kind::Batch];
 
-    /// True for what may have pieces.
+    /// True for kinds that may have pieces.
     pub fn has_pieces(self) -> bool {
         matches!(self, Kind::Record | Kind::Batch)
     }
@@ -43,24 +43,24 @@ impl Kind {
     }
 }
 
-/// Blocks are multiples of this.
+/// Block sizes are multiples of this many bytes.
 const UNIT: u64 = 16;
 const BLOCK_MIN: u64 = 32;
 
-/// A chunk's layout: what its word 0 says.
+/// The layout of a chunk, stored in its word 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Class {
-    /// What the blocks are.
+    /// Kind of the blocks.
     pub kind: Kind,
     /// Bytes of a block.
     pub block_bytes: u64,
 }
 
 impl Class {
-    /// Class of the smallest blocks that hold `bytes`, `None` if no chunk does.
+    /// The class of the smallest blocks that hold `bytes` bytes; `None` if no chunk does.
     ///
-    /// Blocks of nodes are exact. Others grow by 16 bytes up to 256, then by an eighth of the power of two below, and
-    /// from a tenth of a chunk on a whole number of blocks fills the chunk.
+    /// Blocks of nodes have the exact size. Other sizes are steps of 16 bytes up to 256, then of an eighth of the next lower power
+    /// of two. Above a tenth of a chunk a whole number of blocks fills the chunk.
     pub(super) fn holding(kind: Kind, bytes: u64, chunk_bytes: u64) -> Option<Self> {
         let bytes = bytes.max(BLOCK_MIN).next_multiple_of(UNIT);
         let space = chunk_bytes - 64;
@@ -90,7 +90,7 @@ impl Class {
 
     fn align(self) -> u64 {
         match self.kind {
-            // A node of a power of two bytes never crosses a page.
+            // A node whose size is a power of two never crosses a page.
             kind if kind.is_node() => (1 << self.block_bytes.trailing_zeros()).clamp(64, 4096),
             _ => UNIT,
         }
@@ -112,7 +112,7 @@ impl Class {
 
     /// Blocks in a chunk.
     pub fn blocks(self, chunk_bytes: u64) -> u64 {
-        // With word 0 and a bit each, as if neither words nor blocks had to be whole: one or two too many.
+        // An estimate with word 0 and one bit per block, without rounding words and alignment: one or two too many.
         let mut blocks = (chunk_bytes - WORD) * 8 / (self.block_bytes * 8 + 1);
         while blocks > 0 && self.first(blocks) + blocks * self.block_bytes > chunk_bytes {
             blocks -= 1;

@@ -1,13 +1,13 @@
-//! Where blocks and chunks are, and what their durable words say of them.
+//! The places of blocks and chunks, and the meaning of their durable words.
 
 use crate::heap::alloc::class::Class;
 use crate::heap::region::{Geometry, Region};
 use crate::medium::traits::{LINE, Medium, WORD};
 
-/// Bitmap words in the line of a chunk's header.
+/// Number of bitmap words in the line of a chunk's header.
 pub(super) const HEADER_WORDS: u64 = LINE / WORD - 1;
 
-/// Where a block's bit is.
+/// The position of a block's bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) chunk: u64,
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-/// Finds the block that starts at `at`, if there is one in a chunk with a sound header.
+/// Finds the block that starts at `at`, if it is in a chunk with a valid header.
 pub(super) fn place<M: Medium>(region: &Region<M>, at: u64) -> Option<Place> {
     let geometry = region.geometry();
     if at < geometry.heap_at() || at >= region.medium().len() {
@@ -54,7 +54,7 @@ pub fn class_of<M: Medium>(region: &Region<M>, at: u64) -> Option<Class> {
     Some(place(region, at)?.class)
 }
 
-/// Every chunk of the region with its class: `Ok(None)` is a free chunk, `Err` one whose header is damaged.
+/// All chunks of the region with their classes: `Ok(None)` is a free chunk, `Err` a chunk with a damaged header.
 pub fn chunks<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (u64, FoundClass)> {
     let geometry = region.geometry();
     let first = geometry.heap_at();
@@ -62,14 +62,14 @@ pub fn chunks<M: Medium>(region: &Region<M>) -> impl Iterator<Item = (u64, Found
     at.zip(classes(region.medium(), geometry))
 }
 
-/// What a chunk's header says: a class, nothing (a free chunk), or damage.
+/// The content of a chunk's header: a class, none (a free chunk), or damage.
 pub type FoundClass = std::result::Result<Option<Class>, Damaged>;
 
 /// A chunk header that was not written by this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-/// The classes of a medium's chunks, in order, if it has this geometry.
+/// The classes of a medium's chunks, in order, for this geometry.
 pub fn classes<M: Medium>(medium: &M, geometry: Geometry) -> impl Iterator<Item = FoundClass> {
     let count = medium.len().saturating_sub(geometry.heap_at()) / geometry.chunk_bytes;
     (0..count).map(move |i| match medium.word(geometry.heap_at() + i * geometry.chunk_bytes) {
@@ -78,7 +78,7 @@ pub fn classes<M: Medium>(medium: &M, geometry: Geometry) -> impl Iterator<Item 
     })
 }
 
-/// Every allocated block of a chunk.
+/// The addresses of all allocated blocks of a chunk.
 pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> impl Iterator<Item = u64> {
     let blocks = class.blocks(region.geometry().chunk_bytes);
     let first = chunk + class.first(blocks);
@@ -89,7 +89,7 @@ pub fn blocks_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> imp
     })
 }
 
-/// Stores a block's bit and starts its write-back.
+/// Stores a block's bit and flushes it.
 pub(super) fn set_bit<M: Medium>(medium: &M, place: Place, taken: bool) {
     let at = place.word_at();
     let old = medium.word(at);

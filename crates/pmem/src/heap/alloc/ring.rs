@@ -1,4 +1,4 @@
-//! The intent ring as recovery reads it: which blocks the newest operation named, and what becomes of their bits.
+//! The intent ring as recovery reads it: the blocks of the newest operation, and the repair of their bits.
 
 use crate::error::Result;
 use crate::heap::alloc::class::Class;
@@ -8,11 +8,11 @@ use crate::medium::traits::{Fence, Medium, WORD};
 
 /// The intent ring as a crash left it.
 pub(super) struct Ring {
-    /// Newest operation that named a block.
+    /// Newest operation with an intent.
     pub operation: u16,
-    /// Slot behind its last intent.
+    /// Slot after its last intent.
     pub next: u64,
-    /// Its blocks.
+    /// The blocks in its intents.
     blocks: Vec<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Ring {
                 continue;
             }
             let operation = (word >> 48) as u16;
-            // The ring spans at most as many operations as it has slots, so the difference tells which is newer.
+            // The ring contains at most as many operations as it has slots, so the sign of the difference shows which is newer.
             if ring.blocks.is_empty() || operation.wrapping_sub(ring.operation).cast_signed() > 0 {
                 (ring.operation, ring.next) = (operation, 0);
                 ring.blocks.clear();
@@ -35,7 +35,7 @@ impl Ring {
                 ring.next = ring.next.max(slot + 1);
             }
         }
-        // An operation whose intents go round the end of the ring has them in its first and last slots.
+        // An operation whose intents wrap around the end of the ring has them in its first and last slots.
         let named = |slot: u64| medium.word(INTENTS_AT + slot * WORD) >> 48 == u64::from(ring.operation);
         if ring.next == INTENTS as u64 && !ring.blocks.is_empty() {
             ring.next = (0..INTENTS as u64).find(|slot| !named(*slot)).unwrap_or(0);
@@ -44,11 +44,12 @@ impl Ring {
     }
 }
 
-/// Settles the intent ring after a crash: each named block's bit becomes what `owned` says. Stores nothing where bit
-/// and owner agree. `pieces` are the blocks that share a named block's fate. Call after the log was replayed.
+/// Repairs the bits of the blocks in the intent ring after a crash: each bit becomes the answer of `owned`. It stores nothing where
+/// the bit is already right. `pieces` returns the blocks whose bits must equal the bit of a block in the ring. Call it after the
+/// log was replayed.
 ///
 /// # Errors
-/// What `owned` says.
+/// The errors of `owned`.
 pub fn recover<M: Medium>(
     region: &Region<M>,
     mut owned: impl FnMut(Class, u64) -> Result<bool>,

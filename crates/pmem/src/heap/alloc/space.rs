@@ -1,10 +1,9 @@
-//! What the writer knows of the chunks: which have space, which are sparse, which are free. All of it is volatile and every step
-//! takes constant time.
+//! The writer's volatile knowledge of chunks: which have space, which are sparse, which are free. Every step takes constant time.
 //!
-//! A class's chunks with space stand in two stacks, the *dense* and the *sparse* ones, and one chunk is *in use*: blocks are taken
-//! from it until it is full. A chunk knows its place in its stack, so that it leaves it by a swap with the last one. A chunk is
-//! sparse if it has records and fewer than half of its blocks are taken. A dense chunk is used before a sparse one, so that sparse
-//! ones have the time to become empty, by deletes or by moves ([`Space::next_to_move`]).
+//! The chunks of a class that have space are in two stacks, the *dense* and the *sparse* chunks. One more chunk is *in use*: blocks
+//! are taken from it until it is full. A chunk knows its position in its stack, so it is removed by a swap with the last one. A
+//! chunk is sparse if it has records and fewer than half of its blocks are taken. A dense chunk is used before a sparse one, so
+//! that sparse chunks have time to become empty, by deletes or by moves ([`Space::next_to_move`]).
 //!
 //! Invariants:
 //! * S1: a chunk is in at most one of: in use, dense, sparse, victim. It is in none of them exactly if it is full.
@@ -16,13 +15,13 @@ use rustc_hash::FxHashMap as HashMap;
 use crate::heap::alloc::class::{Class, Kind};
 use crate::heap::alloc::place::Place;
 
-/// What a chunk is for the next operation that wants a block of its class (S1).
+/// The role of a chunk for the next allocation of its class (S1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// It has no free block.
     Full,
     InUse,
-    /// Its place in the stack.
+    /// Its position in the stack.
     Dense(usize),
     Sparse(usize),
     /// Its records are being moved.
@@ -35,9 +34,9 @@ struct Chunk {
     class: Class,
     free: u64,
     blocks: u64,
-    /// Blocks in use or promised, as the next operation may see them: at least the durable bits.
+    /// Allocated or reserved blocks, a superset of the durable bits.
     taken: Box<[u64]>,
-    /// Word of `taken` to look at next.
+    /// Word of `taken` to search next.
     hint: usize,
     role: Role,
 }
@@ -52,17 +51,17 @@ struct Stock {
     free: u64,
 }
 
-/// A chunk that is being emptied, and the block to be looked at next.
+/// A chunk that is being emptied, and the next block to check.
 #[derive(Debug)]
 struct Victim {
     at: u64,
     next: u64,
 }
 
-/// See the module's head.
+/// The volatile state of all chunks that were read since open.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    /// Chunks looked at since open, by offset.
+    /// Chunks read since open, by offset.
     chunks: HashMap<u64, Chunk>,
     stocks: HashMap<Class, Stock>,
     /// Sparse chunks of all classes.
@@ -71,7 +70,7 @@ pub(super) struct Space {
     live_bytes: u64,
 }
 
-/// Bits of blocks that are taken, those behind the last block too, which are never free.
+/// The bits of taken blocks. Bits after the last block are set too, so they are never free.
 pub(super) fn padded(mut taken: Box<[u64]>, blocks: u64) -> Box<[u64]> {
     if let (Some(last), 1..) = (taken.last_mut(), blocks % 64) {
         *last |= u64::MAX << (blocks % 64);
@@ -80,7 +79,7 @@ pub(super) fn padded(mut taken: Box<[u64]>, blocks: u64) -> Box<[u64]> {
 }
 
 impl Space {
-    /// Bytes of blocks that are taken, of the chunks looked at.
+    /// Bytes of taken blocks in the chunks read since open.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -89,7 +88,7 @@ impl Space {
         self.chunks.contains_key(&at)
     }
 
-    /// A chunk was looked at, or opened: `taken` are its bits, [`padded`].
+    /// Adds a chunk that was read or opened. `taken` are its bits, [`padded`].
     pub fn add(&mut self, at: u64, class: Class, blocks: u64, taken: Box<[u64]>) {
         let free = taken.iter().map(|word| u64::from(word.count_zeros())).sum();
         self.live_bytes += (blocks - free) * class.block_bytes;
@@ -100,7 +99,7 @@ impl Space {
         }
     }
 
-    /// The class's chunk in use; with none, the next one of its chunks with space becomes that.
+    /// The class's chunk in use. If there is none, the next of its chunks with space becomes the chunk in use.
     pub fn with_space(&mut self, class: Class) -> Option<u64> {
         let stock = self.stocks.get_mut(&class)?;
         if stock.in_use.is_some() {
@@ -116,7 +115,7 @@ impl Space {
         Some(next)
     }
 
-    /// A new chunk is the one in use from now on. The class has no other with space.
+    /// Makes a new chunk the chunk in use. The class has no other chunk with space.
     pub fn use_new(&mut self, at: u64) {
         self.unlist(at);
         let class = self.chunk(at).class;
@@ -124,7 +123,7 @@ impl Space {
         self.chunk(at).role = Role::InUse;
     }
 
-    /// Takes a block of the chunk in use of this class; returns the chunk and the block's number.
+    /// Takes a block of the class's chunk in use. Returns the chunk and the block's index.
     pub fn take(&mut self, class: Class) -> Option<(u64, u64)> {
         let stock = self.stocks.get_mut(&class)?;
         let at = stock.in_use?;
@@ -139,7 +138,7 @@ impl Space {
         Some((at, index))
     }
 
-    /// A block is free again. True if its chunk is empty and not in use: the caller closes it.
+    /// Frees a block. Returns true if its chunk is empty and not in use: the caller closes it.
     pub fn release(&mut self, place: Place) -> bool {
         let chunk = self.chunks.get_mut(&place.chunk).expect("looked at before a block is released");
         let word = &mut chunk.taken[(place.index / 64) as usize];
@@ -168,7 +167,7 @@ impl Space {
         self.chunks.get(&at).is_some_and(|chunk| chunk.free == chunk.blocks)
     }
 
-    /// A chunk is of no class any more. Returns which it was of.
+    /// Removes a chunk, which has no class any more. Returns its former class.
     pub fn remove(&mut self, at: u64) -> Option<Class> {
         if !self.knows(at) {
             return None;
@@ -193,7 +192,7 @@ impl Space {
         self.stocks.get(&class).map_or(0, |stock| stock.free)
     }
 
-    /// The next larger class of the same kind that has a chunk with space, but of nodes, which have one size.
+    /// The next larger class of the same kind that has a chunk with space. None for nodes, which have one size.
     pub fn larger_with_space(&self, class: Class) -> Option<Class> {
         let larger = |other: &Class| {
             !class.kind.is_node() && other.kind == class.kind && other.block_bytes > class.block_bytes
@@ -202,13 +201,13 @@ impl Space {
         with_space.map(|(class, _)| *class).min_by_key(|class| class.block_bytes)
     }
 
-    /// True if a sparse chunk is there.
+    /// True if there are sparse chunks.
     pub fn has_sparse(&self) -> bool {
         self.sparse_count > 0
     }
 
-    /// The number of the next block of the chunk that is being emptied, and its chunk. A victim that was looked through stays as
-    /// it is if it has blocks that were not moved. `None` without a chunk whose blocks fit into others of its class.
+    /// The chunk that is being emptied, and the index of its next taken block. A victim that was checked to its end and still has
+    /// taken blocks stays as it is. `None` if there is no chunk whose blocks fit into others of its class.
     pub fn next_to_move(&mut self) -> Option<(u64, Class, u64)> {
         loop {
             let Some(Victim { at, next }) = self.victim else {
@@ -225,19 +224,19 @@ impl Space {
         }
     }
 
-    /// The victim's free blocks may be taken again.
+    /// Ends the victim's role: its free blocks may be taken again.
     fn give_up_victim(&mut self) {
         let Some(Victim { at, .. }) = self.victim.take() else { return };
         let chunk = self.chunk(at);
         let (class, free) = (chunk.class, chunk.free);
         let stock = self.stocks.entry(class).or_default();
         stock.free += free;
-        stock.dense.push(at); // not sparse again before another of its blocks is given back
+        stock.dense.push(at); // it becomes sparse again only when another of its blocks is freed
         let place = stock.dense.len() - 1;
         self.chunk(at).role = Role::Dense(place);
     }
 
-    /// Chooses the emptiest of each class's newest sparse chunks whose blocks fit into others of its class.
+    /// Chooses the victim: of each class's newest sparse chunk whose blocks fit into others of its class, the emptiest.
     fn choose_victim(&mut self) -> Option<()> {
         let fits = |(_, stock): (&Class, &Stock)| {
             let at = *stock.sparse.last()?;
@@ -271,7 +270,7 @@ impl Space {
         self.sparse_count += u64::from(is_sparse);
     }
 
-    /// Takes a chunk out of its stack, if it is in one.
+    /// Removes a chunk from its stack, if it is in one.
     fn unlist(&mut self, at: u64) {
         let chunk = self.chunks.get_mut(&at).expect("a listed chunk is known");
         let stock = self.stocks.entry(chunk.class).or_default();
@@ -295,7 +294,7 @@ impl Chunk {
         self.class.kind == Kind::Record && self.free * 2 > self.blocks
     }
 
-    /// Takes a free block's number.
+    /// Takes a free block. Returns its index.
     fn take(&mut self) -> u64 {
         assert!(self.free > 0, "no space in a chunk of {:?}", self.class);
         loop {
@@ -310,7 +309,7 @@ impl Chunk {
         }
     }
 
-    /// The first block from number `from` on that is taken.
+    /// The first taken block from index `from` on.
     fn next_taken(&self, from: u64) -> Option<u64> {
         if from >= self.blocks {
             return None;

@@ -1,12 +1,12 @@
-//! Where blocks and chunks come from: chunks with space, heads that were not read since open, free chunks, growth; and what becomes of
-//! chunks that are free or nearly empty.
+//! The supply of blocks and chunks: chunks with space, chunk headers that were not read since open, free chunks, growth. It also
+//! handles chunks that become free or nearly empty.
 //!
-//! A chunk that an operation needs is looked for in this order: chunks of the class that are known to have space; the next
-//! [`PROBE_CHUNKS`] heads that were not read since open; free chunks that are held, were found or came with growth; discarded
-//! ones; growth. Only before a write would be refused all heads are read.
+//! An operation that needs a chunk takes the first of: a chunk of the class that is known to have space; one found by reading the
+//! next [`PROBE_CHUNKS`] headers that were not read since open; a free chunk that is held, was found, or came with a growth; a
+//! discarded chunk; a growth. All headers are read only before a write would be refused.
 //!
-//! Once a chunk is needed and there are sparse ones, the index moves their records ([`Allocator::next_to_move`]) until there are none,
-//! a few behind each write.
+//! When a chunk is needed and there are sparse ones, the index moves their records ([`Allocator::next_to_move`]), a few after each
+//! write, until there are no sparse chunks.
 
 use rustc_hash::FxHashMap as HashMap;
 
@@ -18,28 +18,29 @@ use crate::heap::region::Region;
 use crate::medium::traits::Medium;
 use crate::medium::view::HUGE_PAGE;
 
-/// Chunk heads read for one chunk that an operation needs. As long as chunks are not looked at since open, at most one chunk is
-/// added for so many heads read, so the region grows by at most an eighth before all heads are known.
+/// Chunk headers read for one chunk that an operation needs. While chunks are unread, at most one chunk is added for this many
+/// headers, so the region grows by at most an eighth before all headers are known.
 const PROBE_CHUNKS: u64 = 8;
-/// Free chunks kept before some are discarded, and how many of them stay then.
+/// Free chunks kept before some are discarded, and the number that stays then.
 const HELD_MAX: usize = 4;
 const HELD_MIN: usize = 2;
 /// Bytes that may be moved for each byte written while there are sparse chunks.
 const MOVED_PER_BYTE: u64 = 3;
-/// What a move costs besides the bytes of its block, in bytes moved.
+/// Cost of a move besides the bytes of its block, in bytes moved.
 const MOVE_BYTES: u64 = 64;
-/// Most bytes moved behind one operation, or group of them: bounds its pause.
+/// Most bytes moved after one operation or one group of operations. It bounds the pause.
 const CREDIT_BYTES_MAX: u64 = 256 << 10;
-/// Bytes of a region that grows by huge pages.
+/// Length in bytes from which a region grows by huge pages.
 const HUGE_FROM: u64 = 8 * HUGE_PAGE;
-/// A region grows by no more at once, unless more is asked for.
+/// Most bytes of one growth, unless more is needed.
 const GROWTH_BYTES_MAX: u64 = 8 * HUGE_PAGE;
 
 impl Allocator {
-    /// Sees to it that so many blocks can be taken without the region having to grow: kind, bytes of a block, blocks.
+    /// Ensures that the blocks of `needs` (kind, bytes of a block, number of blocks) can be allocated without a growth of the
+    /// region.
     ///
     /// # Errors
-    /// As [`Allocator::take`]; nothing was taken.
+    /// As [`Allocator::take`]; nothing was allocated.
     pub fn prepare<M: Medium>(
         &mut self,
         region: &Region<M>,
@@ -48,7 +49,7 @@ impl Allocator {
     ) -> Result<()> {
         let chunk_bytes = region.geometry().chunk_bytes;
         let mut wanted: HashMap<Class, u64> = HashMap::default();
-        // Values of a batch are often of one size.
+        // A cache of one entry: the values of a batch often have one size.
         let mut last = None;
         for (kind, bytes, blocks) in needs {
             let class = match last {
@@ -58,7 +59,7 @@ impl Allocator {
             last = Some(((kind, bytes), class));
             *wanted.entry(class).or_default() += blocks;
         }
-        // What is there already, then new space, then what is there and would take long to find.
+        // First the known free space, then new space, then the space that would take long to find.
         let mut heads = self.lacking(&wanted, chunk_bytes) * PROBE_CHUNKS;
         loop {
             let chunks = self.lacking(&wanted, chunk_bytes);
@@ -78,7 +79,7 @@ impl Allocator {
         }
     }
 
-    /// Chunks that have to be opened for so many blocks of each class.
+    /// Number of chunks that must be opened for these blocks of each class.
     fn lacking(&self, wanted: &HashMap<Class, u64>, chunk_bytes: u64) -> u64 {
         let chunks = |(class, blocks): (&Class, &u64)| {
             blocks.saturating_sub(self.space.free(*class)).div_ceil(class.blocks(chunk_bytes))
@@ -86,7 +87,7 @@ impl Allocator {
         wanted.iter().map(chunks).sum()
     }
 
-    /// Gives the free chunks that are opened next their storage.
+    /// Provides storage for the free chunks that are opened next.
     fn provide<M: Medium>(&self, region: &Region<M>, chunks: u64) -> Result<()> {
         let next =
             self.held.iter().rev().chain(self.free_chunks.iter().rev()).chain(self.discarded.iter().rev());
@@ -94,7 +95,7 @@ impl Allocator {
             .try_for_each(|at| region.medium().provide(*at, region.geometry().chunk_bytes))
     }
 
-    /// Takes a block where the class's chunk in use is full or there is none: of another chunk, or of a new one.
+    /// Takes a block if the class has no chunk in use with space: from another chunk, or from a new one.
     #[cold]
     pub(super) fn find_block<M: Medium>(
         &mut self,
@@ -104,7 +105,7 @@ impl Allocator {
     ) -> Result<(Class, (u64, u64))> {
         let class = match self.find_space(region, log, class) {
             Ok(()) => class,
-            // A larger block does as well where there is no space for a chunk of this class.
+            // If there is no space for a chunk of this class, a larger block is used.
             Err(error) => {
                 let larger = self.space.larger_with_space(class);
                 let larger = larger.filter(|larger| self.space.with_space(*larger).is_some());
@@ -114,7 +115,7 @@ impl Allocator {
         Ok((class, self.space.take(class).expect("a chunk with space is in use")))
     }
 
-    /// Sees to it that the class has a chunk in use.
+    /// Ensures that the class has a chunk in use.
     fn find_space<M: Medium>(&mut self, region: &Region<M>, log: &mut Log, class: Class) -> Result<()> {
         if self.space.with_space(class).is_some() {
             return Ok(());
@@ -135,7 +136,7 @@ impl Allocator {
             }
             Err(error) => error,
         };
-        // Before a write is refused all heads are read, once.
+        // Before a write is refused, all headers are read, once.
         while self.look_further(region, log) {
             if self.space.with_space(class).is_some() {
                 return Ok(());
@@ -151,7 +152,7 @@ impl Allocator {
         Err(error)
     }
 
-    /// Looks at one more of the chunks that have not been looked at since open; false if there is none.
+    /// Reads one more of the chunks that were not read since open; false if there is none.
     fn look_further<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> bool {
         let geometry = region.geometry();
         if self.unseen_end <= geometry.heap_at() {
@@ -161,12 +162,12 @@ impl Allocator {
         let at = self.unseen_end;
         match region.medium().word(at) {
             0 => {
-                // Perhaps not durably: the process that closed it may have died before that was written back.
+                // The zero may not be durable: the process that closed the chunk may have died before it was written back.
                 self.wide.insert(at);
                 self.free_chunks.push(at);
             }
             word => {
-                // A damaged header is left alone: nothing is taken from such a chunk; `check` reports it.
+                // A chunk with a damaged header is not used; `check` reports it.
                 if let Some(found) = Class::of(word, geometry.chunk_bytes) {
                     self.look_at(region, at, found);
                     self.reclaim(region, log, at);
@@ -176,7 +177,7 @@ impl Allocator {
         true
     }
 
-    /// A free chunk with its storage; the region grows if there is none.
+    /// A free chunk with storage. The region grows if there is none.
     fn free_chunk<M: Medium>(&mut self, region: &Region<M>) -> Result<u64> {
         if self.free_count() == 0 {
             self.grow(region, 1)?;
@@ -192,19 +193,19 @@ impl Allocator {
         }
     }
 
-    /// Free chunks that are known.
+    /// Number of known free chunks.
     pub(super) fn free_count(&self) -> usize {
         self.held.len() + self.free_chunks.len() + self.discarded.len()
     }
 
-    /// Adds free chunks at the end of the region, `least` of them or more.
+    /// Adds at least `least` free chunks at the end of the region.
     fn grow<M: Medium>(&mut self, region: &Region<M>, least: u64) -> Result<()> {
         let geometry = region.geometry();
         let old = geometry.heap_at()
             + (region.medium().len() - geometry.heap_at()) / geometry.chunk_bytes * geometry.chunk_bytes;
-        // A share more at a time: few growths, little air. No more than the system clears within a moment, for a write waits for it.
-        // Of a region that is not small, by huge pages: none of them is stored to before there is all of it. What is left of a
-        // nearly full disk is used too.
+        // A growth is a share of the region: this needs few growths and wastes little space. It is bounded by the bytes that the
+        // system clears within a moment, because a write waits for it. A region that is not small grows by huge pages, and none of
+        // them is stored to before all of it exists. If the disk is nearly full, the minimum is tried.
         let share = if old < HUGE_FROM { 32 } else { 16 };
         let most = (GROWTH_BYTES_MAX / geometry.chunk_bytes).max(1);
         let more = ((old - geometry.heap_at()) / share / geometry.chunk_bytes).clamp(1, most).max(least);
@@ -221,7 +222,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// A chunk became free. Of too many that are held, the storage of the oldest goes back to the file system (A6).
+    /// Keeps a chunk that became free. If too many are held, the storage of the oldest returns to the file system (A6).
     pub(super) fn hold<M: Medium>(&mut self, region: &Region<M>, chunk: u64) {
         self.held.push(chunk);
         if self.held.len() <= HELD_MAX {
@@ -234,21 +235,21 @@ impl Allocator {
         }
     }
 
-    /// While there are sparse chunks, what is written pays for moves.
+    /// While there are sparse chunks, written bytes earn credit for moves.
     pub(super) fn earn_moves(&mut self, bytes: u64) {
         self.credit_bytes = (self.credit_bytes + bytes * MOVED_PER_BYTE).min(CREDIT_BYTES_MAX);
     }
 
-    /// True if records are to be moved: see [`Allocator::next_to_move`].
+    /// True if records should be moved: see [`Allocator::next_to_move`].
     #[inline(always)]
     pub fn has_moves(&self) -> bool {
         self.credit_bytes > 0
     }
 
-    /// The next record that is to be moved out of a sparse chunk (A5): the caller makes the index lead to a copy of it and gives
-    /// it back, if the index leads to it, and asks again. `None` ends it for this operation.
+    /// The next record to move out of a sparse chunk (A5). If the index references it, the caller makes the index reference a copy
+    /// and frees the record. Then it calls again. `None` ends the moves of this operation.
     pub fn next_to_move<M: Medium>(&mut self, region: &Region<M>, log: &mut Log) -> Option<u64> {
-        // Sparse chunks that were not looked at since open are found meanwhile.
+        // Finds sparse chunks that were not read since open.
         self.look_further(region, log);
         let next = (self.credit_bytes > 0).then(|| self.space.next_to_move());
         match next {
@@ -269,7 +270,7 @@ impl Allocator {
         }
     }
 
-    /// No record is moved before a chunk is lacking again.
+    /// Stops moves until a chunk is needed again.
     pub fn end_moves(&mut self) {
         (self.moves, self.is_moving, self.credit_bytes) = (false, false, 0);
     }

@@ -1,4 +1,5 @@
-//! The allocator over counted memory and over files: what a demand reads, what becomes of free chunks, which blocks are moved.
+//! Tests of the allocator over counted memory and over files: reads per allocation, the fate of free chunks, the choice of moved
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,7 +24,7 @@ fn options(geometry: Geometry) -> RegionOptions {
     RegionOptions { geometry, identity }
 }
 
-/// The allocator with what it works on; each call is an operation.
+/// An allocator with its region and log. Each call is an operation.
 struct Heap<M: Medium> {
     region: Region<M>,
     log: Log,
@@ -64,7 +65,7 @@ impl<M: Medium> Heap<M> {
         self.end();
     }
 
-    /// Takes records of so many bytes, as many as fill so many chunks.
+    /// Allocates as many records of this size as fill this many chunks.
     fn fill(&mut self, bytes: u64, chunks: u64) -> Vec<u64> {
         let chunk_bytes = self.region.geometry().chunk_bytes;
         let blocks = Class::holding(Kind::Record, bytes, chunk_bytes).unwrap().blocks(chunk_bytes);
@@ -72,7 +73,7 @@ impl<M: Medium> Heap<M> {
     }
 }
 
-/// Counts the chunk heads that are read.
+/// Counts the chunk headers that are read.
 struct Heads {
     geometry: Geometry,
     read: AtomicU64,
@@ -88,7 +89,7 @@ impl Observer for Heads {
     fn event(&self, _: Event) {}
 }
 
-/// Once, the first demand for a block after open read 1,024 heads.
+/// Once, the first allocation after open read 1,024 headers.
 #[test]
 fn a_demand_after_open_reads_a_bounded_number_of_chunk_heads() {
     let geometry = Geometry::tiny();
@@ -107,15 +108,15 @@ fn a_demand_after_open_reads_a_bounded_number_of_chunk_heads() {
         most = most.max(heads.read.load(Ordering::Relaxed));
     }
     println!("{most} heads read for one block");
-    // The probe, for class and bits of each, and the head of the block's own chunk.
+    // The probe reads class and bits of each, and the header of the block's own chunk.
     assert!(most <= 20, "{most} heads read for one block");
-    // All heads are known before the region grew by an eighth and what one growth adds.
+    // All headers are known before the region has grown by more than an eighth and one growth.
     assert!(heap.allocator.live_bytes(&heap.region).1 > 0);
     let grown = heap.region.medium().len() - len;
     assert!(grown <= len / 8 + len / 16, "{grown} bytes more than {len}");
 }
 
-/// What the steps of a heap did against a model, whatever the order.
+/// Compares the steps of a heap with a model, in any order.
 #[test]
 fn no_block_is_handed_out_twice_and_no_chunk_is_in_two_stacks() {
     let mut rng = fastrand::Rng::with_seed(11);
@@ -150,7 +151,7 @@ fn no_block_is_handed_out_twice_and_no_chunk_is_in_two_stacks() {
     assert!(taken.keys().eq(&durable), "{} blocks taken, {} allocated", taken.len(), durable.len());
 }
 
-/// What the calls on a file were, with those of one kind failing.
+/// Records the calls on a file and fails those of one kind.
 #[derive(Default)]
 struct Calls {
     made: Mutex<Vec<system::Kind>>,
@@ -202,7 +203,7 @@ fn free_chunks_go_back_to_the_file_system_and_are_used_again() {
         blocks[1..].iter().for_each(|at| heap.give(*at));
         let empty = file_bytes(&path);
         println!("{}: {full} bytes full, {empty} after deletes", path.display());
-        // The chunk of the first block, the one in use, those that are held, and a growth's.
+        // The chunk of the first block, the one in use, those that are held, and those of one growth.
         assert!(empty <= full / 4, "{empty} of {full} bytes");
         assert_eq!(heap.region.medium().word(blocks[1]), 0);
         // A chunk that is a hole is stored to only after it was allocated.
@@ -242,7 +243,7 @@ fn a_discarded_chunk_that_finds_a_full_disk_is_an_error_and_the_next_try_succeed
             count += 1;
         };
         assert!(count > 0 && matches!(error, Error::NoSpace { .. }), "{error} after {count}");
-        // Whatever is asked for many is refused before any of it is taken.
+        // A request for many blocks is refused before any is taken.
         let many = heap.allocator.prepare(&heap.region, &mut heap.log, [(Kind::Record, 2000, 1000)]);
         assert!(matches!(many, Err(Error::NoSpace { .. })));
         *calls.failing.lock().unwrap() = None;
@@ -286,7 +287,7 @@ fn a_steady_workload_neither_discards_nor_allocates() {
     assert!(made.is_empty(), "{made:?}");
 }
 
-/// A file of which a copy kept no zeros: its holes are in chunks that are in use.
+/// A file copied without its zeros: its holes are in chunks that are in use.
 #[test]
 fn a_copy_with_holes_is_opened_and_stored_to() {
     for folder in folders() {

@@ -1,29 +1,29 @@
-//! What a region's bytes are used for, as the chunks' own headers and bitmaps say.
+//! The use of a region's bytes, according to the chunks' own headers and bitmaps.
 //!
-//! Every byte of a region is in one of three: in a block that is allocated (live), in one that is not or in a chunk without a
-//! class (free), or what the format itself takes (overhead).
+//! Every byte of a region is in one of three groups. Live: in an allocated block. Free: in a block that is not allocated, or in a
+//! chunk without a class. Overhead: all other bytes, which the format itself takes.
 
 use crate::heap::alloc::class::Class;
 use crate::heap::alloc::place::chunks;
 use crate::heap::region::Region;
 use crate::medium::traits::{Medium, WORD};
 
-/// What a region's bytes are used for; together they are all of it.
+/// The use of a region's bytes. The three parts sum to the region's length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of allocated blocks, each with what its size class adds to what was asked for.
+    /// Bytes of allocated blocks, including the rounding of their size class.
     pub live_bytes: u64,
-    /// Bytes that later allocations use before the region grows: blocks that are not allocated (for others of their size class,
-    /// until their chunk is empty) and whole chunks without a class, whether they have storage or were discarded.
+    /// Bytes that later allocations use before the region grows: blocks that are not allocated (only for their size class, until
+    /// their chunk is empty) and whole chunks without a class, with or without storage.
     pub free_bytes: u64,
-    /// The rest: superblock, intents and log, heads and remainders of chunks, what is behind the last whole chunk. A chunk whose
-    /// header is damaged counts here: nothing is taken from it.
+    /// The rest: superblock, intents and log, headers and remainders of chunks, bytes after the last whole chunk. A chunk with a
+    /// damaged header counts here, because nothing is allocated from it.
     pub overhead_bytes: u64,
 }
 
-/// Looks at the head of every chunk. Beside a writer each chunk is as it was when it was looked at.
+/// Reads the header of every chunk, O(chunks). Concurrently with a writer, each chunk counts as it was when it was read.
 pub fn usage<M: Medium>(region: &Region<M>) -> Usage {
-    // First: a region only grows.
+    // Read first, because a region only grows.
     let region_bytes = region.medium().len();
     let chunk_bytes = region.geometry().chunk_bytes;
     let (mut live_bytes, mut free_bytes) = (0, 0);
@@ -45,7 +45,7 @@ pub fn usage<M: Medium>(region: &Region<M>) -> Usage {
 fn allocated_in<M: Medium>(region: &Region<M>, chunk: u64, class: Class) -> u64 {
     let blocks = class.blocks(region.geometry().chunk_bytes);
     let in_word = |i: u64| {
-        // Behind the last block's bit there may be anything, if the chunk is just getting another class.
+        // The bits after the last block may have any value while the chunk gets another class.
         let bits = (blocks - i * 64).min(64);
         let word = region.medium().word(chunk + WORD + i * WORD);
         u64::from((word & u64::MAX >> (64 - bits)).count_ones())
@@ -91,7 +91,7 @@ mod tests {
         }
         assert!(live >= 40 * 256 + 9 * 100);
         let full = usage(&region);
-        // Every other block: no chunk gets empty, so what they took is free, to the byte.
+        // Frees every other block: no chunk becomes empty, so exactly their bytes become free.
         let mut given = 0;
         for at in blocks.iter().step_by(2) {
             given += crate::heap::alloc::place::allocated(&region, *at).unwrap().block_bytes;
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(half.live_bytes, full.live_bytes - given);
         assert_eq!(half.free_bytes, full.free_bytes + given);
         assert_eq!(half.overhead_bytes, full.overhead_bytes);
-        // They are taken again before the region grows.
+        // The blocks are allocated again before the region grows.
         let len = region.medium().len();
         for _ in 0..20 {
             allocator.take(&region, &mut log, Kind::Leaf, 256).unwrap();

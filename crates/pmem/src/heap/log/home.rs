@@ -1,14 +1,14 @@
-//! Home words of committed records: stored at once; their lines are on the way to memory, at once or when the lap ends,
-//! without anybody waiting for them.
+//! The data words of committed records: they are stored at once. Their lines are flushed at once or when the generation ends,
+//! without a fence.
 
 use crate::medium::traits::{LINE, Medium};
 
-/// Stores one home word.
+/// Stores one data word.
 pub(super) fn store<M: Medium>(medium: &M, home: u64, value: u64) {
     medium.copy(home, value);
 }
 
-/// Notes the lines of home words; those of one node come one after another.
+/// Appends the lines of data words to `lines`. The words of one node are consecutive.
 pub(super) fn note_lines(homes: impl Iterator<Item = u64>, lines: &mut Vec<u64>) {
     for line in homes.map(|home| home & !(LINE - 1)) {
         if lines.last() != Some(&line) {
@@ -17,7 +17,7 @@ pub(super) fn note_lines(homes: impl Iterator<Item = u64>, lines: &mut Vec<u64>)
     }
 }
 
-/// Starts writing back each line noted, once, and forgets them.
+/// Flushes each line once and empties the list.
 pub(super) fn flush<M: Medium>(medium: &M, lines: &mut Vec<u64>) {
     lines.sort_unstable();
     lines.dedup();

@@ -8,10 +8,10 @@ use crate::medium::traits::{Fence, LINE, Medium, WORD};
 pub(super) const LAPS: u64 = 1 << 12;
 const HOME_BITS: u32 = 39;
 const FILTER_BITS: usize = 1 << 14;
-/// Bytes that the filter tells apart: a few looks for a node of many lines.
+/// Bytes of a grain of the filter: a node of many lines needs only a few filter lookups.
 const GRAIN: u64 = 256;
 
-/// Which records a log has.
+/// The kind of records in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// New words only.
@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Words of a line at which records begin.
+    /// Indices of the words of a line at which records begin.
     const fn begins(self) -> &'static [u64] {
         match self {
             Self::Redo => &[0, 2, 4, 6],
@@ -29,23 +29,23 @@ impl Format {
         }
     }
 
-    /// Places in a line.
+    /// Slots in a line.
     const fn per_line(self) -> u64 {
         self.begins().len() as u64
     }
 
-    /// Offset of the record at a place.
+    /// Offset of the record in a slot.
     pub(super) fn at(self, place: u64) -> u64 {
         let (line, place) = (place / self.per_line(), place % self.per_line());
         LOG_AT + line * LINE + self.begins()[place as usize] * WORD
     }
 
-    /// True if the place has space for an old word.
+    /// True if the slot has space for an old word.
     fn holds_old(self, place: u64) -> bool {
         self == Self::UndoRedo && place % 3 < 2
     }
 
-    /// Most places that records of these numbers take, wherever they begin.
+    /// Most slots that this many records need, wherever they begin.
     fn places(self, redo: usize, undo: usize) -> u64 {
         match self {
             Self::Redo => redo as u64,
@@ -54,33 +54,33 @@ impl Format {
     }
 }
 
-/// Volatile side of the log; owned by the writer.
+/// Volatile state of the log. The writer owns it.
 #[derive(Debug)]
 pub struct Log {
     pub(super) format: Format,
     pub(super) lines: u64,
     pub(super) places: u64,
-    /// Lap in use.
+    /// Generation in use.
     pub(super) lap: u64,
-    /// Next free place of the lap.
+    /// Next free slot of the generation.
     pub(super) next: u64,
-    /// Grains with unsettled home words: a filter with one hash.
+    /// Grains with data words that are not truncated: a filter with one hash function.
     pub(super) filter: Box<[u64; FILTER_BITS / 64]>,
-    /// Home lines to be flushed: of the commit under way, or of the lap.
+    /// Lines of data words to flush: of the running commit, or of the generation.
     pub(super) home_lines: Vec<u64>,
 }
 
-/// When a commit's home lines are on their way to memory.
+/// The time at which the lines of a commit's data words are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Homes {
     /// At once.
     Flushed,
-    /// When the lap ends: each line once, however many commits changed it.
+    /// When the generation ends: each line once, however many commits changed it.
     Deferred,
 }
 
 impl Log {
-    /// The log of a freshly made region.
+    /// The log of a new region.
     pub fn new(geometry: Geometry, format: Format) -> Self {
         let lines = geometry.log_records / 4;
         let places = lines * format.per_line();
@@ -95,11 +95,11 @@ impl Log {
         }
     }
 
-    /// Replays the commits that the last session left unsettled and takes back what it left uncommitted; stores nothing if
-    /// there was neither.
+    /// Replays the commits that the last session did not truncate, and rolls back an uncommitted one. It stores nothing if there
+    /// was neither.
     ///
     /// # Errors
-    /// `Corrupt` if a record's home lies outside the region.
+    /// `Corrupt` if a record's data word lies outside the region.
     pub fn recover<M: Medium>(medium: &M, geometry: Geometry, format: Format) -> Result<Self> {
         let settled = unchecked(medium.word(LAP_AT)).ok_or(Error::Corrupt { what: "log lap", at: LAP_AT })?;
         let mut log = Self { lap: settled + 1, ..Self::new(geometry, format) };
@@ -108,7 +108,7 @@ impl Log {
         let mut used = false;
         for place in 0..log.places {
             let Some(record) = log.read(medium, place) else {
-                // A place too small for an old word may have been passed over.
+                // A slot that is too small for an old word may have been skipped.
                 in_order &= log.format == Format::UndoRedo && !log.format.holds_old(place);
                 continue;
             };
@@ -127,27 +127,27 @@ impl Log {
                 }
             }
         }
-        // What is left was not committed. Old words are there in the order in which they were overwritten.
+        // The remaining records were not committed. Their old words are in the order in which they were overwritten.
         for record in commit.iter().rev() {
             if let Some(old) = record.old {
                 record.put(medium, old)?;
             }
         }
         if log.is_for_wiping() {
-            // A crash came between the lap before this one and the end of the wipe.
+            // A crash came between the truncation of the previous generation and the end of the wipe.
             if used {
-                // Records of a program that used this lap for them, replayed above.
+                // An older program used this generation for records. They were replayed above.
                 medium.fence(Fence::Checkpoint);
             }
             log.wipe(medium);
         } else if used {
-            log.next = 1; // the lap held something: L3
+            log.next = 1; // the generation held records: L3
             log.settle(medium);
         }
         Ok(log)
     }
 
-    /// The record at a place, if it is of the current lap.
+    /// The record in a slot, if it is of the current generation.
     fn read<M: Medium>(&self, medium: &M, place: u64) -> Option<Record> {
         let at = self.format.at(place);
         let tag = Tag::of(medium.word(at));
@@ -164,7 +164,7 @@ impl Log {
         self.places as usize
     }
 
-    /// Whether so many records fit in the log at all: asked before anything is changed.
+    /// Checks whether this many records fit into the empty log. Called before anything is changed.
     ///
     /// # Errors
     /// `TooLarge` if not.
@@ -179,8 +179,8 @@ impl Log {
         Ok(())
     }
 
-    /// Commits `writes` (offset, value) in one crash-atomic step: durable when it returns, home words written
-    /// [wB+ figure 6: `WriteRedoOnly`, `CommitRedoWrites`].
+    /// Commits `writes` (offset, value) in one crash-atomic step. When it returns, the commit is durable and the data words are
+    /// stored [wB+ figure 6: `WriteRedoOnly`, `CommitRedoWrites`].
     ///
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
@@ -204,9 +204,9 @@ impl Log {
         Ok(())
     }
 
-    /// Commits `fresh` words of unused space and `overwritten` words in one crash-atomic step [wB+ figure 5]: `NewRedo` for
-    /// each of the first, then `CommitNewRedo`, then `between`, then `WriteUndoRedo` for each of the others. The
-    /// `CommitNewRedo` is left out without fresh words, unless `ordered`: something else flushed must be durable before.
+    /// Commits `fresh` words of unused space and `overwritten` words in one crash-atomic step [wB+ figure 5]: `NewRedo` for each of
+    /// the first, then `CommitNewRedo`, then `between`, then `WriteUndoRedo` for each of the others. Without fresh words
+    /// `CommitNewRedo` is omitted, unless `ordered` is set: then earlier flushes must be durable first.
     ///
     /// # Errors
     /// `TooLarge` if they do not fit in the log at all; nothing is changed then.
@@ -244,7 +244,7 @@ impl Log {
         Ok(())
     }
 
-    /// Begins a new lap if this one has too little space.
+    /// Truncates the log if this generation has too little space.
     fn make_space<M: Medium>(&mut self, medium: &M, redo: usize, undo: usize) -> Result<()> {
         self.check_space(redo, undo)?;
         if self.next + self.format.places(redo, undo) > self.places {
@@ -253,7 +253,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a record at the next place that has space for it; `count` makes it the last of a commit.
+    /// Writes a record in the next slot that has space for it. `count` makes it the last record of a commit.
     fn append<M: Medium>(
         &mut self,
         medium: &M,
@@ -283,7 +283,7 @@ impl Log {
         place
     }
 
-    /// Starts writing back the records from place `first` on.
+    /// Flushes the records from slot `first` on.
     fn flush_records<M: Medium>(&self, medium: &M, first: u64) {
         if self.next > first {
             let at = self.format.at(first);
@@ -296,7 +296,8 @@ impl Log {
         self.filter[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// True if `at..at + bytes` may hold unsettled home words (never falsely false).
+    /// True if `at..at + bytes` may hold data words that are not truncated. False positives are possible, false negatives are not.
+    /// O(bytes / 256).
     #[inline(always)]
     pub fn touches(&self, at: u64, bytes: u64) -> bool {
         self.next != 0
@@ -307,7 +308,7 @@ impl Log {
     }
 }
 
-/// Homes below this offset are never logged, except the root word.
+/// Data words below this offset are never logged.
 const LENGTH_MIN: u64 = crate::heap::region::ROOT_AT;
 
 #[inline]
@@ -317,7 +318,7 @@ fn filter_bit(grain: u64) -> usize {
 
 const _: () = assert!(FILTER_BITS == 1 << (64 - 50));
 
-/// A record as recovery finds it.
+/// A record as recovery reads it.
 #[derive(Clone, Copy)]
 struct Record {
     at: u64,

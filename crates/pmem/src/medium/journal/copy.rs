@@ -1,20 +1,22 @@
 //! The region of a pair as a file of its own: a copy made while writers go on, and a view of files that are only read.
 //!
-//! The data file changes by checkpoints alone, and what a checkpoint writes home stands in the journal until the header says
-//! otherwise. So the data file's bytes as they are at any moments between two looks at an unchanged header, with the whole groups
-//! that the journal holds *afterwards* laid over them, are what the newest of those groups left: every line that a checkpoint may
-//! have been writing is in a group that is laid over it.
+//! Only checkpoints change the data file. The lines that a checkpoint writes stay in the journal until the header says otherwise.
+//! Take the bytes of the data file between two reads of an unchanged header, and apply the complete groups that the journal holds
+//! *afterwards*. The result is the state of the newest of those groups, because every line that a checkpoint may have been writing
+//! is in a group that is applied.
 //!
-//! The process that has the pair open keeps the header by holding off checkpoints: its writers go on until both halves of the journal
-//! are full. Another process cannot: it reads the header before and after, and begins again if the header changed.
+//! The process that has the pair open keeps the header unchanged by holding off checkpoints. Its writers go on until both halves of
+//! the journal are full. Another process cannot do this: it reads the header before and after, and begins again if the header
+//! changed.
 //!
 //! Invariants:
-//! * V1: data first, groups afterwards. A group that is read may name lines that are not home, never the other way round.
-//! * V2: groups are taken from the oldest on, without a gap, whole ones alone: so what a copy holds is what some beginning of
-//!   all groups left, with every group that was durable when the copying began.
-//! * V3: a copy has an id of its own ([`pair`]), so its files and the original's are never taken for each other's.
-//! * V4: a header is written anew between a punch and the first group that may have stores to that hole (`space`): a copy that read the
-//!   range before the punch is begun again. The process that has the pair open keeps the header, and punches nothing.
+//! * V1: data first, groups afterwards. A group that is read may have lines that are not in the data file yet, never the other way
+//!   round.
+//! * V2: groups are taken from the oldest on, without a gap, complete ones only. So a copy holds a prefix of all groups, with every
+//!   group that was durable when the copying began.
+//! * V3: a copy has an id of its own ([`pair`]), so its files cannot be mixed up with the original's.
+//! * V4: the header is written between a punch and the first group that may have stores to that hole (`space`). So a copy that read
+//!   the range before the punch begins again. The process that has the pair open keeps the header, and punches nothing.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -35,21 +37,21 @@ use crate::medium::native::Native;
 use crate::medium::view::PAGE;
 use crate::system::{self, Kind};
 
-/// How often a pair that another process writes to is read before that is given up.
+/// Number of attempts to read a pair that another process writes to.
 const TRIES: u32 = 8;
 
-/// Bytes before the region's in the data file of a pair.
+/// Bytes before the region in the data file of a pair.
 pub const ORIGIN: u64 = DATA_AT;
 
 impl Journal {
-    /// Copies the region as the newest durable group left it, or a younger one, beside readers and writers. Commits wait only if
-    /// both halves get full meanwhile.
+    /// Copies the region in the state of the newest durable group, or of a later one, concurrently with readers and writers.
+    /// Commits wait only if both halves become full meanwhile.
     ///
     /// # Errors
     /// `Failed` after a failure; `Corrupt` if an acknowledged group cannot be read back; `NoSpace` if the target's file system is
     /// full; `Io`.
     pub fn copy_region(&self, target: &Target<'_>, progress: Progress<'_>) -> Result<()> {
-        // Before the header is held: the thread that makes checkpoints goes on with its other work then.
+        // Before the header is held, so that the checkpoint thread continues with its other work.
         let _held = HeldOff::new(self);
         let header = guard(&self.header);
         self.files.check()?;
@@ -58,7 +60,7 @@ impl Journal {
         lay_over(&laps, target)
     }
 
-    /// The groups that are not home. The header is held.
+    /// The groups that are not checkpointed. The header is held.
     fn live_laps(&self, header: &Header) -> Result<Vec<Lap>> {
         let live = guard(&self.live);
         let Live { oldest, lap, used, first, next, .. } = *live;
@@ -78,7 +80,7 @@ impl Journal {
     }
 }
 
-/// Tells the thread that makes checkpoints that none can be made now, until it is dropped.
+/// Holds off checkpoints until it is dropped.
 struct HeldOff<'a>(&'a Journal);
 
 impl<'a> HeldOff<'a> {
@@ -95,10 +97,11 @@ impl Drop for HeldOff<'_> {
     }
 }
 
-/// Copies the region of the pair at these paths. `shared`: another process may have it open and write to it; else nobody may.
+/// Copies the region of the pair at these paths. With `shared`, another process may have it open and write to it; otherwise none
+/// may.
 ///
 /// # Errors
-/// `Busy` if the pair is written to faster than it can be read; what [`Journal::open`] says of files that are not a sound pair;
+/// `Busy` if the pair is written faster than it can be read; the errors of [`Journal::open`] for files that are not a sound pair;
 /// `NoSpace` if the target's file system is full; `Io`.
 pub fn copy_files(
     data_path: &Path,
@@ -109,7 +112,7 @@ pub fn copy_files(
 ) -> Result<()> {
     let mut outcome = Ok(false);
     for _ in 0..if shared { TRIES } else { 1 } {
-        // What looks damaged may have been read while it was written; if it still does, it is.
+        // Apparent damage may come from a concurrent write. If it remains, it is damage.
         outcome = copy_once(data_path, journal_path, target, progress);
         match outcome {
             Ok(true) => return Ok(()),
@@ -121,7 +124,7 @@ pub fn copy_files(
     outcome.and(Err(Error::Busy { path: data_path.to_owned() }))
 }
 
-/// True if the copy is sound: the pair was the same, with the same header, before and after.
+/// True if the copy is sound: the pair had the same files and the same header before and after.
 fn copy_once(
     data_path: &Path,
     journal_path: &Path,
@@ -143,7 +146,7 @@ fn copy_once(
     let laps = read_laps(&files, &header);
     let unchanged = Header::read(&files)?.is_same(&header);
     if !unchanged || !std::fs::metadata(data_path).is_ok_and(|now| is_same_file(&now, &taken)) {
-        return Ok(false); // whatever was read of the halves
+        return Ok(false); // whatever was read from the halves
     }
     lay_over(&laps?, target)?;
     Ok(true)
@@ -162,7 +165,7 @@ fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Copies what the data file has of the region.
+/// Copies the region's bytes in the data file.
 fn copy_data(files: &Files, target: &Target<'_>, progress: Progress<'_>) -> Result<()> {
     let bytes = files.data.len()?.saturating_sub(DATA_AT) & !(PAGE - 1);
     if let Some(file) = files.data.file() {
@@ -178,7 +181,7 @@ fn copy_data(files: &Files, target: &Target<'_>, progress: Progress<'_>) -> Resu
     Ok(())
 }
 
-/// Lays everything that `laps` changed over the copy, which grows with the region.
+/// Applies the changes of `laps` to the copy, which grows with the region.
 fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
     let have = system::inspect(target.file, target.path)
         .map_err(|source| io("cannot inspect", target.path, source))?
@@ -197,9 +200,9 @@ fn lay_over(laps: &[Lap], target: &Target<'_>) -> Result<()> {
     home::lay_over(&by_address(laps), read, |at, bytes| target.write(at, bytes))
 }
 
-/// Makes a file with a region's bytes from [`ORIGIN`] on the data file of a new pair: it gets its page, and a journal at
-/// `journal_path` of `capacity_bytes` with nothing in it. A file there is overwritten, unless it is in use. Durable when this
-/// returns, but for the names.
+/// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of a new pair: it writes its first page and an empty
+/// journal of `capacity_bytes` at `journal_path`. A file there is overwritten, unless it is in use. Both files are durable when
+/// this returns, but not their names.
 ///
 /// # Errors
 /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity out of bounds.
@@ -215,11 +218,12 @@ pub fn pair(data: File, path: &Path, journal_path: &Path, capacity_bytes: u64) -
     Header::new(random_id()?, half_bytes).make(&files)
 }
 
-/// Makes a file with a region's bytes from [`ORIGIN`] on the data file of the journal at `journal_path`, in place of the one
-/// that it had: it gets its page. The journal holds nothing that is not home, and nobody uses it. Durable when this returns.
+/// Makes a file that has a region's bytes from [`ORIGIN`] on the data file of the journal at `journal_path`, in place of its
+/// previous one: it writes the first page. The journal must have no groups that are not checkpointed, and must not be in use.
+/// Durable when this returns.
 ///
 /// # Errors
-/// `Journal` if it does hold something, or is none; `Io`, `NoSpace`.
+/// `Journal` if it has such groups, or is no journal; `Io`, `NoSpace`.
 pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
     let data = Box::new(FileStorage::new(data, path));
     let files = Files::new(data, Box::new(FileStorage::new(open_journal(journal_path)?, journal_path)));
@@ -231,8 +235,8 @@ pub fn adopt(data: File, path: &Path, journal_path: &Path) -> Result<()> {
     files.sync(&files.data)
 }
 
-/// What a sound pair of files holds, for reading: the data file's bytes with every whole group laid over them, in memory.
-/// Neither file is changed, both may be read-only, and nobody may write to them meanwhile.
+/// The content of a sound pair of files, for reading: the data file's bytes with every complete group applied, in memory. Neither
+/// file is changed, both may be read-only, and no process may write to them meanwhile.
 ///
 /// # Errors
 /// As [`Journal::open`].

@@ -1,4 +1,4 @@
-//! Ranges that were discarded: those that wait for their punch, and holes. The contract is in the head of `space`.
+//! Discarded ranges: those that wait for their punch, and holes. The contract is in the head of `space`.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::medium::holes::Holes;
 use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
 
-/// In the place of a lap: the group that freed it is not closed.
+/// Instead of a generation: the group that freed the range is not closed.
 pub(super) const RUNNING: u64 = u64::MAX;
 
-/// See the module's head.
+/// The discarded ranges of an image.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     freed: Mutex<Freed>,
-    /// A range was allocated since the data file was synced for that (P3).
+    /// A range was allocated since the last sync of the data file for that purpose (P3).
     pub unsynced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Freed {
-    /// First byte of a range, the byte behind its last, and the lap that freed it.
+    /// First byte of a range, the byte after its last, and the generation that freed it.
     pub waiting: BTreeMap<u64, (u64, u64)>,
-    /// Those of the running group.
+    /// Waiting ranges that the running group freed.
     pub running: Vec<u64>,
     pub holes: Holes,
-    /// See P4.
+    /// Young ranges (P4).
     pub young: Vec<(u64, u64)>,
 }
 
@@ -42,7 +42,7 @@ impl Space {
         self.freed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The running group goes into this lap.
+    /// Assigns the running group to this generation.
     pub fn close(&self, lap: u64) {
         let mut freed = self.freed();
         for from in std::mem::take(&mut freed.running) {
@@ -54,35 +54,35 @@ impl Space {
         }
     }
 
-    /// What the running group freed is in use again.
+    /// Removes the ranges that the running group freed: they are in use again.
     pub fn roll_back(&self) {
         let mut freed = self.freed();
         freed.running.clear();
         freed.waiting.retain(|_, (_, lap)| *lap != RUNNING);
     }
 
-    /// True once after an allocation: the data file is to be synced before the next group is written (P3).
+    /// True once after an allocation: the data file must be synced before the next group is written (P3).
     pub fn take_unsynced(&self) -> bool {
         self.unsynced.swap(false, Ordering::AcqRel)
     }
 
-    /// True if the checkpoint of this lap has something to punch.
+    /// True if the checkpoint of this generation has ranges to punch.
     pub fn waits_for(&self, lap: u64) -> bool {
         self.freed().waiting.values().any(|(_, freed_by)| *freed_by <= lap)
     }
 
-    /// True if nothing may be stored at `at` (P2).
+    /// True if `at` must not be stored to (P2).
     pub fn lacks(&self, at: u64) -> bool {
         let freed = self.freed();
         !freed.holes.within(at, at + 1).is_empty() || !freed.waiting_in(at, at + 1).is_empty()
     }
 
-    /// Bytes of all holes.
+    /// Total bytes of all holes.
     pub fn hole_bytes(&self) -> u64 {
         self.holes().iter().map(|(from, to)| to - from).sum()
     }
 
-    /// What has no storage.
+    /// The ranges without storage.
     pub fn holes(&self) -> Vec<(u64, u64)> {
         self.freed().holes.all()
     }

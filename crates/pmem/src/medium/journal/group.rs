@@ -1,77 +1,78 @@
-//! A group as it stands in the journal: the bytes that it changed, line by line.
+//! A group in the journal: the bytes that it changed, line by line.
 //!
 //! ```text
-//! word 0   salt of the lap
+//! word 0   salt of the generation
 //! word 1   number of the group
 //! word 2   bytes of the body (low half), their crc32c (high half)
-//! word 3   bytes of the region when the group was committed; bit 0: the body stands in the annex
+//! word 3   bytes of the region when the group was committed; bit 0: the body is in the annex
 //! word 4   crc32c of words 0..4 (low half), a constant (high half)
 //! body     for each changed line, addresses ascending:
-//!          varint  line number less that of the line before, times two; bit 0: some words are cut
-//!          byte    a bit for each word that changed
-//!          byte    if some are cut: a bit for each of those
-//!          then each changed word: eight bytes; a cut one: a byte with a bit for each byte that changed, then those bytes
+//!          varint  line number minus that of the previous line, times two; bit 0: some words are shortened
+//!          byte    a bit for each changed word
+//!          byte    if some are shortened: a bit for each of those
+//!          then each changed word: eight bytes; if shortened: a byte with a bit for each changed byte, then those bytes
 //! then     zeros up to the next sector of 512 bytes
 //! ```
 //!
-//! Bytes that a group did not change are what the groups before it, and the data file, say. So a line is right only on top of all
-//! older ones: groups are laid over each other in their order, and over the data file.
+//! Bytes that a group did not change are defined by the groups before it and by the data file. So a line is correct only on top of
+//! all older ones: groups are applied in their order, to the data file.
 //!
-//! The body of a group that is larger than a half stands in the *annex*, behind the halves: in the half there is its header alone.
+//! The body of a group that is larger than a half is in the *annex*, after the halves. The half contains only its header.
 //!
-//! Groups of format version 2 have another constant in word 4, count their body in words, and have for each line one word (its
-//! number times 256, and in the low byte a bit for each changed word) and the changed words. They are read, never written.
+//! Groups of format version 2 have another constant in word 4 and count their body in words. Each line has one word (its number
+//! times 256, and in the low byte a bit for each changed word), followed by the changed words. They are read, never written.
 //!
 //! Invariants:
-//! * G1: a group begins and ends with a sector, so no sector of an acknowledged group is ever written again within its lap,
-//!   but by recovery, with the bytes that it has. The annex has one group of both live laps at most.
-//! * G2: the header checks itself, without the body: that a group with a higher number was *begun* is seen however torn it is.
-//! * G3: what is decoded is bounded: lengths are compared with the half, or the file, before they are believed, and a body that is
-//!   not lines to its end, inside the region, is refused ([`Header::is_sound`]).
+//! * G1: a group begins and ends at a sector boundary. So no sector of an acknowledged group is written again within its
+//!   generation, except by recovery, with the same bytes. The annex has one group of both live generations at most.
+//! * G2: the header has its own checksum, independent of the body. So recovery sees that a group with a higher number was *begun*,
+//!   even if it is torn.
+//! * G3: decoding is bounded. Lengths are compared with the half, or the file, before they are used. A body that does not consist
+//!   of lines inside the region up to its end is refused ([`Header::is_sound`]).
 
 use crate::medium::traits::{LINE, WORD};
 
-/// Bytes that a disk writes whole.
+/// Bytes of a sector.
 pub(super) const SECTOR: u64 = 512;
 const HEADER_WORDS: usize = 5;
 const HEADER_BYTES: u64 = HEADER_WORDS as u64 * WORD;
-/// Most bytes of a line in a group: a varint of 41 bits, a mask, all of the line. (Words are cut only if that is shorter.)
+/// Most bytes of a line in a group: a varint of 41 bits, a mask, all of the line. (Words are shortened only if that saves bytes.)
 const ENTRY_BYTES_MAX: u64 = 7 + LINE;
-/// Most bytes of a group's body: its length is half a word.
+/// Most bytes of a group's body: its length has half a word.
 pub(super) const BODY_BYTES_MAX: u64 = u32::MAX as u64;
 const MARK: u64 = 0x6772_6F76;
-/// Of groups of whole words.
+/// The constant of groups of format version 2, which hold complete words.
 const MARK_OF_WORDS: u64 = 0x6772_6F75;
-/// In the word of the region's bytes.
+/// Bit in the word of the region's length.
 const IN_ANNEX: u64 = 1;
 
 /// A line that a group changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Changed {
     pub at: u64,
-    /// A bit for each word that is another than before.
+    /// A bit for each changed word.
     pub mask: u8,
-    /// For each word a bit for each of its bytes that is another than before.
+    /// For each word, a bit for each of its changed bytes.
     bytes: [u8; 8],
-    /// What it holds now.
+    /// The present content.
     pub words: [u64; 8],
 }
 
 impl Changed {
-    /// The line at `at`, which held `before`; `None` if it does again.
+    /// The line at `at`, whose old content is `before`; `None` if it has that content again.
     pub fn of(at: u64, before: &[u64; 8], words: [u64; 8]) -> Option<Self> {
         let mask = (0..8).fold(0, |mask, i| mask | u8::from(words[i] != before[i]) << i);
         let bytes = std::array::from_fn(|i| bytes_that_are_not_zero(words[i] ^ before[i]));
         (mask != 0).then_some(Self { at, mask, bytes, words })
     }
 
-    /// Appends it to a body, behind the line of this number.
+    /// Appends the line to a body, after the line with number `previous`.
     fn encode(&self, previous: u64, body: &mut Vec<u8>) {
         let Self { at, mask, bytes, words } = self;
         let saved = |i: usize| 7 - i64::from(bytes[i].count_ones());
         let changed = (0..8).filter(|i| mask & 1 << i != 0);
         let cut = changed.clone().filter(|i| saved(*i) > 0);
-        // The byte that names the cut words has to pay too.
+        // The byte with the mask of shortened words counts too.
         let is_cut = cut.clone().map(saved).sum::<i64>() > 1;
         let cut = if is_cut { cut.fold(0_u8, |cut, i| cut | 1 << i) } else { 0 };
         write_varint((at / LINE - previous) << 1 | u64::from(is_cut), body);
@@ -93,53 +94,53 @@ impl Changed {
 
 /// A bit for each byte of a word that is not zero.
 fn bytes_that_are_not_zero(word: u64) -> u8 {
-    // The top bit of each byte that is not zero; then those bits side by side.
+    // Sets the top bit of each byte that is not zero, then moves these bits together.
     let tops = (((word & LOW_BITS) + LOW_BITS) | word) & !LOW_BITS;
     ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// All bits of each byte but the top one.
+/// All bits of each byte except the top one.
 const LOW_BITS: u64 = u64::from_ne_bytes([0x7F; 8]);
 
-/// What the writer needs for a commit, kept for the next.
+/// Buffers of a commit, kept for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) lines: Vec<Changed>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A group whose lines are chosen, and where it goes.
+/// A closed group and its place in the journal.
 pub(super) struct Closed {
     pub(super) number: u64,
     pub(super) at: Room,
     pub(super) region_bytes: u64,
-    /// Pages that it is the first of its lap to change.
+    /// Pages that it is the first group of its generation to change.
     pub(super) pages: u64,
 }
 
-/// Where a group stands.
+/// The place of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) lap: u64,
-    /// Offset in the half of its lap.
+    /// Offset in the half of its generation.
     pub(super) from: u64,
-    /// Its body stands in the annex.
+    /// Its body is in the annex.
     pub(super) in_annex: bool,
 }
 
-/// A changed line as it is read back: bytes of it, in place.
+/// A changed line as it is read back. It refers to the bytes of the group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patch<'a> {
     pub at: u64,
-    /// Words that changed.
+    /// Changed words.
     mask: u8,
-    /// Those of them that are cut.
+    /// The shortened words among them.
     cut: u8,
     bytes: &'a [u8],
 }
 
 impl<'a> Patch<'a> {
-    /// The line behind `previous` at the beginning of `body`, and what follows it; `None` if there is no whole one.
+    /// The line after `previous` at the beginning of `body`, and the rest; `None` if there is no complete one.
     fn read(body: &'a [u8], previous: u64) -> Option<(Self, &'a [u8])> {
         let (head, rest) = read_varint(body)?;
         let (mask, mut rest) = rest.split_first()?;
@@ -153,7 +154,7 @@ impl<'a> Patch<'a> {
         Some((Self { at: line.checked_mul(LINE)?, mask: *mask, cut: *cut, bytes }, rest))
     }
 
-    /// The same of a group of whole words.
+    /// As [`Patch::read`], for a group of format version 2.
     fn read_words(body: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = body.split_first_chunk()?;
         let head = u64::from_le_bytes(*head);
@@ -162,18 +163,18 @@ impl<'a> Patch<'a> {
         Some((Self { at: (head >> 8).checked_mul(LINE)?, mask, cut: 0, bytes }, rest))
     }
 
-    /// Numbers of the words that changed, in their line.
+    /// Indices of the changed words in their line.
     pub fn words(&self) -> impl Iterator<Item = usize> + use<> {
         let mask = self.mask;
         (0..8).filter(move |i| mask & 1 << i != 0)
     }
 
-    /// True if it says all of its line.
+    /// True if it defines every byte of its line.
     pub fn is_whole(&self) -> bool {
         self.mask == u8::MAX && self.cut == 0
     }
 
-    /// Lays the changed bytes over the line's.
+    /// Writes the changed bytes into the line.
     pub fn lay_over(&self, line: &mut [u8]) {
         let mut rest = self.bytes;
         for i in self.words() {
@@ -191,37 +192,37 @@ impl<'a> Patch<'a> {
     }
 }
 
-/// Bytes of the journal that a group with such a body takes in a half.
+/// Bytes in a half of a group with a body of this length.
 pub(super) fn bytes_of(body_bytes: u64) -> u64 {
     (HEADER_BYTES + body_bytes).next_multiple_of(SECTOR)
 }
 
-/// Bytes of the journal that a group of these lines takes at most.
+/// Most bytes of a group of these lines.
 pub(super) fn bytes_for(lines: &[Changed]) -> u64 {
     let words: u64 = lines.iter().map(|line| u64::from(line.mask.count_ones())).sum();
     bytes_of(lines.len() as u64 * (ENTRY_BYTES_MAX - LINE) + words * WORD)
 }
 
-/// Most lines of a group that fits into `bytes`, whatever of them changes.
+/// Most lines of a group that fits into `bytes` bytes, whatever part of them changes.
 pub(super) fn lines_in(bytes: u64) -> u64 {
     bytes.saturating_sub(HEADER_BYTES) / ENTRY_BYTES_MAX
 }
 
-/// What a group's header says.
+/// The content of a group's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub salt: u64,
     pub number: u64,
     pub body_bytes: u64,
     pub region_bytes: u64,
-    /// Its body stands in the annex.
+    /// Its body is in the annex.
     pub in_annex: bool,
     body_crc: u32,
     of_words: bool,
 }
 
 impl Header {
-    /// The header at the beginning of `bytes`, if one of a lap with this salt stands there.
+    /// The header at the beginning of `bytes`, if there is one of a generation with this salt.
     pub fn read(bytes: &[u8], salt: u64) -> Option<Self> {
         let words: &[u8; HEADER_BYTES as usize] = bytes.first_chunk()?;
         let of_words = word(words, 4) == header_check(words, MARK_OF_WORDS);
@@ -245,17 +246,18 @@ impl Header {
         if self.in_annex { SECTOR } else { bytes_of(self.body_bytes) }
     }
 
-    /// The body of a group at the beginning of `bytes`, if there is so much; of one that has none in the annex.
+    /// The body of a group at the beginning of `bytes`, if there are enough bytes. For a group with its body in the annex, `bytes`
+    /// are those of the annex.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         bytes.get(HEADER_BYTES as usize..(HEADER_BYTES + self.body_bytes) as usize)
     }
 
-    /// True if this is its body as it was written.
+    /// True if this is its body, unchanged.
     pub fn is_whole(&self, body: &[u8]) -> bool {
         self.body_bytes > 0 && crc32c::crc32c(body) == self.body_crc
     }
 
-    /// True if the body of a whole group is what a writer makes: changed lines, ascending, inside the region, to the end.
+    /// True if a complete group has a valid body: changed lines, ascending, inside the region, to the end.
     pub fn is_sound(&self, body: &[u8]) -> bool {
         let (mut next, mut end) = (0, 0);
         let sound = self.patches(body).all(|patch| {
@@ -267,7 +269,7 @@ impl Header {
         sound && end == body.as_ptr_range().end.addr()
     }
 
-    /// The lines of a body, in its order, up to one that is cut short.
+    /// The lines of a body, in its order, up to the first that is incomplete.
     pub fn patches<'a>(&self, body: &'a [u8]) -> impl Iterator<Item = Patch<'a>> + use<'a> {
         let (of_words, mut rest, mut previous) = (self.of_words, body, 0);
         std::iter::from_fn(move || {
@@ -279,8 +281,7 @@ impl Header {
     }
 }
 
-/// Writes a group of `lines` (ascending addresses) into `buffer`, which is emptied first: its header, its body, and zeros up to a
-/// sector's end.
+/// Clears `buffer` and writes space for the header and the body of a group of `lines` (ascending addresses).
 pub(super) fn encode(buffer: &mut Vec<u8>, lines: &[Changed]) {
     buffer.clear();
     buffer.resize(HEADER_BYTES as usize, 0);
@@ -291,7 +292,7 @@ pub(super) fn encode(buffer: &mut Vec<u8>, lines: &[Changed]) {
     }
 }
 
-/// Completes an encoded group with its header. Returns where its body is.
+/// Completes an encoded group: pads it with zeros to a sector and writes its header. Returns the range of its body.
 pub(super) fn seal(buffer: &mut Vec<u8>, salt: u64, closed: &Closed) -> std::ops::Range<usize> {
     let body = HEADER_BYTES as usize..buffer.len();
     let crc = crc32c::crc32c(&buffer[body.clone()]);
@@ -309,7 +310,7 @@ fn header_check(bytes: &[u8], mark: u64) -> u64 {
     u64::from(crc32c::crc32c(&bytes[..HEADER_BYTES as usize - WORD as usize])) | mark << 32
 }
 
-/// The number of seven bits a byte, the lowest first, at the beginning of `bytes`, and what follows it.
+/// Decodes a varint, seven bits a byte, the lowest first. Returns the number and the rest of `bytes`.
 fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate().take(9) {
@@ -345,7 +346,7 @@ pub(super) fn put(bytes: &mut [u8], index: usize, value: u64) {
 mod tests {
     use super::*;
 
-    /// What stands before and after in word `j` of line `i`: each line has other words changed, in other bytes.
+    /// Old and new content of word `j` of line `i`: each line has other changed words, with other changed bytes.
     fn content(i: u64, j: usize) -> [u64; 2] {
         let before = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(j as u32 * 8);
         let changed = j == 7 || i & 1 << j != 0;
@@ -446,7 +447,7 @@ mod tests {
             (vec![one(64, 0x81)], 1, false),
             (vec![one(64, 0x81), one(64, 0x81)], 0, false), // the same line again
             (vec![one(64, 0x81), one(128, 0)], 0, false),   // a line without words
-            (vec![one(1 << 12, 0x81)], 0, false),           // behind the region
+            (vec![one(1 << 12, 0x81)], 0, false),           // after the end of the region
             (vec![one(1 << 45, 1)], 0, false),
             (vec![one(1 << 61, 1)], 0, false),
         ] {

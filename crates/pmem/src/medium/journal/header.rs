@@ -1,28 +1,31 @@
-//! What pairs the two files and says which laps are live.
+//! The header copies of the journal and the first page of the data file: they pair the two files and say which generations are
+//! live.
 //!
 //! ```text
 //! data file     0      page: magic, version, id of the pair (2 words), crc32c
 //!               4096   the region's bytes
-//! journal file  0      header copy A: magic, version, id, sequence, bytes of a half, oldest lap, first group, crc32c
-//!               (the top bit of the oldest lap: closed)
+//! journal file  0      header copy A: magic, version, id, sequence, bytes of a half, oldest generation, first group, crc32c
+//!               (the top bit of the oldest generation: closed)
 //!               4096   header copy B
-//!               8192   half 0: groups of the laps with even numbers
-//!               8192+h half 1: groups of the laps with odd numbers
-//!               8192+2h annex: a group that is larger than a half, header and body, while its lap is live
+//!               8192   half 0: groups of even generations
+//!               8192+h half 1: groups of odd generations
+//!               8192+2h annex: a group that is larger than a half, header and body, while its generation is live
 //! ```
 //!
-//! Two laps are live: the oldest one and the next. A half takes another lap when the header names the next lap the oldest.
+//! Two generations are live: the oldest and the next. A half is reused for another generation once the header names the next
+//! generation as the oldest.
 //!
 //! Invariants:
-//! * H1: a header copy is changed only while the other one is whole and durable. Both are written: first the one that may not
-//!   be durable, and that is synced; the other, for redundancy, becomes durable with the next group's sync, which comes before
-//!   a group in the freed half counts. Closing, which no group follows, syncs it too. What opening finds may be in the page cache
-//!   alone, so it is made durable before anything is changed: by writing the same bytes in the same sector.
-//! * H2: the salt of a lap follows from the pair's random id and the lap's number, and no lap's number is used again: what an
-//!   earlier lap left in a half is never taken for a group.
-//! * H4: a header that says closed is written when everything is home, durably, and no group is appended under it: opening writes
-//!   another one first. So nobody has to look for groups.
-//! * H3: the data file's page is written last when a pair is made: with it there is a whole journal.
+//! * H1: a header copy is changed only while the other one is complete and durable. Both are written. The copy that may not be
+//!   durable is written first and synced. The other, for redundancy, becomes durable with the sync of the next group, before any
+//!   group in the freed half counts. Closing is not followed by a group, so it syncs the second copy too. Opening may find a header
+//!   that is only in the page cache. It makes that header durable before it changes anything, by writing the same bytes to the same
+//!   sector.
+//! * H2: the salt of a generation follows from the pair's random id and the generation's number. No number is used again, so bytes
+//!   that an earlier generation left in a half are never taken for a group.
+//! * H3: when a pair is made, the data file's page is written last. A data file with that page has a complete journal.
+//! * H4: a header that says closed is written when everything is durable in the data file. No group is appended under it: opening
+//!   writes another header first. So opening a closed pair searches no groups.
 
 use std::fs::File;
 use std::path::Path;
@@ -36,9 +39,9 @@ use crate::system;
 
 /// Format version of both files.
 pub(super) const VERSION: u64 = 3;
-/// The oldest version that is read. Its groups differ (`group`); opening writes the present one.
+/// The oldest version that is read. Its groups differ (`group`). Opening writes the present one.
 const VERSION_MIN: u64 = 2;
-/// Bytes before the region's in the data file.
+/// Bytes before the region in the data file.
 pub(super) const DATA_AT: u64 = 4096;
 /// Offset of the first half in the journal.
 pub(super) const HALVES_AT: u64 = 8192;
@@ -48,27 +51,27 @@ const DATA_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLJD\x01");
 const JOURNAL_MAGIC: u64 = u64::from_le_bytes(*b"BRSTLJL\x01");
 const WORDS: usize = 9;
 
-/// What a whole header copy says.
+/// The content of a complete header copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub id: [u64; 2],
     sequence: u64,
     /// Bytes of a half: whole pages.
     pub half_bytes: u64,
-    /// The oldest lap that may hold groups which are not home.
+    /// The oldest generation that may hold groups that are not checkpointed.
     pub oldest: u64,
-    /// Number of the oldest lap's first group: all before it are home.
+    /// Number of the first group of the oldest generation: all groups before it are checkpointed.
     pub first: u64,
     /// There are no groups (H4).
     pub closed: bool,
-    /// Which copy says so; durably once it is settled.
+    /// The copy with this content. It is durable after [`Header::settle`].
     newest: usize,
 }
 
-/// The first of all laps stands in half 0; lap 0 is none.
+/// The first generation is in half 0; generation 0 does not exist.
 const FIRST_LAP: u64 = 2;
 
-/// In the word of the oldest lap.
+/// Bit in the word of the oldest generation.
 const CLOSED: u64 = 1 << 63;
 
 impl Header {
@@ -76,51 +79,51 @@ impl Header {
         Self { id, sequence: 1, half_bytes, oldest: FIRST_LAP, first: 1, closed: false, newest: 0 }
     }
 
-    /// Salt of a lap (H2).
+    /// Salt of a generation (H2).
     pub fn salt(&self, lap: u64) -> u64 {
         mix(mix(self.id[0] ^ lap) ^ self.id[1])
     }
 
-    /// Offset in the journal of the half that a lap fills.
+    /// Offset in the journal of the half of a generation.
     pub fn half_at(&self, lap: u64) -> u64 {
         HALVES_AT + lap % 2 * self.half_bytes
     }
 
-    /// Offset in the journal of the annex: without one, the file's length.
+    /// Offset in the journal of the annex. It is the file's length without an annex.
     pub fn annex_at(&self) -> u64 {
         HALVES_AT + 2 * self.half_bytes
     }
 
-    /// Makes the journal as long as it is without an annex, whose group is home. Where that fails, the next group that needs one uses
-    /// what is there.
+    /// Removes the annex from the journal file; its group is checkpointed. On failure the next group that needs an annex uses the
+    /// present one.
     pub fn cut_annex(&self, files: &Files) {
         if files.journal.len().is_ok_and(|len| len > self.annex_at()) {
             let _ = files.journal.shorten(self.annex_at());
         }
     }
 
-    /// True if nothing was said between the two.
+    /// True if both have the same content.
     pub fn is_same(&self, other: &Self) -> bool {
         self.encode() == other.encode()
     }
 
-    /// Makes the copy that was read durable (H1), by writing it: after a failed sync the kernel may call a page clean that the
-    /// disk never got.
+    /// Makes the copy that was read durable (H1) by writing it: after a failed sync the kernel may treat a page as clean that the
+    /// disk never received.
     ///
     /// # Errors
-    /// `Io`; nothing more is to be written then.
+    /// `Io`; nothing more may be written then.
     pub fn settle(&self, files: &Files) -> Result<()> {
         files.write(&files.journal, COPIES[self.newest], &self.encode())?;
         files.sync(&files.journal)
     }
 
-    /// Says durably: `oldest` and what follows are live, the half of the lap before them is free.
+    /// Makes durable that `oldest` and the next generation are live, so the half of the generation before them is free.
+    ///
+    /// `discard` is called after that is durable. It returns whether it punched holes into the data file. A reader of both files
+    /// then sees another header afterwards (V4 of `copy`).
     ///
     /// # Errors
-    /// `Io` if a copy cannot be written or synced: whether the other half is free is then in doubt.
-    ///
-    /// `discard` is called once that is durable, and says whether it punched holes into the data file: who reads both files beside this
-    /// then sees another header afterwards (V4 of `copy`).
+    /// `Io` if a copy cannot be written or synced. Whether the other half is free is then unknown.
     pub fn advance(
         &mut self,
         files: &Files,
@@ -132,10 +135,10 @@ impl Header {
         self.write(files, discard)
     }
 
-    /// Says, durably, that there are no groups (H4). Everything is home.
+    /// Makes durable that there are no groups (H4). Everything is checkpointed.
     ///
     /// # Errors
-    /// `Io`; nothing more is to be written then.
+    /// `Io`; nothing more may be written then.
     pub fn close(&mut self, files: &Files) -> Result<()> {
         self.closed = true;
         let written = self.write(files, || false).and_then(|()| files.sync(&files.journal));
@@ -153,7 +156,7 @@ impl Header {
         files.write(&files.journal, COPIES[other], &self.encode())
     }
 
-    /// Lays out a new pair on empty files: the journal whole and durable first, the data file's page last (H3).
+    /// Makes a new pair on empty files: the journal is complete and durable first, the data file's page is last (H3).
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
@@ -163,7 +166,7 @@ impl Header {
         if found < journal_bytes {
             files.journal.allocate(found, journal_bytes)?;
         }
-        // Written once, so that later syncs of groups change no metadata of the file.
+        // Written once, so that syncs of groups change no metadata of the file.
         let zeros = vec![0; (1 << 20).min(self.half_bytes as usize)];
         let mut at = HALVES_AT;
         while at < journal_bytes {
@@ -180,7 +183,7 @@ impl Header {
         files.sync(&files.data)
     }
 
-    /// Writes the data file's page, or writes it again as it is. Durable after a sync of the data file.
+    /// Writes the data file's page, or writes it again unchanged. Durable after a sync of the data file.
     ///
     /// # Errors
     /// `Io`.
@@ -188,24 +191,24 @@ impl Header {
         files.write(&files.data, 0, &sealed(DATA_MAGIC, &[self.id[0], self.id[1]]))
     }
 
-    /// Reads what pairs the files.
+    /// Reads the header of a pair.
     ///
     /// # Errors
-    /// `Foreign`, `Version`, `Journal` (not this store's, damaged or shortened), `Io`.
+    /// `Foreign`, `Version`, `Journal` (of another store, damaged or truncated), `Io`.
     pub fn read(files: &Files) -> Result<Self> {
         let id = read_data_page(files)?;
         Self::read_journal(&files.journal, Some(id))
     }
 
-    /// The same for looking at what is left: if the data file's page is damaged, the journal beside it is taken for its own.
+    /// As [`Header::read`], for salvage: if the data file's page is damaged, the journal beside it is assumed to belong to it.
     ///
     /// # Errors
-    /// As [`Header::read`], but for the page.
+    /// As [`Header::read`], except for the page.
     pub fn read_to_look(files: &Files) -> Result<Self> {
         Self::read_journal(&files.journal, read_data_page(files).ok())
     }
 
-    /// The same of a journal whose data file is not asked.
+    /// Reads the header of a journal without its data file.
     ///
     /// # Errors
     /// As [`Header::read`].
@@ -243,7 +246,7 @@ impl Header {
         if id.is_some_and(|id| header.id != id) {
             return Err(journal("belongs to another store"));
         }
-        // Halves are read into memory: a length is not to be believed because a sparse file has it.
+        // Halves are read into memory, so a length is not trusted only because a sparse file has it.
         let sizes = CAPACITY_MIN / 2..=CAPACITY_MAX / 2;
         let sane = header.half_bytes.is_multiple_of(4096) && sizes.contains(&header.half_bytes);
         let near = header.oldest.max(header.first).max(header.sequence) < u64::MAX / 2;
@@ -289,7 +292,7 @@ fn check_version(found: u64) -> Result<()> {
     }
 }
 
-/// A sector of magic, version, `words` and their checksum.
+/// A sector with magic, version, `words` and their checksum.
 fn sealed(magic: u64, words: &[u64]) -> [u8; SECTOR as usize] {
     let mut bytes = [0; SECTOR as usize];
     for (i, value) in [magic, VERSION].iter().chain(words).enumerate() {
@@ -301,12 +304,13 @@ fn sealed(magic: u64, words: &[u64]) -> [u8; SECTOR as usize] {
     bytes
 }
 
-/// True if the sector has this magic and the checksum in its last of `words` words is right.
+/// True if the sector has this magic and a correct checksum in the last of its `words` words.
 fn is_sealed(bytes: &[u8], magic: u64, words: usize) -> bool {
     word(bytes, 0) == magic && word(bytes, words - 1) == check_of(bytes, words - 1)
 }
 
-/// True if this is the data file of a pair, whole or damaged: it says so itself, or has a journal beside it and is no region.
+/// True if this is the data file of a pair, complete or damaged: it has the magic of one, or it is no region and has a journal
+/// beside it.
 ///
 /// # Errors
 /// `Io` if it cannot be read.
@@ -322,7 +326,7 @@ fn check_of(bytes: &[u8], words: usize) -> u64 {
     u64::from(crc32c::crc32c(&bytes[..words * 8])) | 0xB215_4A0E << 32
 }
 
-/// The finaliser of splitmix64: every bit of the result follows from every bit of `word`.
+/// The finaliser of splitmix64: every bit of the result depends on every bit of `word`.
 fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

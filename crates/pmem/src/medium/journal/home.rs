@@ -1,15 +1,15 @@
-//! Groups go home: what they changed is laid over the data file. A checkpoint and a recovery are this, and the header.
+//! Writing groups to the data file: the common part of a checkpoint and of recovery. The header is written after it.
 //!
-//! | step | may be on the media at a power cut | recovery |
+//! Lines are read back from the journal, never from the image, because a line of the image may have stores of the running group.
+//!
+//! | step | may be on the media at a power failure | recovery |
 //! |---|---|---|
-//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own so | the laps are replayed |
-//! | home lines written | any sectors of them | the laps are replayed over them |
+//! | the groups are durable | all of them: a checkpoint's are acknowledged, recovery makes its own durable | the generations are replayed |
+//! | lines written to the data file | any sectors of them | the generations are replayed over them |
 //! | data file synced | all of them | the same again, with the same outcome |
-//! | first header copy written, synced | it, and the other one as it was | the laps are no longer live |
-//! | other copy written | it, whole or not, or as it was | the same |
-//! | private pages given up | | |
-//!
-//! What is written is read back from the journal, never from the image: a line there may have stores of the running group.
+//! | first header copy written, synced | it, and the other copy as it was | the generations are no longer live |
+//! | other copy written | it, complete or not, or as it was | the same |
+//! | private pages dropped | | |
 
 use crate::error::{Error, Result};
 use crate::medium::journal::group::{Header as Group, Patch, SECTOR, bytes_of};
@@ -18,22 +18,22 @@ use crate::medium::journal::storage::Files;
 use crate::medium::traits::LINE;
 use crate::medium::view::PAGE;
 
-/// About the most bytes that are written at once.
+/// Approximate maximum of bytes written in one call.
 const STRETCH_MAX: u64 = 1 << 20;
 
-/// The groups of one lap, as they stand in its half and in the annex.
+/// The groups of one generation, as read from its half and the annex.
 #[derive(Debug)]
 pub(super) struct Lap {
     half: Vec<u8>,
-    /// The group whose body stands there; empty if there is none.
+    /// The group whose body is there; empty if there is none.
     annex: Vec<u8>,
-    /// Where each group begins, with its header.
+    /// The offset of each group in the half, and its header.
     pub groups: Vec<(usize, Group)>,
-    /// The first sector behind them.
+    /// Offset of the first sector after them.
     pub end: usize,
 }
 
-/// How much went home.
+/// The amount of data that was written to the data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Homed {
     pub groups: u64,
@@ -41,10 +41,10 @@ pub(super) struct Homed {
 }
 
 impl Lap {
-    /// Reads the first `bytes` of a lap's half, and in it whole groups numbered from `first` on.
+    /// Reads the first `bytes` bytes of a generation's half, and decodes the complete groups numbered from `first` on.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` if a group that is whole names a line outside its region.
+    /// `Io`; `Corrupt` if a complete group has a line outside its region.
     pub fn read(files: &Files, header: &Header, lap: u64, bytes: u64, first: u64) -> Result<Self> {
         let mut half = vec![0; bytes as usize];
         files.journal.read(header.half_at(lap), &mut half)?;
@@ -56,12 +56,12 @@ impl Lap {
             }
             if group.in_annex {
                 if !found.annex.is_empty() {
-                    break; // one lap has one there (G1)
+                    break; // a generation has at most one group there (G1)
                 }
                 found.annex = read_annex(files, header, &group)?;
             }
             let Some(body) = found.body(found.end, &group).filter(|body| group.is_whole(body)) else { break };
-            // What no file can have: sums with it would overflow.
+            // Sizes that no file can have: sums with them would overflow.
             let sane = group.region_bytes <= i64::MAX as u64 && group.region_bytes.is_multiple_of(PAGE);
             if !sane || !group.is_sound(body) {
                 let at = header.half_at(lap) + found.end as u64;
@@ -73,25 +73,26 @@ impl Lap {
         Ok(found)
     }
 
-    /// The body of the group that begins at `from`, if there is so much.
+    /// The body of the group that begins at `from`, if there are enough bytes.
     fn body(&self, from: usize, group: &Group) -> Option<&[u8]> {
         group.body(if group.in_annex { &self.annex } else { &self.half[from..] })
     }
 
-    /// What the groups changed, in their order.
+    /// The changes of the groups, in their order.
     pub fn patches(&self) -> impl Iterator<Item = Patch<'_>> {
         let bodies = self.groups.iter().filter_map(|(from, group)| Some((group, self.body(*from, group)?)));
         bodies.flat_map(|(group, body)| group.patches(body))
     }
 
-    /// The newest whole group: its offset in the half, its bytes there, and those in the annex.
+    /// The newest complete group: its offset in the half, its bytes there, and those in the annex.
     pub fn newest(&self) -> Option<(u64, &[u8], &[u8])> {
         let (from, group) = self.groups.last()?;
         let annex = if group.in_annex { &self.annex[..] } else { &[] };
         Some((*from as u64, &self.half[*from..][..group.bytes() as usize], annex))
     }
 
-    /// Where behind the whole groups one was begun that is not just the next, torn.
+    /// Searches the sectors after the complete groups for the header of a group that was begun. The next group, directly after
+    /// them, does not count: it may be torn. Returns the offset in the half.
     pub fn begun_behind(&self, salt: u64, next: u64) -> Option<usize> {
         (self.end..self.half.len()).step_by(SECTOR as usize).find(|at| {
             let group = Group::read(&self.half[*at..], salt);
@@ -100,7 +101,7 @@ impl Lap {
     }
 }
 
-/// What the annex holds of a group that names it; nothing if the file is too short for it.
+/// The content of the annex for a group whose body is there; empty if the file is too short for it.
 fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> {
     let bytes = bytes_of(group.body_bytes);
     let there = files.journal.len()?.saturating_sub(header.annex_at());
@@ -109,16 +110,16 @@ fn read_annex(files: &Files, header: &Header, group: &Group) -> Result<Vec<u8>> 
     Ok(annex)
 }
 
-/// What the groups of `laps` (oldest first) changed, by ascending address, what a line got last behind the rest.
+/// The changes of the groups of `laps` (oldest first), by ascending address. The last change of a line comes last. O(n log n).
 pub(super) fn by_address(laps: &[Lap]) -> Vec<Patch<'_>> {
     let mut patches: Vec<_> = laps.iter().flat_map(Lap::patches).collect();
-    // Stable: of one line, the groups' order stays.
+    // Stable: the changes of one line keep the order of the groups.
     patches.sort_by_key(|patch| patch.at);
     patches
 }
 
-/// Lays everything that `laps` (oldest first) changed over the data file and syncs it. Returns how much that was, and the pages
-/// that were written to.
+/// Writes everything that `laps` (oldest first) changed to the data file and syncs it. Returns the amount, and the pages that were
+/// written to.
 ///
 /// # Errors
 /// `Io`; the files take no more writes then.
@@ -137,12 +138,12 @@ pub(super) fn write_home(files: &Files, laps: &[Lap]) -> Result<(Homed, Vec<u64>
     Ok((Homed { groups, lines }, pages))
 }
 
-/// Lays lines (in the order of [`by_address`]) over the region's bytes that `read` and `write` reach, those of neighbouring
-/// pages in one call. What lies between them is written again as it is, which nobody else writes to; the kernel writes whole
-/// pages anyway.
+/// Applies lines (in the order of [`by_address`]) to the region's bytes that `read` and `write` access. Lines of neighbouring pages
+/// are written in one call. The bytes between them are written back unchanged, which no other thread writes to. The kernel writes
+/// whole pages anyway.
 ///
 /// # Errors
-/// Those of `read` and `write`.
+/// The errors of `read` and `write`.
 pub(super) fn lay_over(
     patches: &[Patch<'_>],
     read: impl Fn(u64, &mut [u8]) -> Result<()>,

@@ -1,20 +1,20 @@
-//! The private image: what readers load from and the writer stores to, and what of it is not in the data file yet.
+//! The private image: readers load from it and the writer stores to it. It keeps track of changes that are not in the data file
+//! yet.
 //!
 //! Invariants:
-//! * M1: a line is *noted*, with what it held, before the first store to it since the last group was closed. The bit that says
-//!   so is set under the lock of the running group and cleared only when the group is closed or rolled back. What a closed
-//!   group noted is kept until it is acknowledged, so that both can be rolled back, the younger first.
-//! * M2: a page knows the newest lap that holds one of its lines. It is given up only under the lock, while no line of it is
-//!   noted and that lap is home: the data file then holds the same bytes, and a store has to take the lock first. A group has
-//!   its lap from when it is closed. (What was discarded is given up by the rules of `space`.)
-//! * M3: stores, closings and roll-backs come from one writer at a time (the index's own lock), as in every medium. A closing
-//!   between two stores of somebody else would keep the younger one and lose the older.
+//! * M1: a line is *saved*, with its old content, before the first store to it in a group. Its bit is set under the lock of the
+//!   running group and cleared only when the group is closed or rolled back. The saved lines of a closed group are kept until it is
+//!   acknowledged, so both groups can be rolled back, the younger one first.
+//! * M2: a page knows the newest generation that holds one of its lines. It is dropped only under the lock, while no line of it is
+//!   saved and that generation is checkpointed. Then the data file holds the same bytes, and a store has to take the lock first. A
+//!   group gets its generation when it is closed. (Discarded pages are dropped by the rules of `space`.)
+//! * M3: stores, closing and roll-back are done by one writer at a time (the index's own lock), as in every medium. Closing between
+//!   two stores of another thread would keep the younger store and lose the older one.
+//! * M4: a page with a saved line is dropped in the end. Either a generation holds one of its lines, or it is *idle* (a line of it
+//!   was saved and then not changed, or rolled back), and the next checkpoint tries it. A page that fails M2 then is saved, and
+//!   will be in a generation or idle again, or a newer generation holds one of its lines.
 //!
-//! * M4: a page that was noted is given up in the end: a lap names it, or it is *idle* (a line of it was noted and then not
-//!   changed, or rolled back), and the next checkpoint tries it. One that fails M2 then is noted, and will be in a lap or idle
-//!   again, or a newer lap names it.
-//!
-//! Noting costs a lock and a copy of 64 bytes for the first store to a line in a group, and one load for every other store.
+//! The first store to a line in a group costs a lock and a copy of 64 bytes. Every other store costs one load.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,53 +30,53 @@ use crate::medium::traits::{LINE, Medium, WORD};
 use crate::medium::view::PAGE;
 use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
 
-/// Pages whose state is allocated together, with the first store to one of them: 64 MiB of the region, 256 KiB of state.
+/// Pages whose state is allocated together, at the first store to one of them: 64 MiB of the region, 256 KiB of state.
 const STRETCH: u64 = 1 << 14;
-/// Most pages given up under one hold of the lock.
+/// Most pages dropped under one hold of the lock.
 const RUN_MAX: u64 = 64;
 
 const _: () = assert!(PAGE / LINE == u64::BITS as u64, "a bit for each line of a page");
 
-/// A line of the running group.
+/// A saved line of the running group.
 #[derive(Debug)]
 struct Noted {
     at: u64,
     before: [u64; 8],
 }
 
-/// What is not in the data file yet of a page.
+/// The changes of a page that are not in the data file yet.
 #[derive(Debug, Default)]
 struct Page {
-    /// A bit for each line that the running group has noted.
+    /// A bit for each line that the running group has saved.
     noted: AtomicU64,
-    /// The newest lap with a line of it; 0 if there was none since open.
+    /// The newest generation with a line of it; 0 if there was none since open.
     lap: AtomicU64,
 }
 
-/// See the module's head.
+/// The private image of the data file.
 #[derive(Debug)]
 pub(super) struct Image {
     pub memory: Native,
-    /// Most bytes it can have.
+    /// Maximum length in bytes.
     pub max_bytes: u64,
-    /// There is no file to map: its bytes were copied.
+    /// There is no file to map: the bytes were copied.
     pub copied: bool,
-    /// Stretches without a store so far have no state: a store that is only read costs none.
+    /// Segments of pages; a segment without a store has no state, so a store that is only read costs no memory.
     pages: Box<[OnceLock<Box<[Page]>>]>,
     running: Mutex<Running>,
-    /// What has no storage, or will have none.
+    /// The ranges that have no storage, or will have none.
     pub space: Space,
 }
 
-/// What the lock of the running group guards.
+/// The data that the lock of the running group protects.
 #[derive(Debug, Default)]
 struct Running {
     noted: Vec<Noted>,
-    /// Pages that have a line among them.
+    /// Number of pages that have a line among them.
     pages: u64,
-    /// What the group noted that is closed and not acknowledged yet.
+    /// The saved lines of the group that is closed and not acknowledged yet.
     closed: Vec<Noted>,
-    /// Pages to be tried at the next checkpoint (M4), each once, however many groups change nothing.
+    /// Pages to try at the next checkpoint (M4), each once, however many groups change nothing.
     idle: BTreeSet<u64>,
 }
 
@@ -106,10 +106,10 @@ impl Image {
         })
     }
 
-    /// Shows `bytes` bytes of the data file, which has them.
+    /// Extends the image to `bytes` bytes of the data file, which has that length.
     ///
     /// # Errors
-    /// `Full`, `Io`; the image is as long as before.
+    /// `Full`, `Io`; the image keeps its length.
     pub fn extend(&self, files: &Files, bytes: u64) -> Result<()> {
         let old = self.memory.len();
         if !self.copied {
@@ -122,7 +122,7 @@ impl Image {
         Ok(())
     }
 
-    /// Stores words that differ. In a copied image alone.
+    /// Stores the words that differ. Only for a copied image.
     pub fn overwrite(&self, from: u64, content: &[u8]) {
         for (i, bytes) in content.chunks_exact(WORD as usize).enumerate() {
             let (at, value) = (from + i as u64 * WORD, u64::from_le_bytes(bytes.try_into().expect("a word")));
@@ -136,7 +136,7 @@ impl Image {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of a page, if there is one yet.
+    /// The state of a page, if it exists.
     #[inline(always)]
     fn page(&self, at: u64) -> Option<&Page> {
         let page = at / PAGE;
@@ -144,12 +144,12 @@ impl Image {
         pages.get((page % STRETCH) as usize)
     }
 
-    /// The state of a page of which a line is or was noted.
+    /// The state of a page that has or had a saved line.
     fn noted_page(&self, at: u64) -> &Page {
         self.page(at).expect("noting makes a page's state")
     }
 
-    /// Notes the line of a word that is about to be stored (M1).
+    /// Saves the line of a word that is about to be stored (M1).
     #[inline(always)]
     pub fn before_store(&self, at: u64) {
         if self.page(at).is_none_or(|page| page.noted.load(Ordering::Relaxed) & bit(at) == 0) {
@@ -168,7 +168,7 @@ impl Image {
         let is_first = self.noted_page(at).noted.load(Ordering::Relaxed) == 0;
         assert!(!is_first || !self.space.lacks(at), "store to what was discarded: {at:#x}");
         let mut running = self.running();
-        // Again, under the lock: whoever breaks M3 should at least not note a line twice, the second time with a new word.
+        // Checked again under the lock: a caller that violates M3 then does not save a line twice, the second time with a new word.
         let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
         if noted & bit(at) == 0 {
             running.pages += u64::from(noted == 0);
@@ -180,13 +180,13 @@ impl Image {
         std::array::from_fn(|i| self.memory.word(line + i as u64 * WORD))
     }
 
-    /// Lines of the running group, and pages that they are in.
+    /// Saved lines of the running group, and the number of their pages.
     pub fn noted(&self) -> (u64, u64) {
         let running = self.running();
         (running.noted.len() as u64, running.pages)
     }
 
-    /// The lines that the running group really changed, in the order in which they were noted, into `lines`.
+    /// Puts the lines that the running group really changed into `lines`, in the order in which they were saved.
     pub fn changed(&self, lines: &mut Vec<Changed>) {
         lines.clear();
         let running = self.running();
@@ -198,8 +198,9 @@ impl Image {
         );
     }
 
-    /// The running group, which changed these lines (in that order), goes into this lap; the next one begins. The one before
-    /// was acknowledged. Returns how many pages got their first line of this lap, or are idle and wait for its end.
+    /// Closes the running group, which changed these lines (in that order), into this generation. The next group begins. The
+    /// previous group was acknowledged. Returns the number of pages that got their first line of this generation, or became idle
+    /// and wait for its end.
     pub fn close(&self, lap: u64, lines: &[Changed]) -> u64 {
         self.space.close(lap);
         let mut running = self.running();
@@ -225,8 +226,8 @@ impl Image {
         self.running().closed.clear();
     }
 
-    /// Takes back everything that the running group and the closed one stored, the line that was noted last first: what was
-    /// stored to before something that leads to it stays until that is gone.
+    /// Rolls back everything that the running group and the closed one stored. The line that was saved last is restored first: a
+    /// block stays until the pointer to it, which was stored later, is gone.
     pub fn roll_back(&self) {
         self.space.roll_back();
         let mut running = self.running();
@@ -246,8 +247,8 @@ impl Image {
         }
     }
 
-    /// Gives up those of `pages` (numbers) and of the idle ones of which nothing newer than `lap`, which is home, was stored
-    /// (M2). Returns how many.
+    /// Drops those of `pages` (page numbers) and of the idle pages that have no store newer than `lap`, which is checkpointed (M2).
+    /// Returns their number.
     pub fn give_up(&self, files: &Files, lap: u64, mut pages: Vec<u64>) -> u64 {
         pages.extend(std::mem::take(&mut self.running().idle));
         pages.sort_unstable();
@@ -264,7 +265,7 @@ impl Image {
             if run > 0 {
                 let (from, to) = (first * PAGE, (first + run as u64) * PAGE);
                 if self.copied {
-                    // As the kernel would, so that a simulation sees what a page that was given up too early does.
+                    // As the kernel would, so that a simulation sees the effect of a page that is dropped too early.
                     let mut content = vec![0; (to - from) as usize];
                     if files.data.read(DATA_AT + from, &mut content).is_ok() {
                         self.overwrite(from, &content);
@@ -281,7 +282,7 @@ impl Image {
     }
 }
 
-/// The bit of a line among its page's.
+/// The bit of a line in its page's mask.
 #[inline(always)]
 fn bit(at: u64) -> u64 {
     1 << (at % PAGE / LINE)

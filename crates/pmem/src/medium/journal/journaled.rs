@@ -1,4 +1,5 @@
-//! The medium over a pair of files: made, opened, committed to, closed. The contract is in the head of [`crate::medium::journal`].
+//! The journal's medium: creating, opening, committing to and closing a pair of files. The contract is in the head of
+//! [`crate::medium::journal`].
 
 use std::fs::File;
 use std::path::Path;
@@ -20,35 +21,35 @@ use crate::medium::view::{PAGE, View};
 use crate::sync::atomics::unmodelled::{Condvar, Mutex};
 use crate::system;
 
-/// Bytes of scratch that are kept between commits.
+/// Bytes of scratch memory that are kept between commits.
 const SCRATCH_MAX: usize = 1 << 20;
 
-/// A medium over an ordinary file and its journal. See the module's head.
+/// A medium over an ordinary file and its journal. The head of [`crate::medium::journal`] is its contract.
 ///
-/// Locks are taken in this order: `appending`, what a commit holds the stores off with, `header`, `durable_bytes`, then one of `live`, a
-/// file's turn to sync, the image's running group, its ranges that wait (`space`).
+/// Order of locks: `appending`, the lock with which a commit holds off stores, `header`, `durable_bytes`, then one of `live`, a
+/// file's sync lock, the image's running group, and its waiting ranges (`space`).
 #[derive(Debug)]
 pub struct Journal {
     pub(super) files: Files,
     pub(super) image: Image,
-    /// The header as it was at open: what never changes of it is looked up here, beside a checkpoint.
+    /// The header as it was at open. Fields that never change are read here, concurrently with a checkpoint.
     pub(super) pair: Header,
     /// Held by a commit until its group is durable.
     pub(super) appending: Mutex<Scratch>,
     /// Held by a checkpoint until the header has changed.
     pub(super) header: Mutex<Header>,
-    /// Bytes that the data file durably has, at least. Held while it gets longer or shorter.
+    /// Minimum of the data file's durable length in bytes. Held while the file gets longer or shorter.
     pub(super) durable_bytes: Mutex<u64>,
     /// See [`Journal::bound_memory`].
     pub(super) memory_bytes: AtomicU64,
     pub(super) live: Mutex<Live>,
-    /// A half is full, or the journal failed.
+    /// Signalled when a half is full or the journal failed.
     pub(super) turned: Condvar,
 }
 
 impl Journal {
-    /// Makes a pair of files: `data` has no bytes, is open for reading and writing and locked, and `path` is its name. A file at
-    /// `journal_path` is overwritten, unless it is in use. Making the names durable is the caller's.
+    /// Makes a pair of files. `data` is empty, open for reading and writing, and locked; `path` is its path. A file at
+    /// `journal_path` is overwritten, unless it is in use. The caller makes the names durable.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Locked`; `Durability` for a capacity or a maximum out of bounds.
@@ -66,7 +67,7 @@ impl Journal {
         Self::create_on(data, journal, random_id()?, options)
     }
 
-    /// Makes a region of no bytes on two empty files. `id` pairs them: random, or fixed in tests.
+    /// Makes an empty region on two empty files. `id` pairs them: random, or fixed in tests.
     ///
     /// # Errors
     /// As [`Journal::create`].
@@ -83,13 +84,13 @@ impl Journal {
         Self::go_on(files, header, 0, options.max_bytes)
     }
 
-    /// Opens a pair of files, bringing home what the journal holds. `data` is open for reading and writing and locked, `path`
-    /// is its name, `max_bytes` as in [`Options`].
+    /// Opens a pair of files and writes the groups of the journal to the data file. `data` is open for reading and writing and
+    /// locked, `path` is its path, `max_bytes` is as in [`Options`]. Reads both halves of the journal unless it was closed.
     ///
     /// # Errors
-    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if
-    /// they have holes (copies of files may) for which the disk has no space; `Corrupt` if an acknowledged group is damaged;
-    /// `Durability` for a maximum out of bounds; `Io`, `Failed`. But for the last two the files hold what they held.
+    /// `Locked`; `Foreign`, `Version`, `Journal` if the two are not a pair that this program reads; `Truncated`; `NoSpace` if they
+    /// have holes (copies of files may) for which the disk has no space; `Corrupt` if an acknowledged group is damaged;
+    /// `Durability` for a maximum out of bounds; `Io`, `Failed`. Except after the last two, the content of the files is unchanged.
     pub fn open(data: File, path: &Path, journal_path: &Path, max_bytes: u64) -> Result<(Self, Replay)> {
         let journal = match system::open(File::options().read(true).write(true), journal_path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -106,7 +107,7 @@ impl Journal {
     /// Opens a pair of files. See [`Journal::open`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Journal::open`].
     pub fn open_on(
         data: Box<dyn Storage>,
         journal: Box<dyn Storage>,
@@ -147,10 +148,10 @@ impl Journal {
         })
     }
 
-    /// Makes everything stored since the last commit durable as one group and returns the group's number: numbers begin with
-    /// 1 and have no gaps. If nothing was changed, nothing is written, and it is the number of the newest group.
+    /// Makes everything stored since the last commit durable as one group. Returns the group's number; numbers begin with 1 and
+    /// have no gaps. If nothing was changed, it writes nothing and returns the number of the newest group.
     ///
-    /// To be called by whoever stores, or while nobody does (M3).
+    /// Called by the thread that stores, or while no thread stores (M3).
     ///
     /// # Errors
     /// As [`Journal::commit_beside`].
@@ -158,14 +159,14 @@ impl Journal {
         self.commit_beside(|| Some(()))
     }
 
-    /// As [`Journal::commit`], while writers go on: `hold` keeps stores away while the group is closed, and what it returns
-    /// is dropped before the group is written, so that the next one runs meanwhile. If it returns `None` nothing is done.
+    /// As [`Journal::commit`], concurrently with writers. `hold` keeps stores away while the group is closed. Its result is dropped
+    /// before the group is written, so the next group runs meanwhile. If `hold` returns `None`, nothing is done.
     ///
     /// # Errors
-    /// `TooLarge` if it is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was written, and it
-    /// can be rolled back. `Io` or `Corrupt` if the
-    /// group, or a checkpoint that had to make space for it, failed; `Failed` if anything did before: whether the group is
-    /// there will be seen when the files are opened again, and no further one is taken.
+    /// `TooLarge` if the group is larger than 4 GiB, `NoSpace` if it is larger than a half and the disk is full: nothing was
+    /// written, and the group can be rolled back. `Io` or `Corrupt` if the group, or a checkpoint that had to make space for it,
+    /// failed. `Failed` if anything failed before. After these three, no further group is taken, and the next open shows whether
+    /// this group is durable.
     pub fn commit_beside<G>(&self, hold: impl FnOnce() -> Option<G>) -> Result<u64> {
         let mut scratch = guard(&self.appending);
         self.files.check()?;
@@ -186,7 +187,8 @@ impl Journal {
         self.write_group(&mut scratch, &Closed { number, at, region_bytes, pages })
     }
 
-    /// Writes the lines of a closed group, and syncs them. (Not in [`Journal::commit_beside`], of which each caller has a copy.)
+    /// Writes the lines of a closed group and syncs them. A separate function, because [`Journal::commit_beside`] is generic and
+    /// each caller has a copy of it.
     fn write_group(&self, scratch: &mut Scratch, closed: &Closed) -> Result<u64> {
         let Closed { number, at: Room { lap, from, in_annex }, pages, .. } = *closed;
         let Scratch { lines, bytes } = scratch;
@@ -216,24 +218,26 @@ impl Journal {
         Ok(number)
     }
 
-    /// Takes back everything that is not durable, in the image that readers see: what was stored since the last commit, and
-    /// after a commit that failed its group too. To be called as [`Journal::commit`], and not beside one.
+    /// Rolls back everything that is not durable, in the image that readers see: the stores since the last commit, and after a
+    /// failed commit those of its group too. Called as [`Journal::commit`], and not concurrently with one.
     ///
-    /// Lines are taken back one by one, the one that was noted last first. That is no order of stores: a line that was stored
-    /// to twice goes back at once. So the caller keeps readers out meanwhile, with the locks (stripes) of all that the groups
-    /// changed, or lets them look again.
+    /// Lines are restored one by one, the line that was saved last first. This is not the reverse order of the stores: a line that
+    /// was stored to twice is restored at once. So the caller keeps readers out meanwhile, with the version locks of everything
+    /// that the groups changed, or lets them validate again.
     pub fn roll_back(&self) {
         self.image.roll_back();
     }
 
-    /// Bounds the memory for what is not in the data file yet: private pages, and what the running group and the one on its way take
-    /// besides. A group or a lap ends early where that would be more; a single operation that stores to more gets it. What a checkpoint
-    /// reads comes on top: up to a half, and 32 bytes for each line. Without a call it is [`memory_default`].
+    /// Bounds the memory in bytes for changes that are not in the data file yet: private pages, and the buffers of the running
+    /// group and of the one that is being written. A group or a generation ends early where it would exceed the bound. A single
+    /// operation that stores to more pages gets the memory. A checkpoint's reads come on top: up to a half, and 32 bytes for each
+    /// line. The default is [`memory_default`].
     pub fn bound_memory(&self, bytes: u64) {
         self.memory_bytes.store(bytes.max(MEMORY_MIN), Ordering::Relaxed);
     }
 
-    /// Most lines that a group may change, whatever of them, to fit into a half: one with more goes through the annex.
+    /// Most lines that a group may change, whatever part of them, to fit into a half. A group with more lines goes through the
+    /// annex.
     pub fn group_lines_max(&self) -> u64 {
         group::lines_in(self.pair.half_bytes)
     }
@@ -243,12 +247,12 @@ impl Journal {
         2 * self.pair.half_bytes
     }
 
-    /// Bytes of the journal's file.
+    /// Bytes of the journal file, without an annex.
     pub fn file_bytes(&self) -> u64 {
         HALVES_AT + self.capacity_bytes()
     }
 
-    /// What it did since it was opened, and what it holds.
+    /// Statistics since the open, and the present content.
     pub fn activity(&self) -> Activity {
         let live = guard(&self.live);
         Activity {
@@ -259,7 +263,7 @@ impl Journal {
         }
     }
 
-    /// What reading needs. Not to be used when this is dropped.
+    /// The address of the lines. It must not be used after this medium is dropped.
     pub(crate) fn view(&self) -> View {
         self.image.memory.view()
     }
@@ -269,16 +273,16 @@ impl Journal {
         guard(&self.live).next - 1
     }
 
-    /// True if an append, a sync or a home write failed: no more groups are taken.
+    /// True if an append, a sync or a write to the data file failed: no more groups are taken.
     pub fn has_failed(&self) -> bool {
         self.files.check().is_err()
     }
 
-    /// Takes the older half home if the writer has left it: any thread may, beside writer and readers.
+    /// Checkpoints the older half if the writer has left it. Any thread may call this, concurrently with the writer and readers.
     ///
     /// # Errors
     /// `Io`, or `Corrupt` if an acknowledged group cannot be read back: the journal takes no more groups then. `Failed` if it
-    /// did not before.
+    /// already took none.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let live = guard(&self.live);
         let due = live.is_due().then_some(live.oldest);
@@ -286,8 +290,7 @@ impl Journal {
         due.map_or_else(|| self.files.check().map(|()| None), |lap| self.take_home(lap))
     }
 
-    /// Takes every group home, so that the next open has nothing to replay. The running group is left alone. Commits wait
-    /// meanwhile.
+    /// Checkpoints every group, so the next open has nothing to replay. The running group is not included. Commits wait meanwhile.
     ///
     /// # Errors
     /// As [`Journal::checkpoint`].
@@ -296,8 +299,8 @@ impl Journal {
         self.take_all_home()
     }
 
-    /// Takes every group home for good: no more are taken, and the next open does not look for any. What was stored since the
-    /// last commit is lost. A second call does nothing.
+    /// Checkpoints every group and ends writing: no more groups are taken, and the next open searches for none. The stores since
+    /// the last commit are lost. A second call does nothing.
     ///
     /// # Errors
     /// As [`Journal::checkpoint`].
@@ -311,12 +314,12 @@ impl Journal {
         self.trim_file(true);
         let closed = header.close(&self.files);
         drop(header);
-        // Whatever came of it: a group under a header that says closed would not be found.
+        // Also after an error: a group under a header that says closed would not be found.
         let _ = self.fail(Error::Closed);
         closed
     }
 
-    /// With `appending` held.
+    /// The caller holds `appending`.
     fn take_all_home(&self) -> Result<()> {
         self.files.check()?;
         loop {
@@ -333,8 +336,8 @@ impl Journal {
         }
     }
 
-    /// Waits until a half is full, and no copy holds checkpoints off, or `limit` has passed, and says whether a half is full:
-    /// what a thread that makes checkpoints does between them.
+    /// Waits until a half is full and no copy holds off checkpoints, or until `limit` has passed. Returns whether a half is full.
+    /// The checkpoint thread calls it between checkpoints.
     ///
     /// # Errors
     /// `Failed` as soon as the journal takes no more groups, `Closed` after [`Journal::end_waits`].
@@ -349,19 +352,19 @@ impl Journal {
         self.files.check().map(|()| live.is_due())
     }
 
-    /// Nobody waits for a full half any more.
+    /// Ends all waits for a full half.
     pub fn end_waits(&self) {
         guard(&self.live).waits_ended = true;
         self.turned.notify_all();
     }
 
-    /// Gives the data file so many bytes, durably. Each time it gets longer costs a sync: so it gets more at once than the region
-    /// asks for, unless the disk is nearly full.
+    /// Makes the data file at least `bytes` bytes long, durably. Each growth costs a sync, so the file grows by more than the
+    /// region needs, unless the disk is nearly full.
     fn make_file_long(&self, durable_bytes: &mut u64, bytes: u64) -> Result<()> {
         if *durable_bytes >= bytes {
             return Ok(());
         }
-        // Longer than that is what a growth left that failed half-way.
+        // It may be longer: a growth that failed half-way leaves that.
         let found = self.files.data.len()?;
         let more = match bytes {
             ..GROWTH_EXACT => 0,
@@ -384,8 +387,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes away what the data file got ahead of the region, if `closes` or the region has as much in holes: it does not grow soon. The
-    /// header is held. Where that fails, the file stays long.
+    /// Removes the bytes of the data file beyond the region, if `closes` is set or the region has as many bytes in holes, because
+    /// it does not grow soon then. The header is held. On failure the file stays long.
     pub(super) fn trim_file(&self, closes: bool) {
         let mut durable_bytes = guard(&self.durable_bytes);
         let end = DATA_AT + self.image.memory.len();
@@ -396,10 +399,10 @@ impl Journal {
         }
     }
 
-    /// Ends writing for good (J7) and wakes whoever waits. `live` is not held by the caller.
+    /// Ends writing permanently (J7) and wakes all waiters. The caller does not hold `live`.
     pub(super) fn fail(&self, error: Error) -> Error {
         let error = self.files.poison(error);
-        // A waiter that saw no failure holds `live` until it sleeps: notified before that, it would sleep on (J8).
+        // A waiter that saw no failure holds `live` until it sleeps. A notification before that would be lost (J8).
         drop(guard(&self.live));
         self.turned.notify_all();
         error
@@ -424,11 +427,11 @@ impl Medium for Journal {
         self.image.memory.publish(at, value);
     }
 
-    /// Nothing: a group has all lines that were stored to.
+    /// Does nothing: a group has all lines that were stored to.
     #[inline(always)]
     fn flush(&self, _at: u64, _bytes: u64) {}
 
-    /// Nothing: a group becomes durable as a whole.
+    /// Does nothing but a compiler fence: a group becomes durable as a whole.
     #[inline(always)]
     fn fence(&self, _why: Fence) {
         compiler_fence(Ordering::SeqCst);
@@ -444,8 +447,7 @@ impl Medium for Journal {
         self.image.memory.len()
     }
 
-    /// The file's new length, if it needs one, is durable at once: its turn at syncing the data file may make this wait for a
-    /// checkpoint.
+    /// The file's new length, if it needs one, is durable at once. The growth may wait for a checkpoint's sync of the data file.
     fn grow(&self, bytes: u64) -> Result<()> {
         self.files.check()?;
         let new = bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
@@ -460,14 +462,14 @@ impl Medium for Journal {
         self.image.extend(&self.files, new)
     }
 
-    /// Done by the checkpoint that brings home the group which is running now (`space`).
+    /// The checkpoint of the running group returns the storage (`space`).
     fn discard(&self, at: u64, bytes: u64) -> bool {
         !self.has_failed() && self.image.discard(at, at + bytes)
     }
 
     fn provide(&self, at: u64, bytes: u64) -> Result<()> {
         while !self.image.provide(&self.files, at, at + bytes)? {
-            drop(guard(&self.header)); // held until all know of the hole
+            drop(guard(&self.header)); // held until the header tells of the hole
         }
         Ok(())
     }
@@ -476,7 +478,7 @@ impl Medium for Journal {
         self.image.space.holes()
     }
 
-    /// A commit, whatever the range: a group is not divided.
+    /// A commit, for any range: a group is not divided.
     fn sync(&self, _at: u64, _bytes: u64) -> Result<()> {
         self.commit().map(|_| ())
     }
@@ -490,7 +492,7 @@ impl Medium for Journal {
         let (noted, pages) = self.image.noted();
         let lines_limit = group::lines_in(group::BODY_BYTES_MAX);
         let (lines, lines_max) = (noted, self.group_lines_max());
-        // The next lines may all be in other pages. Whichever has less left: the half, or the memory.
+        // The next lines may all be in other pages. The smaller rest counts: of the half, or of the memory.
         let each = PAGE + LINE_MEMORY;
         let taken = (pages * PAGE + noted * LINE_MEMORY).div_ceil(each);
         let taken_max = self.memory_bytes.load(Ordering::Relaxed) / MEMORY_PART / each;
@@ -500,9 +502,9 @@ impl Medium for Journal {
         })
     }
 
-    /// No more than `RESERVED_MAX`: what is needed beyond that, or while another group is in the annex, a commit allocates.
+    /// Reserves at most `RESERVED_MAX` bytes. If more is needed, or another group is in the annex, the commit allocates it.
     fn reserve(&self, lines: u64) -> Result<()> {
-        // Held meanwhile: a checkpoint takes an annex away under it.
+        // Held meanwhile, because a checkpoint removes an annex under it.
         let live = guard(&self.live);
         match lines > self.group_lines_max() && live.annex.is_none() {
             true => self.make_annex((lines * LINE).min(RESERVED_MAX)),
@@ -519,7 +521,7 @@ impl Medium for Journal {
     }
 }
 
-/// What pairs a store's files: 128 random bits.
+/// The id of a pair: 128 random bits.
 pub(super) fn random_id() -> Result<[u64; 2]> {
     let source = Path::new("/dev/urandom");
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! The laps: space for the next group in them, and how they go home.
+//! The generations of the journal: space for the next group, and their checkpoints.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,8 @@ use crate::medium::journal::sizes::{Checkpoint, MEMORY_PART};
 use crate::medium::view::PAGE;
 
 impl Journal {
-    /// Where a group of so many bytes (at most) and pages will stand, and its number. `appending` is held (J9).
+    /// The place and the number of a group of at most `bytes` bytes and `pages` pages. Checkpoints a generation if necessary.
+    /// `appending` is held (J9).
     pub(super) fn make_space(&self, bytes: u64, pages: u64) -> Result<(Room, u64)> {
         let half_bytes = self.pair.half_bytes;
         if bytes > group::BODY_BYTES_MAX {
@@ -27,7 +28,7 @@ impl Journal {
             let mut live = guard(&self.live);
             let half = (live.lap % 2) as usize;
             let from = live.used[half];
-            // Of a lap that is empty nothing more can be asked.
+            // A generation that is empty cannot offer more.
             let few_pages = from == 0 || live.pages[half] + pages <= pages_max;
             let is_annex_free = !in_annex || live.annex.is_none();
             if from + bytes_in_half <= half_bytes && few_pages && is_annex_free {
@@ -49,13 +50,13 @@ impl Journal {
         }
     }
 
-    /// Gives the journal an annex of so many bytes. No lap has a group in it.
+    /// Allocates an annex of `bytes` bytes. No generation has a group in it.
     pub(super) fn make_annex(&self, bytes: u64) -> Result<()> {
         let (found, end) = (self.files.journal.len()?, self.pair.annex_at() + bytes);
         if end > found { self.files.journal.allocate(found, end) } else { Ok(()) }
     }
 
-    /// Takes a lap home that gets no more groups; `None` if it is home already.
+    /// Checkpoints a generation that gets no more groups; `None` if it is already checkpointed.
     pub(super) fn take_home(&self, lap: u64) -> Result<Option<Checkpoint>> {
         let mut header = guard(&self.header);
         self.files.check()?;
@@ -71,7 +72,7 @@ impl Journal {
         let (homed, pages) = outcome.map_err(|error| self.fail(error))?;
         let mut live = guard(&self.live);
         if live.annex == Some(lap) {
-            // Under the lock, before it is free: it is not made longer meanwhile.
+            // Under the lock and before the annex is free, so that no other thread extends it meanwhile.
             header.cut_annex(&self.files);
             live.annex = None;
         }

@@ -1,41 +1,41 @@
-//! Which laps are live, and what is known of them between two commits.
+//! The state of the live generations between two commits.
 
 use std::sync::PoisonError;
 
 use crate::sync::atomics::unmodelled::{Mutex, MutexGuard};
 
-/// The laps, as the writer fills them and checkpoints empty them.
+/// The generations, as the writer fills them and checkpoints empty them.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// The oldest lap that is not home.
+    /// The oldest generation that is not checkpointed.
     pub oldest: u64,
-    /// The lap that takes groups: the oldest or the next.
+    /// The generation that takes groups: the oldest or the next.
     pub lap: u64,
     /// Bytes used of each half.
     pub used: [u64; 2],
-    /// Pages of the image that hold lines of the lap in each half.
+    /// Pages of the image that hold lines of the generation in each half.
     pub pages: [u64; 2],
-    /// The lap whose group stands in the annex.
+    /// The generation whose group is in the annex.
     pub annex: Option<u64>,
-    /// Number of the first group of the lap in each half.
+    /// Number of the first group of the generation in each half.
     pub first: [u64; 2],
     /// Number of the next group.
     pub next: u64,
-    /// Copies that hold checkpoints off.
+    /// Running copies that hold off checkpoints.
     pub held_off: u32,
     /// The checkpoint thread must end.
     pub waits_ended: bool,
-    /// Laps that went home.
+    /// Number of checkpointed generations.
     pub checkpoints: u64,
 }
 
 impl Live {
-    /// The writer has left a half that can go home.
+    /// True if the writer has left a half that can be checkpointed.
     pub fn is_due(&self) -> bool {
         self.lap > self.oldest && self.held_off == 0
     }
 
-    /// The writer leaves its half for the other one, which is free.
+    /// Moves the writer to the other half, which is free.
     pub fn turn(&mut self) {
         self.lap += 1;
         let half = (self.lap % 2) as usize;

@@ -1,61 +1,71 @@
-//! Memory for ordinary files, safe against power cuts: one sync for each group of writes.
+//! A medium over ordinary files that survives a power failure, with one sync for each group of writes.
 //!
-//! Reads and stores go to a private image of the data file, at the speed of memory. Whatever was stored since the last commit
-//! is the running *group*; [`Journal::commit`] appends the words that it changed to the journal, a preallocated file, and
-//! syncs that. A group is durable as a whole or not at all, so `flush` and `fence` have nothing to do, and what is in the
-//! image is at any time what a prefix of the stores made. The next group runs while one is on its way to the disk. A checkpoint
-//! takes a full half of the journal home to the data file, beside the writer, who fills the other half meanwhile.
+//! Reads and stores go to a private image of the data file, at the speed of memory. The stores since the last commit are the
+//! running *group*. [`Journal::commit`] appends the words that the group changed to the journal, a preallocated file, and syncs it.
+//! A group is durable as a whole or not at all, so `flush` and `fence` do nothing. The image always holds the result of a prefix of
+//! the stores. The next group runs while the previous one is written to the disk. A checkpoint writes a full half of the journal to
+//! the data file, while the writer fills the other half.
 //!
-//! * [`storage`]: the file calls as a trait, and what a failed one leads to.
-//! * `header`: pages that pair the two files and say which laps are live. `group`: a group's bytes.
-//! * `image`: the private image and what of it is not home yet. `laps`: space for groups. `home`: groups go home. `recover`: opening.
+//! A *generation* (`lap` in the code) is one use of a half. To *checkpoint* a generation is to write its groups to the data file;
+//! then it is *checkpointed*.
+//!
+//! * [`storage`]: the file calls as a trait, and the consequences of a failed call.
+//! * `header`: the pages that pair the two files and say which generations are live. `group`: the bytes of a group.
+//! * `image`: the private image and its changes that are not in the data file yet. `laps`: space for groups. `home`: checkpoints.
+//!   `recover`: opening.
 //! * `space`: the storage of free chunks.
 //! * `copy`: the region as a file of its own, while writers go on.
 //!
 //! ```text
-//! stores -> image, lines noted with what they held
+//! stores -> image; the old content of each changed line is saved
 //! commit -> journal: | header A | header B | half 0: group group group ... | half 1: group group ... | annex: large group |
 //! checkpoint of a half -> data file: | page with the pair's id | the region's bytes |
 //! ```
 //!
-//! Commit point of a group: its last sector to become durable. What a power cut can leave:
+//! Invariants:
+//! * J1: a group is appended only after the sync of the previous group succeeded. So a bad group followed by a begun group is
+//!   damage. A bad group without a successor is the end of the journal.
+//! * J2: every word stored to since the last commit is in the group, flushed or not. Words that have their old value again are left
+//!   out.
+//! * J3: the data file holds lines of durable groups only. The groups of a generation stay in the journal until they are durable in
+//!   the data file and the header durably says so.
+//! * J4: a page of the image is dropped only while the data file holds the same bytes (M2), or after its content was discarded
+//!   (`space`). Readers see no other change that was not stored.
+//! * J5: space for a group is made before the group is closed, and space for new bytes before they are visible. A group that is
+//!   larger than a half goes to the annex, after the halves. The annex holds at most one group of both live generations. The next
+//!   such group waits until that generation is checkpointed, and then the file gets its length back.
+//!   [`Medium::group`](crate::Medium::group) tells how full the running group is.
+//! * J6: a commit waits for a checkpoint only if both halves are full. During a checkpoint it may wait for its turn at a sync (S1):
+//!   for the sync of the header. A growth, or a commit after [`Medium::provide`](crate::Medium::provide) of a hole, may wait for
+//!   the sync of the data file.
+//! * J7: after a failed append, sync, data file write or header write nothing more is written (S1, S2). Commits are refused and
+//!   reads go on. [`Journal::roll_back`] removes the refused groups from the image; its caller keeps readers out meanwhile.
+//!   [`Journal::close`] ends writing in the same way while it keeps commits out, so no group is ever under a header that says there
+//!   is none.
+//! * J8: a thread that waits for a full half or a failure misses neither, because both are signalled after `live` was locked.
+//! * J9: the writer leaves a generation only between two commits, so no group is being written to a generation that is
+//!   checkpointed.
+//!
+//! Commit point of a group: the last of its sectors that becomes durable. A power failure can leave:
 //!
 //! | step passed | may be on the media | recovery |
 //! |---|---|---|
-//! | stored to the image | nothing of the group | the state of the group before |
-//! | appended to the journal | any sectors of the group | that state, or the group's if all of it is there: made durable first |
-//! | journal synced: acknowledged | all of the group | replayed |
-//! | checkpoint (the table in `home`) | home lines, in part | replayed over them |
-//! | a header synced | home lines, all | no longer live |
+//! | stored to the image | nothing of the group | the state of the previous group |
+//! | appended to the journal | any sectors of the group | the previous state; or the group, if complete: recovery makes it durable first |
+//! | journal synced: acknowledged | all of the group | the group is replayed |
+//! | checkpoint (the table in `home`) | some lines in the data file | replayed over them |
+//! | a header synced | all lines in the data file | the groups are no longer live |
 //!
-//! Invariants:
-//! * J1: a group is appended only after the sync of the one before succeeded. So a bad group that is followed by one that was
-//!   begun is damage, and one that is not is the end.
-//! * J2: every word stored to since the last commit is in the group, flushed or not. Words that hold again what they held
-//!   before are left out.
-//! * J3: the data file holds lines of durable groups only; a lap's groups stay in the journal until they are durable there and the
-//!   header, durably, says so.
-//! * J4: a page of the image is given up only while the data file holds the same bytes (M2), or what it holds was discarded (`space`):
-//!   readers never see another change that no store made.
-//! * J5: space for a group is made before it is closed, space for new bytes before they are shown. A group that is larger than a half
-//!   goes into the annex, behind the halves, where one of both live laps may be: the next one waits until that lap is home, and the
-//!   file gets its length back then. How full the running group is can be asked ([`Medium::group`](crate::Medium::group)).
-//! * J6: a commit waits for a checkpoint only if both halves are full. Beside one it may wait for a turn at a sync (S1): for the
-//!   one of the header; a growth, or a commit behind [`Medium::provide`](crate::Medium::provide) of a hole, for the data file's.
-//! * J7: after a failed append, sync, home write or header write nothing more is written (S1, S2): commits are refused, reads
-//!   go on. [`Journal::roll_back`] takes the refused groups out of the readers' sight; its caller keeps them out meanwhile.
-//!   [`Journal::close`] ends writing the same way while it keeps commits out: no group is ever under a header that says there
-//!   is none.
-//! * J9: a lap is left only between two commits, so no group is on its way to a lap that goes home.
-//! * J8: who waits for a half or a failure misses neither: both are told with `live` taken in between.
+//! Design decisions. The data file has a page of its own before the region's bytes, for the id of the pair. So the region's format
+//! needs no word for it, and a data file without its journal is not mistaken for a complete store. Groups are padded to sectors. A
+//! checkpoint reads committed lines back from the journal and verifies their checksums, because the image may already hold newer
+//! stores.
 //!
-//! Where this leaves the plan, and why: the data file has a page of its own before the region's bytes, for the pair's id. So
-//! the region's format needs no word for it, and a data file without its journal is not taken for a whole store. Groups are
-//! padded to sectors, and committed lines are read back from the journal for their way home, checksums verified, because the
-//! image may already hold newer stores. A page costs 4 KiB of private memory from the first store to it until its laps are
-//! home. A lap is left when it is full, or has lines in so many pages as its half has space for whole lines (some 57 bytes for each byte
-//! of the half), or as a quarter of the memory's bound holds ([`Journal::bound_memory`]). A running group that has taken a quarter of
-//! that bound is full, too. Twice the lap's, the group's, and the buffers of the one on its way: so all of it stays within the bound.
+//! Memory. A page costs 4 KiB of private memory from the first store to it until its generations are checkpointed. A generation
+//! ends when its half is full, or when it has lines in as many pages as its half has space for whole lines (some 57 bytes of memory
+//! for each byte of the half), or in as many as fit into a quarter of the memory bound ([`Journal::bound_memory`]). A running group
+//! that takes a quarter of that bound is full too. Two generations, the running group, and the buffers of the group that is being
+//! written take a quarter each, so all of it stays within the bound.
 
 mod copy;
 mod freed;

@@ -1,30 +1,32 @@
-//! Opening after anything: both laps are read and judged, whole groups go home, and two fresh laps begin.
+//! Opening a pair of files in any state: recovery reads and judges both generations, writes complete groups to the data file, and
+//! begins two new generations.
 //!
-//! A group is begun only after the sync of the one before it succeeded. So behind the whole groups there is at most one torn
-//! group, and its number is the next: it was never acknowledged. Where a group of a higher number was begun, the bad one
-//! before it *was* acknowledged: that is damage, and told as such, before anything is changed.
+//! A group is begun only after the sync of the previous one succeeded. So after the complete groups there is at most one torn
+//! group, and its number is the next one: it was never acknowledged. If a group with a higher number was begun, the bad group
+//! before it was acknowledged. That is damage, and recovery reports it before it changes anything.
 //!
-//! No byte of the journal is changed, but what was found is written again as it is, until the whole groups are durable in the
-//! data file, and what is written there is the same however often it is begun: a crash inside recovery is answered by recovery. Fresh laps begin even where no group was
-//! found, so that no sector of a torn one is ever part of a later.
+//! Until the complete groups are durable in the data file, recovery changes no byte of the journal. It only writes what it found
+//! again, unchanged. Its writes to the data file are the same each time it runs, so a crash inside recovery is handled by the next
+//! recovery. New generations begin even if no group was found, so no sector of a torn group becomes part of a later one.
 //!
-//! | step | may be on the media at a power cut | next recovery |
+//! | step | may be on the media at a power failure | next recovery |
 //! |---|---|---|
 //! | header written again in place, synced (H1) | it or an older one, if it was not durable | by the one or the other |
-//! | newest whole group written again in place | any of its sectors, if it was not durable | as before it, or with it |
-//! | journal synced | all of it | all whole groups are replayed |
-//! | data file's page and home lines written | any sectors of them | replayed over them |
+//! | newest complete group written again in place | any of its sectors, if it was not durable | as before it, or with it |
+//! | journal synced | all of it | all complete groups are replayed |
+//! | data file's page and lines written | any sectors of them | replayed over them |
 //! | data file synced, with its length | all of them | the same again |
 //! | a header written, synced (H1) | the one or the other | replayed, or no longer live |
 //!
 //! Invariants:
-//! * R1: what is read here may be in the page cache alone: the process before may have ended between a write and its sync, or
-//!   after a sync that failed. So what recovery builds on is made durable first, and by writing it: after a failed sync the
-//!   kernel may call a page clean that the disk never got, and a sync alone would skip it.
-//! * R2: of the headers, only the newest can be such (H1); of the groups, only the newest whole one (J1): the others were synced
-//!   before it was begun.
-//! * R3: of the data file, only its page and its length can be: its lines are written again while their laps are live, and
-//!   laps are left only after its sync. Nothing is acknowledged on a page or a length that recovery has not made durable.
+//! * R1: recovery may read data that is only in the page cache. The previous process may have ended between a write and its sync,
+//!   or after a failed sync. So recovery first makes durable the data it builds on, and it does so by writing: after a failed sync
+//!   the kernel may treat a page as clean that the disk never received, and a sync alone would skip it.
+//! * R2: of the headers, only the newest can be in that state (H1). Of the groups, only the newest complete one can be (J1): the
+//!   others were synced before it was begun.
+//! * R3: of the data file, only its page and its length can be in that state. Its lines are written again while their generations
+//!   are live, and generations end only after its sync. Nothing is acknowledged that depends on a page or a length that recovery
+//!   has not made durable.
 
 use std::fs::File;
 use std::path::Path;
@@ -42,25 +44,25 @@ use crate::medium::traits::{LINE, Medium, WORD};
 use crate::medium::view::PAGE;
 use crate::system;
 
-/// What opening found in the journal and brought home.
+/// The groups that opening found in the journal and replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// Groups that were replayed.
     pub groups: u64,
-    /// Distinct lines that were written home.
+    /// Distinct lines that were written to the data file.
     pub lines: u64,
-    /// Bytes of the journal that they took.
+    /// Bytes of the journal that the groups took.
     pub bytes: u64,
-    /// Number of the newest group that there is; 0 if none was ever committed.
+    /// Number of the newest durable group; 0 if none was ever committed.
     pub newest: u64,
 }
 
-/// Brings the pair of files into the state that the newest whole group left. Returns the header to go on with and the
-/// region's length.
+/// Brings the pair of files into the state of the newest complete group. Returns the header for the session, the region's length in
+/// bytes, and statistics.
 ///
 /// # Errors
-/// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad
-/// that was acknowledged; `NoSpace` if holes of the files cannot be filled; `Io`.
+/// `Foreign`, `Version`, `Journal`; `Truncated` if the data file is shorter than a group says; `Corrupt` if an acknowledged group
+/// is bad; `NoSpace` if holes of the files cannot be filled; `Io`.
 pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     let mut header = Header::read(files)?;
     let laps = read_laps(files, &header)?;
@@ -71,15 +73,15 @@ pub(super) fn recover(files: &Files) -> Result<(Header, u64, Replay)> {
     header.settle(files)?;
     make_newest_durable(files, &header, &laps)?;
     header.write_data_page(files)?;
-    // Syncs the page and the length too, with or without a line to write (R3).
+    // Syncs the page and the length too, even if there are no lines to write (R3).
     let (homed, _) = write_home(files, &laps)?;
     header.advance(files, header.oldest + 2, next, || false)?;
     header.cut_annex(files);
     Ok((header, region_bytes, Replay { groups: homed.groups, lines: homed.lines, bytes, newest: next - 1 }))
 }
 
-/// Gives storage to what recovery is about to write. A home write into a hole of a full disk would fail, and that ends writing. Other
-/// holes of the data file stay (`space`).
+/// Allocates storage for the ranges that recovery is about to write. A write into a hole on a full disk would fail and end writing.
+/// Other holes of the data file stay (`space`).
 fn fill_holes(files: &Files, laps: &[Lap]) -> Result<()> {
     for (from, to) in files.journal.holes()? {
         files.journal.fill_holes(from, to)?;
@@ -96,10 +98,10 @@ fn fill_holes(files: &Files, laps: &[Lap]) -> Result<()> {
     Ok(())
 }
 
-/// Both live laps with their whole groups, judged; none of a journal that was closed. Nothing is changed.
+/// Both live generations with their complete groups, judged; none of a closed journal. Changes nothing.
 ///
 /// # Errors
-/// `Truncated` if the data file is shorter than a group says; `Corrupt` if a group is bad that was acknowledged; `Io`.
+/// `Truncated` if the data file is shorter than a group says; `Corrupt` if an acknowledged group is bad; `Io`.
 pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
     if header.closed {
         return Ok(Vec::new());
@@ -110,7 +112,7 @@ pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
         let lap = Lap::read(files, header, number, header.half_bytes, next)?;
         next += lap.groups.len() as u64;
         if let Some(begun) = lap.begun_behind(header.salt(number), next) {
-            // A younger lap that begins with another group than the next: the bad one is in the older lap.
+            // The younger generation begins with another group than the next one: the bad group is in the older generation.
             let (number, end) = match laps.first() {
                 Some(older) if begun == 0 => (header.oldest, older.end),
                 _ => (number, lap.end),
@@ -120,7 +122,7 @@ pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
         }
         laps.push(lap);
     }
-    // The length now: whoever writes beside this made the file longer before a group said so.
+    // The length is read now: a concurrent writer makes the file longer before a group says so.
     let region_bytes = files.data.len()?.saturating_sub(DATA_AT) & !(PAGE - 1);
     let groups = laps.iter().flat_map(|lap| &lap.groups);
     if let Some((_, longest)) = groups.max_by_key(|(_, group)| group.region_bytes)
@@ -132,20 +134,20 @@ pub(super) fn read_laps(files: &Files, header: &Header) -> Result<Vec<Lap>> {
     Ok(laps)
 }
 
-/// What is left of a pair of files: see [`look`].
+/// The remains of a pair of files: see [`look`].
 #[derive(Debug)]
 pub struct Remains {
     /// The region.
     pub image: Native,
-    /// The journal was read, and no group that was acknowledged is damaged.
+    /// The journal was read, and no acknowledged group is damaged.
     pub journal_is_whole: bool,
-    /// Bytes of the region that the data file does not have. There, the image has what the journal's groups stored, and zeros.
+    /// Bytes of the region that the data file does not have. There, the image has the stores of the journal's groups, and zeros.
     pub missing_bytes: u64,
 }
 
-/// What a pair of files holds, for reading what is left of it: the data file's bytes with every whole group laid over them, in
-/// memory. The image is as long as the newest group says, even if the data file was truncated. Neither file is changed, and both may be
-/// read-only. Without a journal that can be read, or behind a damaged group, the image holds what the data file has.
+/// The content of a pair of files for salvage: the data file's bytes with every complete group applied, in memory. The image is as
+/// long as the newest group says, even if the data file was truncated. Neither file is changed, and both may be read-only. If the
+/// journal cannot be read, or a group is damaged, the image holds the content of the data file from there on.
 ///
 /// # Errors
 /// `Io` if the data file cannot be inspected or mapped.
@@ -163,7 +165,7 @@ pub fn look(data: File, path: &Path, journal_path: &Path) -> Result<Remains> {
     Ok(Remains { image, journal_is_whole, missing_bytes: region_bytes - bytes })
 }
 
-/// The laps of a journal as far as they can be read, and whether that is all of them.
+/// The generations of a journal as far as they can be read, and whether those are all.
 fn laps_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Lap>, bool) {
     let mut laps: Vec<Lap> = Vec::new();
     let Ok(journal) = system::open(File::options().read(true), journal_path) else { return (laps, false) };
@@ -189,7 +191,7 @@ fn laps_left(data: File, path: &Path, journal_path: &Path) -> (Vec<Lap>, bool) {
     (laps, true)
 }
 
-/// Stores what the lines say, in their order, to an image that nobody else has.
+/// Applies the lines, in their order, to an image that no other thread uses.
 pub(super) fn copy_into<'a>(image: &Native, patches: impl IntoIterator<Item = Patch<'a>>) {
     for patch in patches {
         let mut line = [0; LINE as usize];
@@ -199,15 +201,15 @@ pub(super) fn copy_into<'a>(image: &Native, patches: impl IntoIterator<Item = Pa
     }
 }
 
-/// Bytes of the halves of the journal at this path, if it is one; its data file is not asked.
+/// Bytes of both halves of the journal at this path, if it is one. Its data file is not read.
 pub fn capacity_of(journal_path: &Path) -> Option<u64> {
     let file = system::open(File::options().read(true), journal_path).ok()?;
     let journal = Box::new(FileStorage::new(file, journal_path));
     Some(2 * Header::read_alone(journal).ok()?.half_bytes)
 }
 
-/// Writes the newest whole group again where it stands and syncs the journal (R1, R2): lines of a group that a power cut can
-/// still take away must not go home.
+/// Writes the newest complete group again in place and syncs the journal (R1, R2): lines of a group that a power failure can still
+/// destroy must not be written to the data file.
 fn make_newest_durable(files: &Files, header: &Header, laps: &[Lap]) -> Result<()> {
     let newest = (header.oldest..).zip(laps).filter_map(|(number, lap)| Some((number, lap.newest()?))).last();
     let Some((number, (from, group, annex))) = newest else { return Ok(()) };

@@ -1,33 +1,34 @@
-//! Storage of free chunks goes back to the file system, and comes back before they are stored to again.
+//! Storage of free chunks: it is returned to the file system, and allocated again before the next store.
 //!
 //! ```text
-//! in use --discard--> waiting (group, then its lap) --checkpoint of that lap: punch--> hole --provide--> in use
+//! in use --discard--> waiting (group, then its generation) --checkpoint of that generation: punch--> hole --provide--> in use
 //!                        `--provide--> in use
 //! ```
 //!
-//! A range that was discarded waits until the group that freed it is home: only then is the chunk free in the data file, too, and no
-//! live lap has a line of it. Then its blocks are punched out of the file, and the image shows zeros of the reserved range in its place,
-//! so its private pages are gone, and no load asks the file system for a block.
+//! A discarded range waits until the group that freed it is checkpointed. Only then is the chunk free in the data file too, and no
+//! live generation has a line of it. Then its blocks are punched out of the file, and the image shows zeros of the reserved range
+//! in its place. So its private pages are gone, and no load asks the file system for a block.
 //!
 //! Invariants:
-//! * P1: a range is punched only behind the checkpoint of the lap that freed it, when the header says durably that the lap is no longer
-//!   live, and only while it waits. So what a replay lays over the file is never of a range that was punched before it.
-//! * P2: nothing is stored to a range that waits or is a hole: [`Image::provide`] comes first, and it excludes the punch by the lock.
-//! * P3: a group that has stores to a range which was a hole is written to the journal after a sync of the data file that followed the
-//!   range's allocation. Groups hold what changed alone, here over zeros: so the zeros are durable first, and so are the blocks.
-//! * P4: between a punch and the header that tells other processes of it (V4 of `copy`) the range is *young*: who provides for it waits.
-//! * P5: a punch or an allocation that fails changes no content: the range keeps its blocks, or stays a hole.
+//! * P1: a range is punched only after the checkpoint of the generation that freed it, when the header durably says that the
+//!   generation is no longer live, and only while the range waits. So a replay never writes to a range that was punched before it.
+//! * P2: there is no store to a range that waits or is a hole. [`Image::provide`] comes first. It excludes the punch by the lock.
+//! * P3: a group with stores to a former hole is written to the journal after a sync of the data file that followed the range's
+//!   allocation. Groups hold only changes, here relative to zeros, so the zeros and the blocks are durable first.
+//! * P4: between a punch and the header that tells other processes of it (V4 of `copy`) the range is *young*. A thread that
+//!   provides for a young range waits.
+//! * P5: a failed punch or allocation changes no content: the range keeps its blocks, or stays a hole.
 //!
-//! | step passed | the image shows | may be on the media at a power cut | recovery |
+//! | step passed | the image shows | may be on the media at a power failure | recovery |
 //! |---|---|---|---|
 //! | discarded, group not durable | the old bytes | the chunk in use, or free | as the newest group says; the blocks stay |
-//! | the lap is home, header synced | the old bytes | the chunk free, its old bytes | nothing of it in a live lap |
+//! | the generation is checkpointed, header synced | the old bytes | the chunk free, its old bytes | nothing of it in a live generation |
 //! | punched | zeros | of each sector the old bytes or zeros | a free or an empty chunk (A6 of `alloc`) |
 //! | allocated | zeros | the same | the same |
 //! | data file synced | zeros, new stores | zeros and blocks | zeros |
-//! | group with stores there durable | new stores | zeros and blocks | its lines are laid over zeros |
+//! | group with stores there durable | new stores | zeros and blocks | its lines are written over zeros |
 //!
-//! What waits when the process ends keeps its blocks until the chunk is used and freed again.
+//! A range that still waits when the process ends keeps its blocks until the chunk is used and freed again.
 
 use std::sync::atomic::Ordering;
 
@@ -40,7 +41,7 @@ use crate::medium::traits::Medium;
 use crate::medium::view::PAGE;
 
 impl Image {
-    /// The whole pages of `from..to` wait for their punch. False if there are none.
+    /// Queues the whole pages of `from..to` for their punch. False if there are none.
     pub fn discard(&self, from: u64, to: u64) -> bool {
         let (from, to) = (from.next_multiple_of(PAGE), to.min(self.memory.len()) & !(PAGE - 1));
         if from >= to {
@@ -52,11 +53,11 @@ impl Image {
         true
     }
 
-    /// `from..to` may be stored to when this returns true: it waits no longer, and holes have blocks. False if the header has to be
-    /// waited for (P4).
+    /// Prepares `from..to` for stores: it waits no longer, and holes get blocks. Returns false if the caller has to wait for the
+    /// header (P4).
     ///
     /// # Errors
-    /// `NoSpace`, `Io`; a hole stays one then.
+    /// `NoSpace`, `Io`; a hole then stays a hole.
     pub fn provide(&self, files: &Files, from: u64, to: u64) -> Result<bool> {
         let mut freed = self.space.freed();
         for first in freed.waiting_in(from, to) {
@@ -77,15 +78,15 @@ impl Image {
         Ok(true)
     }
 
-    /// Punches what was freed by laps up to this one, which is home and no longer live (P1). True if there was something. The header
-    /// is held, and tells of it before [`Image::end_punch`].
+    /// Punches the ranges that were freed by generations up to this one, which is checkpointed and no longer live (P1). Returns
+    /// true if there were any. The caller holds the header lock and writes the header before [`Image::end_punch`].
     pub fn punch(&self, files: &Files, lap: u64) -> bool {
         let freed = self.space.freed();
         let due = freed.waiting.iter().filter(|(_, (_, freed_by))| *freed_by <= lap);
         let due: Vec<u64> = due.map(|(from, _)| *from).collect();
         drop(freed);
         for from in &due {
-            // Each under a lock of its own: the writer may take it off the queue meanwhile.
+            // The lock is taken for each range separately: the writer may take a range off the queue meanwhile.
             let mut freed = self.space.freed();
             let Some((to, _)) = freed.waiting.get(from).copied().filter(|(_, freed_by)| *freed_by <= lap)
             else {
@@ -102,7 +103,7 @@ impl Image {
 
     /// False if the range keeps its blocks.
     fn punch_range(&self, files: &Files, from: u64, to: u64) -> bool {
-        // Hidden first, so that no load meets a hole. Beyond what the system has mappings for, the blocks stay.
+        // Hidden first, so that no load meets a hole. If the system has too few mappings, the blocks stay.
         if !self.copied && self.memory.hide(from, to).is_err() {
             return false;
         }
@@ -114,15 +115,15 @@ impl Image {
         true
     }
 
-    /// The header was written behind all punches: no range is young any more (P4).
+    /// The header was written after all punches: no range is young any more (P4).
     pub fn end_punch(&self) {
         self.space.freed().young.clear();
     }
 
-    /// Puts zeros in the place of the holes that the data file was found to have.
+    /// Replaces the holes that the data file has by zeros.
     ///
     /// # Errors
-    /// `Io`; `NoSpace` if there are more than the system has mappings for, and the disk is full.
+    /// `Io`; `NoSpace` if the system has too few mappings for the holes, and the disk is full.
     pub fn find_holes(&self, files: &Files) -> Result<()> {
         for (from, to) in files.data.holes()? {
             let first = from.saturating_sub(DATA_AT).next_multiple_of(PAGE);

@@ -1,11 +1,11 @@
-//! Files, as the journal uses them: a small trait, the real one over `std::fs::File`, and the pair of them with the one
-//! memory of a failure.
+//! The files of a journal: a small trait, its implementation over `std::fs::File`, and the pair of files with one shared failure
+//! state.
 //!
 //! Invariants:
-//! * S1: a sync that failed is never repeated. The kernel tells of a page that it could not write once and then calls it
-//!   clean: a second sync would report a success that is none. So syncs of a file go one at a time, and one that fails
-//!   poisons both files before the next may begin; whoever asks later is told `Failed`.
-//! * S2: a write that failed, or took fewer bytes than it was given and then none, poisons as well.
+//! * S1: a failed sync is never repeated. The kernel reports a page that it could not write once, and then treats it as clean, so a
+//!   second sync would report a false success. Syncs of a file therefore go one at a time. A failed sync poisons both files before
+//!   the next may begin, and later calls get `Failed`.
+//! * S2: a failed write poisons the files as well. So does a write that took only some of its bytes and then none.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -23,13 +23,14 @@ use crate::system;
 
 /// One file. Offsets and lengths are in bytes.
 pub trait Storage: Debug + Send + Sync + 'static {
-    /// Fills as much of `bytes` from offset `at` on as comes at once and says how much: 0 at the end of the file.
+    /// Reads from offset `at` into `bytes`, at most `bytes.len()` bytes. Returns the number of bytes read, 0 at the end of the
+    /// file.
     ///
     /// # Errors
     /// `Io` if the system call fails.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> Result<usize>;
 
-    /// Writes as much of `bytes` at offset `at` as is taken at once and says how much. Durable after a [`Storage::sync`].
+    /// Writes `bytes` at offset `at`. Returns the number of bytes written, which may be fewer. Durable after a [`Storage::sync`].
     ///
     /// # Errors
     /// `Io` if the system call fails.
@@ -38,10 +39,10 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// Makes everything written, and the file's length, durable.
     ///
     /// # Errors
-    /// `Io` if the system call fails. What was written before is then in doubt for good.
+    /// `Io` if the system call fails. Earlier writes may then be lost, and no later sync can tell.
     fn sync(&self) -> Result<()>;
 
-    /// As [`Storage::sync`], for the call at `site` in the journal's source: a simulated file can leave out this one call.
+    /// As [`Storage::sync`], with the call site in the journal's source: a simulated file can leave out this one call.
     ///
     /// # Errors
     /// As [`Storage::sync`].
@@ -50,13 +51,13 @@ pub trait Storage: Debug + Send + Sync + 'static {
         self.sync()
     }
 
-    /// Gives `[from, to)`, from the file's end on, allocated blocks of zeros; the file is `to` bytes long then.
+    /// Allocates blocks of zeros for `[from, to)`, where `from` is the end of the file. The file is then `to` bytes long.
     ///
     /// # Errors
-    /// `NoSpace` if the file system is full, `Io` otherwise; the file is as long as before.
+    /// `NoSpace` if the file system is full, `Io` otherwise; the file keeps its length.
     fn allocate(&self, from: u64, to: u64) -> Result<()>;
 
-    /// Takes the file's end away: it is `to` bytes long then, which is less than before. The default: it stays as it is.
+    /// Truncates the file to `to` bytes, which is less than before. The default does nothing.
     ///
     /// # Errors
     /// `Io` if the system call fails.
@@ -65,27 +66,27 @@ pub trait Storage: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Gives the storage of `[from, to)` (whole pages) back to the file system: it reads as zeros from now on. Not durable before a
-    /// [`Storage::sync`]: until then each sector is what it was, or zero. The default: an error.
+    /// Returns the storage of `[from, to)` (whole pages) to the file system: the range reads as zeros from now on. Not durable
+    /// before a [`Storage::sync`]: until then each sector has its old content or zeros. The default returns an error.
     ///
     /// # Errors
-    /// `Io` if the system call fails or there is none. The range is as it was then.
+    /// `Io` if the system call fails or does not exist. The range is unchanged then.
     fn discard(&self, from: u64, to: u64) -> Result<()> {
         let _ = (from, to);
         Err(io("cannot punch a hole in", self.path(), std::io::ErrorKind::Unsupported.into()))
     }
 
-    /// Gives holes in `[from, to)` allocated blocks of zeros. The default: there are none.
+    /// Allocates blocks of zeros for the holes in `[from, to)`. The default assumes that there are none.
     ///
     /// # Errors
-    /// `NoSpace` if the file system is full, `Io` otherwise; the file's bytes are as before.
+    /// `NoSpace` if the file system is full, `Io` otherwise; the file's bytes are unchanged.
     fn fill_holes(&self, from: u64, to: u64) -> Result<()> {
         let _ = (from, to);
         Ok(())
     }
 
-    /// Ranges without allocated blocks, in order: what was discarded, and what a copy of the file may have. They read as zeros. Where
-    /// there is one, blocks that were allocated and never written may count, too. The default: there are none.
+    /// Ranges without allocated blocks, ascending: discarded ranges, and holes that a copy of the file may have. They read as
+    /// zeros. If there is a hole, blocks that were allocated and never written may be reported too. The default returns none.
     ///
     /// # Errors
     /// `Io` if the system call fails.
@@ -107,12 +108,12 @@ pub trait Storage: Debug + Send + Sync + 'static {
         Ok(self.len()? == 0)
     }
 
-    /// The file to be mapped. Without one, as in a simulation, the image is read into memory.
+    /// The file to map. Without one, as in a simulation, the image is read into memory.
     fn file(&self) -> Option<&File> {
         None
     }
 
-    /// Its name for people.
+    /// Its path, for errors.
     fn path(&self) -> &Path;
 }
 
@@ -124,7 +125,7 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Takes an open file; `path` is its name in errors.
+    /// Uses an open file; `path` is its path in errors.
     pub fn new(file: File, path: &Path) -> Self {
         Self { file, path: path.to_owned() }
     }
@@ -132,7 +133,7 @@ impl FileStorage {
     /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// `Io` if there is none or it cannot be opened.
+    /// `Io` if the file does not exist or cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         let file = system::open(File::options().read(true).write(true), path);
         Ok(Self::new(file.map_err(|source| io("cannot open", path, source))?, path))
@@ -213,15 +214,15 @@ pub(super) struct Disk {
     syncing: Mutex<()>,
 }
 
-/// Both files of a journaled region and their common fate.
+/// Both files of a journaled region and their shared failure state.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The region's bytes, behind a page that pairs it with its journal.
+    /// The region's bytes, after a page that pairs it with its journal.
     pub data: Disk,
     /// Header copies and two halves of groups.
     pub journal: Disk,
     failed: AtomicBool,
-    /// Syncs of both that succeeded.
+    /// Successful syncs of both files.
     syncs: AtomicU64,
 }
 
@@ -231,18 +232,18 @@ impl Files {
         Self { data, journal, failed: AtomicBool::new(false), syncs: AtomicU64::new(0) }
     }
 
-    /// Refuses if anything failed before.
+    /// Returns `Failed` if anything failed before.
     pub fn check(&self) -> Result<()> {
         if self.failed.load(Ordering::SeqCst) { Err(Error::Failed) } else { Ok(()) }
     }
 
-    /// Takes no more writes from now on.
+    /// Refuses all writes from now on.
     pub fn poison(&self, error: Error) -> Error {
         self.failed.store(true, Ordering::SeqCst);
         error
     }
 
-    /// Writes all of `bytes`, however few are taken at a time.
+    /// Writes all of `bytes`, in as many calls as necessary.
     pub fn write(&self, disk: &Disk, mut at: u64, mut bytes: &[u8]) -> Result<()> {
         self.check()?;
         while !bytes.is_empty() {
@@ -257,18 +258,18 @@ impl Files {
         Ok(())
     }
 
-    /// Makes all that was written to a file durable.
+    /// Makes all earlier writes to a file durable.
     #[track_caller]
     pub fn sync(&self, disk: &Disk) -> Result<()> {
         let _turn = disk.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at inside the turn: whoever failed before has left word by now.
+        // Checked while the lock is held: a sync that failed before has set the flag by now.
         self.check()?;
         disk.storage.sync_for(Location::caller()).map_err(|error| self.poison(error))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Syncs of both files that succeeded, since they were opened.
+    /// Successful syncs of both files since they were opened.
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }

@@ -1,10 +1,10 @@
-//! Holes of a mapped file: what was discarded, and what a file that is opened has no blocks or no data for.
+//! Holes of a mapped file: discarded ranges, and ranges for which a file has no blocks or no data when it is opened.
 //!
-//! A hole is not mapped. In its place are the zeros of the reserved range, which take no memory and cannot be stored to, so a load
-//! there never asks the file system for a block (N1). Before the next store it is allocated and mapped.
+//! A hole is not mapped. In its place are the zeros of the reserved range. They take no memory and cannot be stored to, so a load
+//! there never asks the file system for a block (N1). A hole is allocated and mapped before the next store to it.
 //!
-//! Each stretch between holes is a mapping of the kernel's, of which a process may have some ten thousands (`vm.max_map_count`).
-//! Beyond that a discard is refused, and a file that is opened is given all its blocks.
+//! Each range between holes is one kernel mapping. A process may have some ten thousand mappings (`vm.max_map_count`). Beyond that
+//! a discard is refused, and a file that is opened gets all its blocks.
 
 use std::fs::File;
 use std::sync::PoisonError;
@@ -27,7 +27,7 @@ impl Native {
         self.lock_holes().all()
     }
 
-    /// Maps the first `len` bytes of a file but for its holes.
+    /// Maps the first `len` bytes of a file, except its holes.
     pub(super) fn map_data(&self, file: &File, len: u64, is_dense: bool) -> Result<()> {
         let both = libc::PROT_READ | libc::PROT_WRITE;
         if is_dense {
@@ -42,7 +42,7 @@ impl Native {
                 holes.add(at, first);
             }
             if self.map_range(first, end, both).is_err() {
-                // More stretches than the system has mappings for.
+                // The system has too few mappings for so many ranges.
                 allocate(file, &self.path, self.origin, self.origin + len)?;
                 return self.map_range(0, len, both);
             }
@@ -55,14 +55,14 @@ impl Native {
         Ok(())
     }
 
-    /// The whole pages of `[from, to)` become a hole. False if they stay as they are.
+    /// Turns the whole pages of `[from, to)` into a hole. False if they stay as they are.
     pub(super) fn punch(&self, from: u64, to: u64) -> bool {
         let (from, to) = (from.next_multiple_of(PAGE), to.min(self.len()) & !(PAGE - 1));
-        // A private image's stores stay out of the file; a window maps pages a second time, and none of them may be a hole (D2).
+        // A private image does not change the file. A window maps pages a second time, and none of them may be a hole (D2).
         let may = !self.private && !self.is_shown() && self.check().is_ok() && from < to;
         let Some(file) = self.file.as_ref().filter(|_| may) else { return false };
         let mut holes = self.lock_holes();
-        // First, so that no load meets a hole.
+        // Hidden before the punch, so that no load meets a hole.
         if self.hide(from, to).is_err() {
             return false;
         }
@@ -74,7 +74,7 @@ impl Native {
         true
     }
 
-    /// Shows pages of the file again where zeros were put in their place.
+    /// Maps pages of the file again where zeros replaced them.
     ///
     /// # Errors
     /// `Io` if the file cannot be mapped.
@@ -82,19 +82,19 @@ impl Native {
         self.map_range(from, to, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Puts zeros of the reserved range in the place of pages of the file.
+    /// Replaces pages of the file by zeros.
     pub(crate) fn hide(&self, from: u64, to: u64) -> std::io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: `from` lies inside the reserved range (N2).
         let place = unsafe { self.view.base.as_ptr().add(from as usize) };
         system::call(Kind::Map, &self.path, self.file.as_ref(), |_| {
-            // SAFETY: MAP_FIXED replaces pages of our own reserved range; the caller gave up what they hold.
+            // SAFETY: MAP_FIXED replaces pages of our own reserved range; the caller no longer needs their content.
             mapped(unsafe { libc::mmap(place.cast(), (to - from) as usize, libc::PROT_READ, flags, -1, 0) })
         })
         .map(drop)
     }
 
-    /// Allocates and maps what of `[from, to)` is in holes.
+    /// Allocates and maps the holes in `[from, to)`.
     pub(super) fn fill(&self, from: u64, to: u64) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE).min(self.len()));

@@ -1,4 +1,4 @@
-//! What a mapped file holds after growths, and what becomes of it after a sync that failed.
+//! Tests: the content of a mapped file after growths, and its state after a failed sync.
 
 use super::*;
 use crate::file::memory_file;
@@ -32,11 +32,11 @@ fn grows_over_huge_pages(file: File) {
 #[test]
 fn what_is_stored_stays_where_pages_become_huge_ones() {
     grows_over_huge_pages(memory_file().unwrap());
-    // Where the file system has none.
+    // A file system without huge pages.
     grows_over_huge_pages(tempfile::tempfile().unwrap());
 }
 
-/// Lets every sync of a file fail while it is there.
+/// Fails every sync of a file while it exists.
 struct NoSyncs;
 
 impl crate::system::Watch for NoSyncs {
@@ -47,8 +47,8 @@ impl crate::system::Watch for NoSyncs {
     }
 }
 
-/// Once, a growth whose sync had failed could be asked for again: the second sync found nothing to write and succeeded, and the
-/// store noted a length that the disk did not have.
+/// Once, a growth could be repeated after its sync had failed: the second sync found nothing to write and succeeded, and the store
+/// recorded a length that the disk did not have.
 #[test]
 fn after_a_failed_sync_a_mapped_file_neither_grows_nor_is_synced_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn after_a_failed_sync_a_mapped_file_neither_grows_nor_is_synced_again() {
         assert_eq!(native.len(), PAGE);
         assert!(matches!(native.grow(2 * PAGE), Err(Error::Failed)));
         assert!(matches!(native.sync(0, PAGE), Err(Error::Failed)));
-        // What is mapped can be read and stored to.
+        // The mapped range can still be read and stored to.
         native.publish(8, 7);
         assert_eq!(native.word(8), 7);
     }

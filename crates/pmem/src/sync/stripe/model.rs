@@ -2,9 +2,9 @@
 //! `LOOM_MAX_PREEMPTIONS` preemptions (2).
 //!
 //! * One node of two words, a writer and a reader: torn pairs, and the reader that asks the writer to give way.
-//! * A tree of three blocks, by the rule of descent that trees have: inserts, splits, merges, changes of the root, blocks that
-//!   are used again under a reader, or a scan, that was on its way to them.
-//! * Records, which have no stripe: two writers, the second of which writes where the first one's old record was.
+//! * A tree of four blocks, with the descent rule of trees: inserts, splits, merges, changes of the root, and blocks that are
+//!   reused while a reader or a scan is on its way to them.
+//! * Records, which have no version. The second of two writers writes to the block of the first one's old record.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::sync::atomics::Mutex;
 use crate::sync::canary::Canary;
 
-/// A node of two words that change together, and the number of the last round that is durable.
+/// A node of two words that change together, and the number of the last durable round.
 struct Shared {
     stripes: Stripes,
     words: [AtomicU64; 2],
@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    /// One try of a get: nothing if the second look failed.
+    /// One attempt of a get: `None` if the validation failed.
     fn read(&self) -> Option<u64> {
         let version = self.stripes.read(NODE);
         let [first, second] = [0, 1].map(|i: usize| self.words[i].load(Ordering::Relaxed));
@@ -49,16 +49,16 @@ impl Shared {
     }
 }
 
-/// Runs a model to its end; an exploration that ends at once tests nothing.
+/// Runs a model to its end. An exploration that ends at once tests nothing.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let executions = crate::sync::model::explored(model);
     assert!(executions >= EXECUTIONS_MIN, "{executions} executions");
 }
 
-/// Fewest executions of a model: each has two threads that share a few words.
+/// Minimum of executions of a model: each has two threads that share a few words.
 const EXECUTIONS_MIN: u64 = 100;
 
-/// A writer beside a reader.
+/// A writer concurrent with a reader.
 fn explore(reader: fn(&Shared)) {
     check(move || {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -90,10 +90,10 @@ fn a_reader_that_asks_comes_to_an_end_and_lets_the_writer_go_on() {
     });
 }
 
-/// A miniature of a tree: four blocks of three words, each with a stripe of its own.
+/// A small tree: four blocks of three words, each with a version of its own.
 ///
-/// word 0 is the level. Words 1 and 2 of a leaf are entries, key and value, ascending; of an inner node the leftmost child, and
-/// a separator with the child to its right. A word is 0 if it is not used.
+/// Word 0 is the level. Words 1 and 2 of a leaf are entries, key and value, ascending. In an inner node they are the leftmost
+/// child, and a separator with the child to its right. A word is 0 if it is not used.
 struct Tree {
     stripes: Stripes,
     root: AtomicU64,
@@ -109,10 +109,10 @@ const fn entry(key: u64, payload: u64) -> u64 {
     key << 8 | payload
 }
 
-/// What key 1 and key 2 hold throughout.
+/// The values of key 1 and key 2 during the whole model.
 const ONE: u64 = entry(1, 10);
 const TWO: u64 = entry(2, 20);
-/// What nobody may see: it was put under key 2 of a block that is no longer in the tree.
+/// A value that no reader may see: it was stored under key 2 in a block that is no longer in the tree.
 const FOREIGN: u64 = entry(2, 99);
 
 /// The stores of a change: block, word, value.
@@ -124,7 +124,7 @@ impl Tree {
         Arc::new(Self { stripes: Stripes::new(STRIPES), root: AtomicU64::new(root as u64), blocks })
     }
 
-    /// The block's address: the first four that have stripes of their own.
+    /// The block's address: one of the first four with versions of their own.
     fn address(&self, block: usize) -> u64 {
         let first = |index: &usize| (1..).map(|n| n * 64).find(|at| self.stripes.index(*at) == *index);
         first(&block).expect("each stripe has blocks")
@@ -149,12 +149,12 @@ impl Tree {
         self.stripes.unlock(&mut held);
     }
 
-    /// The block at an address, whatever leads there: reading is total.
+    /// The block at any address: reading is total.
     fn block(&self, address: u64) -> usize {
         self.stripes.index(address) % BLOCKS
     }
 
-    /// One try of a get, by the descent that trees have; nothing if a look failed.
+    /// One attempt of a get, by the descent of trees; `None` if a validation failed.
     fn get(&self, key: u64) -> Option<u64> {
         let root = || self.address(self.root.load(Ordering::Acquire) as usize);
         let descent = self.stripes.descend(root, 2, |at| {
@@ -176,7 +176,7 @@ impl Tree {
     }
 }
 
-/// A writer beside a reader who looks for key 1 or key 2, which are there all the time.
+/// A writer concurrent with a reader that looks up key 1 or key 2, which are always present.
 fn explore_tree(root: usize, contents: [[u64; 3]; BLOCKS], write: fn(&Tree)) {
     for (key, wanted) in [(1, ONE), (2, TWO)] {
         check(move || {
@@ -199,7 +199,7 @@ const UNUSED: [u64; 3] = [LEAF, FOREIGN, 0];
 
 #[test]
 fn a_reader_finds_keys_that_an_insert_moves() {
-    // Keys that are less come first, so that the others move.
+    // Smaller keys come first, so that the others move.
     let contents = [[INNER, 1, entry(2, 2)], [LEAF, ONE, 0], [LEAF, TWO, 0], UNUSED];
     explore_tree(0, contents, |tree| {
         tree.change(&[1], &[(1, 1, entry(0, 5)), (1, 2, ONE)], None);
@@ -220,12 +220,12 @@ fn a_reader_finds_keys_that_a_merge_moves_even_if_the_block_is_used_again() {
     let contents = [[INNER, 1, entry(2, 2)], [LEAF, ONE, 0], [LEAF, TWO, 0], UNUSED];
     explore_tree(0, contents, |tree| {
         tree.change(&[1, 2, 0], &[(1, 2, TWO), (0, 2, 0)], None);
-        // As a leaf elsewhere.
+        // Reused as a leaf elsewhere.
         tree.change(&[2], &[(2, 1, FOREIGN)], None);
     });
     explore_tree(0, contents, |tree| {
         tree.change(&[1, 2, 0], &[(1, 2, TWO), (0, 2, 0)], None);
-        // As an inner node, above what the reader does not look for.
+        // Reused as an inner node whose subtree does not have the reader's keys.
         tree.change(&[2], &[(2, 0, INNER), (2, 1, 3), (2, 2, 0)], None);
     });
 }
@@ -249,14 +249,14 @@ fn a_reader_finds_keys_below_a_root_that_gives_way_and_is_used_again() {
     });
 }
 
-/// Leaves of one entry, linked: word 1 is the entry, word 2 the next leaf. A scan goes on from the first leaf as cursors of trees
-/// do, beside a writer who takes the second leaf out and uses its block again, as a leaf far to the left.
+/// Linked leaves of one entry: word 1 is the entry, word 2 the next leaf. A scan continues from the first leaf as cursors of trees
+/// do, while a writer removes the second leaf and reuses its block as a leaf far to the left.
 #[test]
 fn a_scan_follows_no_link_to_a_block_that_is_used_again() {
     check(|| {
         let tree = Tree::new(1, [UNUSED, [LEAF, ONE, 2], [LEAF, TWO, 0], UNUSED]);
         let beside = Arc::clone(&tree);
-        // What the scan finds behind the first leaf; nothing if a look failed.
+        // The leaf that the scan finds after the first one; `None` if a validation failed.
         let scan = move || -> Option<u64> {
             let first = beside.stripes.read(beside.address(1));
             let next = beside.word(1, 2) as usize;
@@ -284,14 +284,14 @@ fn a_scan_follows_no_link_to_a_block_that_is_used_again() {
     });
 }
 
-/// A leaf whose one entry leads to a record, and two blocks for records: what is written where the old one was has no stripe.
+/// A leaf with one entry that points to a record, and two blocks for records. The block of the old record has no version.
 struct Records {
     stripes: Stripes,
-    /// The record of the entry.
+    /// The address of the entry's record.
     leaf: AtomicU64,
     /// A value and its checksum.
     records: [[AtomicU64; 2]; 2],
-    /// The writer's lock; what it guards is the newest value.
+    /// The writer's lock. It protects the newest value.
     writer: Mutex<u64>,
 }
 
@@ -300,12 +300,12 @@ fn checksum(value: u64) -> u64 {
 }
 
 impl Records {
-    /// The next value, in a record of its own.
+    /// Stores the next value in a new record.
     fn update(&self) {
         let mut newest = self.writer.lock().unwrap();
         self.stripes.take_over();
         *newest += 1;
-        // The block that the change before gave back.
+        // The block that the previous change freed.
         let block = (*newest % 2) as usize;
         self.records[block][0].store(*newest, Ordering::Relaxed);
         self.records[block][1].store(checksum(*newest), Ordering::Relaxed);
@@ -315,7 +315,7 @@ impl Records {
         self.stripes.unlock(&mut held);
     }
 
-    /// One try of a get: what it returns is what was there at the first look (S3).
+    /// One attempt of a get: it returns the value that was there when the version was read (S3).
     fn read(&self) {
         let version = self.stripes.read(NODE);
         let block = self.leaf.load(Ordering::Relaxed) as usize;
@@ -343,7 +343,7 @@ fn a_reader_sees_no_record_of_a_block_that_another_writer_uses_again() {
     });
 }
 
-/// Each part of the protocol, left out, is noticed by a model above.
+/// A model above detects each injected fault.
 #[test]
 fn canaries_are_noticed() {
     let canaries: [(Canary, fn()); 7] = [
