@@ -26,7 +26,7 @@ pub use slotted::Slotted;
 pub use sorted::Sorted;
 
 use crate::search::Search;
-use crate::shape::{Edit, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
+use crate::shape::{Edit, GROUP, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
 use index::Schema;
 use index::{Entry, Tail};
 
@@ -88,8 +88,8 @@ pub trait Layout: Send + Sync + 'static {
         probe: S::Probe<'_>,
     ) -> Located;
 
-    /// Finds where a change of this key is to happen: as [`Layout::locate`], but without the rank where
-    /// [`Layout::insert`] and [`Layout::remove`] do not ask for it.
+    /// Finds where a change of this key is to happen: as [`Layout::locate`], but without the rank of an entry with this very key where
+    /// [`Layout::remove`] does not need it.
     #[inline(always)]
     fn place<M: Medium, S: Schema, V: Search>(
         medium: &M,
@@ -139,11 +139,11 @@ pub trait Layout: Send + Sync + 'static {
 
     /// Number of some entry; `None` if there is none.
     fn any<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Option<usize> {
-        match Self::used(medium, shape, node) {
-            // Nodes of several groups may have entries in another one.
-            0 => (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0)),
-            used => Some(used.trailing_zeros() as usize),
+        if shape.capacity > GROUP {
+            return (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0));
         }
+        let used = Self::used(medium, shape, node);
+        (used != 0).then(|| used.trailing_zeros() as usize)
     }
 
     /// Number of the entry with this rank.
