@@ -357,11 +357,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     #[inline(always)]
     pub(crate) fn confirm_leaf<V: Search>(&self, leaf: Node, rank: usize, probe: S::Probe<'_>) -> Result<()> {
         let count = L::Leaf::count(self.region.medium(), &self.leaf_for::<V>(), leaf);
-        // In a layout without an order the rank is not known yet.
-        if (rank > 0 && rank < count) || self.surrounds::<V>(leaf, probe) {
-            return Ok(());
-        }
-        self.confirm_way(leaf, probe)
+        if rank > 0 && rank < count { Ok(()) } else { self.confirm_way(leaf, probe) }
     }
 
     #[inline(never)]

@@ -97,6 +97,21 @@ fn written_back() -> Vec<Argued> {
     .into()
 }
 
+/// The guards of inner nodes, in trees whose leaves have none. Only freeing what a clear left changes an inner node in place.
+fn guards_of_garbage(guard: Argued) -> Vec<Argued> {
+    let why = "U1: freeing takes the last separator of a node, which changes one word of the slot array, and the garbage has no readers: the \
+               entries are the same before and after, whether the order comes from the slot array or from the keys";
+    let of = |kind, text| Argued {
+        spot: Spot::new(kind, "commit_protocol/write_atomic.rs", WRITE_ATOMIC, text),
+        why,
+    };
+    vec![
+        Argued { why, ..guard },
+        of(Kind::DropFlush, "medium.flush(at, WORD);"),
+        of(Kind::DropFence(pmem::Fence::Guard), "medium.fence(Fence::Guard);"),
+    ]
+}
+
 /// The arguments that an engine needs: one to four. Of the buffer pool there are more: see `written_back`.
 pub fn argued(about: &About) -> Vec<Argued> {
     if general::has(about) {
@@ -165,6 +180,9 @@ pub fn argued(about: &About) -> Vec<Argued> {
         argued.push(opened);
     }
     argued.extend((is_guarded && in_place).then_some(guard));
+    if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {
+        argued.extend(guards_of_garbage(guard));
+    }
     // Of these several nodes change together, and so several guards behind one fence.
     let in_groups = [WriteAtomic::NAME, LineOrder::NAME].contains(&about.commit_protocol);
     argued.extend((is_guarded && in_groups).then_some(early_guard));

@@ -26,7 +26,7 @@ pub use slotted::Slotted;
 pub use sorted::Sorted;
 
 use crate::search::Search;
-use crate::shape::{Edit, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
+use crate::shape::{Edit, GROUP, Link, Node, Order, OrderWords, Placed, Shape, Shapes};
 use index::Schema;
 use index::{Entry, Tail};
 
@@ -89,8 +89,8 @@ pub trait Layout: Send + Sync + 'static {
         probe: S::Probe<'_>,
     ) -> Located;
 
-    /// Finds the position where a change of this key happens. As [`Layout::locate`], but without the rank if [`Layout::insert`] and
-    /// [`Layout::remove`] do not need it.
+    /// Finds the position where a change of this key happens. As [`Layout::locate`], but the rank of an entry with exactly this key is
+    /// unspecified if [`Layout::remove`] does not need it.
     #[inline(always)]
     fn place<M: Medium, S: Schema, V: Search>(
         medium: &M,
@@ -140,11 +140,11 @@ pub trait Layout: Send + Sync + 'static {
 
     /// Number of any entry; `None` if there is none.
     fn any<M: Medium, S: Schema>(medium: &M, shape: &Shape, node: Node) -> Option<usize> {
-        match Self::used(medium, shape, node) {
-            // In nodes of several groups another group may have entries.
-            0 => (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0)),
-            used => Some(used.trailing_zeros() as usize),
+        if shape.capacity > GROUP {
+            return (Self::count(medium, shape, node) > 0).then(|| Self::nth::<M, S>(medium, shape, node, 0));
         }
+        let used = Self::used(medium, shape, node);
+        (used != 0).then(|| used.trailing_zeros() as usize)
     }
 
     /// Number of the entry with this rank.

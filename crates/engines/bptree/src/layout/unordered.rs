@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use pmem::Medium;
-use pmem::simd::{BELOW, EQUAL};
+use pmem::simd::BELOW;
 
 use super::{Located, by_mask};
 use crate::search::Search;
@@ -47,7 +47,7 @@ pub(super) fn locate<M: Medium, S: Schema, V: Search>(
     located
 }
 
-/// As [`locate`] without the rank. It stops at the entry with exactly this key.
+/// As [`locate`], but the search stops at an entry with exactly this key. The rank is right only if there is no such entry.
 #[inline(always)]
 pub(super) fn place<M: Medium, S: Schema, V: Search>(
     medium: &M,
@@ -55,13 +55,20 @@ pub(super) fn place<M: Medium, S: Schema, V: Search>(
     node: Node,
     probe: S::Probe<'_>,
     used: impl Fn() -> u64,
-    mut entries: impl Iterator<Item = usize>,
+    entries: impl Iterator<Item = usize>,
 ) -> Located {
-    let hit = match V::mask::<M, S, EQUAL>(medium, shape, node, probe) {
-        Some(mask) => bits(mask & used(), 0).next(),
-        None => entries.find(|index| S::compare(medium, shape.key_at(node, *index), probe).is_eq()),
-    };
-    Located { rank: 0, hit }
+    if let Some(located) = by_mask::<M, S, V>(medium, shape, node, probe, used) {
+        return located;
+    }
+    let mut rank = 0;
+    for index in entries {
+        match S::compare(medium, shape.key_at(node, index), probe) {
+            Ordering::Less => rank += 1,
+            Ordering::Equal => return Located { rank, hit: Some(index) },
+            Ordering::Greater => {}
+        }
+    }
+    Located { rank, hit: None }
 }
 
 /// Number of these entries with keys below the probe (or up to it), and the number of the greatest of them.
