@@ -91,7 +91,7 @@ pub struct Tree<M: Medium, S: Schema, L, D: CommitProtocol> {
     pub(crate) counting: AtomicBool,
     root: AtomicU64,
     durability: Durability,
-    /// Number of keys at the end of the newest durable group, or [`KEYS_UNKNOWN`].
+    /// Number of keys at the end of the newest durable group, or `KEYS_UNKNOWN`.
     pub(crate) durable_keys: AtomicU64,
     parts: PhantomData<fn() -> (L, D)>,
 }
@@ -379,7 +379,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Embed for Tree<M, S, L
     type Medium = D::Memory<M>;
     type Schema = S;
     type Own = Own<S>;
-    /// Number of keys, or [`KEYS_UNKNOWN`].
+    /// Number of keys, or `KEYS_UNKNOWN`.
     type Shown = u64;
 
     #[inline(always)]

@@ -31,7 +31,7 @@ pub trait Writes: LeafList {
     ///
     /// # Errors
     /// `Closed`, `ReadOnly`, `Failed`, `NoSpace`, `Full`, `TooLarge`, `ValueBytes`, `Corrupt`: nothing has changed then. Over a journal
-    /// also as [`Life::commit`](crate::Life::commit).
+    /// also as [`Life::commit`].
     fn put(&self, key: &KeyOf<Self>, value: &ValueOf<Self>) -> Result<bool> {
         self.put_as(key, value, WriteOptions::default())
     }
@@ -51,7 +51,7 @@ pub trait Writes: LeafList {
     /// Removes a key. False if the key was absent.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly`, `Failed`, `Corrupt`: nothing has changed then. Over a journal also as [`Life::commit`](crate::Life::commit).
+    /// `Closed`, `ReadOnly`, `Failed`, `Corrupt`: nothing has changed then. Over a journal also as [`Life::commit`].
     fn delete(&self, key: &KeyOf<Self>) -> Result<bool> {
         self.delete_as(key, WriteOptions::default())
     }
