@@ -142,7 +142,7 @@ fn the_cdds_tree_is_measured_in_both_modes_beside_one_without_versions_and_judge
 #[test]
 fn the_bw_tree_is_measured_on_every_workload_beside_other_maps_and_judged() {
     let backing = tempfile::tempdir().unwrap();
-    let report = small("bench bwtree --scale 0.0005 --chains 2,8 --caches 2000", backing.path());
+    let report = small("bench bwtree --scale 0.0005 --chains 2,8 --caches 6000", backing.path());
     let rows = report["rows"].as_array().unwrap();
     let cell =
         |row: &Value| format!("{} {} {}", row["workload"], row["part"], row["threads"]).replace('"', "");
