@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::common::{Index, Options, Sample as Numbers, options};
 use index::kind::{Bytes, U64};
 use index::leaf_list::Turnover as Turned;
-use index::{Keyed, SchemaOf, Words};
+use index::{Keyed, Words};
 use pmem::canary::Canary;
 use pmem::{Medium, Result};
 pub use schedules::campaign::{CRASHES, LIES, WHOLE};
@@ -25,7 +25,7 @@ impl<K, S: Numbers, const FAITHFUL: bool> Of<K, S, FAITHFUL> {
     }
 }
 
-impl<K: Sampled, S: SchemaOf<K> + Numbers, const FAITHFUL: bool> Scheduled for Of<K, S, FAITHFUL> {
+impl<K: Sampled, S: Numbers<Kind = K>, const FAITHFUL: bool> Scheduled for Of<K, S, FAITHFUL> {
     type Keys = K;
     type Over<M: Medium> = Index<M, S>;
 
