@@ -18,6 +18,8 @@ pub trait Subject {
     const ORDERED: bool = true;
     /// Writes that are asked for together take place together, or none of them does.
     const WRITES_AT_ONCE: bool = false;
+    /// Keys of random writes.
+    const KEYS: u32 = 60;
     /// Keys of one append.
     const APPENDED: u32 = 100;
     /// Ways to recover.
