@@ -1,7 +1,7 @@
 //! The record of soaks, `docs/records/soak.json`: the last result of each campaign.
 //!
-//! The file is one JSON object. `campaigns` maps the name of a campaign to `commit`, `seed`, `ended` (seconds since 1970), `seconds`,
-//! `passed`, and `figures`: the JSON output of the campaign, or null.
+//! The file is one JSON object. `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970), `seconds`, `passed`, and
+//! `figures`: the JSON output of the last run with the first seed, with the commit of that run, or null.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct Result {
     pub seconds: u64,
     /// True if every run passed.
     pub passed: bool,
-    /// JSON output of the last run.
+    /// JSON output of the run with the first seed, with its commit. Null if there was no such run.
     pub figures: Value,
 }
 
@@ -59,7 +59,7 @@ impl Record {
         Ok(Self(campaigns.iter().map(|(name, result)| (name.clone(), result.clone())).collect()))
     }
 
-    /// JSON output of the campaign `name`. `None` if there is no record of it.
+    /// JSON output of the campaign `name` with the first seed. `None` if there is no record of it.
     pub fn figures(&self, name: &str) -> Option<&Value> {
         self.0.get(name).map(|result| &result["figures"]).filter(|figures| figures.is_object())
     }
@@ -69,16 +69,23 @@ impl Record {
         self.0.keys().map(String::as_str)
     }
 
+    /// Adds a result. If it has no figures, the campaign keeps its earlier ones, which name their own commit.
+    fn add(&mut self, campaign: &str, result: Result) {
+        let Result { commit, seed, seconds, passed, figures } = result;
+        let earlier = || self.figures(campaign).cloned().unwrap_or_default();
+        let figures = if figures.is_null() { earlier() } else { figures };
+        let added = json!({
+            "commit": commit, "seed": seed, "ended": now(), "seconds": seconds, "passed": passed, "figures": figures,
+        });
+        self.0.insert(campaign.to_owned(), added);
+    }
+
     /// Adds a result and writes the file.
     ///
     /// # Errors
-    /// A message with the error of the system.
+    /// The file cannot be written.
     pub fn note(&mut self, campaign: &str, result: Result) -> std::result::Result<(), String> {
-        let Result { commit, seed, seconds, passed, figures } = result;
-        let noted = json!({
-            "commit": commit, "seed": seed, "ended": now(), "seconds": seconds, "passed": passed, "figures": figures,
-        });
-        self.0.insert(campaign.to_owned(), noted);
+        self.add(campaign, result);
         let text = serde_json::to_string_pretty(&json!({ "campaigns": self.0 }))
             .map_err(|error| error.to_string())?;
         let path = path();
@@ -133,6 +140,18 @@ mod tests {
         assert!(age.ends_with("a's, 3 days old, of commit 0123456789ab"), "{age}");
         assert!(Record::default().age(1).contains("no soak"));
         assert!(Record::parse("{}").is_err() && Record::parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_result_without_figures_leaves_the_earlier_ones() {
+        let result = |seed, figures| Result { commit: "b".into(), seed, seconds: 1, passed: true, figures };
+        let mut record = Record::default();
+        record.add("a", result(1, json!({ "states": 5, "commit": "a" })));
+        record.add("a", result(2, Value::Null));
+        assert_eq!(record.figures("a").unwrap()["states"], 5);
+        assert_eq!((&record.0["a"]["seed"], &record.0["a"]["figures"]["commit"]), (&json!(2), &json!("a")));
+        record.add("b", result(1, Value::Null));
+        assert!(record.figures("b").is_none());
     }
 
     #[test]

@@ -51,21 +51,8 @@ fn is_crowded(error: &Error) -> bool {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Copies the values of many keys, in the order of the keys; `None` for an absent key. Of each atomic batch the call sees all or
-    /// nothing.
-    ///
-    /// # Errors
-    /// As [`Tree::get`].
-    pub fn get_many(&self, keys: &[&S::Key]) -> Result<Vec<Option<S::ValueBuf>>> {
-        let mut values = Vec::with_capacity(keys.len());
-        self.get_each(keys, &mut |value| {
-            values.push(value);
-            true
-        })?;
-        Ok(values)
-    }
-
-    /// As [`Tree::get_many`], but passes the values to `give` one by one until it returns false. For values that are too large together.
+    /// Passes the values of many keys to `give`, in the order of the keys, until it returns false; `None` for an absent key. Of each atomic
+    /// batch the call sees all or nothing.
     ///
     /// # Errors
     /// As [`Tree::get`].

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use index::Life;
 use index::check::{PROBLEMS_MAX, Report};
-use pmem::alloc::{self, Kind};
+use pmem::alloc::Kind;
 use pmem::{Medium, record};
 
 use crate::commit_protocol::CommitProtocol;
@@ -13,7 +13,6 @@ use crate::shape::{LEVELS_MAX, Link, Node};
 use crate::tree::Tree;
 use index::Entry;
 use index::Schema;
-use index::sorting::sort_unstable_by_first;
 
 struct Walk<S: Schema> {
     report: Report,
@@ -66,7 +65,8 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             Ok(blocks) => walk.owned.extend(blocks),
             Err(error) => walk.report.problem(error.to_string()),
         }
-        self.check_blocks(&mut walk);
+        let owned = std::mem::take(&mut walk.owned);
+        walk.report.check_blocks(&self.region, owned);
         walk.report
     }
 
@@ -165,44 +165,5 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
             let pieces = record::pieces(&self.region, block);
             walk.owned.extend(pieces.into_iter().map(|piece| (piece, Kind::Piece)));
         }
-    }
-
-    /// Verifies that the reached blocks are exactly the allocated blocks, chunk by chunk.
-    fn check_blocks(&self, walk: &mut Walk<S>) {
-        let mut owned = std::mem::take(&mut walk.owned);
-        sort_unstable_by_first(&mut owned);
-        for pair in owned.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            walk.report.problem(format!("block {:#x} has two owners", pair[0].0));
-        }
-        owned.dedup_by_key(|(block, _)| *block);
-        let mut owned = owned.into_iter().peekable();
-        let not_allocated = |walk: &mut Walk<S>, (block, kind): (u64, Kind)| {
-            walk.report.problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
-        };
-        walk.report.live_bytes = alloc::usage(&self.region).live_bytes;
-        // Chunks and their blocks come in ascending order, like the sorted blocks of the walk.
-        for (chunk, class) in alloc::chunks(&self.region) {
-            let Ok(class) = class else {
-                walk.report.problem(format!("chunk {chunk:#x} has a damaged header"));
-                continue;
-            };
-            let Some(class) = class else { continue };
-            for block in alloc::blocks_in(&self.region, chunk, class) {
-                while let Some(other) = owned.next_if(|(other, _)| *other < block) {
-                    not_allocated(walk, other);
-                }
-                match owned.next_if(|(owned, _)| *owned == block) {
-                    Some((_, kind)) if kind == class.kind => {}
-                    Some((_, kind)) => walk
-                        .report
-                        .problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind)),
-                    None => walk.report.problem(format!(
-                        "block {block:#x} ({:?}) is allocated and belongs to nobody",
-                        class.kind
-                    )),
-                }
-            }
-        }
-        owned.for_each(|block| not_allocated(walk, block));
     }
 }

@@ -83,11 +83,11 @@ roster! {
     }
     paper {
         "wbtree-bmp" [16 in 2..=16] Prefixed, Bitmap, Slotted, WriteAtomic;
-            "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees, a look at every entry of a leaf"
+            "wB+-Tree with bitmap-only leaves: fewest writes of the wB+-Trees; a lookup reads every entry of a leaf"
         "wbtree-slot" [2 in 2..=16] Prefixed, SlotOnly, SlotOnly, WriteAtomic;
             "wB+-Tree with slot-only nodes of at most 7 entries"
         "wbtree-line" [8 in 2..=16] Prefixed, Slotted, Slotted, LineOrder;
-            "wB+-Tree with two fences a change: valid bit and slot array share a line, whose order stands for the third"
+            "wB+-Tree with two fences a change: the order of stores to the line of valid bit and slot array replaces the third"
         "btree-log" [8 in 2..=16] Keyed, Sorted, Sorted, UndoRedo;
             "B+-Tree, every word that changes in an undo-redo log"
         "unsorted-log" [8 in 2..=16] Keyed, Counted, Sorted, UndoRedo;
@@ -113,7 +113,7 @@ roster! {
         "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
             "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
         "buffer-pool" [16 in 2..=16] Prefixed, Sorted, Sorted, WriteAhead;
-            "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log: what a disk's tree does"
+            "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log, as in a disk database"
         "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
             "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
     }

@@ -279,12 +279,23 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         }
     }
 
-    /// True if a leaf has keys on both sides of the probe. No other leaf has such keys, so the path was right.
+    /// True if a leaf must be the one for a probe with this rank in it: it has keys on both sides of the probe, or it is the last leaf and has
+    /// keys below the probe. Leaves have disjoint ranges, so no other leaf fits. O(1).
+    #[inline(always)]
+    fn encloses<V: Search>(&self, leaf: Node, rank: usize) -> bool {
+        let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
+        rank > 0 && (rank < L::Leaf::count(medium, shape, leaf) || self.is_last_leaf(leaf))
+    }
+
+    fn is_last_leaf(&self, leaf: Node) -> bool {
+        Link::read(self.region.medium(), leaf).is_some_and(|link| link.level == 0 && link.node.0 == 0)
+    }
+
+    /// As [`Tree::encloses`], for a probe whose rank is unknown.
     #[inline(always)]
     pub(crate) fn surrounds<V: Search>(&self, leaf: Node, probe: S::Probe<'_>) -> bool {
         let (medium, shape) = (self.region.medium(), &self.leaf_for::<V>());
-        let rank = L::Leaf::locate::<_, S, V>(medium, shape, leaf, probe).rank;
-        rank > 0 && rank < L::Leaf::count(medium, shape, leaf)
+        self.encloses::<V>(leaf, L::Leaf::locate::<_, S, V>(medium, shape, leaf, probe).rank)
     }
 
     /// A key of a leaf. `None` if the leaf has none, or the words are not sound.
@@ -316,13 +327,14 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     pub(crate) fn is_right_leaf<V: Search>(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let is_surely = match target {
             Target::Holding(probe) | Target::Below(probe) => self.surrounds::<V>(seen.leaf, probe),
-            Target::First | Target::Last => false,
+            Target::First => false,
+            Target::Last => self.is_last_leaf(seen.leaf),
         };
-        if is_surely { Ok(self.stripes.check(seen.version)) } else { self.does_way_fit(target, seen) }
+        if is_surely { Ok(self.stripes.check(seen.version)) } else { self.path_agrees(target, seen) }
     }
 
     #[inline(never)]
-    fn does_way_fit(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
+    fn path_agrees(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let medium = self.region.medium();
         let key = self.key_of(seen.leaf);
         if !self.stripes.check(seen.version) {
@@ -356,12 +368,11 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     /// `Corrupt` if it is another leaf.
     #[inline(always)]
     pub(crate) fn confirm_leaf<V: Search>(&self, leaf: Node, rank: usize, probe: S::Probe<'_>) -> Result<()> {
-        let count = L::Leaf::count(self.region.medium(), &self.leaf_for::<V>(), leaf);
-        if rank > 0 && rank < count { Ok(()) } else { self.confirm_way(leaf, probe) }
+        if self.encloses::<V>(leaf, rank) { Ok(()) } else { self.confirm_path(leaf, probe) }
     }
 
     #[inline(never)]
-    fn confirm_way(&self, leaf: Node, probe: S::Probe<'_>) -> Result<()> {
+    fn confirm_path(&self, leaf: Node, probe: S::Probe<'_>) -> Result<()> {
         let Some(key) = self.key_of(leaf) else { return Ok(()) };
         let medium = self.region.medium();
         let mut node = self.root();

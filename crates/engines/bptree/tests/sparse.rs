@@ -3,53 +3,19 @@
 #[path = "../../../index/tests/shared/sparse.rs"]
 mod shared;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::engine::Of;
 use bptree::{Slotted, Tree, TreeOptions, WriteAtomic};
-use index::{Life, Prefixed, Write, WriteOptions};
+use index::Prefixed;
 use pmem::alloc::Kind;
-use pmem::{Durability, Durable, Event, Geometry, Medium, Memory, Observed, Observer};
-
-type Index = Tree<Durable, Prefixed, (Slotted, Slotted), WriteAtomic>;
-
-impl shared::Subject for Index {
-    fn create(medium: Durable) -> Self {
-        Tree::create(medium, &TreeOptions::new("sparse", 16, Durability::Process)).unwrap()
-    }
-    fn open(medium: Durable, path: &Path) -> Self {
-        Tree::open(medium, path, "sparse", Durability::Process, 1024).unwrap().0
-    }
-    fn put(&self, key: &[u8], value: &[u8]) {
-        Tree::put(self, key, value).unwrap();
-    }
-    fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
-        let writes: Vec<_> = pairs.iter().map(|(key, value)| Write::Put(&key[..], &value[..])).collect();
-        self.write_many(&writes, WriteOptions::default()).unwrap();
-    }
-    fn delete_many(&self, keys: &[Vec<u8>]) {
-        let writes: Vec<_> = keys.iter().map(|key| Write::Delete(&key[..])).collect();
-        self.write_many(&writes, WriteOptions::default()).unwrap();
-    }
-    fn delete(&self, key: &[u8]) {
-        assert!(Tree::delete(self, key).unwrap());
-    }
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let mut value = Vec::new();
-        Tree::get(self, key, Some(&mut value)).unwrap().then_some(value)
-    }
-    fn problems(&self) -> Vec<String> {
-        self.check().problems
-    }
-    fn close(self) {
-        Life::close(&self).unwrap();
-    }
-}
+use pmem::{Durability, Event, Geometry, Medium, Memory, Observed, Observer};
 
 #[test]
 fn random_deletes_leave_space_for_records_of_another_size() {
-    shared::random_deletes_leave_space_for_records_of_another_size::<Index>();
+    let subject = Of::<Prefixed, _>::new(TreeOptions::new("sparse", 16, Durability::Process));
+    shared::random_deletes_leave_space_for_records_of_another_size(&subject);
 }
 
 /// Counts the words of discarded chunks.

@@ -4,15 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use index::Report;
 use index::Schema;
-use pmem::alloc::{self, Kind};
-use pmem::{Medium, Region, record};
+use pmem::alloc::Kind;
+use pmem::{Medium, record};
 
 use crate::entry_order::Order;
 use crate::node::{Entry, Header, Node, compare_words, read_key};
 use crate::ordered::Tree;
 use crate::version::View;
-
-const PROBLEMS_MAX: usize = 100;
 
 struct Walk<S: Schema> {
     report: Report,
@@ -25,9 +23,7 @@ struct Walk<S: Schema> {
 
 impl<S: Schema> Walk<S> {
     fn problem(&mut self, text: String) {
-        if self.report.problems.len() < PROBLEMS_MAX {
-            self.report.problems.push(text);
-        }
+        self.report.problem(text);
     }
 
     fn own(&mut self, block: u64, kind: Kind) {
@@ -64,7 +60,8 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             let text = format!("{} keys are in leaves, {} were counted", walk.report.keys, writer.state.keys);
             walk.problem(text);
         }
-        check_blocks(&self.region, std::mem::take(&mut walk.owned), &mut walk.report);
+        let owned = std::mem::take(&mut walk.owned).into_iter().collect();
+        walk.report.check_blocks(&self.region, owned);
         walk.report
     }
 
@@ -73,7 +70,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
         let medium = self.region.medium();
         let mut open = vec![(root, level)];
         while let Some((node, level)) = open.pop() {
-            if walk.report.problems.len() >= PROBLEMS_MAX || !walk.met.insert(node) {
+            if walk.report.problems.len() >= index::check::PROBLEMS_MAX || !walk.met.insert(node) {
                 continue;
             }
             let Some(header) = Header::read(medium, node).filter(|header| header.level == level) else {
@@ -174,41 +171,4 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>, O: Order> Tree<M, S, O> {
             self.check_live(walk, Node(entry.payload), level - 1, entry.key, next);
         }
     }
-}
-
-/// Verifies that the reached blocks are exactly the allocated blocks. `owned` has the reached blocks with their kinds.
-pub(crate) fn check_blocks<M: Medium>(region: &Region<M>, owned: HashMap<u64, Kind>, report: &mut Report) {
-    let mut owned = owned;
-    let mut problem = |text: String| {
-        if report.problems.len() < PROBLEMS_MAX {
-            report.problems.push(text);
-        }
-    };
-    for (chunk, class) in alloc::chunks(region) {
-        let Ok(class) = class else {
-            problem(format!("chunk {chunk:#x} has a damaged header"));
-            continue;
-        };
-        let Some(class) = class else { continue };
-        for block in alloc::blocks_in(region, chunk, class) {
-            match owned.remove(&block) {
-                Some(kind) if kind == class.kind => {}
-                Some(kind) => {
-                    problem(format!("block {block:#x} is a {kind:?} in a chunk of {:?}", class.kind));
-                }
-                None => {
-                    problem(format!(
-                        "block {block:#x} ({:?}) is allocated and belongs to nobody",
-                        class.kind
-                    ));
-                }
-            }
-        }
-    }
-    let mut left: Vec<(u64, Kind)> = owned.into_iter().collect();
-    left.sort_unstable();
-    for (block, kind) in left {
-        problem(format!("block {block:#x} ({kind:?}) is in use and not allocated"));
-    }
-    report.live_bytes = alloc::usage(region).live_bytes;
 }

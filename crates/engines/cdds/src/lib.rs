@@ -58,7 +58,7 @@ use ::index::engine::About;
 /// The registry entry of the tree without order in its nodes. It is the same code.
 pub const ABOUT_UNSORTED: About = About {
     name: ENGINE_UNSORTED,
-    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a lookup looks at all of its entries",
+    about: "CDDS B-Tree without order in its nodes: an insert stores to one line of a leaf, a lookup reads all of its entries",
     leaf: "unsorted",
     inner: "unsorted",
     ..ABOUT
@@ -67,7 +67,7 @@ pub const ABOUT_UNSORTED: About = About {
 /// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
-    about: "CDDS B-Tree: entries of versions, no log; snapshots, rollback, batches at the price of their writes",
+    about: "CDDS B-Tree: versioned entries, no log; snapshots, rollback, atomic batches without extra writes",
     leaf: "versions",
     inner: "versions",
     commit_protocol: "versions",

@@ -31,7 +31,7 @@ use ::index::engine::About;
 /// The engine's entry in the registry.
 pub const ABOUT: About = About {
     name: ENGINE,
-    about: "NV-Tree: append-only leaves of signed entries in durable memory, contiguous inner nodes in memory of the process",
+    about: "NV-Tree: append-only leaves of signed entries in durable memory, contiguous inner nodes in volatile memory",
     leaf: "log",
     inner: "volatile",
     commit_protocol: "one word",

@@ -18,6 +18,8 @@ pub trait Subject {
     const ORDERED: bool = true;
     /// True if the writes of one group are atomic together.
     const WRITES_AT_ONCE: bool = false;
+    /// Number of keys of random writes.
+    const KEYS: u32 = 60;
     /// Number of keys of one append.
     const APPENDED: u32 = 100;
     /// Number of ways to recover.

@@ -201,7 +201,7 @@ impl<'x, X: Subject> Run<'x, X> {
     fn work<'a>(&mut self, index: &'a Over<X>, kept: &mut Vec<Kept<'a, X>>, seed: u64, count: usize) {
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..count {
-            let (n, v) = (random.u32(..60), random.u32(..200));
+            let (n, v) = (random.u32(..X::KEYS), random.u32(..200));
             let failed = self.failed;
             match random.u32(..20) {
                 0..9 => self.write(index, &[(n, Some(v))], false),
@@ -296,7 +296,7 @@ fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
     let mut run = Run::new(subject, plan);
     run.faults.arm(false);
     let index = run.create().unwrap();
-    run.work(&index, &mut Vec::new(), 11, 40);
+    run.work(&index, &mut Vec::new(), 11, 120);
     if closed {
         index.close().unwrap();
     }

@@ -8,22 +8,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use index::kind::Bytes;
+use index::{Index, Write, WriteOptions};
 use pmem::journal::{self, Journal};
 use pmem::{Durability, Durable, Native};
 
-/// An index over a file, byte strings to byte strings.
-pub trait Subject: Sized {
-    fn create(medium: Durable) -> Self;
-    fn open(medium: Durable, path: &Path) -> Self;
-    fn put(&self, key: &[u8], value: &[u8]);
-    /// All pairs in one call. Each write is atomic by itself.
-    fn put_many(&self, pairs: &[(Vec<u8>, Vec<u8>)]);
-    fn delete_many(&self, keys: &[Vec<u8>]);
-    fn delete(&self, key: &[u8]);
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
-    fn problems(&self) -> Vec<String>;
-    fn close(self);
-}
+use crate::common::engine::Subject;
+use crate::common::samples::Sample;
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+const SYNCED: WriteOptions = WriteOptions { sync: true };
 
 /// Operations per commit of a journal.
 const BATCH: usize = 500;
@@ -45,32 +40,48 @@ fn medium(path: &Path, journaled: bool) -> Durable {
 }
 
 /// An index, with the parts that tell the size of its file.
-struct Opened<T> {
-    index: T,
+struct Opened<I> {
+    index: I,
     journal: Option<Arc<Journal>>,
     path: PathBuf,
 }
 
-impl<T: Subject> Opened<T> {
-    fn new(path: PathBuf, journaled: bool) -> Self {
+impl<I: Index<Bytes>> Opened<I> {
+    fn new<X: Subject<Over<Durable> = I>>(subject: &X, path: PathBuf, journaled: bool) -> Self {
         let is_new = !path.exists();
         let medium = medium(&path, journaled);
         let journal = medium.journal().cloned();
-        let index = if is_new { T::create(medium) } else { T::open(medium, &path) };
+        let index = match is_new {
+            true => subject.create(medium).unwrap(),
+            false => subject.open(medium, Durability::Process, 0).unwrap().0,
+        };
         Self { index, journal, path }
     }
 
-    fn put_all(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
+    fn write_many(&self, writes: &[Write<'_, [u8], [u8]>]) -> Vec<bool> {
+        self.index.write_many(writes, SYNCED).unwrap()
+    }
+
+    fn put_many(&self, pairs: &[Pair]) {
+        self.write_many(
+            &pairs.iter().map(|(key, value)| Write::Put(&key[..], &value[..])).collect::<Vec<_>>(),
+        );
+    }
+
+    fn put_all(&self, pairs: &[Pair]) {
         match self.journal {
-            Some(_) => pairs.chunks(BATCH).for_each(|pairs| self.index.put_many(pairs)),
-            None => pairs.iter().for_each(|(key, value)| self.index.put(key, value)),
+            Some(_) => pairs.chunks(BATCH).for_each(|pairs| self.put_many(pairs)),
+            None => pairs.iter().for_each(|(key, value)| _ = self.index.put(key, value, SYNCED).unwrap()),
         }
     }
 
     fn delete_all(&self, keys: &[Vec<u8>]) {
-        match self.journal {
-            Some(_) => keys.chunks(BATCH).for_each(|keys| self.index.delete_many(keys)),
-            None => keys.iter().for_each(|key| self.index.delete(key)),
+        if self.journal.is_none() {
+            return keys.iter().for_each(|key| assert!(self.index.delete(key, SYNCED).unwrap()));
+        }
+        for keys in keys.chunks(BATCH) {
+            let found = self.write_many(&keys.iter().map(|key| Write::Delete(&key[..])).collect::<Vec<_>>());
+            assert!(found.iter().all(|found| *found));
         }
     }
 
@@ -83,7 +94,7 @@ impl<T: Subject> Opened<T> {
     }
 
     fn close(self) -> PathBuf {
-        self.index.close();
+        self.index.close().unwrap();
         if let Some(journal) = self.journal {
             journal.close().unwrap();
         }
@@ -91,22 +102,31 @@ impl<T: Subject> Opened<T> {
     }
 }
 
-fn pair(number: u64, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+fn pair(number: u64, bytes: usize) -> Pair {
     (format!("key {number:08}").into_bytes(), vec![number as u8; bytes])
 }
 
-fn assert_holds<T: Subject>(index: &T, model: &BTreeMap<Vec<u8>, Vec<u8>>, gone: &[Vec<u8>]) {
-    assert_eq!(index.problems(), Vec::<String>::new());
-    assert!(model.iter().all(|(key, value)| index.get(key).as_ref() == Some(value)));
-    assert!(gone.iter().all(|key| index.get(key).is_none()));
+fn assert_holds(index: &impl Index<Bytes>, model: &BTreeMap<Vec<u8>, Vec<u8>>, gone: &[Vec<u8>]) {
+    let get = |key: &[u8]| {
+        let mut value = Vec::new();
+        index.get(key, Some(&mut value)).unwrap().then_some(value)
+    };
+    assert_eq!(index.check().problems, Vec::<String>::new());
+    assert!(model.iter().all(|(key, value)| get(key).as_ref() == Some(value)));
+    assert!(gone.iter().all(|key| get(key).is_none()));
 }
 
 /// Runs the test. `reopens`: the index is reopened between the deletes and the writes.
-fn leaves_little<T: Subject>(folder: &Path, reopens: bool, journaled: bool) {
+fn leaves_little<X: Subject<Schema: Sample<Kind = Bytes>>>(
+    subject: &X,
+    folder: &Path,
+    reopens: bool,
+    journaled: bool,
+) {
     const KEYS: u64 = 200_000;
     let path = |name: &str| folder.join(format!("{name} {reopens} {journaled}"));
     let mut rng = fastrand::Rng::with_seed(4);
-    let mut opened = Opened::<T>::new(path("store"), journaled);
+    let mut opened = Opened::new(subject, path("store"), journaled);
     let all: Vec<_> = (0..KEYS).map(|number| pair(number, 300)).collect();
     opened.put_all(&all);
     let full = opened.file_bytes();
@@ -117,31 +137,31 @@ fn leaves_little<T: Subject>(folder: &Path, reopens: bool, journaled: bool) {
     opened.delete_all(&gone);
     gone.iter().for_each(|key| assert!(model.remove(key).is_some()));
     if reopens {
-        opened = Opened::new(opened.close(), journaled);
+        opened = Opened::new(subject, opened.close(), journaled);
     }
     // As many bytes as remain, half by single puts and half by write groups.
     let puts: Vec<_> = (KEYS..KEYS + KEYS / 10 * 3 / 10).map(|number| pair(number, 1000)).collect();
     let (alone, together) = puts.split_at(puts.len() / 2);
     opened.put_all(alone);
-    together.chunks(50).for_each(|pairs| opened.index.put_many(pairs));
+    together.chunks(50).for_each(|pairs| opened.put_many(pairs));
     model.extend(puts);
     assert_holds(&opened.index, &model, &gone);
     let used = opened.file_bytes();
     let closed = opened.close();
 
-    let compact = Opened::<T>::new(path("compact"), journaled);
+    let compact = Opened::new(subject, path("compact"), journaled);
     compact.put_all(&model.clone().into_iter().collect::<Vec<_>>());
     let live = std::fs::metadata(compact.close()).unwrap().blocks() * 512;
     println!("{}: {full} bytes full, {used} at the end, {live} of the same content", closed.display());
     assert!(used * 2 <= live * 3, "{used} bytes, {live} of the same content");
-    let opened = Opened::<T>::new(closed, journaled);
+    let opened = Opened::new(subject, closed, journaled);
     assert_holds(&opened.index, &model, &gone);
     assert!(opened.file_bytes() * 2 <= live * 3, "opened");
 }
 
 /// All keys are deleted. Then the file is about as small as before the first key.
-fn leaves_nothing<T: Subject>(folder: &Path, journaled: bool) {
-    let opened = Opened::<T>::new(folder.join(format!("emptied {journaled}")), journaled);
+fn leaves_nothing<X: Subject<Schema: Sample<Kind = Bytes>>>(subject: &X, folder: &Path, journaled: bool) {
+    let opened = Opened::new(subject, folder.join(format!("emptied {journaled}")), journaled);
     let empty = opened.file_bytes();
     let (all, keys): (Vec<_>, Vec<_>) =
         (0..50_000).map(|number| (pair(number, 300), pair(number, 0).0)).unzip();
@@ -152,24 +172,26 @@ fn leaves_nothing<T: Subject>(folder: &Path, journaled: bool) {
     println!("{}: {empty} bytes before, {full} full, {none} without a key", opened.path.display());
     // The allowance covers held free chunks and the chunks of the last growth.
     assert!(none <= empty + (4 << 20), "{none} bytes without a key, {empty} before the first");
-    assert_eq!(opened.index.problems(), Vec::<String>::new());
+    assert_eq!(opened.index.check().problems, Vec::<String>::new());
     // The free chunks are used again.
     opened.put_all(&all);
     assert_holds(&opened.index, &all.into_iter().collect(), &[]);
     assert!(opened.file_bytes() * 2 <= full * 3, "{} bytes full again", opened.file_bytes());
-    assert_eq!(opened.index.problems(), Vec::<String>::new());
+    assert_eq!(opened.index.check().problems, Vec::<String>::new());
 }
 
 /// Runs the tests in memory and on a disk, mapped and over a journal.
-pub fn random_deletes_leave_space_for_records_of_another_size<T: Subject>() {
+pub fn random_deletes_leave_space_for_records_of_another_size<X: Subject<Schema: Sample<Kind = Bytes>>>(
+    subject: &X,
+) {
     let memory = Path::new("/dev/shm");
     let mut folders = vec![tempfile::tempdir().unwrap()];
     folders.extend(memory.is_dir().then(|| tempfile::tempdir_in(memory).unwrap()));
     for folder in &folders {
         for journaled in [true, false] {
-            leaves_nothing::<T>(folder.path(), journaled);
+            leaves_nothing(subject, folder.path(), journaled);
             for reopens in [false, true] {
-                leaves_little::<T>(folder.path(), reopens, journaled);
+                leaves_little(subject, folder.path(), reopens, journaled);
             }
         }
     }

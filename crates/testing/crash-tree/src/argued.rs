@@ -3,7 +3,7 @@
 use bptree::commit_protocol::CommitProtocol;
 use bptree::layout::Layout;
 use bptree::{LineOrder, Redo, Slotted, Stepwise, UndoRedo, WriteAhead, WriteAtomic};
-use crash::{Argued, Kind, Spot};
+use crash::{Argued, FREE_CHUNK, Kind, Spot};
 use index::About;
 
 use crate::general;
@@ -159,16 +159,6 @@ pub fn argued(about: &About) -> Vec<Argued> {
               crosses the settling's last fence alone: at worst a replay writes into a chunk that is free",
     };
     let closed_early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..closed.spot }, ..closed };
-    let opened = Argued {
-        spot: Spot::new(
-            Kind::SwapPublish,
-            "pmem/src/heap/alloc/allocator.rs",
-            include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
-            "medium.publish(at, 0);",
-        ),
-        why: "A3: the chunk was free before the operation began, so that it is may be durable at any time; what matters, and is not \
-              swapped, is that it is so before its bitmap is written over",
-    };
     // Inner nodes change through the log, where no valid bit is cleared.
     let is_guarded = about.leaf == <Slotted>::NAME;
     let in_place = [WriteAtomic::NAME, Stepwise::NAME, LineOrder::NAME].contains(&about.commit_protocol);
@@ -177,7 +167,7 @@ pub fn argued(about: &About) -> Vec<Argued> {
         // Opening a chunk is written back with its header, and that mutant is killed.
         argued.extend(written_back());
     } else {
-        argued.push(opened);
+        argued.push(FREE_CHUNK);
     }
     argued.extend((is_guarded && in_place).then_some(guard));
     if about.leaf != <Slotted>::NAME && about.inner == <Slotted>::NAME && in_place {

@@ -104,7 +104,7 @@ pub use line::{Choices, Words};
 pub use machine::{Fault, Machine, Survivors, Which};
 pub use model::Model;
 pub use mutants::{
-    Argued, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
+    Argued, FREE_CHUNK, MutationReport, Share, Spot, Trial, canary, mutants, run_mutants, run_some_mutants,
 };
 pub use mutate::{Kind, Mutant, Which as WhichLine};
 pub use panics::panic_everywhere;

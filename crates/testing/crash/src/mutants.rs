@@ -71,6 +71,16 @@ pub struct Argued {
     pub why: &'static str,
 }
 
+/// Of the allocator that all engines share: a chunk is taken out of the free ones.
+pub const FREE_CHUNK: Argued = Argued::new(
+    Kind::SwapPublish,
+    "pmem/src/heap/alloc/allocator.rs",
+    include_str!("../../../pmem/src/heap/alloc/allocator.rs"),
+    "medium.publish(at, 0);",
+    "A3: the chunk was free before the operation began, so its class may be void at any time. The publish has to be durable before the \
+     chunk's bitmap is overwritten, and this mutant does not change that",
+);
+
 impl Argued {
     /// The mutant of this line, and why.
     pub const fn new(

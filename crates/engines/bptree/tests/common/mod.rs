@@ -17,6 +17,7 @@ type Default<M, S> = Tree<M, S, (Slotted, Slotted), WriteAtomic>;
 impl<S: Sample> Subject for Of<S, TreeOptions> {
     type Schema = S;
     type Over<M: Medium> = Default<M, S>;
+    const KEYS: u32 = 120;
 
     fn create<M: Medium>(&self, medium: M) -> Result<Default<M, S>> {
         Tree::create(medium, &self.options)

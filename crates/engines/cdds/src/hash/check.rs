@@ -9,12 +9,9 @@ use pmem::{Medium, record};
 
 use super::directory::Directory;
 use super::table::{Hashed, Table};
-use crate::check::check_blocks;
 use crate::node::{Entry, Node};
 use crate::structure::Structure;
 use crate::version::View;
-
-const PROBLEMS_MAX: usize = 100;
 
 struct Walk {
     report: Report,
@@ -26,9 +23,7 @@ struct Walk {
 
 impl Walk {
     fn problem(&mut self, text: String) {
-        if self.report.problems.len() < PROBLEMS_MAX {
-            self.report.problems.push(text);
-        }
+        self.report.problem(text);
     }
 
     /// Records the owner of a block. A block has one owner: no two entries reference one record, and no two buckets one node.
@@ -71,8 +66,7 @@ impl<M: Medium, S: Schema<Tail = [u64; 0]>> Table<M, S> {
             walk.problem(text);
         }
         let mut report = walk.report;
-        check_blocks(&self.region, walk.owned, &mut report);
-        report.problems.truncate(PROBLEMS_MAX);
+        report.check_blocks(&self.region, walk.owned.into_iter().collect());
         report
     }
 

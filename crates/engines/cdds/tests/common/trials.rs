@@ -1,7 +1,7 @@
 //! Shared parts of the mutation runs of trees and tables: workloads in which a mutant changes something, and equivalent mutants.
 
 use cdds::Recovery;
-use crash::{Argued, Kind, Options, Share, Stage, Trial, run_some_mutants};
+use crash::{Argued, FREE_CHUNK, Kind, Options, Share, Stage, Trial, run_some_mutants};
 use pmem::Geometry;
 
 use super::Tested;
@@ -37,13 +37,7 @@ pub const ARGUED: [Argued; 4] = [
         "A3: a free chunk's bitmap is durably zero, so a chunk that is opened too early is an open one without blocks, which \
          recovery frees",
     ),
-    Argued::new(
-        Kind::SwapPublish,
-        "pmem/src/heap/alloc/allocator.rs",
-        ALLOC,
-        "medium.publish(at, 0);",
-        "A3: the chunk was free before the operation began: that it is may be durable at any time",
-    ),
+    FREE_CHUNK,
 ];
 
 /// Low limits. They suffice for most mutants.

@@ -1,11 +1,10 @@
 //! Mutants that no image can break, each with its reason; and the canary.
 
-use crash::{Argued, Kind, Spot};
+use crash::{Argued, FREE_CHUNK, Kind, Spot};
 use index::About;
 use pmem::Fence;
 
 const CORE: &str = include_str!("../../../../index/src/leaf_list/core.rs");
-const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
 
 /// True for the engines over a list of leaves.
 fn is_list(about: &About) -> bool {
@@ -25,23 +24,8 @@ pub fn argued(about: &About) -> Vec<Argued> {
              it names a block: an insert's own, or the one with which the first chunk of records is opened",
         )
     });
-    let closed_chunk = [
-        Argued::new(
-            Kind::SwapPublish,
-            "pmem/src/heap/alloc/allocator.rs",
-            ALLOC,
-            "medium.publish(at, 0);",
-            "A3: the chunk was free before the operation began: that it is may be durable at any time",
-        ),
-        Argued::new(
-            Kind::EarlyPublish,
-            "pmem/src/heap/alloc/allocator.rs",
-            ALLOC,
-            "medium.publish(at, 0);",
-            "the same: behind other publishes too",
-        ),
-    ];
-    first_root.into_iter().chain(closed_chunk).collect()
+    let early = Argued { spot: Spot { kind: Kind::EarlyPublish, ..FREE_CHUNK.spot }, ..FREE_CHUNK };
+    first_root.into_iter().chain([FREE_CHUNK, early]).collect()
 }
 
 /// The fence between an entry and the word that commits it. Of an engine that is not known here, every fence of a payload.
