@@ -1,6 +1,6 @@
-//! `cargo xtask build-times`: how long builds take from an empty target directory, and how large the program is.
+//! `cargo xtask build-times`: the times of builds from an empty target directory, and the size of the program.
 //!
-//! Each row has its target beside it. A row that misses its target is reported, and is no error: machines differ.
+//! Each row has a target. A row that misses its target is reported but is not an error, because machines differ.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::Outcome;
 use crate::run::{Step, Times, root, target, timed};
 
-/// A measured figure beside its target, both in the same unit.
+/// A measured figure and its target, in the same unit.
 struct Row {
     what: String,
     figure: f64,
@@ -24,10 +24,10 @@ impl Row {
     }
 }
 
-/// Builds and measures; prints a table.
+/// Builds, measures, and prints a table.
 pub fn run() -> Outcome {
     let folder = target().join("build-times");
-    // What cargo would download is no part of a build.
+    // Downloads are not part of a build.
     Step::new("cargo fetch --locked").run()?;
     let mut rows = program(&folder.join("program"))?;
     rows.push(user_crate(&folder.join("user"))?);
@@ -51,7 +51,7 @@ fn measured(step: &Step) -> Result<Times, String> {
     outcome.map(|()| times)
 }
 
-/// The release build of the program, dependencies included.
+/// The release build of the program with its dependencies.
 fn program(folder: &Path) -> Result<Vec<Row>, String> {
     cold(folder)?;
     let line = format!("cargo build --release --timings --target-dir {}", folder.display());
@@ -72,7 +72,7 @@ fn program(folder: &Path) -> Result<Vec<Row>, String> {
     ])
 }
 
-/// A crate of a user's, with the library as its dependency.
+/// A user's crate that depends on the library.
 fn user_crate(folder: &Path) -> Result<Row, String> {
     cold(folder)?;
     let fail = |error: std::io::Error| format!("cannot make {}: {error}", folder.display());
@@ -88,7 +88,7 @@ fn user_crate(folder: &Path) -> Result<Row, String> {
                 store.put(b\"key\", b\"value\")?;\n    store.close()\n}\n";
     fs::write(folder.join("Cargo.toml"), manifest).map_err(fail)?;
     fs::write(folder.join("src/main.rs"), main).map_err(fail)?;
-    // The versions that this repository pins.
+    // The same versions as in this repository.
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(fail)?;
     let line = format!(
         "cargo build --release --manifest-path {0}/Cargo.toml --target-dir {0}/target",
@@ -103,7 +103,7 @@ fn user_crate(folder: &Path) -> Result<Row, String> {
     })
 }
 
-/// The tree's tests, built again after a change of its insert.
+/// The tree's tests, rebuilt after a change of its insert.
 fn touched(folder: &Path) -> Result<Row, String> {
     let line = format!("cargo test --package bristlecone-bptree --no-run --target-dir {}", folder.display());
     let step = Step::new(&line);

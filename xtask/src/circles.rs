@@ -1,23 +1,23 @@
-//! Circles between the source files of a crate: files that import each other, directly or over others. `tidy` refuses them in the crates
-//! that are free of them.
+//! Import cycles: source files of a crate that import each other, directly or through others. `tidy` refuses them in the crates without
+//! cycles.
 //!
-//! What counts are `use` declarations outside of test modules. A file may import what its own children have, and a child what its parent
-//! declares, but not both.
+//! Only `use` declarations outside of test modules count. A file may import the items of its children, or a child the items of its parent,
+//! but not both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Files by their module's path, and what each imports.
+/// The text of each file, by the path of its module.
 type Files = BTreeMap<Vec<String>, String>;
 
-/// The crates without circles, by their folder of sources.
+/// Source folders of the crates without cycles.
 pub const FREE: &[&str] = &["crates/bristlecone/src", "crates/pmem/src", "crates/engines/cdds/src"];
 
-/// One line for each circle below `folder`, a folder of a crate's sources.
+/// One line for each cycle below `folder`, the source folder of a crate.
 ///
 /// # Errors
-/// In words, if a file cannot be read.
+/// A message if a file cannot be read.
 pub fn find(root: &Path, folder: &str) -> Result<Vec<String>, String> {
     let mut files = Files::new();
     collect(&root.join(folder), &mut Vec::new(), &mut files)?;
@@ -47,7 +47,7 @@ fn collect(folder: &Path, path: &mut Vec<String>, files: &mut Files) -> Result<(
     Ok(())
 }
 
-/// Groups of files of which each leads to every other.
+/// Groups of files in which each file reaches every other one.
 fn circles(files: &Files) -> Vec<Vec<String>> {
     let imports: Imports<'_> =
         files.iter().map(|(module, text)| (module, imported(files, module, text))).collect();
@@ -67,7 +67,7 @@ fn circles(files: &Files) -> Vec<Vec<String>> {
 
 type Imports<'f> = BTreeMap<&'f Vec<String>, BTreeSet<&'f Vec<String>>>;
 
-/// The files that a file leads to.
+/// The files that a file imports, directly or through others.
 fn reached<'f>(imports: &Imports<'f>, from: &'f Vec<String>) -> BTreeSet<&'f Vec<String>> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(module) = left.pop() {
@@ -76,7 +76,7 @@ fn reached<'f>(imports: &Imports<'f>, from: &'f Vec<String>) -> BTreeSet<&'f Vec
     reached
 }
 
-/// The files that a file imports from.
+/// The files that a file imports directly.
 fn imported<'f>(files: &'f Files, module: &[String], text: &str) -> BTreeSet<&'f Vec<String>> {
     let code: String = text
         .split("#[cfg(test)]\nmod ")
@@ -103,7 +103,7 @@ fn imported<'f>(files: &'f Files, module: &[String], text: &str) -> BTreeSet<&'f
                     step => target.push(step.to_owned()),
                 }
             }
-            // What it names may be an item: the longest path that is a file.
+            // The path may name an item. The file is the longest prefix that is a module.
             let file = (1..=target.len()).rev().find_map(|len| files.get_key_value(&target[..len]));
             found.extend(file.map(|(file, _)| file).filter(|file| file.as_slice() != module));
         }
@@ -111,7 +111,7 @@ fn imported<'f>(files: &'f Files, module: &[String], text: &str) -> BTreeSet<&'f
     found
 }
 
-/// The single paths of a declaration with braces.
+/// The single paths of a `use` declaration with braces.
 fn paths(declaration: &str) -> Vec<String> {
     let declaration = declaration.trim();
     let Some((prefix, rest)) = declaration.split_once('{') else { return vec![declaration.to_owned()] };

@@ -1,6 +1,6 @@
-//! `cargo xtask docs`: tables of documents that are made from records, written anew. `tidy` fails where one differs from its record.
+//! `cargo xtask docs`: rewrites the tables of documents that are made from records. `tidy` fails if a table differs from its record.
 //!
-//! A table stands behind a line with its mark, `<!-- from NAME -->`, and ends with the first line that does not begin with `|`.
+//! A table follows a line with its mark, `<!-- from NAME -->`. It ends before the first line that does not begin with `|`.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::path::Path;
 use crate::Outcome;
 use crate::record::Record;
 
-/// A table: the document, its name in the mark, and its lines from the record (`None`: nothing is on record yet).
+/// A table: the document, its name in the mark, and the function that makes its lines from the record (`None` without a record).
 type Table = (&'static str, &'static str, fn(&Record) -> Option<Vec<String>>);
 
 const TABLES: &[Table] = &[("docs/testing.md", "docs/records/soak.json", crash_table)];
 
-/// Crash exploration: a row for each campaign on record, by name.
+/// The table of crash exploration: one row for each campaign on record, sorted by name.
 fn crash_table(record: &Record) -> Option<Vec<String>> {
     let row = |campaign: &str| {
         let (engine, figures) = (campaign.strip_prefix("crash ")?, record.figures(campaign)?);
@@ -40,7 +40,7 @@ fn crash_table(record: &Record) -> Option<Vec<String>> {
     (!rows.is_empty()).then(|| head.iter().map(|line| (*line).to_owned()).chain(rows).collect())
 }
 
-/// A number with commas between its thousands.
+/// A number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -56,7 +56,7 @@ fn grouped(number: u64) -> String {
 /// The document with the table in its place.
 ///
 /// # Errors
-/// The mark is not there.
+/// A message if the mark is missing.
 fn with_table(text: &str, name: &str, table: &[String]) -> Result<String, String> {
     let mark = format!("<!-- from {name} -->");
     let mut lines = text.lines();
@@ -70,7 +70,7 @@ fn with_table(text: &str, name: &str, table: &[String]) -> Result<String, String
     Ok(made.join("\n") + "\n")
 }
 
-/// Each document with its text as it is and as it should be.
+/// Each document with its current text and its correct text.
 fn documents(root: &Path) -> Result<Vec<(&'static str, String, String)>, String> {
     let record = Record::read()?;
     let mut all = Vec::new();
@@ -96,7 +96,7 @@ pub fn run(root: &Path) -> Outcome {
     Ok(())
 }
 
-/// Documents whose tables are not those of the records.
+/// The documents whose tables differ from the records.
 pub fn differing(root: &Path) -> Result<Vec<&'static str>, String> {
     let all = documents(root)?;
     Ok(all.into_iter().filter(|(_, text, should_be)| text != should_be).map(|(path, ..)| path).collect())

@@ -1,4 +1,4 @@
-//! Lines of code by crate: those that are not blank, not a comment, and not a test module (which ends a file).
+//! `cargo xtask lines`: lines of code by crate, without blank lines, comments and test modules. A test module ends a file.
 
 use std::fs;
 use std::path::Path;

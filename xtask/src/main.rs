@@ -1,14 +1,14 @@
-//! Checks and chores of the repository: `cargo xtask test`, `soak`, `tidy`, `docs`, `build-times`, `lines`.
+//! `cargo xtask`: checks and tasks of the repository (`test`, `soak`, `tidy`, `docs`, `build-times`, `lines`).
 //!
-//! * [`mod@test`]: the steps of `test`, from formatting to the last test, stopping at the first that fails.
-//! * [`soak`]: the longer campaigns, round-robin with ever new seeds, until the time is up; [`record`]: their results.
+//! * [`mod@test`]: all checks and short tests, from formatting to the last test. Stops at the first failure.
+//! * [`soak`]: long campaigns, round-robin with new seeds, until the time is up; [`record`]: their results.
 //! * [`docs`]: tables of documents from records.
-//! * [`build_times`]: how long builds take from an empty target directory.
+//! * [`build_times`]: times of builds from an empty target directory.
 //! * [`lines`]: lines of code by crate.
-//! * [`tidy`]: the rules of the house that no compiler knows.
-//! * [`programs`]: the test programs, two at a time.
-//! * [`needs`]: programs that the tests need and that cargo does not bring.
-//! * [`run`]: running a command, and telling how to repeat it if it fails.
+//! * [`tidy`]: rules of the repository that no compiler checks.
+//! * [`programs`]: runs the test programs, two at a time.
+//! * [`needs`]: external programs that the tests need.
+//! * [`run`]: runs a command, and prints the line that repeats it if it fails.
 #![forbid(unsafe_code)]
 
 mod build_times;
@@ -35,7 +35,7 @@ cargo xtask docs                        the documents' tables anew, from docs/re
 cargo xtask lines                       lines of code by crate
 cargo xtask tidy                        the rules of the house alone";
 
-/// Why a chore ended early, in words.
+/// The result of a task. An error is a message for the user.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {

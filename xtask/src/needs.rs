@@ -1,7 +1,7 @@
-//! Programs that the tests need and that cargo does not bring: `redis-cli`, `redis-benchmark` and Valgrind from Debian, and a Python
-//! environment with the `redis` package in the target folder.
+//! External programs that the tests need: `redis-cli`, `redis-benchmark` and Valgrind from Debian, and a Python environment with the
+//! `redis` package in the target folder.
 //!
-//! Debian packages are installed only as root and only if something is missing; otherwise the error names them.
+//! Missing Debian packages are installed if the user is root. Otherwise the error names them.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::run::{Step, target};
 /// The Python package and its version.
 const REDIS_PY: &str = "redis==8.1.0";
 
-/// A program that has to run, and the Debian package that brings it.
+/// A command that must run, and the Debian package that contains its program.
 const PROGRAMS: [(&str, &str); 4] = [
     ("redis-cli --version", "redis-tools"),
     ("redis-benchmark --version", "redis-tools"),
@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("valgrind --version", "valgrind"),
 ];
 
-/// Sees to it that everything is there.
+/// Installs all missing programs.
 pub fn provide() -> Outcome {
     let missing = missing();
     if !missing.is_empty() {
@@ -47,7 +47,7 @@ fn install(packages: &[&str]) -> Outcome {
     }
     let apt = |line: &str| Step::new(line).with("DEBIAN_FRONTEND", "noninteractive");
     let line = format!("apt-get install -y --no-install-recommends {packages}");
-    // Twice: package servers have bad moments.
+    // A second attempt, because package servers sometimes fail.
     let attempt = || apt("apt-get update").run().and_then(|()| apt(&line).run());
     attempt().or_else(|why| {
         println!("== once more: {why}");
@@ -61,14 +61,14 @@ fn install(packages: &[&str]) -> Outcome {
     }
 }
 
-/// True for the user with number 0: the owner of this process, as the kernel shows it.
+/// True if the owner of this process is user 0.
 fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let user = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     user.and_then(|numbers| numbers.split_whitespace().nth(1)) == Some("0")
 }
 
-/// Makes the Python environment if it does not hold what is wanted.
+/// Makes the Python environment if the package is missing.
 fn provide_python() -> Outcome {
     let folder = target().join("py");
     let folder = folder.display();

@@ -1,7 +1,7 @@
-//! The test programs of the workspace, two at a time: one of them often waits for a disk or for its last test.
+//! The test programs of the workspace, two at a time, because a single program often waits for a disk or for its last test.
 //!
-//! Cargo builds them and names them; they are run as cargo runs them, in the folder of their crate. What a program prints is shown
-//! when it ends, so that programs do not mix their lines.
+//! Cargo builds and lists them. Each runs as under cargo, in the folder of its crate. The output of a program is shown when it ends, so
+//! that outputs do not mix.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::Outcome;
 use crate::run::Step;
 
-/// Programs at a time.
+/// Number of programs that run at a time.
 const TOGETHER: usize = 2;
-/// These take longest, so they are begun first.
+/// The packages with the longest tests. They start first.
 const LONGEST: [&str; 4] = ["bristlecone-crash-tree", "bristlecone", "bristlecone-cdds", "bristlecone-lab"];
 
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Program {
     package: String,
-    /// Arguments of `cargo test` that choose it: `--lib`, `--bin NAME`, `--test NAME`, `--example NAME`.
+    /// Arguments of `cargo test` that select it: `--lib`, `--bin NAME`, `--test NAME`, `--example NAME`.
     chosen: String,
     /// Folder of the package's manifest.
     folder: PathBuf,
@@ -30,13 +30,13 @@ struct Program {
 }
 
 impl Program {
-    /// The line that repeats it.
+    /// The command line that repeats it.
     fn line(&self) -> String {
         format!("cargo test --package {} {}", self.package, self.chosen)
     }
 }
 
-/// Builds all test programs and runs them with these variables of the environment.
+/// Builds all test programs and runs them with these environment variables.
 pub fn run(variables: &[(&'static str, String)]) -> Outcome {
     let build = Step::new("cargo test --workspace --no-run --message-format json-render-diagnostics --quiet");
     let mut programs: Vec<Program> = build.output()?.lines().filter_map(parse).collect();
@@ -44,7 +44,7 @@ pub fn run(variables: &[(&'static str, String)]) -> Outcome {
         return Err(format!("cargo names {} test programs: {programs:?}", programs.len()));
     }
     programs.sort_by_key(|program| {
-        // By package, and the largest program of each, its integration tests, first.
+        // By package. The integration tests are the largest program of a package, so they come first.
         let rank = LONGEST.iter().position(|name| *name == program.package).unwrap_or(LONGEST.len());
         (rank, !program.chosen.starts_with("--test"))
     });
@@ -55,7 +55,7 @@ pub fn run(variables: &[(&'static str, String)]) -> Outcome {
         for _ in 0..TOGETHER {
             scope.spawn(|| {
                 loop {
-                    // The lock is given back before the program runs.
+                    // This statement releases the lock before the program runs.
                     let next = lock(&queue).pop();
                     let Some(program) = next else { break };
                     if let Err(why) = run_one(&program, variables) {
@@ -81,7 +81,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs one and shows what it printed; an error is the line that repeats it.
+/// Runs a program and shows its output. The error is the command line that repeats it.
 fn run_one(program: &Program, variables: &[(&'static str, String)]) -> Outcome {
     let given = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect::<String>();
     let line = given + &program.line();
@@ -99,7 +99,7 @@ fn run_one(program: &Program, variables: &[(&'static str, String)]) -> Outcome {
     if output.status.success() { Ok(()) } else { Err(line) }
 }
 
-/// The program of one of cargo's messages, if it is about one.
+/// The program in a message of cargo; `None` if the message is about something else.
 fn parse(message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -112,7 +112,7 @@ fn parse(message: &str) -> Option<Program> {
     };
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
     let id = message["package_id"].as_str()?;
-    // `path+file:///folder#name@version`, and without a name if the folder has it.
+    // `path+file:///folder#name@version`. The name is missing if it equals the folder's name.
     let (place, rest) = id.rsplit_once('#')?;
     let package = rest.split_once('@').map_or_else(|| place.rsplit('/').next(), |(name, _)| Some(name))?;
     let path = PathBuf::from(message["executable"].as_str()?);

@@ -1,6 +1,6 @@
-//! Rule Y9 of [`tidy`](crate::tidy): documents use the field's terms. What stands in code, fenced or between backticks, is no prose.
+//! Rule Y9 of [`tidy`](crate::tidy): documents use the field's terms. Code, fenced or between backticks, is not checked.
 
-/// Words that readers have to decode, each with what to write. A phrase of several words is compared word by word.
+/// Forbidden words, each with its replacement. A phrase is compared word by word.
 const TERMS: &[(&str, &str)] = &[
     ("look-up", "lookup"),
     ("look-ups", "lookups"),
@@ -34,7 +34,7 @@ const TERMS: &[(&str, &str)] = &[
     ("anybody", "a thread, a process"),
 ];
 
-/// The document's text without its code, line by line.
+/// The lines of a document without its code.
 fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -47,7 +47,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Lines with such a word: what it is, and what to write.
+/// Lines with a forbidden word, with the word and its replacement.
 pub fn problems(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {

@@ -1,7 +1,7 @@
-//! The result file of soaks, `docs/records/soak.json`: of each campaign the last result that it ended with.
+//! The record of soaks, `docs/records/soak.json`: the last result of each campaign.
 //!
-//! One JSON object: `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970), `seconds`, `passed`, and
-//! `figures`: what the campaign last printed as JSON for the first seed, with the commit of that run, or null.
+//! The file is one JSON object. `campaigns` maps a campaign's name to `commit`, `seed`, `ended` (seconds since 1970), `seconds`, `passed`, and
+//! `figures`: the JSON output of the last run with the first seed, with the commit of that run, or null.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,17 +21,17 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// What a campaign came to.
+/// The result of a campaign.
 pub struct Result {
-    /// The commit that was run.
+    /// The tested commit.
     pub commit: String,
     /// Seed of the last run.
     pub seed: u64,
-    /// Seconds that all runs of this slice took.
+    /// Seconds of all runs in this slice.
     pub seconds: u64,
     /// True if every run passed.
     pub passed: bool,
-    /// What the run of the first seed printed as JSON, with its commit. Null if this slice had no such run.
+    /// JSON output of the run with the first seed, with its commit. Null if there was no such run.
     pub figures: Value,
 }
 
@@ -40,10 +40,10 @@ pub struct Result {
 pub struct Record(BTreeMap<String, Value>);
 
 impl Record {
-    /// Reads the file; a missing one is an empty record.
+    /// Reads the file. A missing file is an empty record.
     ///
     /// # Errors
-    /// A file that is no record: it says which.
+    /// A message with the path if the file is not a record.
     pub fn read() -> std::result::Result<Self, String> {
         let text = match fs::read_to_string(path()) {
             Ok(text) => text,
@@ -59,7 +59,7 @@ impl Record {
         Ok(Self(campaigns.iter().map(|(name, result)| (name.clone(), result.clone())).collect()))
     }
 
-    /// What the campaign `name` printed for the first seed; `None` if that is not on record.
+    /// JSON output of the campaign `name` with the first seed. `None` if there is no record of it.
     pub fn figures(&self, name: &str) -> Option<&Value> {
         self.0.get(name).map(|result| &result["figures"]).filter(|figures| figures.is_object())
     }
@@ -69,7 +69,7 @@ impl Record {
         self.0.keys().map(String::as_str)
     }
 
-    /// Adds a result. Without figures the campaign keeps earlier ones, which name their own commit.
+    /// Adds a result. If it has no figures, the campaign keeps its earlier ones, which name their own commit.
     fn add(&mut self, campaign: &str, result: Result) {
         let Result { commit, seed, seconds, passed, figures } = result;
         let earlier = || self.figures(campaign).cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Record {
         fs::write(&path, text + "\n").map_err(fail)
     }
 
-    /// A sentence on the oldest result.
+    /// A sentence about the oldest result.
     fn age(&self, now: u64) -> String {
         let ended = |result: &Value| result.get("ended").and_then(Value::as_u64).unwrap_or(0);
         let Some((name, oldest)) = self.0.iter().min_by_key(|(_, result)| ended(result)) else {
@@ -121,7 +121,7 @@ impl Record {
     }
 }
 
-/// What `test` says of the last soak.
+/// The message of `test` about the last soak.
 pub fn age() -> String {
     Record::read().map_or_else(|why| why, |record| record.age(now()))
 }

@@ -1,4 +1,4 @@
-//! Runs commands from the repository's root. Each prints the line that repeats it, and how long it took.
+//! Runs commands in the repository's root. Each command prints the line that repeats it, and its time.
 
 use std::cell::RefCell;
 use std::fs;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
-/// The repository's root: the folder above this crate.
+/// The repository's root: the parent folder of this crate.
 pub fn root() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();
     root
 }
 
-/// Cargo's folder for what it builds.
+/// Cargo's target folder.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |target| root().join(target))
 }
@@ -29,42 +29,42 @@ pub fn commit() -> Option<String> {
 /// Wall time and processor time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// By the clock.
+    /// Wall time.
     pub wall: Duration,
-    /// Of all processors, of the command and what it started and waited for.
+    /// Processor time of the command and its children, on all processors.
     pub processor: Duration,
 }
 
-/// Processor time of all children that this process has waited for. The kernel counts it in hundredths of a second
-/// (`cutime` and `cstime` of proc(5)).
+/// Processor time of all children that this process has waited for. The kernel counts in hundredths of a second (`cutime` and `cstime` of
+/// proc(5)).
 fn children() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is the program's name and may hold blanks.
+    // The second field is the name of the program, which may contain spaces.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     Duration::from_millis((ticks(13) + ticks(14)) * 10)
 }
 
-/// Runs something, and gives the times that it and its children took.
+/// Runs a closure. Returns its result with the times of it and its children.
 pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Times) {
     let (start, before) = (Instant::now(), children());
     let outcome = run();
     (outcome, Times { wall: start.elapsed(), processor: children().saturating_sub(before) })
 }
 
-/// The times of a chore's steps, printed at its end.
+/// The times of a task's steps, printed at its end.
 #[derive(Debug, Default)]
 pub struct Clock(RefCell<Vec<(String, Times)>>);
 
 impl Clock {
-    /// Runs a step and notes its times under a name.
+    /// Runs a step and records its times.
     pub fn step(&self, name: &str, run: impl FnOnce() -> Outcome) -> Outcome {
         let (outcome, times) = timed(run);
         self.0.borrow_mut().push((name.to_owned(), times));
         outcome
     }
 
-    /// Prints a line for each step, and their sum.
+    /// Prints a line for each step, and the sum.
     pub fn print(&self) {
         println!("\n{:<34} {:>8} {:>12}", "step", "wall s", "processor s");
         let mut sum = Times::default();
@@ -77,7 +77,7 @@ impl Clock {
     }
 }
 
-/// A command: variables, program, arguments.
+/// A command: environment variables, program, arguments.
 #[derive(Clone)]
 pub struct Step {
     variables: Vec<(&'static str, String)>,
@@ -86,26 +86,26 @@ pub struct Step {
 }
 
 impl Step {
-    /// A command in the words of a shell without quotes: see [`Step::and`] for an argument with blanks.
+    /// A command from a line of words without quotes. [`Step::and`] adds an argument with spaces.
     pub fn new(line: &str) -> Self {
         let mut words = line.split_whitespace().map(str::to_owned);
         let program = words.next().unwrap_or_default();
         Self { variables: Vec::new(), program, arguments: words.collect() }
     }
 
-    /// With a variable of the environment.
+    /// Adds an environment variable.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.variables.push((name, value.into()));
         self
     }
 
-    /// With one more argument, blanks and all.
+    /// Adds one argument, which may contain spaces.
     pub fn and(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// The line that repeats it.
+    /// The command line that repeats it.
     pub fn line(&self) -> String {
         let quote =
             |text: &str| if text.contains([' ', '\'']) { format!("{text:?}") } else { text.to_owned() };
@@ -114,7 +114,7 @@ impl Step {
         variables.chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// The command, to be run in the repository's root.
+    /// The command, with the repository's root as its working directory.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(root());
@@ -124,12 +124,12 @@ impl Step {
         command
     }
 
-    /// Runs it, its output being ours.
+    /// Runs the command with inherited output.
     pub fn run(&self) -> Outcome {
         self.run_until(None).map(drop)
     }
 
-    /// Runs it until its end (then true), or ends it at a deadline (then false).
+    /// Runs the command. True if it ended; false if it was killed at the deadline.
     pub fn run_until(&self, deadline: Option<Instant>) -> Result<bool, String> {
         let line = self.line();
         println!("\n== {line}");
@@ -147,12 +147,12 @@ impl Step {
         Ok(true)
     }
 
-    /// True if it runs and succeeds; its output is thrown away.
+    /// True if the command runs and succeeds. Discards its output.
     pub fn succeeds(&self) -> bool {
         Command::new(&self.program).args(&self.arguments).output().is_ok_and(|output| output.status.success())
     }
 
-    /// What it prints.
+    /// The standard output of the command.
     pub fn output(&self) -> Result<String, String> {
         let output =
             self.command().output().map_err(|error| format!("cannot run {}: {error}", self.program))?;
@@ -164,7 +164,7 @@ impl Step {
     }
 }
 
-/// Waits for a child; kills it at the deadline and gives `None` then.
+/// Waits for a child. At the deadline, kills it and returns `None`.
 fn wait(child: &mut Child, deadline: Option<Instant>) -> Result<Option<ExitStatus>, String> {
     let fail = |error: std::io::Error| format!("cannot wait for a command: {error}");
     let Some(deadline) = deadline else { return child.wait().map(Some).map_err(fail) };

@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: the longer campaigns, round-robin, each for a slice of the time, crash exploration first.
+//! `cargo xtask soak`: long campaigns, round-robin, each for a slice of the time. Crash exploration comes first.
 //!
-//! A campaign repeats its command with ever new seeds until its slice ends. A command that is still running then is ended, unless it is
-//! the campaign's first: a campaign that never ends a run would prove nothing. The next seed of each campaign, and which campaign's turn
-//! it is, are kept in the target directory (`soak.json`), so that a later soak goes on where this one ended. Results
-//! go to [`record`]. Engines are those of the registry: an engine without a campaign of its own is an error.
+//! A campaign repeats its command with new seeds until its slice ends. Then a running command is killed, unless it is the campaign's first:
+//! a campaign without a finished run proves nothing. The target directory keeps the next seed of each campaign and the next campaign
+//! (`soak.json`), so that a later soak continues there. [`record`] keeps the results. Engines come from the registry. An engine without a
+//! campaign is an error.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,21 +20,21 @@ use crate::run::{Step, commit, target};
 /// The first seed of every campaign. Documents show the figures of its run; runs of later seeds are longer.
 const DOCUMENTED_SEED: u64 = 1;
 
-/// How long, and from which seed on.
+/// The options of a soak.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
     minutes: u64,
-    /// `None`: where the last soak ended.
+    /// The first seed. `None` continues after the last soak.
     seed: Option<u64>,
-    /// Only campaigns with this in their names.
+    /// Selects the campaigns whose names contain this text.
     only: Option<String>,
 }
 
 impl Options {
-    /// Reads the arguments.
+    /// Parses the arguments.
     ///
     /// # Errors
-    /// Words that are no option of `soak`.
+    /// A message if a word is not an option of `soak`.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self { minutes: 60, seed: None, only: None };
         for pair in words.chunks(2) {
@@ -57,12 +57,12 @@ impl Options {
 struct Campaign {
     name: String,
     step: Box<dyn Fn(u64) -> Step>,
-    /// It prints one JSON object, which goes on record.
+    /// True if it prints one JSON object for the record.
     json: bool,
 }
 
 impl Campaign {
-    /// A test program's part, repeated with seeds.
+    /// A part of a test program, repeated with seeds.
     fn tests(name: &str, line: &'static str, rounds: u32) -> Self {
         let step = move |seed: u64| {
             Step::new(line)
@@ -73,13 +73,13 @@ impl Campaign {
         Self { name: name.into(), step: Box::new(step), json: false }
     }
 
-    /// A command that no seed changes.
+    /// A command without a seed.
     fn fixed(name: &str, step: Step) -> Self {
         Self { name: name.into(), step: Box::new(move |_| step.clone()), json: false }
     }
 }
 
-/// The crash campaign of an engine: exploration, mutants, canary, minimum counts.
+/// The crash campaign of an engine: exploration, mutants, injected faults, minimum counts.
 fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String> {
     let name = format!("crash {engine}");
     if explored.iter().any(|known| known == engine) {
@@ -92,7 +92,7 @@ fn crash_campaign(engine: &str, explored: &[String]) -> Result<Campaign, String>
         };
         return Ok(Campaign { name, step: Box::new(step), json: true });
     }
-    // Engines whose subjects are tests of their own crates. Those try a share of the mutants unless told otherwise.
+    // The subjects of these engines are in tests of their own crates. These tests try only a share of the mutants by default.
     let line = match engine {
         "cdds" => {
             "cargo test --release --package bristlecone-cdds --test main -- crash:: turn:: kept:: --skip hash_crash"
@@ -197,7 +197,7 @@ fn campaigns() -> Result<Vec<Campaign>, String> {
     Ok(all)
 }
 
-/// The fuzz targets, for two minutes a run. They need a nightly toolchain and cargo-fuzz; where one is missing that is said.
+/// The fuzz targets, two minutes per run. They need a nightly toolchain and cargo-fuzz. Prints a message if one is missing.
 fn fuzzed() -> Vec<Campaign> {
     if !Step::new("cargo +nightly fuzz --version").succeeds() {
         println!(
@@ -213,8 +213,8 @@ fn fuzzed() -> Vec<Campaign> {
     ["requests", "region", "journal", "salvage"].map(target).into()
 }
 
-/// Real threads on the Bw-tree under the address sanitizer, which looks for leaks too, and under the thread sanitizer. They need a toolchain
-/// that has them, the second the library's sources as well: where they are missing that is said, and nothing is done.
+/// The Bw-tree's threads under the address sanitizer, which also finds leaks, and under the thread sanitizer. They need a toolchain with
+/// sanitizers; the thread sanitizer also needs the sources of the standard library. Prints a message and skips them if these are missing.
 fn sanitized() -> Vec<Campaign> {
     if !Step::new("cargo +nightly --version").succeeds() {
         println!("== no nightly toolchain: no sanitizers (rustup toolchain install nightly)");
@@ -235,7 +235,7 @@ fn sanitized() -> Vec<Campaign> {
     let root =
         roots.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     if Path::new(&root).join("lib/rustlib/src/rust/library").is_dir() {
-        // What the library does between threads has to be seen, too.
+        // The thread sanitizer must see the synchronization inside the standard library.
         all.push(threads("thread", "-Zbuild-std"));
     } else {
         println!(
@@ -245,7 +245,7 @@ fn sanitized() -> Vec<Campaign> {
     all
 }
 
-/// Where the last soak ended: the next seed of each campaign, and the campaign whose turn it is.
+/// The position of the last soak: the next seed of each campaign, and the next campaign.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Cursor {
     next: Option<String>,
@@ -278,7 +278,7 @@ impl Cursor {
     }
 }
 
-/// Runs campaigns in turn until the time is up; each gets at least one run.
+/// Runs campaigns in turn until the time is up. Each gets at least one run.
 pub fn run(options: &Options) -> Outcome {
     let end = Instant::now() + Duration::from_secs(options.minutes * 60);
     let mut all = campaigns()?;
@@ -317,7 +317,7 @@ pub fn run(options: &Options) -> Outcome {
     if failures.is_empty() { Ok(()) } else { Err(format!("campaigns failed: {}", failures.join(", "))) }
 }
 
-/// Runs a campaign for its slice. Gives what came of it, and the seed to go on with.
+/// Runs a campaign for its slice. Returns its result and the next seed.
 fn run_slice(campaign: &Campaign, mut seed: u64, slice: Duration, commit: &str) -> (record::Result, u64) {
     println!("\n== soak: {} from seed {seed}", campaign.name);
     let start = Instant::now();
@@ -353,8 +353,7 @@ fn run_slice(campaign: &Campaign, mut seed: u64, slice: Duration, commit: &str) 
     (record::Result { commit: commit.to_owned(), seed: last, seconds, passed, figures }, seed)
 }
 
-/// Runs a command that prints one JSON object. Gives its numbers, lists as their lengths, and how it ended: a run that found something
-/// has figures, too.
+/// Runs a command that prints one JSON object. Returns its numbers, lists as their lengths, and the outcome. A failed run has figures, too.
 fn printed(step: &Step) -> Result<(Value, Outcome), String> {
     println!("\n== {}", step.line());
     let output = step

@@ -1,10 +1,10 @@
-//! `cargo xtask test`: the steps, cheapest first.
+//! `cargo xtask test`: all steps, the cheapest first.
 
 use crate::run::{Clock, Step, commit, root, target};
 use crate::{Outcome, needs, programs, record, tidy};
 
-/// Runs every check and the short tests; stops at the first failure. At the end it prints how long each step took, and how old
-/// the last full soak is.
+/// Runs every check and the short tests. Stops at the first failure. At the end prints the time of each step and the age of the last full
+/// soak.
 pub fn run() -> Outcome {
     let clock = Clock::default();
     let outcome = steps(&clock);
@@ -29,7 +29,7 @@ fn steps(clock: &Clock) -> Outcome {
     ];
     let behind = [
         ("documents' examples", Step::new("cargo test --workspace --doc")),
-        // The maps that `bench bwtree` measures are crates, and in no other build. (Those of other stores want libraries of the system.)
+        // No other build compiles the maps that `bench bwtree` measures. (Other stores need system libraries.)
         (
             "competitors' maps",
             Step::new("cargo test --package bristlecone-competitors --features maps --test maps"),
@@ -43,10 +43,10 @@ fn steps(clock: &Clock) -> Outcome {
     clock.step("program of default features", engines_left_out)
 }
 
-/// A program with the default features opens a golden store of an engine that it has, and names the feature of one that it has not.
-/// (No test program can: tests are built with all engines.)
+/// Checks a program with the default features. It opens a golden store of an engine that it has. For an engine that it lacks, it names the
+/// feature. No test program can check this, because tests are built with all engines.
 fn engines_left_out() -> Outcome {
-    // Hardly run, so it is not worth optimising.
+    // The program runs only briefly, so optimisation costs more time than it saves.
     Step::new("cargo build --package bristlecone-cli --config profile.dev.package.bristlecone.opt-level=0")
         .run()?;
     let program = target().join("debug/bristlecone").display().to_string();
@@ -84,15 +84,15 @@ fn engines_left_out() -> Outcome {
     Ok(())
 }
 
-/// What the tests are told. By the commit's number they take turns at what is too long for every change: besides the default engine's
-/// mutants those of one other engine are run, for example.
+/// Environment variables of the tests. Tests that are too long for every change take turns by the commit's number. For example, besides the
+/// mutants of the default engine, those of one other engine run.
 fn variables() -> [(&'static str, String); 2] {
     let turn = commit().and_then(|hash| u64::from_str_radix(hash.get(..8)?, 16).ok()).unwrap_or(0);
     [("BRISTLECONE_PY", target().join("py").display().to_string()), ("BRISTLECONE_TURN", turn.to_string())]
 }
 
-/// The models of the protocols between threads, explored with at most so many preemptions. They are built apart, because
-/// the model checker's flag would build everything anew.
+/// The loom models, with at most this many preemptions. They have their own target folder, because the model checker's flag would rebuild
+/// everything.
 pub fn models(preemptions: u32) -> Step {
     let folder = target().join("loom");
     let line = format!(
@@ -103,8 +103,8 @@ pub fn models(preemptions: u32) -> Step {
     Step::new(&line).with("RUSTFLAGS", "--cfg loom").with("LOOM_MAX_PREEMPTIONS", preemptions.to_string())
 }
 
-/// Random schedules of whole operations on trees and on lists of leaves. Built apart, as the models are; hardly optimised, because they are run for
-/// less time than it takes to build them.
+/// Schedules of whole operations on trees and on lists of leaves. They have their own target folder, as the models have. They are hardly
+/// optimised, because they run for less time than an optimised build takes.
 pub fn schedules() -> Step {
     let folder = target().join("shuttle");
     let line = format!(

@@ -1,26 +1,26 @@
-//! Tidy: the rules of the repository that no compiler knows, as a text search.
+//! `cargo xtask tidy`: the rules of the repository that no compiler checks, as a text search.
 //!
 //! * Y1: the crates above `pmem` have no intrinsics, raw pointers or assembly; `bptree` has no file or system calls.
-//! * Y2: `unsafe` stands only in the files of [`UNSAFE_FILES`].
-//! * Y3: every source module begins with its contract (`//!`), no file is longer than [`LINES_MAX`].
-//! * Y4: nothing unfinished, and no test that does not run.
-//! * Y5: no path of somebody's own folders.
-//! * Y6: no test asserts a time or a speed: machines differ.
+//! * Y2: `unsafe` is only in the files of [`UNSAFE_FILES`].
+//! * Y3: every source module begins with its contract (`//!`); no file is longer than [`LINES_MAX`].
+//! * Y4: no unfinished code, and no ignored test.
+//! * Y5: no path of one user's folders.
+//! * Y6: no test asserts a time or a speed, because machines differ.
 //! * Y7: no files of a crate of [`circles::FREE`] import each other.
-//! * Y8: a document's table that is made from a record is that record's.
+//! * Y8: a table of a document that is made from a record equals the record.
 //! * Y9: documents use the field's terms ([`prose`]).
 //!
-//! The rules' own words are written in two halves here, so that this file keeps them too.
+//! This file writes the forbidden words in two halves, so that it obeys the rules, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Outcome, circles, docs, prose};
 
-/// Longest source file in lines.
+/// Maximum number of lines of a source file.
 const LINES_MAX: usize = 700;
 
-/// The files that may hold `unsafe`: each block there has a safety reason (checked by clippy).
+/// The files that may contain `unsafe`. Each block there has a safety reason (checked by clippy).
 const UNSAFE_FILES: [&str; 22] = [
     "crates/pmem/src/bus.rs",
     "crates/pmem/src/file.rs",
@@ -46,10 +46,10 @@ const UNSAFE_FILES: [&str; 22] = [
     "crates/lab/competitors/src/rocksdb.rs",
 ];
 
-/// Folders that hold nothing of ours.
+/// Folders with foreign or generated files.
 const SKIPPED: [&str; 3] = ["target", ".git", "bristlecone-data"];
 
-/// A text that must not stand in code below certain folders.
+/// A text that must not occur in code below certain folders.
 struct Ban {
     text: &'static str,
     under: &'static [&'static str],
@@ -82,11 +82,11 @@ const BANS: &[Ban] = &[
     Ban { text: concat!("#[ig", "nore"), under: ALL, why: "Y4: a test that does not run tests nothing" },
 ];
 
-/// Beginnings of paths that exist on one machine only, for code and documents alike.
+/// Prefixes of paths that exist on one machine only. Forbidden in code and documents.
 const FOLDERS: [&str; 4] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
 
-/// Looks at every file below `root`.
+/// Checks every file below `root`.
 ///
 /// # Errors
 /// One line for each broken rule.
@@ -96,7 +96,7 @@ pub fn run(root: &Path) -> Outcome {
     let mut problems = Vec::new();
     let mut count = 0;
     for name in &files {
-        // Files that are no text hold nothing to look at.
+        // Binary files are skipped.
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         count += 1;
         problems.extend(judge(name, &text));
@@ -118,7 +118,7 @@ pub fn run(root: &Path) -> Outcome {
     Err(format!("tidy: {} problems\n  {}", problems.len(), problems.join("\n  ")))
 }
 
-/// The names of source files and documents, from the root, sorted.
+/// The names of source files and documents relative to the root, sorted.
 fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) -> Outcome {
     let fail = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let mut entries: Vec<PathBuf> = Vec::new();
@@ -144,7 +144,7 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) -> Outcome {
     Ok(())
 }
 
-/// What is wrong with one file.
+/// The problems of one file.
 fn judge(name: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -185,12 +185,12 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// True if `text` stands in `line` and is not the end of a longer word.
+/// True if `text` occurs in `line` and is not the end of a longer word.
 fn has_word(line: &str, text: &str) -> bool {
     line.match_indices(text).any(|(at, _)| !text.starts_with(is_word) || !line[..at].ends_with(is_word))
 }
 
-/// True if the keyword stands in `code` as a word: attributes and lints that only speak of it do not count.
+/// True if the keyword occurs in `code` as a word. Attributes and lints that contain it do not count.
 fn has_unsafe(code: &str) -> bool {
     let word = concat!("un", "safe");
     code.match_indices(word).any(|(at, _)| {
@@ -199,7 +199,7 @@ fn has_unsafe(code: &str) -> bool {
     })
 }
 
-/// A line without its texts and its comment (texts over several lines are taken for code).
+/// A line without its string literals and its comment. A literal of several lines counts as code.
 fn code_of(line: &str) -> String {
     let mut code = String::new();
     for (index, part) in line.replace("\\\"", "").split('"').enumerate() {
@@ -216,13 +216,13 @@ fn code_of(line: &str) -> String {
     code
 }
 
-/// True if a path begins with `folder`: nothing that could be part of a path stands before it.
+/// True if a path in the line begins with `folder`: the character before it is not part of a path.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder)
         .any(|(at, _)| !line[..at].ends_with(|before: char| is_word(before) || "./-{}".contains(before)))
 }
 
-/// True if an assertion compares a clock.
+/// True if an assertion compares a time.
 fn asserts_time(code: &str) -> bool {
     code.contains("assert") && (code.contains("elapsed(") || code.contains("Duration::"))
 }

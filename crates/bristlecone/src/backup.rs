@@ -1,22 +1,27 @@
-//! Backups: a store's state as of one moment, made a store of its own in another directory.
+//! Backup: copies the state of a store at one moment into a new store in another directory.
 //!
-//! A store that this process has open gives a snapshot, whose pairs are written into a new region; readers and writers go on. A store that
-//! is closed, that another process has open, or that has named versions is copied as a crash at that moment would leave it
-//! ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts its keys; only then
-//! does it get its name. So a backup is found as after a clean close, and that it opens is known.
+//! There are two methods:
+//! * For a store that this process has open, the pairs of a snapshot are written into a new region.
+//! * A store that is closed, that another process has open, or that has named versions is copied byte by byte, as a crash at that moment
+//!   would leave it ([`pmem::copy`], [`pmem::journal::copy_files`]). The copy is opened, which recovers it, and closed, which counts its
+//!   keys. Then it gets its name.
 //!
-//! The moment of such a copy of the region: over a journal the end of a group of writes, while writers go on until the journal is full.
-//! Elsewhere the writer's lock is held while the file is copied. Readers always go on.
+//! Readers always go on. Over a journal, the moment of a byte copy is the end of a group; writers go on until the journal is full.
+//! Elsewhere, a byte copy holds the writer's lock.
 //!
-//! | step | a crash before it |
+//! Invariant: a backup with a store's name opens as after a clean close. It has been opened once.
+//!
+//! The commit point is the last rename of [`StoreDir::finish`].
+//!
+//! | step | state after a crash before it |
 //! |---|---|
-//! | the region is copied into a file under a temporary name | no backup: files under temporary names, overwritten by the next |
-//! | it gets a journal of its own, if it is to have one | the same |
-//! | it is opened and closed | the same |
-//! | names, as in making a store ([`StoreDir::finish`]) | the same, or a whole backup |
+//! | the region is copied into a file under a temporary name | no backup; files under temporary names, which the next backup overwrites |
+//! | the copy gets its own journal, if it needs one | the same |
+//! | the copy is opened and closed | the same |
+//! | the files get their names ([`StoreDir::finish`]) | the same, or a complete backup |
 //!
-//! A backup has a journal if the store has one; on another kind of file system, if a new store there would have one. So a store
-//! in memory is backed up to a disk, and from there to memory again, and has everywhere what suits the place.
+//! A backup has a journal if the store has one. On another kind of file system, it has a journal if a new store there would have one. So a
+//! store in memory can be backed up to a disk, and from there to memory again.
 
 use std::path::{Path, PathBuf};
 
@@ -29,22 +34,23 @@ use crate::registry::{self, Open};
 use crate::rewrite;
 use crate::store_dir::{CopyForm, FILE_NAME, Hold, JOURNAL_NAME, StoreDir, io};
 
-/// What a backup holds.
+/// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Backup {
-    /// Keys in it.
+    /// Number of keys.
     pub keys: u64,
-    /// Bytes of its region.
+    /// Bytes of the region.
     pub bytes: u64,
 }
 
-/// Makes a backup in `target` of the store in `dir`, which is only read. It may be closed, or left by a crash; another process may
-/// have it open if it has a journal. `target` does not exist or is empty. `progress` is told bytes copied, and of how many.
+/// Makes a backup in `target` of the store in `dir`. Only reads the store. The store may be closed, or left by a crash. Another process may
+/// have it open if it has a journal. `target` must not exist, or must be empty. `progress` gets the number of copied bytes and of all
+/// bytes. Takes time linear in the size of the region.
 ///
-/// A store that this process has open is backed up with [`Store::backup`](crate::Store::backup).
+/// For a store that this process has open, use [`Store::backup`](crate::Store::backup).
 ///
 /// # Errors
-/// `Missing` if there is no store; `InUse` if another process has it open and it has no journal; else as
+/// `Missing` if there is no store; `InUse` if another process has it open and it has no journal; otherwise as
 /// [`Store::backup`](crate::Store::backup).
 pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backup> {
     let place = StoreDir::look(dir)?;
@@ -59,17 +65,17 @@ pub fn backup(dir: &Path, target: &Path, progress: Progress<'_>) -> Result<Backu
     })
 }
 
-/// Makes a backup in `dir` of the store that `engine` has open.
+/// Makes a backup in `dir` of the open store of `engine`.
 ///
 /// # Errors
 /// As [`Store::backup`](crate::Store::backup).
 pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progress<'_>) -> Result<Backup> {
-    // Its memory may differ from the files by what recovery stored, so the files are read once more.
+    // Recovery changed the memory of a store that is only read. So the backup reads the files again.
     if let Some(store_dir) = engine.read_only_dir() {
         return backup(store_dir.path.parent().unwrap_or(Path::new(".")), dir, progress);
     }
     let form = engine.form_of_copy()?;
-    // What was written without sync before the call is there too.
+    // A backup contains the writes without sync from before the call.
     engine.commit()?;
     let has_names = engine.history().is_some_and(|history| !history.versions().named.is_empty());
     make(dir, form, progress, &|to, progress| match has_names {
@@ -78,7 +84,7 @@ pub(crate) fn of_engine<K: Open>(engine: &Engine<K>, dir: &Path, progress: Progr
     })
 }
 
-/// Writes the pairs of a snapshot, so that writers go on.
+/// Writes the pairs of a snapshot. Writers go on.
 fn copy_pairs<K: Open>(engine: &Engine<K>, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
     let view = engine.snapshot()?;
     let mut cursor = view.cursor();
@@ -98,18 +104,18 @@ fn copy_pairs<K: Open>(engine: &Engine<K>, to: &Target<'_>, progress: Progress<'
     }
 }
 
-/// Copies a region's bytes.
+/// Copies the bytes of a region.
 pub(crate) type Copy<'a> = &'a dyn Fn(&Target<'_>, Progress<'_>) -> Result<()>;
 
-/// Makes a store in `dir` of the region that `copy` copies.
+/// Makes a store in `dir` from the region that `copy` copies.
 ///
 /// # Errors
-/// `Option` if there is something in `dir`; `NoRoom`; what `copy` says, and what opening the copy says.
+/// `Option` if `dir` is not empty; `NoRoom`; the errors of `copy` and of opening the copy.
 pub(crate) fn make(dir: &Path, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>) -> Result<Backup> {
     let removal = Removal { existed: refuse_full(dir)?, dir };
     let place = StoreDir::for_copy(dir, form).inspect_err(|_| removal.remove_dir())?;
     let made = fill(&place, form, progress, copy).and_then(|made| place.finish().map(|()| made));
-    // The files are locked until the place is dropped: what is removed is ours.
+    // The files stay locked until `place` is dropped. So the removed files are those of this backup.
     made.map_err(|error| {
         removal.remove();
         removal.explain(error)
@@ -132,7 +138,7 @@ fn fill(place: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>
     Ok(Backup { keys: registry::close_copy(place)?, bytes })
 }
 
-/// Refuses a directory with anything in it but what an unfinished store left. True if it exists.
+/// Refuses a directory with any other contents than those of an unfinished store. True if the directory exists.
 fn refuse_full(dir: &Path) -> Result<bool> {
     let names = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -148,7 +154,7 @@ fn refuse_full(dir: &Path) -> Result<bool> {
         )));
     }
     let [new, new_journal] = StoreDir::new_names().map(Path::new);
-    // Named after its store's file is whole, and before that has its name.
+    // The journal gets its name after the store's file is complete, and before that file gets its name.
     let unfinished =
         |name: &Path| name == new || name == new_journal || name == Path::new(JOURNAL_NAME) && has(new);
     if let Some(name) = names.iter().find(|name| !unfinished(Path::new(name))) {
@@ -161,14 +167,14 @@ fn refuse_full(dir: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Removes what was made of a store that came to nothing.
+/// Removes the files of a failed backup.
 struct Removal<'a> {
     dir: &'a Path,
     existed: bool,
 }
 
 impl Removal<'_> {
-    /// The store's own name first: from then on there is none. What cannot be removed bears no name of a store.
+    /// Removes the store's name first. After that there is no store, even if other files cannot be removed.
     fn remove(&self) {
         let [new, new_journal] = StoreDir::new_names();
         for name in [FILE_NAME, JOURNAL_NAME, new, new_journal] {
@@ -177,7 +183,7 @@ impl Removal<'_> {
         self.remove_dir();
     }
 
-    /// Removes the directory if it is empty and was made for this.
+    /// Removes the directory if it is empty and this backup made it.
     fn remove_dir(&self) {
         if !self.existed {
             let _ = system::remove_dir(self.dir);

@@ -1,4 +1,4 @@
-//! `Batch`: writes of several keys that take place together or not at all.
+//! `Batch`: an atomic set of writes of several keys.
 
 use ::index::Kind;
 use ::index::engine::KeyValue;
@@ -6,8 +6,8 @@ use ::index::engine::KeyValue;
 use crate::error::Result;
 use crate::store::StoreOf;
 
-/// Writes that a store will do in one step: after a crash all of them are there or none, and every reader sees all or none. Of
-/// several writes of one key the last counts. Made by [`StoreOf::batch`].
+/// Writes that a store applies in one step. After a crash all of them are present or none is; every reader sees all or none. If several
+/// writes are of one key, the last one counts. [`StoreOf::batch`] makes a batch.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -39,7 +39,7 @@ impl<'s, K: Kind> Batch<'s, K> {
         self
     }
 
-    /// Makes the whole batch depend on what a key is before it: this value, or absent (`None`).
+    /// Adds a condition: the batch applies only if the key has this value before it, or is absent (`None`).
     pub fn require(&mut self, key: &K::Key, value: Option<&K::Value>) -> &mut Self {
         self.required.push((K::own_key(key), value.map(K::own_value)));
         self
@@ -51,19 +51,19 @@ impl<'s, K: Kind> Batch<'s, K> {
         self.writes.len()
     }
 
-    /// True without writes.
+    /// True if there are no writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Does it. False if a key was not as required: then nothing was done.
+    /// Applies the batch. False if a condition did not hold; then nothing has changed.
     ///
     /// # Errors
-    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if its keys and values have more than 256 MiB, with `NoSpace` or
-    /// `Full` if there is no space: nothing has changed then.
-    /// `NoBatches` if an engine changes each key by itself, unless the batch is of one key.
-    /// `Unfinished` if it failed behind its commit point: no more writes are taken, and the next open finishes it.
+    /// `KeyLength`, `ValueLength`; `Pmem` with `TooLarge` if keys and values exceed 256 MiB, with `NoSpace` or `Full` if there is no space.
+    /// Nothing has changed then.
+    /// `NoBatches` if the engine has no batches and the writes and conditions are of several keys.
+    /// `Unfinished` if the batch failed after its commit point. Then the store takes no more writes, and the next open finishes the batch.
     pub fn commit(self) -> Result<bool> {
         for (key, value) in self.writes.iter().chain(&self.required) {
             K::validate(K::key(key), value.as_ref().map(K::value))?;
@@ -73,7 +73,7 @@ impl<'s, K: Kind> Batch<'s, K> {
 }
 
 impl<K: Kind> StoreOf<K> {
-    /// Begins a batch: writes of several keys that take place together or not at all.
+    /// Begins a batch: an atomic set of writes of several keys.
     pub fn batch(&self) -> Batch<'_, K> {
         Batch { store: self, writes: Vec::new(), required: Vec::new() }
     }

@@ -1,7 +1,10 @@
-//! The Bw-tree as an index: volatile, so without a file, a journal or a promise; and without a lock, so many writers at once.
+//! The Bw-tree as an index. It is volatile and latch-free.
 //!
-//! What follows from that: a write is done when the call returns, and there is nothing to sync; many lookups are not of one moment;
-//! there are no batches, because several keys change in several steps.
+//! Consequences:
+//! * There is no file, no journal and no durability. A write is complete when its call returns.
+//! * Several writers can write at the same time.
+//! * Lookups of many keys do not see the state of one moment.
+//! * There are no batches of several keys, because each key changes in a step of its own.
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Bound;
@@ -18,10 +21,10 @@ use pmem::alloc::Usage;
 use pmem::region::Identity;
 use pmem::{Error, Found, LINE, Medium, Result};
 
-/// The engine's name.
+/// Name of the engine.
 const ENGINE: &str = "bwtree";
 
-/// What it is.
+/// The registry entry.
 pub(crate) const ABOUT: About = About {
     name: ENGINE,
     about: "latch-free Bw-tree in memory: writers do not wait for each other; nothing survives the process",
@@ -33,7 +36,7 @@ pub(crate) const ABOUT: About = About {
     default_lines: 64,
 };
 
-/// See the module's head.
+/// The family of the registry.
 pub struct BwFamily;
 
 impl Family for BwFamily {
@@ -48,11 +51,11 @@ impl Family for BwFamily {
     type Words<M: Medium> = BwIndex<bwtree::Words>;
 }
 
-/// Pairs whose keys and values are those of a kind.
+/// Pairs of the Bw-tree with the keys and values of a kind.
 pub(crate) trait PairsOf<K: Kind>: Pairs<Key = K::Key, Value = K::Value> {
-    /// A key as a store hands it out.
+    /// Converts a key of the tree to a key of a store.
     fn key(key: Self::KeyBuf) -> K::KeyBuf;
-    /// A value as a store hands it out.
+    /// Converts a value of the tree to a value of a store.
     fn value(value: Self::ValueBuf) -> K::ValueBuf;
     /// Copies a value into a buffer.
     fn copy(value: &K::Value, to: &mut K::ValueBuf);
@@ -83,16 +86,16 @@ impl PairsOf<U64> for bwtree::Words {
     }
 }
 
-/// A Bw-tree with a bound of its memory.
+/// A Bw-tree with a bound on its memory.
 pub struct BwIndex<P: Pairs> {
     tree: Tree<P>,
-    /// Its pages and what waits to be freed may take so many bytes.
+    /// Maximum bytes of its pages and of blocks that wait to be freed.
     max_bytes: u64,
-    /// Writes are refused.
+    /// True after the close. Then writes are refused.
     closed: AtomicBool,
 }
 
-/// Over no medium: the one that it is given is not used.
+/// The medium is not used.
 impl<M: Medium, P: Pairs + 'static> Create<M> for BwIndex<P> {
     fn create(_medium: M, form: &Form) -> Result<Self> {
         let options = bwtree::Options::of_pages((form.node_lines * LINE) as usize);
@@ -105,7 +108,7 @@ impl<M: Medium, P: Pairs + 'static> Create<M> for BwIndex<P> {
     }
 }
 
-/// What is too long for a page, and what an option may not be.
+/// Translates an error of the tree: a key or value that is too long for a page, or a wrong option.
 fn refused(error: bwtree::Error) -> Error {
     let too_long = |of, bytes, max| Error::TooLarge { of, asked: bytes as u64, limit: max as u64 };
     match error {
@@ -120,9 +123,9 @@ impl<P: Pairs> BwIndex<P> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Refuses what takes memory when there is too much of it. (Deletes go on, though they take some before they give it back.)
+    /// Returns an error if the memory bound is reached. Deletes do not check it, because they free memory in the end.
     fn check_space(&self) -> Result<()> {
-        // As a rule a look at one word says it: what is used is never more than what the system gave.
+        // The used memory never exceeds the held memory. So one word decides as a rule.
         if self.tree.held_bytes() < self.max_bytes {
             return Ok(());
         }
@@ -133,7 +136,7 @@ impl<P: Pairs> BwIndex<P> {
         Err(Error::Full { max_bytes: self.max_bytes })
     }
 
-    /// Asks `decide` what becomes of a key, and does it.
+    /// Changes a key as `decide` says. True if the key was present.
     fn change<K: Kind>(&self, key: &K::Key, decide: &mut Decide<'_, K::Value>) -> Result<bool>
     where
         P: PairsOf<K>,
@@ -238,7 +241,7 @@ impl<K: Kind, P: PairsOf<K> + 'static> Index<K> for BwIndex<P> {
         each.collect()
     }
 
-    /// Of one key there is a batch, because that is an update.
+    /// Only batches of one key are supported. Such a batch is an update.
     fn batch(&self, writes: Vec<KeyValue<K>>, expected: &[KeyValue<K>], _how: WriteOptions) -> Result<bool> {
         let mut keys = writes.iter().chain(expected).map(|(key, _)| key);
         let Some(key) = keys.next() else { return Ok(true) };

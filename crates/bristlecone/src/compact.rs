@@ -1,21 +1,22 @@
-//! Compaction: a store written anew, in key order if its engine has one, so that its file has what its pairs take (and of each kind and size of block
-//! at most one chunk of 256 KiB that is begun and not full).
+//! Compaction: writes a store anew, so that its file shrinks to the size of its pairs. An ordered engine writes them in key order.
 //!
-//! The space of deleted keys is used again by later ones, but the file never shrinks by itself. Here the pairs are loaded
-//! into a new file beside the store's, into nearly full leaves; when that is whole and durable it takes the store's name. A
-//! journal stays: it holds nothing then, and the new file is made its data file. So there is one name that changes, in one step.
+//! Later keys use the space of deleted keys, but the file of a store never shrinks by itself. A compaction loads the pairs into a new file
+//! beside the store's file, into nearly full leaves. For each kind and size of block at most one chunk of 256 KiB remains partly empty.
+//! When the new file is complete and durable, it gets the store's name. The journal stays. It is empty at that point, and the new file
+//! becomes its data file.
 //!
-//! | step | a crash before it |
+//! Invariant: no other handle, in this process or another one, has the store open during a compaction. There must be space for both files.
+//!
+//! The commit point is the rename of the new file to the store's name.
+//!
+//! | step | state after a crash before it |
 //! |---|---|
-//! | the store is opened by whoever compacts, alone | the store |
-//! | pairs are loaded into a file under a temporary name | the store; the file is removed when the store is opened next |
-//! | they are counted and checked; the file is closed as a store is, and synced | the same |
-//! | the store is closed: its journal holds nothing | the same |
-//! | the file gets the page that pairs it with the journal, synced | the same |
-//! | the file gets the store's name: the commit point; the directory is synced | the store, or the new one, each whole |
-//!
-//! The store is for its compactor alone meanwhile: nobody else has it open, in this process or another. There must be space for
-//! both files.
+//! | the compaction opens the store and locks it | the store |
+//! | the pairs are loaded into a file under a temporary name | the store; the next open removes the file |
+//! | the new index is counted and checked; the file is closed cleanly and synced | the same |
+//! | the store is closed, which empties its journal | the same |
+//! | the file gets the page that pairs it with the journal, and is synced | the same |
+//! | the file gets the store's name; the directory is synced | the old store or the new one, complete |
 
 use std::fs::File;
 use std::path::Path;
@@ -31,24 +32,26 @@ use crate::store::StoreOf;
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io, sync_dir};
 use ::index::kind::{Bytes, Fixed, U64};
 
-/// What a compaction came to.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
-    /// Keys in the store.
+    /// Number of keys.
     pub keys: u64,
-    /// Bytes of its file before.
+    /// Bytes of the store's file before.
     pub bytes_before: u64,
-    /// Bytes of its file now.
+    /// Bytes of the store's file after.
     pub bytes: u64,
 }
 
-/// Writes the store in `dir`, which must not be open, anew. `progress` gets the number of keys that are written, and of all keys.
+/// Compacts the store in `dir`, which must not be open. `progress` gets the number of written keys and of all keys. Takes time linear in
+/// the size of the pairs.
 ///
 /// # Errors
-/// `Missing`; `NoRoom` if the file system has no space for both files; `Pmem`: `Locked` if the store is in use, `Corrupt` if a pair
-/// of it cannot be read, `Io`. The store is as it was then, unless the error is that of the last step, the sync of the directory.
+/// `Missing`; `NoRoom` if the file system has no space for both files; `Option` if the new index does not have all keys; `Pmem`: `Locked`
+/// if the store is in use, `Corrupt` if a pair cannot be read, `Io`. After an error the store is unchanged, unless the last step failed,
+/// the sync of the directory.
 pub fn compact(dir: &Path, progress: Progress<'_>) -> Result<Compacted> {
-    // What is in it is known when it is open.
+    // The kind of a store is known when it is open.
     match compact_kind::<Bytes>(dir, progress) {
         Err(Error::Pmem(pmem::Error::Mismatch { .. })) => {}
         other => return other,
@@ -83,12 +86,12 @@ fn compact_kind<K: Open>(dir: &Path, progress: Progress<'_>) -> Result<Compacted
             other => other,
         }
     })?;
-    // Old and new file are locked until here, so nobody has met a name that may not stay.
+    // The old and the new file are locked until here. So no other process has seen a name that may not be durable.
     sync_dir(dir)?;
     Ok(compacted)
 }
 
-/// Writes the store's pairs to a file, makes that a store in all but name, and closes both. Returns the number of keys.
+/// Writes the store's pairs to a file, makes that file a store in all but name, and closes both. Returns the number of keys.
 fn write<K: Open>(store: &StoreOf<K>, path: &Path, file: &File, progress: Progress<'_>) -> Result<u64> {
     let stats = store.stats();
     let origin = if stats.journal.is_some() { pmem::journal::ORIGIN } else { 0 };

@@ -1,4 +1,4 @@
-//! An index as the engine of a store: what files, journals, promises, backups and threads are to it, the same for every engine.
+//! The engine of a store: an index with its files, journal, threads, durability and backups. The same code serves all engines.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,23 @@ use crate::options::Options;
 use crate::stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 use crate::store_dir::{CopyForm, Hold, Promise, StoreDir};
 
-/// An engine's registry entry, as far as opening a store needs it.
+/// The parts of an engine's registry entry that opening a store needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Described {
     pub about: &'static About,
     pub capabilities: Capabilities,
 }
 
-/// Most bytes of a region: what a log record's home word can name.
+/// Maximum size of a region in bytes. A log record cannot reference addresses above it.
 const MAX_BYTES: u64 = 1 << 42;
 
-/// An index with what makes it the engine of a store.
+/// An index as the engine of a store.
 pub struct Engine<K: Kind> {
     index: Arc<dyn Index<K>>,
     opened: Opened,
     capabilities: Capabilities,
     journal: Option<JournalThread>,
-    /// Does the index's work beside users; ends when there is none, and once it is closed.
+    /// Thread of the index's background work. It ends when no work is left, or the index is closed.
     maintenance: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -47,29 +47,29 @@ impl<K: Kind> Deref for Engine<K> {
     }
 }
 
-/// Where an index is to be opened.
+/// The memory in which an index is opened or made.
 pub(crate) enum Home {
-    /// In anonymous memory: it is volatile.
+    /// Anonymous memory, for volatile indexes.
     Nowhere,
-    /// In a file that is still to be made a store.
+    /// A new file that becomes a store.
     New(StoreDir),
-    /// In memory of a file that its caller gives a name when it is a whole store.
+    /// Memory of a file without a name. The caller names the file when the store is complete.
     Unnamed(Durable),
-    /// In a store, with what its journal held.
+    /// A store, with the replay of its journal.
     Found(StoreDir, Durable, Option<Replay>),
-    /// In a copy of a store that is to be made a store, with what its journal held.
+    /// A copy of a store that becomes a store, with the replay of its journal.
     Copy(StoreDir, Durable, Option<Replay>),
-    /// In a journal over files of the caller's: new ones, or with what it held.
+    /// A journal over the caller's files. `None` for new files, otherwise the replay.
     Given(Arc<Journal>, Option<Replay>),
 }
 
 impl Home {
-    /// True if there is a store in it already.
+    /// True if a store exists there.
     fn is_found(&self) -> bool {
         matches!(self, Self::Found(..) | Self::Copy(..) | Self::Given(_, Some(_)))
     }
 
-    /// The memory, and what has to be known of it. (All that does not depend on the engine, so that it is compiled once.)
+    /// Prepares the memory. Does not depend on the engine, so it is compiled once.
     fn prepare(self, options: &Options) -> Result<Prepared> {
         Ok(match self {
             Self::Nowhere => {
@@ -117,46 +117,46 @@ impl Home {
     }
 }
 
-/// Memory in which an index is to be made or opened.
+/// Memory in which an index is made or opened, and its properties.
 struct Prepared {
     memory: Durable,
-    /// If there is a store in it already, the path by which errors name it.
+    /// The path of an existing store, for errors. `None` for a new store.
     found: Option<PathBuf>,
     store_dir: Option<StoreDir>,
     promise: Promise,
     journal: Option<Arc<Journal>>,
     replay: Option<Replay>,
-    /// When opening began.
+    /// Time at which the open began.
     since: Instant,
 }
 
 impl Prepared {
-    /// New memory without a place in the file system.
+    /// New memory outside a directory.
     fn new(memory: Durable, promise: Promise) -> Self {
         let since = Instant::now();
         Self { memory, found: None, store_dir: None, promise, journal: None, replay: None, since }
     }
 
-    /// New memory of a place.
+    /// New memory of a store's directory.
     fn at(dir: StoreDir, memory: Durable) -> Self {
         let (promise, since, journal) = (dir.promise, dir.since, memory.journal().cloned());
         Self { store_dir: Some(dir), journal, since, ..Self::new(memory, promise) }
     }
 }
 
-/// A thread beside an index. (The standard library's part of it is compiled once so, and not for each engine.)
+/// Starts a background thread. `None` if the system refuses it. The closure is boxed, so that the standard library's code is compiled once.
 pub(crate) fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Option<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).ok()
 }
 
-/// A thread beside a journaled index. It takes full halves of the journal to the data file, and commits what was written without sync
-/// and that no caller waits for, at the latest after [`IDLE`]. It ends when this is dropped.
+/// The thread of a journal. It checkpoints full halves of the journal. It commits writes without sync that no caller waits for, at the
+/// latest after [`IDLE`]. Dropping this ends the thread.
 struct JournalThread {
     journal: Arc<Journal>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How long writes without sync stay uncommitted.
+/// Maximum time for which writes without sync stay uncommitted.
 const IDLE: Duration = Duration::from_millis(500);
 
 impl JournalThread {
@@ -170,7 +170,7 @@ impl JournalThread {
                     Ok(false) if shared.group().is_some_and(|group| group.lines > 0) => _ = commit(),
                     Ok(false) => {}
                     Err(pmem::Error::Closed) => return,
-                    // The journal takes no more: a caller that writes without sync learns it from the index.
+                    // The journal has failed. A caller that writes without sync gets the error from the index.
                     Err(_) => {
                         commit();
                         return;
@@ -178,7 +178,7 @@ impl JournalThread {
                 }
             }
         };
-        // Without a thread, commits that find both halves full make their own checkpoints.
+        // Without this thread, a commit that finds both halves full does the checkpoint itself.
         let thread = spawn("journal", Box::new(keep));
         Self { journal, thread }
     }
@@ -193,11 +193,11 @@ impl Drop for JournalThread {
     }
 }
 
-/// Longest rest between two steps of maintenance: a closed index is noticed by then.
+/// Maximum time between two steps of maintenance. The thread notices the close of an index within this time.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// Does an index's work beside users, step by step, until there is none any more or the index is gone. Without a thread, writers do
-/// what is in their way, and a count is ended at close.
+/// Starts the thread for the index's background work. It ends when no work is left, or the index is gone. Without the thread, writers do
+/// the work that they need, and a close finishes the count.
 fn maintain<K: Kind>(index: Weak<dyn Index<K>>) -> Option<JoinHandle<()>> {
     let steps = move || {
         while let Some(index) = index.upgrade() {
@@ -212,11 +212,11 @@ fn maintain<K: Kind>(index: Weak<dyn Index<K>>) -> Option<JoinHandle<()>> {
     spawn("maintenance", Box::new(steps))
 }
 
-/// What an engine knows of how it was opened.
+/// How an engine was opened.
 struct Opened {
     engine: &'static str,
     node_lines: u64,
-    /// Where it is, if that is a directory.
+    /// The directory of the store. `None` without one.
     store_dir: Option<StoreDir>,
     promise: Promise,
     opened: &'static str,
@@ -230,10 +230,10 @@ impl Opened {
     }
 }
 
-/// Cache lines of a node of an engine.
+/// Number of cache lines of a node.
 ///
 /// # Errors
-/// `Option` if it has no such nodes.
+/// `Option` if the engine does not allow this number.
 pub(crate) fn node_lines(engine: &About, options: &Options) -> Result<u64> {
     let node_lines = options.node_lines.unwrap_or(engine.default_lines);
     if !engine.allows(node_lines) {
@@ -246,7 +246,7 @@ pub(crate) fn node_lines(engine: &About, options: &Options) -> Result<u64> {
     Ok(node_lines)
 }
 
-/// Words of a value in its entry, 1 where the store that there is will say.
+/// Number of words of a value inside its entry. 1 if an existing store determines it.
 fn payload_words<K: Kind>(value_bytes: Option<u64>, is_new: bool) -> Result<usize> {
     match value_bytes {
         None if !K::HAS_VALUE_BYTES || !is_new => Ok(1),
@@ -263,7 +263,7 @@ fn payload_words<K: Kind>(value_bytes: Option<u64>, is_new: bool) -> Result<usiz
     }
 }
 
-/// Opens (or makes) an index as an engine.
+/// Opens or makes an index as an engine.
 pub(crate) fn open<K: Kind, I: Index<K> + Create<Durable>>(
     engine: Described,
     home: Home,
@@ -276,11 +276,11 @@ pub(crate) fn open<K: Kind, I: Index<K> + Create<Durable>>(
     open_with(engine, home, options, &create_or_open)
 }
 
-/// Makes an index in memory, or opens the one that is there: a store's path is given then.
+/// Makes an index in memory, or opens the existing one. The path is `Some` for an existing store.
 type CreateOrOpen<'a, K> =
     dyn Fn(Durable, Option<&Path>, &Form) -> pmem::Result<(Arc<dyn Index<K>>, Found)> + 'a;
 
-/// As [`open`]: compiled once for all engines of a kind.
+/// As [`open`]. Compiled once for all engines of a kind.
 fn open_with<K: Kind>(
     engine: Described,
     home: Home,
@@ -333,7 +333,7 @@ fn open_with<K: Kind>(
     if opened.is_read_only() {
         index.refuse_writes();
     }
-    // A copy is closed at once, with the number of its keys.
+    // The backup closes a copy at once, and the clean mark needs the number of keys.
     if is_copy {
         index.count_all()?;
     }
@@ -345,7 +345,7 @@ fn open_with<K: Kind>(
     Ok(Arc::new(engine))
 }
 
-/// Refuses a store whose values have another length than was asked for.
+/// Refuses a store whose values have another length than requested.
 fn check_value_bytes<K: Kind>(index: &dyn Index<K>, payload_words: usize) -> Result<()> {
     match index.identity() {
         Some(identity) if ::index::Fixed::payload_words(&identity.kind) != Some(payload_words) => {
@@ -356,15 +356,15 @@ fn check_value_bytes<K: Kind>(index: &dyn Index<K>, payload_words: usize) -> Res
     }
 }
 
-/// Errors are those of [`Index`] and [`Lifecycle`](::index::Lifecycle).
+/// Errors of every method: those of [`Index`] and [`Lifecycle`](::index::Lifecycle).
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> Engine<K> {
-    /// What the engine can do.
+    /// The capabilities of the engine.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// Makes what was written without sync as durable as was promised.
+    /// Makes all writes without sync durable.
     pub fn commit(&self) -> Result<()> {
         if self.opened.is_read_only() {
             return Ok(());
@@ -372,18 +372,18 @@ impl<K: Kind> Engine<K> {
         Ok(self.index.commit()?)
     }
 
-    /// True if a commit is a sync, and not done by the time that a write's fences are.
+    /// True if a commit syncs a file. Otherwise a write is durable after its fences.
     pub fn commits_with_sync(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Number of keys; if they are being counted, once that is done.
+    /// Number of keys. Finishes the count after a crash if it is still running.
     pub fn count(&self) -> Result<u64> {
         self.index.count_all()?;
         Ok(self.index.len().keys)
     }
 
-    /// Makes everything acknowledged survive the machine, as far as the medium can.
+    /// Makes every acknowledged write survive a power cut, as far as the medium can.
     pub fn sync(&self) -> Result<()> {
         if self.opened.is_read_only() {
             return Ok(());
@@ -391,7 +391,7 @@ impl<K: Kind> Engine<K> {
         Ok(self.index.sync()?)
     }
 
-    /// What it is, sizes and counts; of latencies it knows nothing.
+    /// Description, sizes and counts. Without latencies, which the store measures.
     pub fn stats(&self) -> Stats {
         let Count { keys, pending } = self.index.len();
         let (identity, opened) = (self.index.identity(), &self.opened);
@@ -415,21 +415,21 @@ impl<K: Kind> Engine<K> {
         }
     }
 
-    /// What the region's bytes are used for.
+    /// Use of the region's bytes.
     pub fn space(&self) -> Space {
         let alloc::Usage { live_bytes, free_bytes, overhead_bytes } = self.index.usage();
         Space { live_bytes, free_bytes, overhead_bytes }
     }
 
-    /// Where the store is, if this engine only reads it.
+    /// The directory of the store, if this engine only reads it.
     pub(crate) fn read_only_dir(&self) -> Option<&StoreDir> {
         self.opened.store_dir.as_ref().filter(|dir| dir.hold != Hold::Alone)
     }
 
-    /// What a copy of the store is like.
+    /// The form that a copy of the store has.
     ///
     /// # Errors
-    /// `Option` if the engine keeps nothing.
+    /// `Option` if the engine is volatile.
     pub(crate) fn form_of_copy(&self) -> Result<CopyForm> {
         if self.journal.is_none() && self.opened.store_dir.is_none() {
             return Err(Error::Option(format!(
@@ -441,7 +441,7 @@ impl<K: Kind> Engine<K> {
         Ok(CopyForm::new(&self.opened.promise, journal_bytes))
     }
 
-    /// Copies the region's bytes as a crash would leave them, beside readers.
+    /// Copies the region as a crash at this moment would leave it. Readers go on.
     ///
     /// # Errors
     /// `NoSpace` if the target's file system is full; `Io`; `Corrupt` if the journal cannot be read back.
@@ -455,16 +455,16 @@ impl<K: Kind> Engine<K> {
         copied
     }
 
-    /// Closes cleanly: the next open finds an exact count and nothing to recover. Later writes are refused.
+    /// Closes the store cleanly. The next open finds an exact count and needs no recovery. Later writes are refused.
     pub fn close(&self) -> Result<()> {
         self.index.close()?;
-        // The next open has nothing to replay.
+        // After this the next open has no group to replay.
         Ok(self.journal.as_ref().map_or(Ok(()), |thread| thread.journal.close())?)
     }
 
     fn journal_stats(&self) -> Option<JournalStats> {
         let Some(JournalThread { journal, .. }) = &self.journal else {
-            // Only read, it is not open here.
+            // A store that is only read has no open journal.
             return self.opened.store_dir.as_ref().and_then(StoreDir::journal_seen);
         };
         let (done, replay) = (journal.activity(), self.opened.replay);
@@ -483,14 +483,14 @@ impl<K: Kind> Engine<K> {
 }
 
 impl<K: Kind> Engine<K> {
-    /// Removes every key; what they took is freed beside users.
+    /// Removes every key. The maintenance thread frees the blocks.
     pub(crate) fn clear(&self) -> pmem::Result<()> {
         self.index.clear()?;
         self.start_maintenance();
         Ok(())
     }
 
-    /// Starts the maintenance thread, if there is work for it and it does not run.
+    /// Starts the maintenance thread if it has work and does not run.
     fn start_maintenance(&self) {
         let mut thread = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
         if self.index.has_maintenance() && thread.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -504,9 +504,9 @@ impl<K: Kind> Drop for Engine<K> {
         if std::thread::panicking() {
             return;
         }
-        // An index that cannot be closed is recovered at the next open.
+        // If the close fails, the next open recovers the index.
         let _ = self.index.close();
-        // The thread holds the index, and the index the files, while it works.
+        // The running thread holds the index, and the index holds the files.
         let maintenance = self.maintenance.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(maintenance) = maintenance {
             maintenance.thread().unpark();

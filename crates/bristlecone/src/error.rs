@@ -1,4 +1,4 @@
-//! What can go wrong with a store, and what to do about it.
+//! Errors of a store, and what the user can do about them.
 
 use ::index::kind::BadLength;
 
@@ -14,34 +14,34 @@ impl From<BadLength> for Error {
     }
 }
 
-/// Why a store refused. Nothing is lost by any of these.
+/// The reason why a store refused an operation. No error loses data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Durable memory refused.
+    /// An error of durable memory.
     #[error(transparent)]
     Pmem(pmem::Error),
-    /// A key of the wrong length.
+    /// The key has a wrong length.
     #[error("a key of {bytes} bytes: keys have 1 to 65,535 bytes")]
     KeyLength {
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
-    /// A value of the wrong length.
+    /// The value has a wrong length.
     #[error("a value of {bytes} bytes: values have at most 268,435,456 bytes (256 MiB)")]
     ValueLength {
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
-    /// No such engine.
+    /// There is no engine of this name.
     #[error("unknown engine {name:?}: choose one of {known}")]
     UnknownEngine {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// An engine that was left out of this program.
+    /// The engine was not compiled into this program.
     #[error(
         "this program was built without the engine {name}: build it with the feature `{feature}` \
          (cargo build --release --features {feature})"
@@ -49,20 +49,20 @@ pub enum Error {
     NotCompiled {
         /// The engine.
         name: String,
-        /// The feature of crate `bristlecone` that has it.
+        /// The feature of crate `bristlecone` that compiles it.
         feature: &'static str,
     },
-    /// Keys in an order were asked for, of an engine that has none.
+    /// The operation needs key order, and the engine has none.
     #[error(
         "{engine} is an unordered engine: it has no scans, no ranges and no first or last key. Ordered engines are {ordered}"
     )]
     Unordered {
         /// The engine.
         engine: &'static str,
-        /// What there is with an order.
+        /// The ordered engines.
         ordered: String,
     },
-    /// A batch, of an engine that changes each key by itself.
+    /// The operation is a batch, and the engine has no batches.
     #[error(
         "{engine} has no batches: several keys do not change in one step there. Write them one by one, or take an engine that has: \
          {batched}"
@@ -70,13 +70,13 @@ pub enum Error {
     NoBatches {
         /// The engine.
         engine: &'static str,
-        /// What there is with batches.
+        /// The engines with batches.
         batched: String,
     },
-    /// An option out of bounds.
+    /// An option has a wrong value.
     #[error("{0}")]
     Option(String),
-    /// Another process has the store, and it has no journal.
+    /// Another process has the store open, and the store has no journal.
     #[error(
         "{path} is in use by another process, and without a journal it changes in place: nobody else can read it as of one \
          moment. Stop that process first, or ask it (`get`, `SAVE` and so on of a server)"
@@ -91,11 +91,11 @@ pub enum Error {
          and what was made of the other is removed"
     )]
     NoRoom {
-        /// What was to be made.
+        /// The object that needs the space.
         what: &'static str,
         /// The directory.
         path: std::path::PathBuf,
-        /// Bytes it takes.
+        /// Number of bytes that it needs.
         bytes: u64,
     },
     /// The file system has no space for a new store.
@@ -105,10 +105,10 @@ pub enum Error {
     NotMade {
         /// The directory.
         path: std::path::PathBuf,
-        /// Bytes that the file system refused.
+        /// Number of bytes that the file system refused.
         bytes: u64,
     },
-    /// There is no store.
+    /// There is no store in the directory.
     #[error("there is no store in {path}: `load`, `put` or `serve` make one")]
     Missing {
         /// The directory.
@@ -117,7 +117,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the store's files are damaged, truncated, torn or not a pair: `check --salvage` rescues what is intact.
+    /// True if the store's files are damaged, truncated, torn or not a pair. `check --salvage` then copies the intact records.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Pmem(error) if error.is_damage())
     }

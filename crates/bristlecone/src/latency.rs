@@ -1,14 +1,13 @@
-//! How long operations take, as a store's callers see it: percentiles since it was opened.
+//! Latencies of operations as the callers of a store see them: percentiles since the open.
 //!
-//! Operations that take about a microsecond are not each timed: two looks at the clock would be a tenth of that. Of every thread's
-//! gets one in [`EVERY`] on average is, of its writes too, and stands for so many in the histogram. The distance from one to the
-//! next is random, so that what comes at regular distances is not met always or never, and each kind has its own count. Where
-//! a call waits for a sync, every one is timed.
+//! Fast operations are sampled, because two clock readings would cost a tenth of such an operation. Each thread times one in [`EVERY`] of
+//! its gets on average, and one in [`EVERY`] of its writes. A sample counts [`EVERY`] times in the histogram. The distance between two
+//! samples is random, so a periodic event is not sampled always or never. A call that waits for a sync is always timed.
 //!
-//! * L1: a call that is not timed writes to its thread's own counters and to no other memory.
-//! * L2: nobody waits here: a thread that finds its histogram taken (by who reads them, or by another thread of its shard) drops the
-//!   sample.
-//! * L3: threads take turns in choosing a shard, so up to [`SHARDS`] threads that follow one another share nothing.
+//! Invariants:
+//! * L1: a call that is not timed writes only to its thread's own counters.
+//! * L2: a recording thread never waits. If another thread holds the histogram, the sample is dropped.
+//! * L3: threads get their shards in turn. So up to [`SHARDS`] threads that start in a row share no histogram.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +16,16 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Of so many gets, and of so many writes that wait for no sync, one is timed on average.
+/// Average number of gets per sample, and of writes that wait for no sync.
 pub const EVERY: u32 = 128;
-/// Histograms of each kind of operation.
+/// Number of histograms for each kind of operation.
 const SHARDS: usize = 16;
-/// Longest time that is told apart, in nanoseconds: longer ones count as this, a minute and more.
+/// Maximum recorded time in nanoseconds. Longer times count as this one, about 69 seconds.
 const LONGEST_NS: u64 = 1 << 36;
-/// Digits of a time that are kept: it is off by less than one in a hundred.
+/// Recorded digits of a time. The error is below 1 %.
 const DIGITS: u8 = 2;
 
-/// What is timed.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timed {
     Get,
@@ -36,70 +35,70 @@ pub(crate) enum Timed {
 
 const KINDS: usize = 3;
 
-/// How long one kind of operation took since the store was opened, in nanoseconds, to one in a hundred.
+/// Latencies of one kind of operation since the open, in nanoseconds, with an error below 1 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Percentiles {
-    /// Calls that were timed.
+    /// Number of timed calls.
     pub timed: u64,
-    /// Half of the calls took at most so long.
+    /// Median.
     pub p50_ns: u64,
-    /// 99 of a hundred took at most so long.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 of a thousand took at most so long.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest of those timed.
+    /// Maximum of the timed calls.
     pub max_ns: u64,
 }
 
-/// How long operations took since the store was opened; `None` for a kind of which no call was timed.
+/// Latencies of operations since the open. `None` for a kind without timed calls.
 ///
-/// Calls for many keys at once, batches and steps of scans are not timed.
+/// Calls for many keys, batches and steps of scans are not timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LatencyStats {
-    /// `get`, `get_into` and `contains`: one in [`EVERY`].
+    /// `get`, `get_into` and `contains`. One in [`EVERY`] is timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub get: Option<Percentiles>,
-    /// `put`, `delete`, `update` and what is made of it, until they return: over a journal until they are durable, unless made
-    /// without sync. Every one that waits for a sync, of others one in [`EVERY`].
+    /// `put`, `delete`, `update`, `put_if_absent` and `compare_and_swap`, until they return. Over a journal a write with sync returns when
+    /// it is durable. Every write that waits for a sync is timed, and one in [`EVERY`] of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Percentiles>,
-    /// `commit`: every one. Of stores without a journal none: there it has nothing to do.
+    /// `commit`. Every call is timed. Stores without a journal have none, because `commit` does nothing there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<Percentiles>,
 }
 
 #[derive(Debug)]
 struct Times {
-    /// Each time as often as it stands for.
+    /// Each sample counts as often as the calls that it stands for.
     histogram: Histogram<u64>,
     timed: u64,
 }
 
 impl Times {
     fn new() -> Option<Self> {
-        // The bounds are constants that it takes; a caller's operation does not fail for this.
+        // The bounds are valid constants. An error must not fail the caller's operation.
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
         Some(Self { histogram, timed: 0 })
     }
 }
 
-/// Of a size that keeps neighbours off each other's lines, with the line that the processor fetches along.
+/// The alignment keeps two shards on separate pairs of cache lines, because the processor prefetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Option<Times>>);
 
-/// What was timed of a store.
+/// The recorded latencies of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     shards: [[Shard; SHARDS]; KINDS],
 }
 
-/// A thread's own state, the same for every store.
+/// The state of a thread, shared by all stores.
 struct Own {
-    /// Calls of a kind up to and with the next one that is timed. The first is, so that a store shows something early.
+    /// Number of calls of each kind until the next sample, inclusive. The first call is a sample, so that a new store has values.
     left: [Cell<u32>; KINDS],
     random: Cell<u32>,
-    /// Its shard, and one more; 0 before it has one.
+    /// Number of its shard plus one; 0 before the thread has a shard.
     shard: Cell<usize>,
 }
 
@@ -110,7 +109,7 @@ thread_local! {
 }
 
 impl Own {
-    /// True if this call is to be timed.
+    /// True if this call is a sample.
     #[inline(always)]
     fn takes_turn(&self, what: Timed) -> bool {
         let left = self.left[what as usize].get().wrapping_sub(1);
@@ -118,7 +117,7 @@ impl Own {
         left == 0
     }
 
-    /// Draws the distance to the next: 1 to twice [`EVERY`] less 1, all alike, so [`EVERY`] on average.
+    /// Draws the distance to the next sample: uniform between 1 and 2 × [`EVERY`] - 1, so [`EVERY`] on average.
     #[cold]
     fn draw(&self, what: Timed) {
         let mut word = self.random.get();
@@ -139,7 +138,7 @@ impl Own {
 }
 
 impl Latencies {
-    /// Runs an operation, and times it if it is its thread's turn.
+    /// Runs an operation, and times it if it is a sample.
     #[inline(always)]
     pub fn sample<T>(&self, what: Timed, run: impl FnOnce() -> T) -> T {
         if !OWN.with(|own| own.takes_turn(what)) {
@@ -149,7 +148,7 @@ impl Latencies {
         self.time(what, EVERY, run)
     }
 
-    /// Runs an operation that may take long, and times it.
+    /// Runs an operation that may take long, and always times it.
     pub fn each<T>(&self, what: Timed, run: impl FnOnce() -> T) -> T {
         self.time(what, 1, run)
     }
@@ -175,7 +174,7 @@ impl Latencies {
         }
     }
 
-    /// What was timed so far.
+    /// The latencies recorded so far.
     pub fn stats(&self) -> LatencyStats {
         let [get, write, commit] =
             [Timed::Get, Timed::Write, Timed::Commit].map(|what| self.percentiles(what));
@@ -187,7 +186,7 @@ impl Latencies {
         for Shard(shard) in &self.shards[what as usize] {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(times) = &*shard {
-                // Of the same bounds: all of it has a place.
+                // Both have the same bounds, so no value is out of range.
                 histogram.add(&times.histogram).ok()?;
                 timed += times.timed;
             }
@@ -214,7 +213,7 @@ mod tests {
         let calls = 1000 * FEW;
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                // One after the other of each: with one count for both, one of them would always be met.
+                // The kinds alternate. With one counter for both, samples could all fall on one kind.
                 scope.spawn(|| {
                     for _ in 0..calls {
                         latencies.sample(Timed::Get, || ());
@@ -226,7 +225,7 @@ mod tests {
         let stats = latencies.stats();
         assert_eq!(stats.commit, None);
         for times in [stats.get, stats.write].map(Option::unwrap) {
-            // At most twice as far apart as on average, and never so far always.
+            // The distance is at most twice the average, and not always so large.
             assert!((2500..=3500).contains(&times.timed), "{times:?}");
         }
     }
@@ -234,7 +233,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_all_shards_and_a_sample_stands_for_many() {
         let latencies = Latencies::default();
-        // Of some 13,000 calls 1 % took 2 ms, one 40 ms, the others 1 us: 100 of these were sampled.
+        // Of about 13,000 calls, 1 % took 2 ms, one took 40 ms, and the others 1 us. 100 of the others were sampled.
         let note = |count, stands_for, took| {
             (0..count).for_each(|_| latencies.note(Timed::Write, stands_for, took));
         };
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(latencies.each(Timed::Get, || 7), 7);
         drop(taken);
         assert_eq!(latencies.stats().get, None);
-        // No time and no end of time have their places.
+        // Times below and above the bounds are recorded, too.
         latencies.note(Timed::Get, 1, Duration::ZERO);
         latencies.note(Timed::Get, 1, Duration::MAX);
         let times = latencies.stats().get.unwrap();

@@ -1,21 +1,21 @@
-//! Bristlecone: an ordered key-value store that never loses its place.
+//! Bristlecone: an embedded, ordered key-value store whose index is durable.
 //!
-//! A [`Store`] is a directory with one region file in it. Its index lives in durable memory and is consistent after
-//! every single store instruction, so an acknowledged write survives and reopening takes no time.
+//! A [`Store`] is a directory with one region file, and on a disk a journal. Every store instruction leaves the index in durable memory
+//! consistent. So an acknowledged write survives, and opening needs no rebuild.
 //!
-//! * [`store`]: [`Store`] (byte strings), [`StoreU64`] and [`StoreFixed`]; scans. [`options`]: how to open them.
-//! * [`batch`]: writes of several keys as one.
-//! * `index`: the [`Index`] trait that every engine implements, and what it may declare. [`stats`]: sizes and counts.
+//! * [`store`]: [`Store`] (byte strings), [`StoreU64`], [`StoreFixed`], and scans. [`options`]: how a store is opened.
+//! * [`batch`]: atomic writes of several keys.
+//! * `index`: the trait [`Index`] that every engine implements, and the capabilities of engines. [`stats`]: sizes and counts.
 //! * `durable_engine`: an index with its files, journal and threads, as the engine of a store.
-//! * [`store_dir`]: the directory and file of a store, and which promise they can keep.
+//! * [`store_dir`]: the directory and the file of a store, and the durability that they can provide.
 //! * [`registry`]: the engines by name. A new engine is one crate and one line there.
-//! * [`mod@backup`]: a store's state as of one moment, made a store of its own.
-//! * [`mod@compact`]: a store written anew in key order, so that its file has what its pairs take.
-//! * [`mod@salvage`]: what is left of a damaged store, copied into a new one.
-//! * [`snapshot`]: a store as it was at one version, for engines that keep versions.
-//! * [`error`]: what can go wrong, and what to do.
+//! * [`mod@backup`]: copies the state of a store at one moment into a new store.
+//! * [`mod@compact`]: writes a store anew in key order, so that its file shrinks to the size of its pairs.
+//! * [`mod@salvage`]: copies the intact records of a damaged store into a new store.
+//! * [`snapshot`]: the state of a store at one moment, and durable versions.
+//! * [`error`]: errors, and what the user can do about them.
 
-// Some parts serve some engines only. A build with all engines is checked for what nothing uses.
+// Some parts serve some engines only. The build with all engines reports dead code.
 #![cfg_attr(not(feature = "all-engines"), allow(dead_code, unused_imports))]
 
 pub mod backup;
@@ -47,7 +47,7 @@ pub use durable_engine::Engine;
 pub use error::{Error, Result};
 pub use latency::{EVERY as TIMED_EVERY, LatencyStats, Percentiles};
 pub use options::Options;
-/// Has the process end with a message and an exit code when a page of a mapped store cannot be had (SIGBUS).
+/// Makes the process end with a message and an exit code if a page of a mapped store is not available (SIGBUS).
 pub use pmem::bus::explain as explain_bus_errors;
 pub use pmem::region::FORMAT_VERSION;
 pub use pmem::{Durability, journal};
@@ -56,7 +56,7 @@ pub use snapshot::Snapshot;
 pub use stats::{JournalActivity, JournalStats, LimboStats, Space, Stats};
 pub use store::{Scan, Store, StoreFixed, StoreOf, StoreU64, prefix_range};
 
-/// The documents' examples compile.
+/// Compiles the examples of the documents.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/embedding.md")]

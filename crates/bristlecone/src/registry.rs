@@ -1,5 +1,6 @@
-//! The engines by name: the trees of [`bptree::roster`], and one line for each other engine. Stores, benchmarks and tests find engines
-//! here, and nowhere else.
+//! The registry: all engines by name. It has the trees of [`bptree::roster`], and one line for each other engine.
+//!
+//! Stores, benchmarks and tests find engines only here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,30 +21,30 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::store_dir::{FILE_NAME, StoreDir, with_lasting_name};
 
-/// Engine of a new store.
+/// Default engine of a new store.
 pub const DEFAULT: &str = TREES[0].name;
-/// Engine of a new store whose values have one length: of those that have such values, the one with the fewest words to write.
+/// Default engine of a new store whose values have one length. It stores the fewest words per write among the engines with such values.
 pub const DEFAULT_FIXED: &str = "vlab";
 
 type Opener<K> = fn(Described, Home, &Options) -> Result<Arc<Engine<K>>>;
-/// Reads what a leaf holds.
+/// Reads the contents of a leaf.
 type Leaf<K> = fn(&Region<Native>, u64) -> Vec<Salvaged<K>>;
 
-/// An engine.
+/// The registry entry of an engine.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// What it is.
+    /// The description.
     pub about: &'static About,
-    /// What it can do.
+    /// The capabilities.
     pub capabilities: Capabilities,
     bytes: Opener<Bytes>,
     words: Opener<U64>,
     fixed: Option<Opener<Fixed>>,
-    /// What a leaf of byte strings holds, for salvage.
+    /// Reads a leaf of byte strings, for salvage.
     pub(crate) leaf_of_bytes: Leaf<Bytes>,
-    /// What a leaf of integers holds.
+    /// Reads a leaf of integers.
     pub(crate) leaf_of_words: Leaf<U64>,
-    /// What a leaf of values of one length holds.
+    /// Reads a leaf of values of one length.
     pub(crate) leaf_of_fixed: Leaf<Fixed>,
 }
 
@@ -53,7 +54,7 @@ impl Entry {
     }
 }
 
-/// Makes an engine's entry.
+/// Makes the registry entry of an engine.
 struct MakeEntry;
 
 impl Visitor for MakeEntry {
@@ -82,15 +83,15 @@ impl WithIndex<Durable, Fixed> for OfFixed {
     }
 }
 
-/// Lists the engines that are no trees of [`bptree::roster`]: the feature that compiles one, its name, its family, what people are told.
+/// Lists the engines that are not trees of [`bptree::roster`]: the feature that compiles the engine, name, family, description.
 macro_rules! others {
     ($($feature:literal $name:literal => $family:ty, $about:expr;)*) => {
-        /// Those that were compiled.
+        /// The engines of this list that are compiled.
         const OTHERS: &[&About] = &[$(#[cfg(feature = $feature)] $about),*];
-        /// All of them by name, each with its feature.
+        /// The names of all engines of this list, each with its feature.
         const OTHER_FEATURES: &[(&str, &str)] = &[$(($name, $feature)),*];
 
-        /// Shows a visitor the one of this name; `None` if it was not compiled.
+        /// Shows the engine of this name to a visitor. `None` if the engine is not compiled.
         fn visit_other<V: Visitor>(name: &str, _visitor: V) -> Option<V::Out> {
             match name {
                 $(#[cfg(feature = $feature)] $name => Some(_visitor.visit::<$family>($about)),)*
@@ -110,7 +111,7 @@ others! {
     "bwtree" "bwtree" => crate::bw_index::BwFamily, &crate::bw_index::ABOUT;
 }
 
-/// A tree of the roster as an engine.
+/// Adapts a visitor of families to the roster of trees.
 struct AsFamily<V>(V);
 
 impl<V: Visitor> roster::Visitor for AsFamily<V> {
@@ -120,7 +121,7 @@ impl<V: Visitor> roster::Visitor for AsFamily<V> {
     }
 }
 
-/// Shows a visitor the engine of this name; `None` if there is none, or it was not compiled. What a visitor does is compiled for
+/// Shows the engine of this name to a visitor. `None` if there is no such engine, or it is not compiled. The visitor's code is compiled for
 /// every engine.
 pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
     if !COMPILED_TREES.iter().any(|about| about.name == name) {
@@ -137,7 +138,7 @@ pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Out> {
 #[cfg(not(any(feature = "wbtree", feature = "cdds", feature = "vlab")))]
 compile_error!("a store needs a durable engine: enable the feature wbtree, cdds, vlab or paper-engines");
 
-/// The trees that were compiled.
+/// The trees that are compiled.
 const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
     TREES
 } else if cfg!(feature = "wbtree") {
@@ -146,7 +147,7 @@ const COMPILED_TREES: &[About] = if cfg!(feature = "paper-engines") {
     &[]
 };
 
-/// The feature of this crate that compiles the engine of this name, whether it is on or not; `None` if there is no such engine.
+/// The feature of this crate that compiles the engine of this name, enabled or not. `None` if there is no such engine.
 pub fn feature_of(name: &str) -> Option<&'static str> {
     if let Some(number) = TREES.iter().position(|about| about.name == name) {
         return Some(if number < roster::PRODUCTION { "wbtree" } else { "paper-engines" });
@@ -154,17 +155,17 @@ pub fn feature_of(name: &str) -> Option<&'static str> {
     OTHER_FEATURES.iter().find(|(other, _)| *other == name).map(|(_, feature)| *feature)
 }
 
-/// All engines that were compiled, the default first.
+/// All compiled engines, the default first.
 pub fn engines() -> impl Iterator<Item = &'static About> {
     COMPILED_TREES.iter().chain(OTHERS.iter().copied())
 }
 
-/// Names of all engines that were compiled, the default first.
+/// Names of all compiled engines, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     engines().map(|about| about.name)
 }
 
-/// Kinds that engines can be opened for.
+/// The kinds of keys and values of stores.
 pub trait Open: Kind {
     /// Opens the store in directory `dir`.
     ///
@@ -172,13 +173,13 @@ pub trait Open: Kind {
     /// As [`Store::open`](crate::Store::open).
     fn open(dir: &Path, options: &Options) -> Result<Arc<Engine<Self>>>;
 
-    /// Opens the store in a journal over files of the caller's: `replay` is what opening it found, `None` for new files.
+    /// Opens the store in a journal over the caller's files. `replay` is the result of opening the journal; `None` for new files.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
     fn open_over(journal: Journal, replay: Option<Replay>, options: &Options) -> Result<Arc<Engine<Self>>>;
 
-    /// Makes an empty store in memory of a file that the caller gives a name when it is closed: `options` say of which engine.
+    /// Makes an empty store in the memory of a file without a name. The caller names the file after the close. `options` names the engine.
     ///
     /// # Errors
     /// As [`Store::open`](crate::Store::open).
@@ -225,7 +226,7 @@ fn open<K: Kind>(
                 entry.about.name
             )));
         }
-        // Else it would seem that the store in the directory had been emptied.
+        // Otherwise the store in the directory would seem to be empty.
         if dir.join(FILE_NAME).exists() {
             return Err(Error::Option(format!(
                 "{} holds a durable store, and {} keeps nothing: leave the engine out, or name another directory",
@@ -238,7 +239,7 @@ fn open<K: Kind>(
     let place = if options.read_only { StoreDir::look(dir) } else { StoreDir::take(dir, options) };
     let place = place.map_err(with_lasting_name)?;
     if place.fresh {
-        // The same lock: no other process can make the store before the files are removed.
+        // `unfinished` shares the lock. So no other process can make the store before the files are removed.
         let unfinished = place.again()?;
         let entry = asked.map_or_else(|| find(default), Ok);
         let made = entry.and_then(|entry| opened(entry, None, Home::New(place), options, opener));
@@ -268,7 +269,7 @@ fn open_over<K: Kind>(
     opened(entry, found, Home::Given(Arc::new(journal), replay), options, opener)
 }
 
-/// Opens the copy of a region in a fresh place, which recovers it, and closes it cleanly. Returns its number of keys.
+/// Opens the copy of a region in a fresh directory, which recovers it, and closes it cleanly. Returns its number of keys.
 pub(crate) fn close_copy(place: &StoreDir) -> Result<u64> {
     struct Close;
     impl OnCopy for Close {
@@ -281,10 +282,10 @@ pub(crate) fn close_copy(place: &StoreDir) -> Result<u64> {
     on_copy(place.again()?, memory, replay, Close)
 }
 
-/// Opens what `memory` holds, which recovers it there, and checks it whole. Returns its number of keys if it is sound.
+/// Opens the store in `memory`, which recovers it there, and checks all of it. Returns its number of keys if it is sound.
 ///
 /// # Errors
-/// As opening a store; `Corrupt` if the check finds a problem.
+/// As opening a store. `Corrupt` if the check finds a problem.
 pub(crate) fn sound_keys(place: StoreDir, memory: Durable) -> Result<u64> {
     struct Check;
     impl OnCopy for Check {
@@ -299,7 +300,7 @@ pub(crate) fn sound_keys(place: StoreDir, memory: Durable) -> Result<u64> {
     on_copy(place, memory, None, Check)
 }
 
-/// What is done with a copy, whatever its kind.
+/// An action on a copy of any kind.
 trait OnCopy {
     fn run<K: Kind>(self, engine: &Engine<K>) -> Result<u64>;
 }
@@ -318,7 +319,7 @@ fn on_copy(place: StoreDir, memory: Durable, replay: Option<Replay>, what: impl 
     }
 }
 
-/// The engine that was asked for, which has such stores.
+/// The engine that `options` names. An error if it has no stores of this kind. `None` if `options` names none.
 fn asked<K: Kind>(options: &Options, opener: fn(&Entry) -> Option<Opener<K>>) -> Result<Option<Entry>> {
     let asked = options.engine.as_deref().map(find).transpose()?;
     if let Some(entry) = asked.filter(|entry| opener(entry).is_none()) {
@@ -352,10 +353,10 @@ fn opened<K: Kind>(
     }
 }
 
-/// The engine of this name.
+/// The registry entry of the engine of this name.
 ///
 /// # Errors
-/// `NotCompiled` if it was left out, with the feature that has it; `UnknownEngine`, with the names there are.
+/// `NotCompiled` with the feature that compiles the engine; `UnknownEngine` with the known names.
 pub fn find(name: &str) -> Result<Entry> {
     visit(name, MakeEntry).ok_or_else(|| match feature_of(name) {
         Some(feature) => Error::NotCompiled { name: name.into(), feature },
@@ -372,7 +373,7 @@ impl From<pmem::Error> for Error {
     }
 }
 
-/// What an engine says that is asked for what it has not.
+/// The error of an engine that lacks a capability. It names the engines that have the capability.
 fn unsupported(engine: &'static str, what: &'static str) -> Error {
     match what {
         pmem::error::SCANS => Error::Unordered { engine, ordered: names_with(|can| can.ordered) },
@@ -385,7 +386,7 @@ fn unsupported(engine: &'static str, what: &'static str) -> Error {
     }
 }
 
-/// What an engine says that is asked for its past and keeps none.
+/// The error of an engine without versions.
 pub(crate) fn no_past(engine: &str) -> Error {
     Error::Option(format!(
         "{engine} keeps no versions: named versions and rollback need a store of an engine that does: {}",
@@ -393,7 +394,7 @@ pub(crate) fn no_past(engine: &str) -> Error {
     ))
 }
 
-/// Names of the engines that can do something.
+/// Names of the engines with a capability.
 fn names_with(what: fn(&Capabilities) -> bool) -> String {
     let can = |name: &&str| find(name).is_ok_and(|entry| what(&entry.capabilities));
     names().filter(can).collect::<Vec<_>>().join(", ")

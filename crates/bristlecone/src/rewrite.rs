@@ -1,4 +1,4 @@
-//! Pairs written anew, in key order where the engine has one, into a file that is not a store yet.
+//! Writes pairs into a file that is not a store yet, in key order if the engine has one.
 
 use ::index::engine::FILL;
 use ::index::{Kind, Report};
@@ -11,25 +11,25 @@ use crate::registry::Open;
 use crate::stats::Stats;
 use crate::store_dir::io;
 
-/// Pairs between two reports of progress.
+/// Number of pairs between two progress reports.
 const REPORTED_AFTER: u64 = 64;
 
-/// What was written.
+/// The result of writing.
 pub(crate) struct Written {
-    /// Pairs that were given.
+    /// Number of pairs.
     pub pairs: u64,
-    /// What a check of the new index found.
+    /// The check of the new index.
     pub check: Report,
 }
 
-/// Gives the next pair; false at the end.
+/// Writes the next pair into its arguments. False at the end.
 type Next<'n, K> = dyn FnMut(&mut <K as Kind>::KeyBuf, &mut <K as Kind>::ValueBuf) -> Result<bool> + 'n;
 
-/// Makes an index like the one that `like` describes in the file of `to`, with the pairs that `next` gives, about `total` of them. Checks
-/// it, closes it as a store is closed, and syncs the file.
+/// Makes an index with the settings of `like` in the file of `to`, with all pairs of `next`, about `total`. Checks the index, closes it
+/// cleanly, and syncs the file.
 ///
 /// # Errors
-/// What `next` says; `NoSpace` if the file system is full; `Io`.
+/// The errors of `next`; `NoSpace` if the file system is full; `Io`; `Option` if the count of the new index is wrong.
 pub(crate) fn write_pairs<K: Open>(
     like: &Stats,
     to: &Target<'_>,
@@ -48,7 +48,7 @@ pub(crate) fn write_pairs<K: Open>(
     let new = K::create_unnamed(memory.into(), &options)?;
     let (mut given, mut unread) = (0, None);
     let mut counted = |key: &mut K::KeyBuf, value: &mut K::ValueBuf| {
-        // A pair that cannot be read ends the copy, and its error is returned below.
+        // A pair that cannot be read ends the copy. The error is returned below.
         let found = next(key, value).unwrap_or_else(|error| {
             unread = Some(error);
             false

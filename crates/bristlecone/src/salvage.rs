@@ -1,12 +1,14 @@
-//! Salvage: every intact record of a damaged store, copied into a new one.
+//! Salvage: copies every intact record of a damaged store into a new store.
 //!
-//! Three sources, from the surest to the least: what leaves still hold, found by looking at every allocated leaf rather than by
-//! descending (a damaged inner node hides nothing); allocated records that no intact leaf names; and, in chunks whose own
-//! header is damaged, whatever bears a record's tag and checksum. A key is taken from the surest source that has it. The
-//! last source may bring back deleted keys, so its keys are counted apart. So may the first, of keys that a clear of all keys removed and
-//! whose leaves were not freed yet.
+//! There are three sources, from the most to the least reliable:
+//! 1. Entries of all allocated leaves. Salvage does not descend through inner nodes, so a damaged inner node hides nothing.
+//! 2. Allocated records that no intact leaf references.
+//! 3. In chunks with a damaged header: all bytes with a record's tag and checksum.
 //!
-//! The damaged store is only read: its file may be read-only, and nothing of it changes.
+//! Salvage takes a key from the most reliable source that has it. Source 3 may return deleted keys, so its keys are counted separately.
+//! Source 1 may return keys of a clear whose leaves were not freed yet.
+//!
+//! Invariant: the damaged store is only read. Its file may be read-only.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,54 +27,55 @@ use crate::options::Options;
 use crate::store::{Store, StoreFixed, StoreU64};
 use crate::store_dir::{FILE_NAME, JOURNAL_NAME, StoreDir, io};
 
-/// What is rescued is durable when the new store is closed, at the end.
+/// Writes without sync. The close of the new store makes all of them durable.
 const UNSYNCED: WriteOptions = WriteOptions { sync: false };
 
-/// What a salvage found.
+/// The result of a salvage.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct SalvageReport {
     /// Keys taken from leaves.
     pub from_leaves: u64,
-    /// Keys taken from records that no intact leaf names.
+    /// Keys taken from records that no intact leaf references.
     pub from_records: u64,
-    /// Keys taken from chunks with a damaged header; they may have been deleted before.
+    /// Keys taken from chunks with a damaged header. They may have been deleted before.
     pub from_damaged_chunks: u64,
     /// Leaf entries whose record is damaged.
     pub damaged_records: u64,
-    /// Values that are too long for a group of the new store's journal, left out.
+    /// Values that were left out because they exceed a group of the new store's journal.
     pub too_long: u64,
-    /// The superblock could not be read, so sizes were taken as they are by default.
+    /// True if the superblock could not be read. Then default sizes were assumed.
     pub superblock_lost: bool,
-    /// The store's journal could not be read, or a group in it is damaged: the newest writes may be missing.
+    /// True if the journal could not be read, or a group in it is damaged. Then the latest writes may be missing.
     pub journal_lost: bool,
-    /// Bytes that the store's file lacks. What the journal stored there was replayed.
+    /// Bytes that are missing at the end of the store's file. Groups of the journal for them were replayed.
     pub missing_bytes: u64,
-    /// Nothing of the store is missing: with its journal replayed it is sound, and every key was rescued.
+    /// True if nothing is missing: with its journal replayed the store is sound, and every key was copied.
     pub complete: bool,
-    /// "bytes", "u64", or "u64, N bytes".
+    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes.
     pub kind: String,
 }
 
 impl SalvageReport {
-    /// Keys in the new store.
+    /// Number of keys in the new store.
     pub fn keys(&self) -> u64 {
         self.from_leaves + self.from_records + self.from_damaged_chunks
     }
 }
 
-/// Copies every intact record of the store in `dir` into a new store in `new_dir`, telling `progress` the share done.
+/// Copies every intact record of the store in `dir` into a new store in `new_dir`. `progress` gets the finished share, 0 to 1. Takes time
+/// linear in the size of the region.
 ///
 /// # Errors
-/// `Option` if `new_dir` already has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
+/// `Option` if `new_dir` has a store; `Missing` if `dir` has none; `Pmem` if files cannot be read or written.
 pub fn salvage(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<SalvageReport> {
     let mut report = copy_intact(dir, new_dir, progress)?;
-    // Checked behind the rescue: whatever a damaged store does to the check, what was rescued is durable.
+    // The check comes after the copy. If a damaged store makes the check fail, the copied records are already durable.
     let nothing_lost = !report.superblock_lost && !report.journal_lost;
     report.complete = nothing_lost && keys_if_sound(dir).is_ok_and(|keys| keys == report.keys());
     Ok(report)
 }
 
-/// Keys of the store in `dir` with its journal replayed in memory, if it is sound.
+/// Number of keys of the store in `dir` with its journal replayed in memory. An error if it is not sound.
 fn keys_if_sound(dir: &Path) -> Result<u64> {
     let place = StoreDir::look(dir)?;
     let file = pmem::system::duplicate(&place.file, &place.path)
@@ -102,7 +105,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     }
     let journal_path = dir.join(JOURNAL_NAME);
     let journaled = pmem::journal::is_journaled(&file, &path, &journal_path)?;
-    // As the damaged one was, so that every value fits: with a journal as large, and never a smaller one than usual.
+    // The new journal is at least as large as the old one and as the default. So every value fits.
     let journal_bytes = pmem::journal::capacity_of(&journal_path).filter(|_| journaled);
     let journal_bytes = journal_bytes.map(|bytes| bytes.max(pmem::journal::CAPACITY));
     let durability = (!journaled).then_some(Durability::Process);
@@ -117,7 +120,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
         Ok((identity, geometry)) => (identity, geometry, false),
         Err(_) => (guess(&medium), Geometry::default(), true),
     };
-    // A mapped file has no group that tells how long the region was.
+    // Without a journal, no group tells the length of the region. The superblock does.
     let noted_bytes = pmem::region::noted_bytes(&medium).unwrap_or(0);
     let missing_bytes = noted_bytes.saturating_sub(medium.len()).max(missing_bytes);
     let region = Region::unchecked(medium, geometry, identity.clone());
@@ -149,7 +152,7 @@ fn copy_intact(dir: &Path, new_dir: &Path, progress: &dyn Fn(f64)) -> Result<Sal
     Ok(salvager.report)
 }
 
-/// What a store without a superblock most probably was: of byte strings, if it has chunks of records.
+/// The most probable identity of a store without a superblock. Chunks of records indicate byte strings.
 fn guess(medium: &Native) -> Identity {
     let geometry = Geometry::default();
     let identity = |kind: &str| Identity {
@@ -167,15 +170,15 @@ fn guess(medium: &Native) -> Identity {
 struct Salvager<'a> {
     region: &'a Region<Native>,
     has_versions: bool,
-    /// Of each key that a leaf had, by its hash, the newest version; of an engine that has versions.
+    /// The latest version of each key in any leaf, by the key's hash. Empty for engines without versions.
     newest: HashMap<u64, u64>,
     report: SalvageReport,
     progress: &'a dyn Fn(f64),
 }
 
 impl Salvager<'_> {
-    /// 1 if a pair was stored, 0 if its key was there already or is none that a store could have held.
-    /// Of byte strings, what is too long is met again among the records, and counted there.
+    /// 1 if the pair was stored. 0 if the key was already present, or no store can contain the pair. Too long values of byte strings are
+    /// found again among the records, so `is_last` is true only there.
     fn stored(&mut self, outcome: Result<bool>, is_last: bool) -> Result<u64> {
         match outcome {
             Ok(new) => Ok(new.into()),
@@ -188,7 +191,7 @@ impl Salvager<'_> {
         }
     }
 
-    /// Every entry of every allocated leaf; of an engine that has versions, the newest of each key, if that was not removed.
+    /// Copies every entry of every allocated leaf. For an engine with versions, only the latest version of each key, if it is not removed.
     fn leaves<K: ::index::Kind>(
         &mut self,
         read: fn(&Region<Native>, u64) -> Vec<Salvaged<K>>,
@@ -229,7 +232,7 @@ impl Salvager<'_> {
         })
     }
 
-    /// Records that no leaf brought: allocated ones, then anything in chunks that do not say what they are.
+    /// Copies records that no leaf references: allocated ones first, then those in chunks with damaged headers.
     fn records(&mut self, mut put: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
         let medium = self.region.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! `Snapshot`: a store as it was at one moment, and what else a store with durable versions can do.
+//! `Snapshot`: the state of a store at one moment, and the operations of stores with durable versions.
 
 use std::ops::RangeBounds;
 
@@ -8,12 +8,12 @@ use ::index::engine::{History, Retain, Versions, View};
 use crate::error::{Error, Result};
 use crate::store::{Scan, StoreOf};
 
-/// A store as it was at one moment: whatever is written meanwhile, it shows the same. It takes no memory but for what is overwritten
-/// while it lives. After a rollback to a version before it every read says so.
+/// The state of a store at one moment. Later writes do not change it. It takes memory only for values that are overwritten while it exists.
+/// After a rollback to an earlier version, every read returns an error.
 ///
-/// Engines with [versions](crate::Capabilities::versions) keep what is overwritten in the store. All others keep it in volatile memory, at
-/// most [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) of it: at that bound reads of the oldest snapshot fail with an error
-/// that names the option, and younger snapshots go on. Such a snapshot ends with the process.
+/// Engines with [versions](crate::Capabilities::versions) keep overwritten values in the store. All other engines keep before-images in
+/// volatile memory, at most [`Options::snapshot_bytes`](crate::Options::snapshot_bytes). At that bound reads of the oldest snapshot fail
+/// with an error that names the option; younger snapshots go on. Such a snapshot ends with the process.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -37,21 +37,20 @@ impl<K: Kind> std::fmt::Debug for Snapshot<'_, K> {
     }
 }
 
-/// Errors of every method: see [`View`] and [`Kind::validate`].
+/// Errors of every method: those of [`View`] and [`Kind::validate`].
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> Snapshot<'_, K> {
-    /// Its version: writes are numbered, and a batch is one of them (or some, if it is large). `None` of an engine that keeps no
-    /// versions.
+    /// The version. Writes are numbered. A batch is one version, or several if it is large. `None` if the engine has no versions.
     pub fn version(&self) -> Option<u64> {
         self.view.version()
     }
 
-    /// Number of keys, where that is known without counting.
+    /// Number of keys. `None` if it is not known without counting.
     pub fn keys(&self) -> Option<u64> {
         self.view.keys()
     }
 
-    /// True if the key was there.
+    /// True if the key was present.
     pub fn contains(&self, key: &K::Key) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
@@ -63,44 +62,44 @@ impl<K: Kind> Snapshot<'_, K> {
         Ok(self.view.get(key, &mut value)?.then_some(value))
     }
 
-    /// All pairs of that moment, in whatever order the engine has them.
+    /// All pairs of that moment, in the engine's own order.
     pub fn walk(&self) -> Scan<'_, K> {
         Scan::walk(self.view.cursor(), None)
     }
 
-    /// The pairs of that moment in a range, in key order or (see [`Scan::descending`]) against it.
+    /// The pairs of that moment in a range, in key order. [`Scan::descending`] reverses the order.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.view.cursor(), &range)
     }
 }
 
-/// Errors of every method: [`Error::Option`] for an engine that keeps no versions (of [`StoreOf::snapshot`], that has no snapshots); see
-/// [`History`].
+/// Errors of every method: those of [`History`]; [`Error::Option`] if the engine has no versions (for [`StoreOf::snapshot`]: no snapshots).
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
-    /// The store as it is now, for good. What was written without sync is durable by then.
+    /// A snapshot of the current state. Writes without sync are durable before this returns.
     pub fn snapshot(&self) -> Result<Snapshot<'_, K>> {
         Ok(Snapshot { view: self.engine().snapshot()? })
     }
 
-    /// A transaction that only reads: the same as [`StoreOf::snapshot`].
+    /// A transaction that only reads. The same as [`StoreOf::snapshot`].
     pub fn read_transaction(&self) -> Result<Snapshot<'_, K>> {
         self.snapshot()
     }
 
-    /// The store as it was at a version that is kept ([`StoreOf::versions`]).
+    /// The state at a version that is kept ([`StoreOf::versions`]).
     pub fn snapshot_at(&self, version: u64) -> Result<Snapshot<'_, K>> {
         let view = self.history()?.at(version).ok_or_else(|| self.no_version(version))?;
         Ok(Snapshot { view })
     }
 
-    /// The store as it was when this name was given ([`StoreOf::keep`]).
+    /// The state at the version with this name ([`StoreOf::keep`]).
     pub fn snapshot_named(&self, name: &str) -> Result<Snapshot<'_, K>> {
         let view = self.history()?.named(name).ok_or_else(|| no_name(name))?;
         Ok(Snapshot { view })
     }
 
-    /// Gives the newest version a name, durably: it is kept, through restarts, until it is forgotten or a rollback goes behind it.
+    /// Gives the latest version a name, durably. The version is kept, also through restarts, until the name is removed or a rollback goes
+    /// to an earlier version.
     pub fn keep(&self, name: &str) -> Result<()> {
         match self.history()?.keep(name)? {
             true => Ok(()),
@@ -110,24 +109,24 @@ impl<K: Kind> StoreOf<K> {
         }
     }
 
-    /// Forgets a named version, durably: what only it kept is collected.
+    /// Removes the name of a version, durably. Values that only this version kept are collected.
     pub fn forget(&self, name: &str) -> Result<()> {
         if self.history()?.forget(name)? { Ok(()) } else { Err(no_name(name)) }
     }
 
-    /// Which versions can be read.
+    /// The versions that can be read.
     pub fn versions(&self) -> Result<Versions> {
         Ok(self.history()?.versions())
     }
 
-    /// Says which versions to keep from now on, until the store is closed.
+    /// Sets which versions are kept from now on, until the store is closed.
     pub fn retain(&self, what: Retain) -> Result<()> {
         self.history()?.retain(what);
         Ok(())
     }
 
-    /// Takes back every write since a snapshot, in one step: after a crash all of them are there or none. Snapshots, scans and named
-    /// versions in between are of no use from then on: reads of them say so, the names are forgotten.
+    /// Rolls back every write since a snapshot, in one step. After a crash all of these writes are rolled back or none is. Later snapshots
+    /// and scans become invalid: reads of them return an error. Names of later versions are removed.
     pub fn roll_back(&self, to: &Snapshot<'_, K>) -> Result<()> {
         match to.version() {
             Some(version) => self.roll_back_to(version),
@@ -135,7 +134,7 @@ impl<K: Kind> StoreOf<K> {
         }
     }
 
-    /// As [`StoreOf::roll_back`], to a version that is kept.
+    /// As [`StoreOf::roll_back`], to a version that is kept ([`StoreOf::versions`]).
     pub fn roll_back_to(&self, version: u64) -> Result<()> {
         if self.history()?.roll_back(version)? { Ok(()) } else { Err(self.no_version(version)) }
     }

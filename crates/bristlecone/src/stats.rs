@@ -5,92 +5,92 @@ use crate::latency::LatencyStats;
 /// Sizes and counts of an open store.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Stats {
-    /// Engine's name.
+    /// Name of the engine.
     pub engine: String,
-    /// "bytes", "u64", or "u64, N bytes" where all values have N bytes.
+    /// "bytes", "u64", or "u64, N bytes" if all values have N bytes.
     pub kind: String,
-    /// What the memory is ("file", "tmpfs", "anonymous memory" …).
+    /// Kind of memory ("file", "tmpfs", "anonymous memory" …).
     pub medium: String,
     /// "process", "power" or "eadr".
     pub durability: String,
-    /// Why that durability, in words for a person.
+    /// The reason for that durability, as text for users.
     pub durability_reason: String,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// True while keys are still being counted.
+    /// True while the count of the keys after a crash is running.
     pub keys_pending: bool,
-    /// Bytes of the store's file, without its journal's; `None` if it has none in a directory, or that cannot be inspected.
+    /// Bytes of the store's file, without its journal. `None` if the store has no file in a directory, or the file cannot be inspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
-    /// Bytes of the region, which is what the index is in. Over a journal the file has a page more, by which the journal is
-    /// paired, and what it was given ahead of need. See [`Space`] for what they are used for.
+    /// Bytes of the region, which contains the index. Over a journal the file is larger: it has one more page, which pairs it with the
+    /// journal, and space that was allocated in advance. [`Space`] tells how the bytes are used.
     pub region_bytes: u64,
     /// Bytes of an index node.
     pub node_bytes: u64,
-    /// Microseconds that open spent in recovery.
+    /// Microseconds that the open took, with recovery.
     pub recovery_us: u64,
-    /// "new", "clean" or "recovered": how the store was found.
+    /// State in which the open found the store: "new", "clean" or "recovered".
     pub opened: String,
-    /// It was opened to be read only.
+    /// True if the store was opened for reading only.
     pub read_only: bool,
     /// The journal, if the store has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStats>,
-    /// What was taken out of an index without locks and is not freed yet.
+    /// Blocks that were removed from an index without locks and are not freed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limbo: Option<LimboStats>,
-    /// How long operations took since the store was opened.
+    /// Latencies of operations since the open.
     pub latency: LatencyStats,
 }
 
-/// Blocks that were removed from an index while a reader could hold them. They are freed when no reader can.
+/// Blocks that were removed from an index while a reader could hold them. They are freed when no reader can hold them.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct LimboStats {
-    /// Bytes of it.
+    /// Bytes of these blocks.
     pub bytes: u64,
 }
 
-/// What a region's bytes are used for: `live_bytes`, `free_bytes` and `overhead_bytes` are all of them.
+/// Use of a region's bytes. The sum of `live_bytes`, `free_bytes` and `overhead_bytes` is the size of the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Space {
-    /// Bytes in blocks that hold nodes, records and separators: what was asked for, and what a block has more because blocks
-    /// come in sizes. The same that [`CheckReport::live_bytes`](crate::CheckReport::live_bytes) is.
+    /// Bytes in blocks that hold nodes, records and separators. Blocks come in size classes, so a block may be larger than its contents.
+    /// [`CheckReport::live_bytes`](crate::CheckReport::live_bytes) is the same number.
     pub live_bytes: u64,
-    /// Bytes that the store will use again before its file grows: blocks that hold nothing (for others of their size, until
-    /// their chunk of 256 KiB is empty) and chunks that are empty.
+    /// Bytes that the store uses again before its file grows: free blocks and empty chunks. A free block serves requests of its size class
+    /// until its chunk of 256 KiB is empty.
     pub free_bytes: u64,
-    /// What the format takes: superblock, log, heads and remainders of chunks; and chunks with damaged heads, of which nothing is
+    /// Bytes of the format: superblock, log, heads and remainders of chunks. Chunks with damaged heads count too; none of their space is
     /// used.
     pub overhead_bytes: u64,
 }
 
-/// Sizes and counts of a store's journal. Of one that is only read, what its file says; the rest is `None`.
+/// Sizes and counts of a store's journal. If the store is only read, `activity` is `None`.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct JournalStats {
-    /// Capacity in bytes of groups: opening after a crash reads at most this much.
+    /// Capacity for groups in bytes. Opening after a crash reads at most this much.
     pub bytes: u64,
-    /// Bytes of its file.
+    /// Bytes of the journal's file.
     pub file_bytes: u64,
     /// Counters of the process that has the store open for writing.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub activity: Option<JournalActivity>,
 }
 
-/// What a journal holds and did.
+/// Contents and work of a journal.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct JournalActivity {
-    /// Groups of writes that were made durable since the store was made.
+    /// Groups that were made durable since the store was made.
     pub groups: u64,
-    /// Of these, since it was opened.
+    /// Groups that were made durable since the open.
     pub groups_since_open: u64,
-    /// Syncs of both files that succeeded since it was opened, those of opening (or making) it among them.
+    /// Successful syncs of both files since the open, with those of the open or creation.
     pub syncs_since_open: u64,
-    /// Halves of the journal that were brought home since it was opened.
+    /// Halves of the journal that were checkpointed since the open.
     pub checkpoints_since_open: u64,
-    /// Bytes of groups that are not home: what opening would have to replay after a crash.
+    /// Bytes of groups that are not checkpointed. Opening after a crash replays them.
     pub waiting_bytes: u64,
-    /// Groups that opening brought home.
+    /// Groups that the open replayed.
     pub replayed_groups: u64,
-    /// Bytes of the journal that they took.
+    /// Bytes of the journal that these groups took.
     pub replayed_bytes: u64,
 }

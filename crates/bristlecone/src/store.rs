@@ -1,4 +1,4 @@
-//! `Store`: a directory with a durable ordered map in it.
+//! `Store`: a durable ordered map in a directory.
 
 use std::borrow::Cow;
 use std::ops::{Bound, RangeBounds};
@@ -19,11 +19,11 @@ use crate::options::Options;
 use crate::registry;
 use crate::stats::{Space, Stats};
 
-/// A store of one kind of keys and values. Cheap to clone; many readers beside a writer, from any thread.
+/// A store of one kind of keys and values. A clone is cheap. Many readers run beside a writer, from any thread.
 pub struct StoreOf<K: Kind> {
     engine: Arc<Engine<K>>,
     how: WriteOptions,
-    /// A commit is a sync, and so is a write that waits for one.
+    /// True if a commit is a sync. Then a write with sync waits for one.
     has_syncs: bool,
     latencies: Arc<Latencies>,
 }
@@ -32,7 +32,7 @@ pub struct StoreOf<K: Kind> {
 pub type Store = StoreOf<Bytes>;
 /// A store from 64-bit integers to 64-bit integers.
 pub type StoreU64 = StoreOf<U64>;
-/// A store from 64-bit integers to bytes of one length, inside the entries of an index of 4 KiB nodes.
+/// A store from 64-bit integers to bytes of one length. The values are inside the entries of 4 KiB nodes.
 pub type StoreFixed = StoreOf<Fixed>;
 
 impl<K: Kind> std::fmt::Debug for StoreOf<K> {
@@ -48,16 +48,16 @@ impl<K: Kind> Clone for StoreOf<K> {
 }
 
 impl<K: registry::Open> StoreOf<K> {
-    /// Opens the store in directory `path`, recovering it if it was not closed.
+    /// Opens the store in directory `path`. Recovers it if it was not closed.
     ///
     /// # Errors
-    /// What [`crate::Error`] lists: the directory cannot be used, the file is foreign, damaged, newer, in use.
+    /// See [`crate::Error`]: the directory cannot be used; the file is foreign, damaged, of a newer format, or in use.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Ok(Self::from_engine(K::open(path.as_ref(), &options)?))
     }
 
-    /// Opens the store in a journal over files of the caller's own kind ([`pmem::journal::storage::Storage`]): `replay` is
-    /// what opening the journal found, `None` for new files.
+    /// Opens the store in a journal over the caller's own kind of files ([`pmem::journal::storage::Storage`]). `replay` is the result of
+    /// opening the journal; `None` for new files.
     ///
     /// # Errors
     /// As [`StoreOf::open`].
@@ -66,28 +66,28 @@ impl<K: registry::Open> StoreOf<K> {
     }
 }
 
-/// Errors of every method: see [`Engine`] and [`Kind::validate`].
+/// Errors of every method: those of [`Engine`] and [`Kind::validate`].
 #[allow(clippy::missing_errors_doc)]
 impl<K: Kind> StoreOf<K> {
     pub(crate) fn engine(&self) -> &Engine<K> {
         &self.engine
     }
 
-    /// Wraps an engine.
+    /// Makes a store of an engine.
     pub fn from_engine(engine: Arc<Engine<K>>) -> Self {
         let has_syncs = engine.commits_with_sync();
         Self { engine, how: WriteOptions::default(), has_syncs, latencies: Arc::default() }
     }
 
-    /// The same store, written to in another way: without sync, a write returns before it is durable.
+    /// The same store with other options for writes. Without sync, a write returns before it is durable.
     #[must_use]
     pub fn with(&self, how: WriteOptions) -> Self {
         let (engine, latencies) = (Arc::clone(&self.engine), Arc::clone(&self.latencies));
         Self { engine, how, has_syncs: self.has_syncs, latencies }
     }
 
-    /// Makes everything written without sync as durable as was promised. Where writes need no sync for that (on persistent
-    /// memory, on memory file systems, with process durability), there is nothing to do.
+    /// Makes all writes without sync durable. Does nothing where fences make writes durable: on persistent memory, on memory file systems,
+    /// with process durability.
     pub fn commit(&self) -> Result<()> {
         if !self.has_syncs {
             return self.engine.commit();
@@ -95,13 +95,13 @@ impl<K: Kind> StoreOf<K> {
         self.latencies.each(Timed::Commit, || self.engine.commit())
     }
 
-    /// True if everything written was durable a moment ago. If not, a read of a key whose newest write is not durable takes as
-    /// long as a commit: a server lets other work go on meanwhile.
+    /// True if everything was durable a moment ago. Otherwise a read blocks for one commit if the latest write of its key is not durable
+    /// yet. A server uses this to do other work meanwhile.
     pub fn is_quiet(&self) -> bool {
         self.engine.is_quiet()
     }
 
-    /// What the engine can do.
+    /// The capabilities of the engine.
     pub fn capabilities(&self) -> Capabilities {
         self.engine.capabilities()
     }
@@ -112,31 +112,31 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Copies the value of `key` into a buffer; false if absent.
+    /// Copies the value of `key` into a buffer. False if the key is absent.
     pub fn get_into(&self, key: &K::Key, value: &mut K::ValueBuf) -> Result<bool> {
         K::validate(key, None)?;
         self.latencies.sample(Timed::Get, || self.engine.get(key, Some(value)).map_err(Error::from))
     }
 
-    /// True if the key is there.
+    /// True if the key is present.
     pub fn contains(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
         self.latencies.sample(Timed::Get, || self.engine.get(key, None).map_err(Error::from))
     }
 
-    /// Stores a value; true if one was replaced.
+    /// Stores a value. True if the key was present.
     pub fn put(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
         K::validate(key, Some(value))?;
         self.timed_write(|| self.engine.put(key, value, self.how))
     }
 
-    /// Removes a key; true if it was there.
+    /// Removes a key. True if the key was present.
     pub fn delete(&self, key: &K::Key) -> Result<bool> {
         K::validate(key, None)?;
         self.timed_write(|| self.engine.delete(key, self.how))
     }
 
-    /// Every write that waits for a sync is timed, of the others some.
+    /// Times every write that waits for a sync, and samples other writes.
     fn timed_write<T>(&self, write: impl FnOnce() -> pmem::Result<T>) -> Result<T> {
         Ok(match self.has_syncs && self.how.sync {
             true => self.latencies.each(Timed::Write, write),
@@ -144,8 +144,8 @@ impl<K: Kind> StoreOf<K> {
         }?)
     }
 
-    /// The values of many keys, in their order; `None` for an absent one. The lookups overlap, which takes a fraction of the time
-    /// of as many calls of [`StoreOf::get`] when the index is larger than the processor's cache.
+    /// The values of many keys, in the order of `keys`; `None` for an absent key. The lookups advance together, so their cache misses
+    /// overlap. If the index is larger than the processor's cache, this is several times faster than as many calls of [`StoreOf::get`].
     pub fn get_many(&self, keys: &[&K::Key]) -> Result<Vec<Option<K::ValueBuf>>> {
         let mut values = Vec::with_capacity(keys.len());
         self.get_each(keys, |value| {
@@ -155,7 +155,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(values)
     }
 
-    /// As [`StoreOf::get_many`], one value after the other, until `give` returns false: for values that together would be too much.
+    /// As [`StoreOf::get_many`], but passes one value at a time to `give`, until `give` returns false. For values that together would take
+    /// too much memory.
     pub fn get_each(
         &self,
         keys: &[&K::Key],
@@ -165,14 +166,14 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.engine.get_each(keys, &mut give)?)
     }
 
-    /// Lets the processor bring in what reads of these keys will touch: for those who know the keys and want the values one by one.
+    /// Prefetches the memory that reads of these keys will touch. For callers that know the keys and read the values one by one.
     pub fn prefetch(&self, keys: &[&K::Key]) {
         self.engine.prefetch(keys);
     }
 
-    /// Carries out many writes, in their order where they are of one key, and says of each whether its key was there. They
-    /// share lookups, fences and commits, and all are durable when this returns; but each is whole or absent by itself
-    /// after a crash before that; [`StoreOf::batch`] makes them one.
+    /// Applies many writes. True for each write whose key was present. Writes of one key apply in their order. The writes share lookups,
+    /// fences and commits. All are durable when the call returns. Each write is atomic by itself: after a crash before the return, some may
+    /// be present and others not. [`StoreOf::batch`] makes several writes atomic together.
     pub fn write_many(&self, writes: &[Write<'_, K::Key, K::Value>]) -> Result<Vec<bool>> {
         writes.iter().try_for_each(|write| match write {
             Write::Put(key, value) => K::validate(key, Some(value)),
@@ -181,12 +182,12 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.engine.write_many(writes, self.how)?)
     }
 
-    /// Stores many values; says of each whether one was replaced. See [`StoreOf::write_many`].
+    /// Stores many values. True for each key that was present. See [`StoreOf::write_many`].
     pub fn put_many(&self, pairs: &[(&K::Key, &K::Value)]) -> Result<Vec<bool>> {
         self.write_many(&pairs.iter().map(|(key, value)| Write::Put(*key, *value)).collect::<Vec<_>>())
     }
 
-    /// Removes many keys; says of each whether it was there. See [`StoreOf::write_many`].
+    /// Removes many keys. True for each key that was present. See [`StoreOf::write_many`].
     pub fn delete_many(&self, keys: &[&K::Key]) -> Result<Vec<bool>> {
         self.write_many(&keys.iter().map(|key| Write::Delete(*key)).collect::<Vec<_>>())
     }
@@ -195,8 +196,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.engine.batch(writes, required, self.how)?)
     }
 
-    /// Reads and changes one key in one step: `decide` sees the current value, and no other write comes between.
-    /// It may be called again if the first attempt had to make space; it must not use the store.
+    /// Reads and changes one key in one step. `decide` gets the current value; no other write comes between. `decide` is called again if
+    /// the first attempt had to make space. It must not use the store.
     pub fn update(
         &self,
         key: &K::Key,
@@ -218,12 +219,12 @@ impl<K: Kind> StoreOf<K> {
         refused.map_or(Ok(()), |length| Err(length.into()))
     }
 
-    /// Stores a value if the key is absent; true if it was stored.
+    /// Stores a value if the key is absent. True if it was stored.
     pub fn put_if_absent(&self, key: &K::Key, value: &K::Value) -> Result<bool> {
         self.compare_and_swap(key, None, Some(value))
     }
 
-    /// Replaces `expected` by `new` (`None` stands for "absent"); true if the key held what was expected.
+    /// Replaces `expected` by `new`; `None` means absent. True if the key had the expected value.
     pub fn compare_and_swap(
         &self,
         key: &K::Key,
@@ -244,22 +245,22 @@ impl<K: Kind> StoreOf<K> {
         Ok(swapped)
     }
 
-    /// The pairs whose keys lie in `range`, in key order; `.descending()` turns it round. An engine without order
-    /// ([`Capabilities::ordered`]) says so at the first step: see [`StoreOf::walk`].
+    /// The pairs whose keys are in `range`, in key order; [`Scan::descending`] reverses the order. An engine without key order
+    /// ([`Capabilities::ordered`]) returns an error at the first step; use [`StoreOf::walk`] there.
     ///
-    /// A scan sees every key that was there throughout exactly once, whatever is written meanwhile, and all or nothing of every
-    /// [`Batch`](crate::Batch): all if it was committed before the first step.
+    /// A scan returns every key that is present throughout exactly once, whatever other threads write. It sees all or none of each
+    /// [`Batch`](crate::Batch): all if the batch was committed before the first step.
     pub fn scan(&self, range: impl RangeBounds<K::KeyBuf>) -> Scan<'_, K> {
         Scan::over(self.engine.cursor(), &range)
     }
 
-    /// All pairs, in whatever order the engine has them: of an ordered one, as [`StoreOf::scan`] does. What is said there of writes
-    /// beside it is true here too.
+    /// All pairs, in the engine's own order; an ordered engine returns them in key order. The guarantees beside writers are those of
+    /// [`StoreOf::scan`].
     pub fn walk(&self) -> Scan<'_, K> {
         Scan::walk(self.engine.cursor(), None)
     }
 
-    /// The pairs that a walk meets behind this key, which need not be there any more.
+    /// The pairs that a walk returns after this key. The key itself may have been removed.
     pub fn walk_behind(&self, key: &K::Key) -> Scan<'_, K> {
         Scan::walk(self.engine.cursor(), Some(K::own_key(key)))
     }
@@ -274,13 +275,13 @@ impl<K: Kind> StoreOf<K> {
         self.scan(..).descending().next().transpose()
     }
 
-    /// Number of keys, durable or not; exact, unless they are still being counted in the background after a crash.
+    /// Number of keys, durable or not. It is exact, unless the count after a crash is still running.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Count {
         self.engine.len()
     }
 
-    /// Number of keys, durable or not. If they are being counted, this counts the rest.
+    /// Number of keys, durable or not. Finishes the count after a crash if it is still running.
     ///
     /// # Errors
     /// `Pmem` if a node is damaged.
@@ -288,24 +289,23 @@ impl<K: Kind> StoreOf<K> {
         self.engine.count()
     }
 
-    /// Makes everything acknowledged survive the machine, as far as the medium can. If that fails, later writes are refused.
+    /// Makes every acknowledged write survive a power cut, as far as the medium can. If this fails, later writes are refused.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync()
     }
 
-    /// Verifies everything: structure, order, checksums, ownership of every block.
+    /// Checks everything: structure, order, checksums, ownership of every block. Takes time linear in the size of the region.
     pub fn check(&self) -> Result<CheckReport> {
         Ok(self.engine.check())
     }
 
-    /// What the store is, its sizes and counts, and how long operations took since it was opened. Takes no look at the region:
-    /// for what is in use of that see [`StoreOf::space`].
+    /// Description, sizes, counts, and latencies since the open. Does not read the region; [`StoreOf::space`] tells how its bytes are used.
     pub fn stats(&self) -> Stats {
         Stats { latency: self.latencies.stats(), ..self.engine.stats() }
     }
 
-    /// What the region's bytes are used for. The head of every chunk of 256 KiB is looked at, beside readers and writers; those of a
-    /// file that was just opened are read from its disk.
+    /// Use of the region's bytes. Reads the head of every chunk of 256 KiB, beside readers and writers. For a file that was just opened,
+    /// the heads come from the disk.
     pub fn space(&self) -> Space {
         self.engine.space()
     }
@@ -315,8 +315,8 @@ impl<K: Kind> StoreOf<K> {
         Ok(self.engine.clear()?)
     }
 
-    /// Closes cleanly. Other clones stay readable; their writes are refused, even if it fails. Dropping the last clone does
-    /// the same.
+    /// Closes the store cleanly. Other clones can still read. Their writes are refused, even if the close fails. Dropping the last clone
+    /// closes the store too.
     pub fn close(&self) -> Result<()> {
         self.engine.close()
     }
@@ -324,19 +324,20 @@ impl<K: Kind> StoreOf<K> {
 
 #[allow(clippy::missing_errors_doc)]
 impl<K: registry::Open> StoreOf<K> {
-    /// Makes a store in `dir` that holds this one as of one moment after the call began: every write acknowledged before is
-    /// there, and if a write that was made meanwhile is, so is every write acknowledged before it began. It is found as after a
-    /// clean close, and may be copied back, or backed up to, where the store should be again.
+    /// Makes a store in `dir` with the state of this store at one moment after the call began. It has every write that was acknowledged
+    /// before the call. If it has a later write, it has every write that was acknowledged before that one began. The backup opens as after
+    /// a clean close. To restore it, copy it back, or back it up to the store's directory.
     ///
-    /// Readers and writers go on: the pairs come from a [`StoreOf::snapshot`], and bound by
-    /// [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) as that is. A store with named versions is copied as it stands, so that
-    /// they are kept; its writers may wait meanwhile. `progress` gets how many keys (of such a store: bytes) are copied, and of how
-    /// many. The backup has a journal if the store has one; on another kind of file system, if a new store there would have one.
+    /// Readers and writers go on, because the pairs come from a [`StoreOf::snapshot`]. The bound
+    /// [`Options::snapshot_bytes`](crate::Options::snapshot_bytes) applies. A store with named versions is copied byte by byte, so that the
+    /// versions are kept; its writers may wait meanwhile. `progress` gets the number of copied keys and of all keys (for such a store:
+    /// bytes). The backup has a journal if the store has one. On another kind of file system, it has a journal if a new store there would
+    /// have one.
     ///
-    /// `progress` must not write to the store: that may be what waits for it.
+    /// `progress` must not write to the store. Such a write could wait for the backup.
     ///
-    /// `dir` does not exist or is empty. Nothing in it looks like a store until all of it is durable; if anything fails, what was
-    /// made is removed, and this store is as it was.
+    /// `dir` must not exist, or must be empty. Nothing in it looks like a store before all of it is durable. If anything fails, the
+    /// incomplete backup is removed, and this store is unchanged.
     pub fn backup(&self, dir: impl AsRef<Path>, progress: impl Fn(u64, u64)) -> Result<Backup> {
         backup::of_engine(&self.engine, dir.as_ref(), &progress)
     }
@@ -351,7 +352,7 @@ impl Store {
 
 /// The range of the keys that start with `prefix`.
 pub fn prefix_range(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    // The first key behind all of them: the prefix with its last byte below 255 raised and the rest cut off.
+    // The end is the first key after all of them: cut trailing bytes of 255, then add one to the last byte.
     let mut end = prefix.to_vec();
     while end.last() == Some(&255) {
         end.pop();
@@ -372,13 +373,13 @@ enum ScanState {
     Ended,
 }
 
-/// An iterator over pairs in key order. See [`StoreOf::scan`].
+/// An iterator over pairs in a range. See [`StoreOf::scan`] and [`StoreOf::walk`].
 pub struct Scan<'a, K: Kind> {
     cursor: Box<dyn Cursor<K> + 'a>,
     low: Bound<K::KeyBuf>,
     high: Bound<K::KeyBuf>,
     descending: bool,
-    /// In the engine's own order, behind this key.
+    /// `Some` for a walk in the engine's own order. It starts after the inner key, or at the beginning.
     walks: Option<Option<K::KeyBuf>>,
     state: ScanState,
 }
@@ -399,7 +400,7 @@ impl<'a, K: Kind> Scan<'a, K> {
         Self { walks: Some(behind), ..Self::over(cursor, &..) }
     }
 
-    /// The same range from its end, largest key first.
+    /// The same range in descending order.
     #[must_use]
     pub fn descending(mut self) -> Self {
         self.descending = true;
@@ -408,10 +409,10 @@ impl<'a, K: Kind> Scan<'a, K> {
         self
     }
 
-    /// Moves on, reusing the caller's buffers; false at the end.
+    /// Moves to the next pair and copies it into the caller's buffers. False at the end.
     ///
     /// # Errors
-    /// `Pmem` for a corrupt store, `Unordered` for an engine without order.
+    /// `Pmem` if the store is corrupt; `Unordered` if the engine has no key order.
     pub fn next_into(&mut self, key: &mut K::KeyBuf, value: &mut K::ValueBuf) -> Result<bool> {
         if let ScanState::Ended = self.state {
             return Ok(false);

@@ -1,11 +1,13 @@
-//! Where a store lives: its directory, its file, what that lies on, and which promise follows.
+//! The directory of a store: its files, their locks, and the durability that the file system can provide.
 //!
-//! A new store is made under another name and renamed when it is whole, so a file that bears the store's name always has
-//! a superblock. On an ordinary file system it has a journal beside it ([`pmem::journal`]), unless it is made for process
-//! durability; what a store was made with stays.
+//! Invariants:
+//! * A file with the store's name always has a superblock. A new store is made under a temporary name. The rename to the store's name is
+//!   the commit point.
+//! * A writer has the file exclusively. Readers ([`StoreDir::look`]) share it, and exclude writers. If a writer has it and there is a
+//!   journal, a reader copies the state of one moment into memory. A reader changes nothing in the directory.
+//! * A store with a journal keeps it, and a store without one gets none.
 //!
-//! Who writes has the file alone. Who only reads ([`StoreDir::look`]) shares it with other readers and keeps writers out; or, where a
-//! writer has it and there is a journal, takes a copy as of one moment into memory. Nothing in the directory changes either way.
+//! On an ordinary file system a store has a journal ([`pmem::journal`]), unless it is made for process durability.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -23,80 +25,80 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::stats::JournalStats;
 
-/// The region file's name inside a store's directory.
+/// Name of the region file inside a store's directory.
 pub const FILE_NAME: &str = "store.bristlecone";
-/// The journal's name beside it.
+/// Name of the journal beside the region file.
 pub const JOURNAL_NAME: &str = "store.bristlecone.journal";
 const NEW_NAME: &str = "store.bristlecone.new";
 const NEW_JOURNAL_NAME: &str = "store.bristlecone.new.journal";
-/// Smallest journal of a store in bytes: any change of any index fits into a group of it many times.
+/// Minimum size of a store's journal in bytes. Any change of any index fits many times into a group of such a journal.
 pub const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 
-/// What a store is like, as far as its copy depends on it.
+/// The properties of a store that its copy needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyForm {
-    /// What it lies on.
+    /// Kind of file system.
     pub backing: Backing,
-    /// Bytes of its journal, if it has one.
+    /// Bytes of the journal; `None` without one.
     pub journal_bytes: Option<u64>,
 }
 
 impl CopyForm {
-    /// Of a store with this promise, whose journal has so many bytes.
+    /// The form of a store with this durability. `journal_bytes` counts only if it has a journal.
     pub fn new(promise: &Promise, journal_bytes: u64) -> Self {
         Self { backing: promise.backing, journal_bytes: promise.journaled.then_some(journal_bytes) }
     }
 }
 
-/// A store's file, locked for this process, and the promise it can keep.
+/// The file of a store, locked for this process, and the durability that it provides.
 #[derive(Debug)]
 pub struct StoreDir {
-    /// The region's path.
+    /// Path of the region file.
     pub path: PathBuf,
     /// The locked file.
     pub file: File,
-    /// The file is fresh, under a temporary name: format it, then call [`StoreDir::finish`].
+    /// True if the file is new and has a temporary name. Then format it and call [`StoreDir::finish`].
     pub fresh: bool,
-    /// Who else may have the file.
+    /// Access that other processes may have to the file.
     pub hold: Hold,
-    /// What it keeps, and how.
+    /// The durability of the store, and its reason.
     pub promise: Promise,
-    /// When it was taken.
+    /// Time at which the file was locked.
     pub since: Instant,
 }
 
-/// Who may do what with a store's files meanwhile.
+/// Access of other processes to a store's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody else may use them.
+    /// No other process may use them.
     Alone,
-    /// Others may read them, nobody may write.
+    /// Other processes may read them. No process may write.
     Readers,
-    /// Another process has them and writes to them. They have a journal.
+    /// Another process writes to them. They have a journal.
     BesideWriter,
 }
 
-/// What a store can keep where it lies.
+/// The durability of a store in its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// What the file lies on.
+    /// Kind of file system.
     pub backing: Backing,
-    /// What acknowledged writes survive.
+    /// The failures that acknowledged writes survive.
     pub durability: Durability,
-    /// A journal is beside the file.
+    /// True if a journal is beside the file.
     pub journaled: bool,
-    /// What the file lies on, in words.
+    /// Kind of file, as text for users.
     pub medium: &'static str,
-    /// Why that promise, in words.
+    /// The reason for the durability, as text for users.
     pub reason: &'static str,
 }
 
 impl StoreDir {
-    /// Finds or makes the file of the store in `dir`.
+    /// Opens or makes the file of the store in `dir`, and locks it.
     ///
     /// # Errors
-    /// `Missing` without `options.create`; `Option` if a journal is there alone; `Pmem` if the directory or file cannot be used or is in use, or the asked
-    /// durability cannot be had there.
+    /// `Missing` without `options.create`; `Option` if there is a journal without a store's file; `Pmem` if the directory or the file
+    /// cannot be used or is in use, or the file system cannot provide the requested durability.
     pub fn take(dir: &Path, options: &Options) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         loop {
@@ -104,9 +106,9 @@ impl StoreDir {
                 Ok(file) => {
                     lock(&file, &path)?;
                     if !is_at(&file, &path)? {
-                        continue; // another process put another file in its place before the lock came to us
+                        continue; // another process replaced the file before this one got the lock
                     }
-                    // Beside a store these are what a compaction left that a crash cut short.
+                    // Files with temporary names beside a store are from a compaction that a crash cut short.
                     Self::new_names().iter().for_each(|name| _ = system::remove_file(&dir.join(name)));
                     return Self::judge(path, file, false, options);
                 }
@@ -118,11 +120,11 @@ impl StoreDir {
             }
             make_dir(dir)?;
             let (new, journal) = (dir.join(NEW_NAME), dir.join(JOURNAL_NAME));
-            // Beside an unfinished store it is that one's. Alone it is of a store whose file somebody took away: a new store
-            // would overwrite the newest writes of that one.
+            // Beside an unfinished store the journal belongs to it. A journal alone belongs to a store whose file was moved away. A new
+            // store would overwrite the latest writes of that store.
             if journal.exists() && !new.exists() {
                 if path.exists() {
-                    continue; // another process finished making the store between the two looks
+                    continue; // another process finished making the store between the two checks
                 }
                 return Err(Error::Option(format!(
                     "{} is there without {FILE_NAME}: put the store's file back beside its journal, or remove the journal \
@@ -132,17 +134,17 @@ impl StoreDir {
             }
             let file = open_new(&new)?;
             if path.exists() || !is_at(&file, &new)? {
-                continue; // another process finished making the store, or gave it up, before the lock came to us
+                continue; // another process finished the store, or removed it, before this one got the lock
             }
             system::set_len(&file, &new, 0).map_err(|source| io("cannot truncate", &new, source))?;
             return Self::judge(path, file, true, options);
         }
     }
 
-    /// Makes the file of a store that will be a copy of one of this form, under its temporary name.
+    /// Makes the file of a store that will be a copy of a store of this form, under its temporary name.
     ///
     /// # Errors
-    /// As [`StoreDir::take`]; `Option` if another process made a store there meanwhile.
+    /// As [`StoreDir::take`]; `Option` if another process has made a store there.
     pub(crate) fn for_copy(dir: &Path, form: CopyForm) -> Result<Self> {
         let options = Options::default();
         let mut place = Self::take(dir, &options)?;
@@ -158,19 +160,19 @@ impl StoreDir {
         Ok(place)
     }
 
-    /// Temporary names of a store's file and its journal.
+    /// Temporary names of the file of a store and of its journal.
     pub(crate) fn new_names() -> [&'static str; 2] {
         [NEW_NAME, NEW_JOURNAL_NAME]
     }
 
-    /// Paths of a fresh store's file and its journal, as long as it has not got its names.
+    /// Temporary paths of the file of a new store and of its journal.
     pub(crate) fn new_paths(&self) -> (PathBuf, PathBuf) {
         (self.path.with_file_name(NEW_NAME), self.path.with_file_name(NEW_JOURNAL_NAME))
     }
 
-    /// Removes the unfinished files of a store that could not be made, and says of `error` what a user needs. The files stay if
-    /// the journal has its name already: without the store's file beside it, it would look like a journal that lost its store. The
-    /// next creation then overwrites both.
+    /// Removes the unfinished files of a store that could not be made. Returns `error` in terms of the store. The files stay if the journal
+    /// already has its final name: without the store's file, it would look like the journal of a lost store. The next creation overwrites
+    /// both.
     pub(crate) fn give_up(&self, error: Error) -> Error {
         if !self.path.with_file_name(JOURNAL_NAME).exists() {
             let (new, new_journal) = self.new_paths();
@@ -184,10 +186,10 @@ impl StoreDir {
         }
     }
 
-    /// Removes the store in `dir`. A crash on the way leaves the store, or an unfinished one that the next creation overwrites.
+    /// Removes the store in `dir`. After a crash in between there is the store, or an unfinished one that the next creation overwrites.
     ///
     /// # Errors
-    /// `Missing`; `Pmem` if the store is in use or a call fails.
+    /// `Missing`; `Pmem` if the store is in use or a system call fails.
     pub fn remove(dir: &Path) -> Result<()> {
         let options = Options { create: false, ..Options::default() };
         let place = Self::take(dir, &options)?;
@@ -203,7 +205,7 @@ impl StoreDir {
         sync_dir(dir)
     }
 
-    /// The memory of a fresh place whose file was made a copy of a region.
+    /// The memory of a new store whose file is a copy of a region.
     ///
     /// # Errors
     /// As [`StoreDir::memory`].
@@ -219,11 +221,10 @@ impl StoreDir {
         Ok((Arc::new(journal).into(), Some(replay)))
     }
 
-    /// Makes an empty file beside the store in `dir`, locked: what will take the place of the store's. Whoever calls this has
-    /// the store.
+    /// Makes an empty, locked file beside the store in `dir`, which will replace the store's file. The caller has the store open.
     ///
     /// # Errors
-    /// `Pmem` if it cannot be made.
+    /// `Pmem` if the file cannot be made.
     pub(crate) fn file_beside(dir: &Path) -> Result<(PathBuf, File)> {
         let path = dir.join(NEW_NAME);
         let file = open_new(&path)?;
@@ -231,10 +232,10 @@ impl StoreDir {
         Ok((path, file))
     }
 
-    /// The same place once more.
+    /// A second handle on the same file and the same lock.
     ///
     /// # Errors
-    /// `Pmem` if the system has no more descriptors.
+    /// `Pmem` if the system has no more file descriptors.
     pub(crate) fn again(&self) -> Result<Self> {
         let file = system::duplicate(&self.file, &self.path)
             .map_err(|source| io("cannot open", &self.path, source))?;
@@ -242,7 +243,7 @@ impl StoreDir {
         Ok(Self { path: path.clone(), file, fresh, hold, promise, since })
     }
 
-    /// Finds the store in `dir` for reading alone.
+    /// Opens the store in `dir` for reading only.
     ///
     /// # Errors
     /// `Missing`; `Pmem` if the file cannot be read, or is in use and has no journal.
@@ -270,7 +271,7 @@ impl StoreDir {
         }
     }
 
-    /// Copies a file that is mapped, or was. No thread stores to it meanwhile.
+    /// Copies a file without a journal. No thread stores to it meanwhile.
     pub(crate) fn copy_mapped(&self, to: &Target<'_>, progress: Progress<'_>) -> Result<()> {
         let bytes = system::inspect(&self.file, &self.path)
             .map_err(|source| io("cannot inspect", &self.path, source))?
@@ -278,12 +279,12 @@ impl StoreDir {
         Ok(pmem::copy::copy_file(&self.file, &self.path, 0, bytes, to, progress)?)
     }
 
-    /// Bytes of the store's file, if it can be inspected.
+    /// Bytes of the store's file. `None` if it cannot be inspected.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         Some(self.file.metadata().ok()?.len())
     }
 
-    /// What the file of its journal says, if it has one.
+    /// Sizes that the journal's file shows. `None` without a journal.
     pub(crate) fn journal_seen(&self) -> Option<JournalStats> {
         let path = self.path.with_file_name(JOURNAL_NAME);
         let bytes = pmem::journal::capacity_of(&path).filter(|_| self.promise.journaled)?;
@@ -308,10 +309,10 @@ impl StoreDir {
         Ok(Self { path, file, fresh, hold: Hold::Alone, promise, since: Instant::now() })
     }
 
-    /// Maps the file, or opens it with its journal, bringing home what that holds.
+    /// Maps the file, or opens it with its journal and replays that.
     ///
     /// # Errors
-    /// `Option` for a journal out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
+    /// `Option` for a journal size out of bounds; `Pmem` as [`Native::map`], [`Journal::create`] and [`Journal::open`].
     pub fn memory(&self, options: &Options) -> Result<(Durable, Option<Replay>)> {
         let file = system::duplicate(&self.file, &self.path)
             .map_err(|source| io("cannot open", &self.path, source))?;
@@ -338,7 +339,7 @@ impl StoreDir {
         Ok((Arc::new(Journal::create(file, &new, &new_journal, &sizes)?).into(), None))
     }
 
-    /// Memory that holds what the files hold, and keeps what is stored to itself.
+    /// Private memory with the contents of the files. Stores to it reach no file.
     fn memory_aside(&self, file: File) -> Result<Native> {
         let journal_path = self.path.with_file_name(JOURNAL_NAME);
         Ok(match self.hold {
@@ -353,10 +354,10 @@ impl StoreDir {
         })
     }
 
-    /// Gives a fresh file, now a whole store, its name. Its journal gets its own first: the store is there with the other.
+    /// Renames the file of a new, complete store to its final name. Renames its journal first: the store's name is the commit point.
     ///
     /// # Errors
-    /// `Pmem` if it cannot be synced or renamed.
+    /// `Pmem` if a file cannot be synced or renamed.
     pub fn finish(&self) -> Result<()> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         let new = dir.join(NEW_NAME);
@@ -367,23 +368,23 @@ impl StoreDir {
         let sync_dir = || sync_dir(dir);
         let journal = dir.join(JOURNAL_NAME);
         if self.promise.journaled {
-            // The temporary names first. If the journal's name survived a power cut without the store's file, it would look like
-            // the journal of a store whose file was taken away, and no store could be made here.
+            // This sync makes the temporary names durable. If only the journal's name survived a power cut, it would look like the journal
+            // of a lost store, and no store could be made here.
             sync_dir()?;
             rename(&dir.join(NEW_JOURNAL_NAME), &journal)?;
-            sync_dir()?; // whatever order the file system has for two renames
+            sync_dir()?; // the file system may reorder two renames
         } else if journal.exists() {
-            // Of a store that was never finished. Beside this one it would seem to be its own.
+            // The journal is from a store that was never finished. Beside this store it would seem to belong to it.
             system::remove_file(&journal).map_err(|source| io("cannot remove", &journal, source))?;
         }
         rename(&new, &self.path)?;
         sync_dir()?;
-        // Whoever made the directory may have died before its name was durable.
+        // The process that made the directory may have died before the directory's name was durable.
         sync_parent(dir)
     }
 }
 
-/// An error about a file that is being made, with the name that the file is to get: the temporary one means nothing to a user.
+/// Replaces the temporary name in an error by the final name. The temporary name means nothing to a user.
 pub(crate) fn with_lasting_name(mut error: Error) -> Error {
     if let Error::Pmem(PmemError::Io { path, .. } | PmemError::Locked { path, .. }) = &mut error {
         for (temporary, lasting) in [(NEW_NAME, FILE_NAME), (NEW_JOURNAL_NAME, JOURNAL_NAME)] {
@@ -400,7 +401,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     system::sync_dir(dir).map_err(|source| io("cannot sync directory", dir, source))
 }
 
-/// Opens a file that may be there, or makes it, and locks it. Only then may it be emptied: another process may be at work on it.
+/// Opens or makes a file and locks it. Only then may it be truncated, because another process may use it.
 fn open_new(path: &Path) -> Result<File> {
     let how = system::new_or_found();
     let file = system::open(&how, path);
@@ -409,7 +410,7 @@ fn open_new(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// True if this is the file at `path`, and not one that was there before.
+/// True if this is the file at `path`, and not an earlier file of that name.
 fn is_at(file: &File, path: &Path) -> Result<bool> {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let own = system::inspect(file, path).map_err(|source| io("cannot inspect", path, source))?;
@@ -420,7 +421,7 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Makes a directory and all above it; the names of those made are durable when this returns.
+/// Makes a directory and its missing parents. Their names are durable on return.
 fn make_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -439,7 +440,7 @@ fn parent_of(dir: &Path) -> &Path {
     dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the name of a directory durable. One whose parent may not be read is left to whoever made it.
+/// Makes the name of a directory durable. If the parent may not be read, the process that made the directory is responsible.
 fn sync_parent(dir: &Path) -> Result<()> {
     let parent = parent_of(dir);
     match system::sync_dir(parent) {
@@ -448,7 +449,7 @@ fn sync_parent(dir: &Path) -> Result<()> {
     }
 }
 
-/// Which promise a store keeps, how, and why. `found`: whether the store that there is has a journal.
+/// The durability of a store and its reason. `found`: whether the existing store has a journal; `None` for a new store.
 fn promise(backing: Backing, found: Option<bool>, options: &Options) -> Result<Promise> {
     use {Backing as B, Durability as D};
     let asked = options.durability;

@@ -45,7 +45,7 @@ pub struct Options {
     pub rounds: usize,
     /// Lengths of delta chains to compare; none if empty.
     pub chains: Vec<u32>,
-    /// Keys whose lookups' loads are counted by level of cache, below Valgrind; not counted if `None`.
+    /// Number of keys for counting the loads of lookups by level of cache, under Valgrind. `None` does not count.
     pub caches: Option<u64>,
     /// Directory for Berkeley DB's files, which it does not read while all fits into its cache.
     pub backing: PathBuf,

@@ -60,7 +60,7 @@ pub enum Error {
     /// A tree that an experiment was not made for.
     #[error("{0} has no place in this experiment")]
     Unfit(&'static str),
-    /// A tree whose entries have no space for several words.
+    /// The entries of this tree have no space for several words.
     #[error(
         "{0} keeps one word with a key: larger values are for the indexes of 4 KiB nodes, as wb-4k, vlab and nvtree"
     )]
@@ -148,10 +148,10 @@ pub enum Error {
         "cannot count loads below Valgrind: {0}\nIs it installed (apt-get install valgrind)? Without --caches it is not needed."
     )]
     Valgrind(String),
-    /// A competitor gave a wrong answer: its times mean nothing.
+    /// A competitor gave a wrong answer. Its times have no meaning.
     #[error("{who} answered wrongly: {what}")]
     Wrong {
-        /// Competitor.
+        /// The competitor.
         who: String,
         /// What was expected and what came.
         what: String,

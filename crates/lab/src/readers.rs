@@ -1,14 +1,13 @@
-//! `bench readers`: how lookups scale with readers, alone and beside one writer at full speed.
+//! `bench readers`: the throughput of lookups by number of readers, alone and beside one writer at full speed.
 //!
 //! A store of integers through its public API. Every case runs for the same time: so many readers look up random keys, with or
 //! without a thread that writes without a pause. Every round does every case once, beginning with another one each time, so that
 //! what neighbours do to the machine meets all of them; ratios are taken within a round, and their medians are reported.
 //!
-//! Where there are fewer cores than threads, wall-clock ratios tell of the scheduler. So each case also has its lookups by
-//! second of processor time of its readers: what they lose to each other, and to the writer, and not to a lack of cores.
+//! With fewer cores than threads, wall-clock ratios show the scheduler. So each case also has lookups per second of the readers' processor
+//! time. They show the loss by other readers and by the writer, without the lack of cores.
 //!
-//! * R1: a value is made of its key and the round of its writing, and every lookup is judged while it is measured; a wrong one
-//!   ends the run.
+//! * R1: a value contains its key and the round of its write. Every lookup is checked during the measurement. A wrong value ends the run.
 //! * R2: the writer replaces values of the keys that are looked up, and inserts and deletes others: the store has as many keys
 //!   after a round as before. At the end it is verified whole.
 //! * R3: nothing is left on the backing, also after an error.
@@ -31,11 +30,11 @@ use crate::stores::place::{Place, bytes_free};
 use crate::{Engine, Error, wrong};
 use report::Sample;
 
-/// Bytes of the backing that a key may need: nodes that are half full, and space to grow.
+/// Bytes of storage per key: half-full nodes, and space for growth.
 const SPACE_PER_KEY: u64 = 64;
 /// Bytes that a store takes whatever it holds.
 const SPACE: u64 = 256 << 20;
-/// Lookups, or writes, between two looks at the clock's flag.
+/// Number of lookups, or of writes, between two checks of the stop flag.
 const STRETCH: u64 = 64;
 /// Keys that the writer has inserted and not deleted yet, at most.
 const EXTRA_KEYS: usize = 1000;
@@ -57,9 +56,9 @@ pub struct Options {
     pub milliseconds: u64,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// The writer does not wait until its writes are durable.
+    /// True if the writer does not wait for durability.
     pub unsynced: bool,
-    /// Keys of a scan, from a random one on; 0: readers look one key up.
+    /// Number of keys of a scan from a random key on. 0: readers look up single keys.
     pub scan: usize,
     /// Directory for the files.
     pub backing: PathBuf,
@@ -338,7 +337,7 @@ mod tests {
             ("btree", Durability::Process),
         ] {
             let said = std::cell::RefCell::new(Vec::new());
-            // Half of them with a writer that does not wait, beside scans.
+            // Half of the cases with a writer without sync, beside scans.
             let more = usize::from(engine == "btree-log");
             let options = Options {
                 durability,

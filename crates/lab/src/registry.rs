@@ -12,7 +12,7 @@ pub struct Row {
     pub leaf: &'static str,
     /// Layout of inner nodes.
     pub inner: &'static str,
-    /// Commit protocol.
+    /// The commit protocol.
     pub commit_protocol: &'static str,
     /// Fewest and most cache lines of a node.
     pub node_lines: (u64, u64),

@@ -34,9 +34,9 @@ use work::{Held, Work, measure, verify};
 const OPERATIONS_POWER: u64 = 500;
 /// Batches of a column, at least.
 const BATCHES_MIN: u64 = 16;
-/// Lookups of a column, at most.
+/// Maximum number of lookups of a column.
 const READS_MAX: u64 = 200_000;
-/// Lookups for each range that is read.
+/// Number of lookups per range that is read.
 const READS_PER_RANGE: u64 = 20;
 /// Keys of the stores whose syncs are counted, at most: how often a commit syncs does not depend on more.
 const COUNTED_KEYS: u64 = 100_000;
@@ -342,7 +342,7 @@ fn verify_reopened(entrant: Entrant, options: &Options, sizes: &Sizes, held: &He
     let store = (kind.open)(&folder, &opening(options, sizes))?;
     verify(store.as_ref(), kind.name, held)?;
     store.close()?;
-    // Space for the next pass.
+    // Makes space for the next pass.
     std::fs::remove_dir_all(&folder).map_err(|source| Error::File { path: folder, source })
 }
 

@@ -1,8 +1,8 @@
 //! `bench trees`: search, insert, update, delete and scans, in nanoseconds and as multiples of the floor of the same run.
 //!
-//! All competitors are loaded with the same keys in the same random order; then every round measures every operation on
-//! every competitor, one after the other, so that what neighbours do to the machine meets all of them. Medians of the
-//! rounds are reported. Every batch's answers are checked.
+//! All competitors get the same keys in the same random order. Every round measures every operation on every competitor, one after the
+//! other, so that other load of the machine affects all of them. Reported are medians of the rounds. The answers of every batch are
+//! checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// One competitor's medians.
+/// Medians of one competitor.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// Measured.
@@ -83,7 +83,7 @@ pub struct Report {
     pub inner_ns: f64,
     /// Those bytes.
     pub inner_bytes: u64,
-    /// One row a competitor.
+    /// One row per competitor.
     pub rows: Vec<Row>,
 }
 

@@ -1,19 +1,19 @@
-//! SCAN's cursors: clients hold a number, the server the key behind it.
+//! Cursors of SCAN: a client holds a number; the server holds the key that the number stands for.
 //!
-//! Invariants
-//! * I1: the table is bounded in entries and in bytes; the oldest go first, and a cursor that went is an error for its
-//!   client, never a wrong place.
-//! * I2: a scan keeps two entries at most, its last two: a client that lost a reply may ask again with the cursor it has.
-//! * I3: a number is not given twice, not by another server process either (its upper half is drawn at random), so that
-//!   an old number is not taken for a new one.
+//! Invariants:
+//! * I1: the table is bounded in entries and in bytes. The oldest cursors are removed first. A removed cursor is an error for its client,
+//!   never a wrong position.
+//! * I2: a scan keeps at most its last two entries. So a client that lost a reply can repeat its request with the same cursor.
+//! * I3: a number is used only once, also across server processes, because its upper half is random. So an old number is not taken for a
+//!   new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Most bytes of keys in the table.
+/// Maximum bytes of keys in the table.
 const KEY_BYTES_MAX: usize = 64 << 20;
 
-/// A number that a client holds; never 0.
+/// The number of a cursor; never 0.
 pub type CursorId = u64;
 
 #[derive(Debug)]
@@ -25,9 +25,9 @@ struct Entry {
 /// The bounded table of cursors.
 #[derive(Debug)]
 pub struct CursorTable {
-    /// By number, which is also the order of age.
+    /// The cursors by number, which is the order of their age.
     entries: BTreeMap<CursorId, Entry>,
-    /// The newest child of a cursor, to find it again if the client asks twice.
+    /// The latest successor of each cursor, for a repeated request.
     children: HashMap<CursorId, CursorId>,
     entries_max: usize,
     key_bytes: usize,
@@ -38,7 +38,7 @@ impl CursorTable {
     /// An empty table for at most `entries_max` cursors.
     #[must_use]
     pub fn new(entries_max: usize) -> Self {
-        // 31 random bits above 32 counted ones: clients keep cursors in signed 64-bit integers.
+        // 31 random bits above 32 counter bits. Clients keep cursors in signed 64-bit integers.
         let random = RandomState::new().build_hasher().finish() >> 33;
         Self {
             entries: BTreeMap::new(),
@@ -49,14 +49,13 @@ impl CursorTable {
         }
     }
 
-    /// The key after which the cursor goes on; `None` if it is unknown (any more).
+    /// The key after which the scan continues. `None` if the cursor is unknown or was removed.
     #[must_use]
     pub fn last_key(&self, cursor: CursorId) -> Option<&[u8]> {
         self.entries.get(&cursor).map(|entry| entry.last_key.as_slice())
     }
 
-    /// Remembers a place that was reached from cursor `parent` (0 for a scan's first step), and forgets the one before
-    /// `parent`.
+    /// Adds a cursor that follows cursor `parent` (0 for the first step of a scan), and removes the predecessor of `parent`.
     pub fn insert(&mut self, last_key: Vec<u8>, parent: CursorId) -> CursorId {
         if let Some(grandparent) = self.entries.get(&parent).map(|entry| entry.parent) {
             self.remove(grandparent);

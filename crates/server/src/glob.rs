@@ -1,13 +1,13 @@
-//! Patterns of KEYS and SCAN: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a character that stands for itself.
+//! Patterns of KEYS and SCAN: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to escape a character.
 //!
-//! Invariant: matching takes at most pattern x text steps (only the last `*` is tried again), so that no pattern can
-//! stall the server.
+//! Invariant: matching takes at most (length of pattern) × (length of text) steps, because only the last `*` is tried again. So no pattern
+//! can block the server.
 
 /// True if the whole of `text` matches `pattern`.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut seen) = (0, 0);
-    // Where to go on if what follows the last `*` does not fit: (pattern behind the star, text it has taken up to).
+    // Position of the last `*`, to try a longer match of it: (position after it in the pattern, text that it has matched up to).
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(at) == Some(&b'*') {
@@ -36,8 +36,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte against the first element of a pattern that is not empty and does not start with a star; gives the
-/// element's length if it fits.
+/// Matches one byte against the first element of a pattern, which is not empty and does not start with `*`. Returns the element's length if
+/// the byte matches.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -51,8 +51,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// A class behind its `[`: does the byte belong, and how long is it with its `]`? One that does not end goes to the
-/// pattern's end.
+/// Matches a byte against a class after its `[`. Returns whether it matches, and the length of the class with its `]`. A class without `]`
+/// extends to the end of the pattern.
 fn class(pattern: &[u8], byte: u8) -> (bool, usize) {
     let negated = pattern.first() == Some(&b'^');
     let mut at = usize::from(negated);
@@ -81,7 +81,7 @@ fn class(pattern: &[u8], byte: u8) -> (bool, usize) {
     (found != negated, at)
 }
 
-/// The bytes with which every text that matches must start.
+/// The prefix that all matching texts have.
 #[must_use]
 pub fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
     let mut prefix = Vec::new();
@@ -101,7 +101,7 @@ pub fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The smallest key behind all that start with `prefix`; `None` if there is none.
+/// The smallest key after all keys with this prefix; `None` if there is none.
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|&byte| byte != u8::MAX)?;

@@ -1,15 +1,15 @@
-//! Network protocols in front of a [`Store`]: today RESP, the protocol of Redis clients.
+//! The server: network protocols in front of a [`Store`]. There is one, RESP, the protocol of Redis clients.
 //!
-//! A request's way: [`listener`] accepts a connection and gives it a [`session`]; the session reads what has arrived,
-//! [`resp::RequestParser`] cuts it into commands, [`command`] runs each against the store and [`resp::Reply`] writes the
-//! answers, which leave together (pipelining costs one write).
+//! The way of a request: [`listener`] accepts the connection and starts a [`session`]. The session reads all bytes that have arrived.
+//! [`resp::RequestParser`] splits them into commands. [`command`] runs each command, and [`resp::Reply`] encodes its reply. The session
+//! writes all replies of a pipeline together.
 //!
-//! Invariants
-//! * I1: a reply is written only after its store call returned: what is acknowledged is durable as the store promises.
-//! * I2: a connection's commands run one after another, in the order in which they came.
-//! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for an answer, by
-//!   [`Config::held_bytes_max`] for all connections together; a client that does not read its answers is not read from.
-//! * I4: no input from the network panics.
+//! Invariants:
+//! * I1: a reply is written after its store call has returned. So an acknowledged write is as durable as the store guarantees.
+//! * I2: the commands of a connection run one after another, in their order of arrival.
+//! * I3: memory is bounded: by [`resp::RequestLimits`] for a command, by [`Config::reply_bytes_max`] for a reply, by
+//!   [`Config::held_bytes_max`] for all connections together. The server does not read from a client that does not read its replies.
+//! * I4: no input from the network causes a panic.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,25 +38,25 @@ use std::time::Duration;
 pub use bristlecone::Store;
 pub use listener::serve;
 
-/// Settings of a server. `Config::default()` is fit for use.
+/// Settings of a server. `Config::default()` is suitable for production.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bounds on one command.
     pub limits: resp::RequestLimits,
-    /// Most connections at a time; one more is told so and closed.
+    /// Maximum number of connections. One more gets an error and is closed.
     pub connections_max: usize,
-    /// Most bytes that one command may answer.
+    /// Maximum bytes of the reply to one command.
     pub reply_bytes_max: usize,
-    /// Most bytes that all connections together may hold in unfinished commands and unread answers.
+    /// Maximum bytes of unfinished commands and unread replies of all connections.
     pub held_bytes_max: usize,
-    /// Most cursors of SCAN that are remembered.
+    /// Maximum number of cursors of SCAN.
     pub cursors_max: usize,
-    /// Directory in which SAVE and BGSAVE make backups; `None` refuses them.
+    /// Directory for the backups of SAVE and BGSAVE. `None` refuses these commands.
     pub backup_dir: Option<PathBuf>,
-    /// How long connections may take to end their running command once the server stops.
+    /// Time that a stopping server gives connections to finish their running command.
     pub stop_grace: Duration,
-    /// True if a write to this store takes milliseconds (it syncs a file), so that it must not hold up a worker of
-    /// the runtime; `None` to tell it from the store's [`bristlecone::Stats`].
+    /// True if a write takes milliseconds because it syncs a file. Then it must not block a worker of the runtime. `None` derives it from
+    /// the store's [`bristlecone::Stats`].
     pub slow_writes: Option<bool>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Config {
     }
 }
 
-/// Why a server stopped otherwise than on request.
+/// The reason why a server stopped without a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -84,5 +84,5 @@ pub enum Error {
     Listener(#[source] std::io::Error),
 }
 
-/// Result of serving.
+/// Result of [`serve`].
 pub type Result<T> = std::result::Result<T, Error>;

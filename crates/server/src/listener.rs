@@ -1,8 +1,8 @@
-//! Accepts connections until it is told to stop, then lets them end.
+//! The listener: accepts connections until the server stops, then waits for their end.
 //!
-//! Invariants
-//! * I1: no error of one connection, nor of accepting it, ends the server.
-//! * I2: when [`serve`] returns, no connection uses the store any more.
+//! Invariants:
+//! * I1: no error of one connection, or of accepting it, ends the server.
+//! * I2: when [`serve`] returns, no connection uses the store.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use tokio::task::JoinSet;
 use crate::shared::Shared;
 use crate::{Config, Error, Result, session};
 
-/// Pause after an error of accepting (no file descriptors left, say), so as not to spin.
+/// Pause after an error of accept, for example if no file descriptors are left. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a client that is one too many may take to be told so.
+/// Timeout for the error message to a refused client.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// Serves `store` on `listener` until `shutdown` is ready or a client sends SHUTDOWN. Then it accepts no more, lets
-/// running commands end, and returns. The store stays open: who opened it closes it.
+/// Serves `store` on `listener` until `shutdown` is ready or a client sends SHUTDOWN. Then it accepts no more connections, waits for
+/// running commands, and returns. The caller closes the store.
 ///
 /// # Errors
-/// The listening socket has no address.
+/// `Listener`: the listening socket has no address.
 pub async fn serve(
     store: Store,
     listener: TcpListener,
@@ -42,7 +42,7 @@ pub async fn serve(
         tokio::select! {
             () = &mut shutdown => break,
             _ = stopping.wait_for(|stop| *stop) => break,
-            // Reaps ended sessions, so that the set does not grow.
+            // Removes ended sessions, so that the set stays small.
             Some(_) = sessions.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => match shared.register(peer) {
@@ -57,7 +57,8 @@ pub async fn serve(
     shared.stop();
     let ended = async { while sessions.join_next().await.is_some() {} };
     if tokio::time::timeout(grace, ended).await.is_err() {
-        // Whoever is left does not read its answers: what it was told stays true, what it was not told is unknown to it.
+        // The remaining clients do not read their replies. Replies that they have read are true; the outcome of other commands is unknown
+        // to them.
         sessions.shutdown().await;
     }
     Ok(())
@@ -65,6 +66,6 @@ pub async fn serve(
 
 async fn refuse(mut stream: TcpStream) {
     let told = stream.write_all(b"-ERR max number of clients reached\r\n");
-    // It is closed either way.
+    // The connection closes even if the message cannot be sent.
     let _ = tokio::time::timeout(REFUSAL, told).await;
 }

@@ -1,11 +1,11 @@
-//! One connection: read what has arrived, run every command in it, write all answers at once.
+//! A session serves one connection: it reads all bytes that have arrived, runs every command in them, and writes all replies together.
 //!
-//! Invariants
-//! * I1: answers leave in the order of their commands, and only after what they tell of is durable: the commands of a pipeline
-//!   are made so together, with one commit before their answers are written.
-//! * I2: a client that does not read its answers is not read from: at most `FLUSH_BYTES` and one answer wait.
-//! * I3: buffers shrink back once they are empty: an idle connection holds little.
-//! * I4: once the server stops, the running command ends, its answer is written, and the connection closes.
+//! Invariants:
+//! * I1: replies leave in the order of their commands, after the effects of the commands are durable. The commands of a pipeline share one
+//!   commit before their replies are written.
+//! * I2: the session does not read from a client that does not read its replies. At most `FLUSH_BYTES` and one reply wait.
+//! * I3: empty buffers shrink, so an idle connection holds little memory.
+//! * I4: when the server stops, the running command finishes, its reply is written, and the connection closes.
 
 use std::io;
 use std::sync::Arc;
@@ -20,42 +20,42 @@ use crate::command;
 use crate::resp::{Protocol, ProtocolError, Reply, RequestParser};
 use crate::shared::{Client, ClientEntry, Shared};
 
-/// Answers beyond this are written before the next command runs.
+/// If more bytes of replies wait, they are written before the next command runs.
 const FLUSH_BYTES: usize = 1 << 20;
-/// Space for one read of small commands.
+/// Buffer space for one read of small commands.
 const READ_BYTES: usize = 16 << 10;
-/// Most space made at once for a large argument whose bytes are arriving.
+/// Maximum buffer space for one read of a large argument.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// Buffers above this are given back when empty.
+/// Larger buffers are freed when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
-/// Commands that are taken together; then a long pipeline lets other connections have the worker.
+/// Maximum number of commands in one turn. After a turn, other connections get the worker.
 const COMMANDS_PER_TURN: usize = 256;
-/// What is still read, and for how long, from a client that was told why its connection closes: closing with unread
-/// bytes would reset the connection, and the client might never see the reason.
+/// Maximum bytes and time for reading from a client after the final error message. A close with unread bytes would reset the connection,
+/// and the client might not see the message.
 const LINGER_BYTES: usize = 64 << 20;
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What a connection's commands see of it.
+/// The state of a connection that its commands use.
 pub struct SessionState {
-    /// Its entry in the registry.
+    /// The entry in the registry of clients.
     pub client: Arc<Client>,
-    /// The version that it speaks.
+    /// The version of the protocol.
     pub protocol: Protocol,
-    /// A buffer for values, used again and again.
+    /// A reusable buffer for values.
     pub value: Vec<u8>,
-    /// Its last command.
+    /// The name of the last command.
     pub command: &'static str,
-    /// Close once the answers are written.
+    /// True if the connection closes after its replies are written.
     pub close: bool,
-    /// A command that may have changed keys ran since the last commit.
+    /// True if a command that may have changed keys ran since the last commit.
     pub wrote: bool,
-    /// Commands run, not yet added to the server's count.
+    /// Commands that are not yet added to the server's counter.
     pub commands: u64,
-    /// Errors answered, not yet added.
+    /// Error replies that are not yet added.
     pub errors: u64,
-    /// Keys found, not yet added.
+    /// Keys found that are not yet added.
     pub hits: u64,
-    /// Keys not found, not yet added.
+    /// Keys not found that are not yet added.
     pub misses: u64,
 }
 
@@ -66,7 +66,7 @@ struct Session {
     stopping: watch::Receiver<bool>,
     parser: RequestParser,
     input: BytesMut,
-    /// Of commands that were taken from the input and have not run.
+    /// Bytes of parsed commands that have not run.
     taken_bytes: usize,
     output: Vec<u8>,
     state: SessionState,
@@ -74,25 +74,25 @@ struct Session {
 
 enum Turn {
     Read,
-    /// Close; true if the client may still be sending.
+    /// Close the connection. `linger` is true if the client may still be sending.
     Close {
         linger: bool,
     },
 }
 
-/// Why no more commands were taken from the input.
+/// The reason why parsing ended.
 enum End {
-    /// Enough for a turn, or all that has arrived.
+    /// The turn is full, or all bytes are parsed.
     More,
-    /// What follows is no client's.
+    /// The next command is from a foreign protocol.
     Foreign,
-    /// What follows is no command.
+    /// The next bytes are not a command.
     Wrong(ProtocolError),
 }
 
 /// Serves a connection until it closes or the server stops.
 pub async fn run(stream: TcpStream, entry: ClientEntry) {
-    // Answers are written whole: there is nothing to wait for. If the socket refuses, answers are just later.
+    // Replies are written as a whole, so a delay has no use. If the call fails, replies are only later.
     let _ = stream.set_nodelay(true);
     let shared = Arc::clone(entry.shared());
     let mut session = Session {
@@ -117,7 +117,7 @@ pub async fn run(stream: TcpStream, entry: ClientEntry) {
         entry,
         shared,
     };
-    // An error of the socket means that the client is gone: nobody is left to be told.
+    // After an error of the socket the client is gone and gets no message.
     if let Ok(linger) = session.serve().await {
         session.close(linger).await;
     }
@@ -136,10 +136,10 @@ impl Session {
         }
     }
 
-    /// Waits for bytes; false if the client has gone or the server stops.
+    /// Reads bytes. False if the client has disconnected or the server stops.
     async fn read(&mut self) -> io::Result<bool> {
         let wanted = self.parser.wanted_bytes(self.input.len());
-        // No more than what has come already, so that a declared length alone takes no memory.
+        // At most as much space as bytes have arrived. So a declared length alone takes no memory.
         let space = wanted.min(self.input.len()).clamp(READ_BYTES, READ_BYTES_MAX);
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(space);
@@ -153,7 +153,7 @@ impl Session {
         Ok(count > 0)
     }
 
-    /// Runs every whole command that has arrived.
+    /// Runs all complete commands that have arrived.
     async fn answer(&mut self) -> io::Result<Turn> {
         let mut turn = Turn::Read;
         let mut commands: Vec<Vec<Bytes>> = Vec::new();
@@ -164,7 +164,7 @@ impl Session {
             self.taken_bytes = commands.iter().flatten().map(Bytes::len).sum();
             for arguments in commands.drain(..) {
                 command::run(&self.shared, &mut self.state, &arguments, &mut self.output);
-                // Each gives its bytes back when it is done.
+                // Each command frees its bytes after it has run.
                 self.taken_bytes -= arguments.iter().map(Bytes::len).sum::<usize>();
                 drop(arguments);
                 if self.state.close || *self.stopping.borrow() {
@@ -206,7 +206,7 @@ impl Session {
         Ok(if self.state.close { Turn::Close { linger: true } } else { turn })
     }
 
-    /// Takes whole commands that have arrived, as many as a turn runs.
+    /// Parses complete commands, at most those of one turn.
     fn parse(&mut self, commands: &mut Vec<Vec<Bytes>>) -> End {
         while commands.len() < COMMANDS_PER_TURN {
             match self.parser.next(&mut self.input) {
@@ -223,7 +223,7 @@ impl Session {
         Reply::new(&mut self.output, self.state.protocol, usize::MAX).error(text);
     }
 
-    /// Accounts for the bytes held; false if this connection holds much and all together hold too much.
+    /// Accounts for held bytes. False if this connection holds much memory and all connections exceed the bound.
     fn hold(&mut self) -> bool {
         let held =
             self.input.capacity() + self.parser.held_bytes() + self.taken_bytes + self.output.capacity();
@@ -235,7 +235,7 @@ impl Session {
         if std::mem::take(&mut self.state.wrote)
             && let Err(error) = command::commit(&self.shared)
         {
-            // None of these answers is true, and a client cannot tell which of them one error would be for.
+            // No reply in the buffer is true, and a client cannot match one error to its command.
             self.output.clear();
             self.refuse(&format!("ERR {error}; the last commands of this connection may not be durable"));
             self.state.close = true;
@@ -253,7 +253,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives large empty buffers back.
+    /// Frees large empty buffers.
     fn shrink(&mut self) {
         if self.output.capacity() > KEPT_BYTES {
             self.output = Vec::new();
@@ -267,7 +267,7 @@ impl Session {
         self.hold();
     }
 
-    /// Ends the sending side and, if the client may still be sending, reads on a little.
+    /// Closes the sending side. If the client may still be sending, reads for a bounded time.
     async fn close(&mut self, linger: bool) {
         if self.stream.shutdown().await.is_err() || !linger {
             return;
@@ -282,13 +282,13 @@ impl Session {
                 }
             }
         };
-        // Either way the connection closes now.
+        // The connection closes even after a timeout.
         let _ = tokio::time::timeout(LINGER, drain).await;
     }
 }
 
-/// True for the first words of a browser's request: some page makes it talk to a port that it should not. Commands that
-/// it hides in the request's body must not run.
+/// True for the first words of an HTTP request. A web page can make a browser send one to this port. The commands in the body of such a
+/// request must not run.
 fn is_foreign(name: &[u8]) -> bool {
     command::is(name, "POST") || command::is(name, "Host:")
 }

@@ -1,8 +1,8 @@
-//! What all connections share: the store, the registry of clients, counters, SCAN's cursors, the signal to stop.
+//! State that all connections share: the store, the registry of clients, counters, cursors of SCAN, the stop signal.
 //!
-//! Invariants
-//! * I1: locks are leaf locks, held for a few instructions, never across a store call or an await.
-//! * I2: a client is in the registry exactly while its connection lives ([`ClientEntry`] removes it).
+//! Invariants:
+//! * I1: locks are leaf locks. They are held for a few instructions, never across a store call or an await.
+//! * I2: a client is in the registry exactly while its connection exists ([`ClientEntry`] removes it).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,25 +17,25 @@ use crate::Config;
 use crate::command::save::Saves;
 use crate::cursor::CursorTable;
 
-/// Takes a lock whose data is consistent after every instruction, so that a panic elsewhere does not matter.
+/// Takes a lock. Its data is consistent after every instruction, so a poisoned lock is usable.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counters since the server started.
+/// Counters since the start of the server.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections accepted.
+    /// Accepted connections.
     pub connections: AtomicU64,
-    /// Connections refused because there were too many.
+    /// Connections that were refused because there were too many.
     pub rejected: AtomicU64,
-    /// Commands run.
+    /// Commands that ran.
     pub commands: AtomicU64,
-    /// Commands answered with an error.
+    /// Commands with an error as reply.
     pub errors: AtomicU64,
-    /// Keys looked up and found.
+    /// Lookups that found their key.
     pub hits: AtomicU64,
-    /// Keys looked up and not found.
+    /// Lookups that did not find their key.
     pub misses: AtomicU64,
     /// Bytes read from clients.
     pub input_bytes: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Sets all to zero.
+    /// Sets all counters to zero.
     pub fn reset(&self) {
         let all = [&self.connections, &self.rejected, &self.commands, &self.errors];
         let more = [&self.hits, &self.misses, &self.input_bytes, &self.output_bytes];
@@ -54,54 +54,54 @@ impl Counters {
     }
 }
 
-/// What a client told about itself.
+/// Data that a client has sent about itself.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
-    /// CLIENT SETNAME.
+    /// Name, from CLIENT SETNAME.
     pub name: String,
-    /// CLIENT SETINFO LIB-NAME.
+    /// Library, from CLIENT SETINFO LIB-NAME.
     pub library: String,
-    /// CLIENT SETINFO LIB-VER.
+    /// Version of the library, from CLIENT SETINFO LIB-VER.
     pub library_version: String,
-    /// Its last command.
+    /// Name of the last command.
     pub command: &'static str,
-    /// 2 or 3.
+    /// Version of the protocol, 2 or 3.
     pub protocol: u8,
 }
 
 /// A connection in the registry.
 #[derive(Debug)]
 pub struct Client {
-    /// Its number, unique in this process.
+    /// Number, unique in this process.
     pub id: u64,
-    /// Where it comes from.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// When it came.
+    /// Time of connecting.
     pub since: Instant,
-    /// What it told.
+    /// Data that the client has sent about itself.
     pub names: Mutex<ClientNames>,
 }
 
 /// State shared by the connections of a server.
 pub struct Shared {
-    /// The store, written to without sync: sessions commit before they answer.
+    /// The store. Writes are without sync; a session commits before it replies.
     pub store: Store,
-    /// The settings.
+    /// Settings.
     pub config: Config,
-    /// Where the server listens.
+    /// Address of the listening socket.
     pub address: SocketAddr,
-    /// When it started.
+    /// Time of the server's start.
     pub started: Instant,
     /// Counters.
     pub counters: Counters,
-    /// SCAN's cursors.
+    /// Cursors of SCAN.
     pub cursors: Mutex<CursorTable>,
-    /// Backups.
+    /// State of backups.
     pub saves: Arc<Saves>,
     /// True if a commit takes milliseconds.
     pub slow_writes: bool,
-    /// True if it pays to bring in what writes of a pipeline will touch. Writes that wait for a flush or a sync take longer with it:
-    /// 9 % over a journal, 12 % where lines are flushed.
+    /// True if prefetching for the writes of a pipeline pays. It slows down writes that wait for a flush or a sync: by 9 % over a journal,
+    /// by 12 % where lines are flushed.
     pub prefetches_writes: bool,
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_client: AtomicU64,
@@ -132,12 +132,12 @@ impl Shared {
         }
     }
 
-    /// Tells all connections to end their running command and close.
+    /// Tells all connections to finish their running command and to close.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// A receiver that turns true when the server stops.
+    /// A receiver that becomes true when the server stops.
     #[must_use]
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
@@ -155,19 +155,19 @@ impl Shared {
         lock(&self.clients).values().cloned().collect()
     }
 
-    /// Bytes held by unfinished commands and unread answers.
+    /// Bytes of unfinished commands and unread replies.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may still be held.
+    /// Bytes that connections may still take.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         self.config.held_bytes_max.saturating_sub(self.held_bytes())
     }
 
-    /// Enters a connection; `None` if there are too many.
+    /// Adds a connection to the registry. `None` if there are too many.
     pub fn register(self: &Arc<Self>, peer: SocketAddr) -> Option<ClientEntry> {
         let mut clients = lock(&self.clients);
         if clients.len() >= self.config.connections_max {
@@ -183,7 +183,7 @@ impl Shared {
     }
 }
 
-/// A connection's place in the registry and its share of the held bytes; both end with it.
+/// The entry of a connection in the registry, and its share of the held bytes. Dropping it removes both.
 pub struct ClientEntry {
     shared: Arc<Shared>,
     /// The entry.
@@ -198,7 +198,7 @@ impl ClientEntry {
         &self.shared
     }
 
-    /// Tells how many bytes this connection holds now; false if all together are too many.
+    /// Sets the number of bytes that this connection holds. False if all connections exceed the bound.
     pub fn hold(&mut self, bytes: usize) -> bool {
         if bytes == self.held_bytes {
             return true;
@@ -221,7 +221,7 @@ impl Drop for ClientEntry {
     }
 }
 
-/// Time since 1970; zero if the clock stands before it.
+/// Time since 1970. Zero if the clock is before 1970.
 #[must_use]
 pub fn unix_time() -> std::time::Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

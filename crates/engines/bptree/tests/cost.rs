@@ -1,11 +1,11 @@
-//! The price of an operation, exactly: words stored, lines flushed and fences passed, against the formulas of
-//! [wB+ §4.3, §4.4 and table 3] for a slot+bitmap node of n entries, m of them in use before the operation.
+//! Exact costs of operations: words stored, lines flushed and fences, against the formulas of [wB+ §4.3, §4.4 and table 3]. The node is a
+//! slot+bitmap node of n entries, m of them in use before the operation.
 //!
-//! The paper counts an insert without split as two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1
-//! entries and their number): N_w = 4 + (m + 2) / 8, three fences. A delete without merge is two bitmap words and m bytes
-//! of slot array: N_w = 2 + m / 8, three fences. A slot array is written in whole words, so the fractions round up. The
-//! paper flushes the bitmap twice, the entry once, and the lines of the slot array: N_clf = 3 + (m + 2) / 64 for an insert
-//! and 2 + m / 64 for a delete; here the slot array begins in the third word of a line, so its lines are counted exactly.
+//! The paper counts for an insert without split two bitmap words, the entry's two words and m + 2 bytes of slot array (m + 1 entries and
+//! their number): N_w = 4 + (m + 2) / 8, three fences. For a delete without merge it counts two bitmap words and m bytes of slot array: N_w
+//! = 2 + m / 8, three fences. A slot array is written in whole words, so the fractions round up. The paper flushes the bitmap twice, the
+//! entry once, and the lines of the slot array: N_clf = 3 + (m + 2) / 64 for an insert and 2 + m / 64 for a delete. Here the slot array
+//! begins in the third word of a line, so its lines are counted exactly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn counted<S: Schema>(lines: u64) -> (WbTree<S>, Arc<Counter>) {
     (Tree::create(medium, &options).unwrap(), counter)
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
     counter.take();
     operation();
@@ -37,28 +37,29 @@ fn fences(list: &[(Fence, u64)]) -> BTreeMap<Fence, u64> {
     list.iter().copied().collect()
 }
 
-/// The three fences of an insert or delete: guard cleared; entry and slot array written; bitmap published.
+/// The three fences of an insert or delete: after the guard is cleared, after entry and slot array are written, after the bitmap is
+/// published.
 fn three() -> BTreeMap<Fence, u64> {
     fences(&[(Fence::Guard, 1), (Fence::Payload, 1), (Fence::Commit, 1)])
 }
 
-/// Lines that words `first..first + words` of a node touch (nodes begin on a line).
+/// Lines that contain words `first..first + words` of a node. Nodes begin on a line.
 fn lines_of_words(first: u64, words: u64) -> u64 {
     (first + words).div_ceil(8) - first / 8
 }
 
-/// Words of a slot array of `bytes` bytes, and the lines they touch behind link and bitmap.
+/// Words of a slot array of `bytes` bytes, and their lines. The array follows link and bitmap.
 fn slots(bytes: u64) -> (u64, u64) {
     let words = bytes.div_ceil(8);
     (words, lines_of_words(2, words))
 }
 
-/// Lines of entry number `index`: two for a three-word entry that straddles.
+/// Lines of entry number `index`: two for a three-word entry that crosses a line.
 fn entry_lines(shape: &Shape, index: u64) -> u64 {
     lines_of_words(shape.keys_at + index * shape.key_step, shape.key_step)
 }
 
-/// Keys whose ranks come in a mixed order.
+/// Keys whose ranks are in a mixed order.
 fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -103,7 +104,7 @@ fn a_group_of_writes_to_different_leaves_passes_the_fences_of_one() {
     let [(tree, counter), (alone, counter_alone)] = [0, 1].map(|_| {
         let (tree, counter) = counted::<Words>(8);
         tree.bulk_load(keys.iter().map(|key| (key, key)), 0.5).unwrap();
-        // Settles the log, by which the last leaf was linked to this one.
+        // This put truncates the log, which still has the link of the last leaf.
         tree.put(&(62 * 14_000 + 2), &1).unwrap();
         (tree, counter)
     });
@@ -121,7 +122,7 @@ fn a_group_of_writes_to_different_leaves_passes_the_fences_of_one() {
     assert_eq!((seen.words, seen.flushes, seen.fences), (64, 64, fences(&[(Fence::Commit, 1)])));
     let seen = cost(&counter, || write(fresh.iter().map(Write::Delete).collect(), true));
     assert_eq!(seen.fences, three());
-    // Keys of one leaf cannot go together.
+    // Writes to one leaf cannot share fences.
     let neighbours: Vec<u64> = (3..8).map(|n| leaf(5) + n).collect();
     let seen = cost(&counter, || write(neighbours.iter().map(|key| Write::Put(key, key)).collect(), false));
     assert_eq!(seen.fences_total(), 5 * 3);
@@ -152,10 +153,10 @@ fn what_changes_nothing_and_what_only_reads_costs_nothing() {
     assert_eq!(seen, Counts::default());
 }
 
-/// A record of an 8-byte key and an 8-byte value: two words of head, one of key, one of value; its block is aligned to 16
-/// bytes, so head and content are one line each.
+/// A record of an 8-byte key and an 8-byte value: two words of head, one of key, one of value. Its block is aligned to 16 bytes, so head
+/// and content are in one line each.
 const RECORD: (u64, u64) = (4, 2);
-/// A block taken or given back: its intent, and its bit in the chunk's bitmap.
+/// Allocating or freeing a block: its intent, and its bit in the chunk's bitmap.
 const BLOCK: (u64, u64) = (2, 2);
 
 fn byte_strings<S: Schema<Key = [u8], Value = [u8]>>(lines: u64) {
@@ -163,7 +164,7 @@ fn byte_strings<S: Schema<Key = [u8], Value = [u8]>>(lines: u64) {
     let shape = *tree.leaf_shape();
     let n = shape.capacity as u64;
     let key = |m: u64| scattered(m).to_be_bytes();
-    // The first record opens its chunk; that price is paid once a chunk and is not an insert's.
+    // The first record opens its chunk. That cost occurs once per chunk and is not part of an insert.
     tree.put(&key(0), &key(0)).unwrap();
     for m in 1..n {
         let (slot_words, slot_lines) = slots(m + 2);
@@ -176,7 +177,7 @@ fn byte_strings<S: Schema<Key = [u8], Value = [u8]>>(lines: u64) {
             "insert, m {m}"
         );
     }
-    // An update: a new record, the old one back, and two words of the entry published each in its own right.
+    // An update: a new record, freeing the old one, and two separately published words of the entry.
     for m in 0..n {
         let seen = cost(&counter, || assert!(tree.put(&key(m), &key(m + 1)).unwrap()));
         assert_eq!(seen.fences, fences(&[(Fence::Payload, 1), (Fence::Commit, 1)]), "update");
@@ -208,10 +209,10 @@ fn a_three_word_entry_straddles_a_line_in_some_places_and_then_costs_one_flush_m
     assert!(straddling > 0 && straddling < shape.capacity);
 }
 
-/// [wB+ table 3] gives an insert with splits three fences, whatever the number of levels. Here the allocator has none of its
-/// own and the pending entry is part of the split, so two are left: one for the new nodes, one for the log's records. Home words
-/// are flushed without a fence: their fence is the settling of the log, which comes when a node of the commit is next
-/// changed in place or the lap is full, and is counted apart.
+/// [wB+ table 3] gives an insert with splits three fences, whatever the number of levels. Here the allocator has no fence of its own and
+/// the pending entry is part of the split. So two fences remain: one for the new nodes, one for the log's records. The words that the log
+/// covers are flushed without a fence. Their fence truncates the log, when a node of the commit is next changed in place or the log
+/// generation is full. It is counted separately.
 #[test]
 fn a_split_costs_two_fences_whatever_its_levels_and_settling_is_counted_apart() {
     let (tree, counter) = counted::<Words>(2);
@@ -224,7 +225,7 @@ fn a_split_costs_two_fences_whatever_its_levels_and_settling_is_counted_apart() 
         let checkpoints = seen.fences.remove(&Fence::Checkpoint).unwrap_or(0);
         assert!(checkpoints == 0 || checkpoints == 2, "settling is two fences: homes, then the lap word");
         settled += checkpoints / 2;
-        // Opening a chunk, or growing the region, is paid once for many nodes.
+        // Opening a chunk, or growing the region, occurs once for many nodes.
         seen.fences.remove(&Fence::Allocate);
         let after = tree.check().nodes;
         if after == nodes {

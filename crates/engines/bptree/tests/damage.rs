@@ -1,11 +1,11 @@
-//! Damaged nodes: what a flipped bit of an address does to the writer.
+//! Damaged nodes: the writer reports a flipped bit of an address and stores nothing.
 
 use bptree::{Error, Slotted, Tree, TreeOptions, WriteAtomic};
 use index::Words;
 use pmem::{Durability, Medium, Native};
 
-/// A bit above every address of the region. The medium masks addresses into its range, so a load at such an address shows the node
-/// that the address without this bit has.
+/// A bit above every address of the region. The medium masks addresses into its range. So a load at an address with this bit returns the
+/// node of the address without it.
 const FAR: u64 = 1 << 45;
 
 #[test]
@@ -20,7 +20,7 @@ fn a_child_address_far_behind_the_region_is_damage_for_the_writer_and_nothing_is
         2,
         "a root above inner nodes: its children are never split here"
     );
-    // The leftmost child's address is in the link word. Key 0 is below it.
+    // The address of the leftmost child is in the link word. Key 0 is below it.
     medium.copy(root, medium.word(root) | FAR);
     let before: Vec<u64> = (0..medium.len() / 8).map(|word| medium.word(word * 8)).collect();
     for outcome in [tree.put(&0, &7), tree.delete(&0)] {
@@ -28,7 +28,7 @@ fn a_child_address_far_behind_the_region_is_damage_for_the_writer_and_nothing_is
     }
     let after: Vec<u64> = (0..medium.len() / 8).map(|word| medium.word(word * 8)).collect();
     assert!(before == after, "something was stored");
-    // Other paths are sound.
+    // Other paths are intact.
     assert!(tree.put(&1999, &7).unwrap());
 }
 

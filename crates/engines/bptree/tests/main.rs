@@ -1,5 +1,5 @@
-//! B+-Trees: contents, costs, failures, readers, schedules. One program, so that the engines are compiled once for all of these tests.
-//! Under `cfg(shuttle)` there are the schedules alone.
+//! Tests of the B+-trees: contents, costs, failures, readers, schedules. They are one program, so that the engines are compiled once. Under
+//! `cfg(shuttle)` there are only the schedules.
 
 #[cfg(not(shuttle))]
 mod common;

@@ -1,4 +1,4 @@
-//! The default tree against `BTreeMap`, and refusals.
+//! The default tree against `BTreeMap`, and refused operations.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn a_bulk_load_equals_single_inserts_and_refuses_keys_out_of_order() {
 
 #[test]
 fn nodes_of_too_few_entries_are_refused() {
-    // Of 128 bytes: three lines hold one entry, six two, eight three.
+    // Entries of 128 bytes: three lines hold one, six lines two, eight lines three.
     for (lines, enough) in [(3, false), (6, false), (8, true)] {
         let medium = Observed::new(Memory::new(1 << 20, 0), Arc::new(Counter::default()));
         type Parts = (Sorted<FourGroups>, Sorted<FourGroups>);
@@ -69,7 +69,7 @@ fn a_value_of_another_length_is_refused_and_changes_nothing() {
 
 #[test]
 fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
-    // Once, the thread that waited for the lock while the other one finished began the count again.
+    // A former defect: the thread that waited for the lock while the other one finished restarted the count.
     for _ in 0..50 {
         let memory = Memory::new(1 << 20, 0);
         let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
@@ -91,7 +91,7 @@ fn two_threads_that_finish_a_pending_count_together_count_each_key_once() {
     }
 }
 
-/// Once, a close behind a crash counted all keys before it ended.
+/// A former defect: a close after a crash counted all keys before it returned.
 #[test]
 fn a_close_does_not_wait_for_the_count_and_the_next_open_goes_on_with_it() {
     const KEYS: u64 = 70_000;

@@ -1,4 +1,4 @@
-//! The N-th growth or sync fails: see the shared module.
+//! The suite `nth_failure` for the default tree.
 
 #[path = "../../../index/tests/shared/nth_failure.rs"]
 mod shared;

@@ -1,4 +1,4 @@
-//! Pointers that lead to another sound node: no key is missing silently, no key joins a leaf of others, and no scan is without end.
+//! Pointers that lead to a wrong intact node: no key is silently missing, no key is stored in a wrong leaf, and no scan is endless.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,7 +20,7 @@ const ADDRESS: u64 = (1 << 48) - 1;
 
 type TreeOf<S, L> = Tree<Observed, S, L, WriteAtomic>;
 
-/// Keys and values by number.
+/// Keys and values from numbers.
 trait Sample: Schema {
     fn key(n: u64) -> Self::KeyBuf;
     fn value(n: u64) -> Self::ValueBuf;
@@ -52,7 +52,7 @@ struct Damaged<S: Sample, L: Layouts> {
 }
 
 impl<S: Sample<ValueBuf: PartialEq>, L: Layouts> Damaged<S, L> {
-    /// A closed tree of the even keys, on three levels at least.
+    /// A closed tree of the even keys, with at least three levels.
     fn new() -> Self {
         let memory = Memory::new(BYTES, 0);
         let medium = || Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));
@@ -80,7 +80,7 @@ impl<S: Sample<ValueBuf: PartialEq>, L: Layouts> Damaged<S, L> {
         Ok(Tree::open(medium, Path::new("damaged"), "t", Durability::Power, 1024)?.0)
     }
 
-    /// Words of nodes of this kind that are addresses of nodes, each with every address to put in its place.
+    /// Words in nodes of this kind that are addresses of nodes, each with every wrong address to store there.
     fn cases(&self, of: Kind) -> Vec<(u64, u64)> {
         let mut cases = Vec::new();
         for (node, (_, bytes)) in self.kinds.iter().filter(|(_, (kind, _))| *kind == of) {
@@ -96,7 +96,7 @@ impl<S: Sample<ValueBuf: PartialEq>, L: Layouts> Damaged<S, L> {
         cases
     }
 
-    /// Puts the word there, and calls `judge` with the tree, if it opens.
+    /// Stores the word at its address. Calls `judge` with the tree, if it opens.
     fn with(&self, (at, word): (u64, u64), judge: impl FnOnce(&TreeOf<S, L>)) {
         self.memory.poke(at, word);
         if let Ok(tree) = self.open() {
@@ -153,7 +153,7 @@ fn assert_not_silent<S: Sample<ValueBuf: PartialEq>, L: Layouts>() {
             damaged.with(*case, |tree| {
                 let taken = tree.put(S::borrow(&S::key(n)), S::borrow_value(&S::value(n)));
                 refused += u64::from(taken.is_err());
-                // With the pointer as it was, what was taken is where it belongs.
+                // With the correct pointer restored, accepted writes are in the correct leaf.
                 if taken.is_ok() && damaged.memory.peek(case.0) == case.1 {
                     damaged.memory.poke(case.0, damaged.sound[(case.0 / WORD) as usize]);
                     assert!(
@@ -170,7 +170,7 @@ fn assert_not_silent<S: Sample<ValueBuf: PartialEq>, L: Layouts>() {
         "{}, {told}, {refused}",
         cases.len()
     );
-    // Of a leaf's link only that it leads on is known: what it passes over is found by the check.
+    // A scan can only check that a leaf's link leads to higher keys. The check finds leaves that it skips.
     for case in damaged.cases(Kind::Leaf) {
         damaged.with(case, |tree| _ = Damaged::<S, L>::scan(tree, false));
     }

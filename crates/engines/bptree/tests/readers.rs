@@ -1,7 +1,7 @@
-//! Readers of large records beside a writer that never pauses: every get and every step of a scan comes to an end.
+//! Readers of large records beside a writer that never pauses: every get and every step of a scan terminates.
 //!
-//! A record of some megabytes takes longer to copy out than the writer takes for its next change. Once, a reader tried again
-//! as long as the writer went on.
+//! Copying a record of some megabytes takes longer than the writer's next change. A former defect: a reader retried as long as the writer
+//! went on.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use pmem::{Durability, Native};
 const READERS: u64 = 2;
 const READS: u64 = 2;
 
-/// Readers read the record under "large", half of them by scan, while the writer does `put` with the number of its round
-/// until they are done, `rounds` times at most.
+/// Readers read the record under "large", half of them by scan. The writer calls `put` with the number of its round until they are done, at
+/// most `rounds` times.
 fn beside<D: CommitProtocol>(in_session: bool, rounds: u64, put: impl Fn(u64, &mut dyn FnMut(&[u8], &[u8]))) {
     let medium = Native::anonymous(1 << 30, Durability::Process).unwrap();
     let options = TreeOptions::new("t", 8, Durability::Process);
@@ -40,7 +40,7 @@ fn beside<D: CommitProtocol>(in_session: bool, rounds: u64, put: impl Fn(u64, &m
                 done.fetch_add(1, Ordering::Release);
             });
         }
-        // A thread that holds the session all the time must not keep readers from their turn either.
+        // A thread that always holds the session must not starve readers either.
         let mut session = in_session.then(|| tree.session().unwrap());
         for round in 0..rounds {
             if done.load(Ordering::Acquire) == READERS {
@@ -57,7 +57,7 @@ fn beside<D: CommitProtocol>(in_session: bool, rounds: u64, put: impl Fn(u64, &m
     assert!(tree.check().problems.is_empty());
 }
 
-/// So large that no reader is through while the writer happens to be without a processor.
+/// A value so large that no reader finishes while the writer is descheduled.
 fn large(byte: u8) -> Vec<u8> {
     vec![byte; 32 << 20]
 }

@@ -1,4 +1,4 @@
-//! Schedules of whole operations on real trees of the smallest nodes, with power cuts: see [`schedules`]. Only under `cfg(shuttle)`.
+//! Schedules of whole operations on trees with the smallest nodes, with power cuts ([`schedules`]). Only under `cfg(shuttle)`.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -48,14 +48,14 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Scheduled for Of
 
 type Engine = (&'static str, Execution);
 
-/// The tree that everything else is compared with.
+/// The default tree.
 const FIRST: Engine =
     ("slot+bitmap, words", |how| execute::<Of<U64, Words, (Slotted, Slotted), WriteAtomic>>(2, how));
 const JOURNALED: Engine = ("slot+bitmap over a journal", |how| {
     execute_journaled::<Of<Bytes, Prefixed, (Slotted, Slotted), WriteAtomic>>(2, how)
 });
 
-/// Each layout and commit protocol once, and some over a journal too.
+/// Each layout and commit protocol once, some of them over a journal, too.
 const ENGINES: &[Engine] = &[
     FIRST,
     ("bitmap leaves in line order", |how| {
@@ -95,13 +95,13 @@ fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
     let over_fences: &[(Option<Canary>, How, &str)] = &[
         (Some(Canary::SecondLook), WHOLE, ""),
         (Some(Canary::Batches), WHOLE, ""),
-        // What a reader was told too early only a crash takes back.
+        // Only a crash rolls back a value that a reader got too early.
         (Some(Canary::FirstLook), CRASHES, "after a crash"),
         (None, LIES, "after a crash"),
     ];
     let over_a_journal: &[(Option<Canary>, How, &str)] = &[
         (Some(Canary::SecondLook), WHOLE, ""),
-        // That a batch runs they need not ask here: what it changed is not durable, and durable at once.
+        // Without this check readers do not notice a running batch. Its changes are not durable, and then durable at once.
         (Some(Canary::Notes), CRASHES, "after a crash"),
         (None, LIES, "after a crash"),
     ];

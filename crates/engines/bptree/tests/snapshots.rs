@@ -1,6 +1,6 @@
-//! Snapshots of trees: each layout and commit protocol, both kinds of keys.
+//! The suite `snapshots` for trees: each layout and commit protocol, both kinds of keys.
 //!
-//! The bound of memory and the scans beside batches are the kernel's: the default tree stands for all.
+//! The memory bound and scans beside batches are in the kernel, so only the default tree runs those tests.
 
 #[path = "../../../index/tests/shared/snapshots.rs"]
 mod shared;

@@ -1,4 +1,4 @@
-//! See the shared test.
+//! The suite `sparse` for the default tree.
 
 #[path = "../../../index/tests/shared/sparse.rs"]
 mod shared;
@@ -18,7 +18,7 @@ fn random_deletes_leave_space_for_records_of_another_size() {
     shared::random_deletes_leave_space_for_records_of_another_size(&subject);
 }
 
-/// Counts words of discarded chunks.
+/// Counts the words of discarded chunks.
 #[derive(Default)]
 struct Discards(AtomicU64);
 
@@ -32,8 +32,8 @@ impl Observer for Discards {
     }
 }
 
-/// What the crash explorer does in `a_crash_while_records_leave_sparse_chunks_loses_none`, in its geometry: chunks are discarded and used
-/// again in it.
+/// The workload of the crash explorer's `a_crash_while_records_leave_sparse_chunks_loses_none`, in its geometry: it discards and reuses
+/// chunks.
 #[test]
 fn in_small_chunks_a_few_writes_move_records_and_discard_chunks() {
     let discards = Arc::new(Discards::default());
@@ -59,7 +59,7 @@ fn in_small_chunks_a_few_writes_move_records_and_discard_chunks() {
     for number in [3, 7, 11, 15] {
         tree.put(&key(number), &[number as u8; 600]).unwrap();
     }
-    // Twelve records of 900 bytes, four to a chunk, and four of 600.
+    // Twelve records of 900 bytes, four per chunk, and four of 600.
     assert!(chunks_of_records() <= 5, "{} chunks", chunks_of_records());
     assert!(discards.0.load(Ordering::Relaxed) > 0, "no chunk was discarded");
     let len = medium.len();

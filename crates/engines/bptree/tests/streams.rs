@@ -1,10 +1,10 @@
-//! A tree against `BTreeMap`: the same random stream of operations, contents compared by get, by scans both ways and by the full
-//! check, across reopens.
+//! Random streams: a tree against `BTreeMap`. Contents are compared by get, by scans in both directions and by the full check, across
+//! reopens.
 //!
-//! Here for the default engine. The tests of `bristlecone-crash-tree` include this file too and go through all trees: there, the trees on
-//! these media are compiled already.
+//! This crate runs them for the default engine. The tests of `bristlecone-crash-tree` include this file for all trees, because the trees
+//! over these media are compiled there already.
 //!
-//! `BRISTLECONE_SEED=N` moves all seeds by N: other streams (what `cargo xtask soak` does). A failure names its seed.
+//! `BRISTLECONE_SEED=N` adds N to all seeds, which gives other streams; `cargo xtask soak` uses it. A failure prints its seed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,7 +24,7 @@ use pmem::{Counter, Durability, Durable, Geometry, Medium, Memory, Native, Obser
 pub trait Numbered: Sized {
     fn key(n: u64) -> Self;
     fn value(n: u64) -> Self;
-    /// A value of so many words, where all of a tree's values have as many.
+    /// A value of this many words, for trees whose values all have the same number of words.
     fn of_words(n: u64, _words: usize) -> Self {
         Self::value(n)
     }
@@ -55,7 +55,7 @@ pub trait Sample: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered>
     fn key(n: u64) -> Self::KeyBuf {
         Self::KeyBuf::key(n)
     }
-    /// Value number `n`, of so many words where the tree says how many.
+    /// Value number `n`. It has `words` words if the tree has values of one length.
     fn value(n: u64, words: usize) -> Self::ValueBuf {
         if Self::Tail::EMPTY { Self::ValueBuf::value(n) } else { Self::ValueBuf::of_words(n, words) }
     }
@@ -63,13 +63,13 @@ pub trait Sample: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered>
 impl<S: Schema<KeyBuf: Ord + Numbered, ValueBuf: PartialEq + Numbered>> Sample for S {}
 
 pub fn text(n: u64) -> Vec<u8> {
-    // Common beginnings longer and shorter than a prefix word, lengths from 1 to some 40.
+    // Common prefixes longer and shorter than a prefix word; lengths from 1 to about 40.
     let stem = ["", "a", "user:", "session/2026/", "the same long beginning of many a key "][n as usize % 5];
     format!("{stem}{}", n.wrapping_mul(0x9E37_79B9) % 100_003).into_bytes()
 }
 
 pub fn payload(n: u64) -> Vec<u8> {
-    // Now and then one that is cut into pieces (16 KiB chunks have pieces of some 2,000 bytes).
+    // Some values are stored in pieces (chunks of 16 KiB have pieces of about 2,000 bytes).
     let bytes = if n.is_multiple_of(50) { n * 12 } else { n % 97 };
     (0..bytes).map(|i| (n + i) as u8).collect()
 }
@@ -121,7 +121,7 @@ fn assert_bounds<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     }
 }
 
-/// One stream: growing, mixed, shrinking to nothing.
+/// One stream: the tree grows, changes, and shrinks to nothing.
 pub fn run<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     tree: &Tree<M, S, L, D>,
     model: &mut BTreeMap<S::KeyBuf, S::ValueBuf>,
@@ -168,7 +168,7 @@ pub fn seed(base: u64) -> u64 {
     base.wrapping_add(offset)
 }
 
-/// Says which stream was at work if the test fails, whatever failed.
+/// Prints the seed of the stream if the test panics.
 struct Told(u64);
 
 impl Drop for Told {
@@ -180,7 +180,7 @@ impl Drop for Told {
     }
 }
 
-/// Small chunks, and a log that its largest change fits in.
+/// Small chunks, and a log into which the largest change fits.
 pub fn options<D: CommitProtocol>(lines: u64) -> TreeOptions {
     let log_records = match log_records::<D>(lines) {
         1024 => 256,
@@ -205,7 +205,7 @@ fn empty_out<M: Medium, S: Sample, L: Layouts, D: CommitProtocol>(
     assert_eq!(report.live_bytes, tree.leaf_shape().bytes(), "and owns nothing else");
 }
 
-/// With payloads of so many words.
+/// A stream over observed memory, with payloads of this many words.
 pub fn on_observed<S: Sample, L: Layouts, D: CommitProtocol>(lines: u64, payload_words: usize, base: u64) {
     let seed = seed(base);
     let _told = Told(seed);
@@ -246,7 +246,7 @@ fn on_native<S: Sample, L: Layouts, D: CommitProtocol>(lines: u64, base: u64) {
         run(&tree, &mut model, operations as u64 / 3, operations, seed);
         empty_out(&tree, &mut model);
     };
-    // Both searches where there are two. Nodes that are no power of two do not stand in pages of their own in a pool.
+    // Both searches if there are two. In a pool, only nodes of a power of two lines have pages of their own.
     let apart = D::NAME != WriteAhead::NAME || lines.is_power_of_two();
     assert_eq!(tree().uses_vectors(), S::PLAIN && lines <= 16 && apart && pmem::simd::available());
     assert!(!tree().without_vectors().uses_vectors());
@@ -256,7 +256,7 @@ fn on_native<S: Sample, L: Layouts, D: CommitProtocol>(lines: u64, base: u64) {
     stream(tree().without_vectors());
 }
 
-/// Both kinds of keys, on both media, at every size of nodes that the tree has.
+/// Both kinds of keys, on both media, with every node size of the tree.
 pub struct Streams;
 
 impl Visitor for Streams {

@@ -1,14 +1,14 @@
 //! Pairs of byte strings.
 //!
-//! A record lies by itself (`record`); a leaf is an array of slots in the order of keys: eight bytes of the key, as a
-//! number that compares as they do, and the pointer to the record. So a search stays in the array until it has found the one record
-//! that it may be looking for, and a consolidation copies slots and no bytes.
+//! A record is a block of its own (`record`). A leaf is an array of slots in key order. A slot has eight bytes of the key, as a number with
+//! the same order, and the pointer to the record. So a search reads only the array until it has found the one candidate record, and a
+//! consolidation copies slots but no bytes of keys or values.
 //!
-//! Which eight bytes: those behind what all keys have in common that may be in the page, which is what its low and its high key have
-//! in common. So a key that belongs into the page has it too, and nobody looks.
+//! The eight bytes are those after the common prefix of the page's low and high key. Every key between the two has this prefix, so a search
+//! does not compare it.
 //!
-//! A run of separators (an inner page's) has the same eight bytes of each, and the separators in a heap. A key that bounds pages lies
-//! where it is needed if it is short, as separators mostly are: whoever comes by compares it with his own.
+//! A run of separators (of an inner page) has an array of the same eight bytes of each separator, and the separators in a heap. A short
+//! fence is stored inline, because each thread that passes it compares it with its own key. Most fences are short.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -24,23 +24,23 @@ use crate::search::{LINE, Samples, count_left};
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
-/// Bytes that a key may have at most.
+/// Maximum bytes of a key.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
-/// Bytes that a value may have at most.
+/// Maximum bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes of a key that stand in an array.
+/// Bytes of a key in an array.
 const HEAD: usize = 8;
 
 /// A run of separators.
 #[derive(Debug)]
 pub struct ByteKeys {
-    /// Bytes at the beginning of each key that all keys of the page have in common.
+    /// Length of the common prefix of all keys of the page, in bytes.
     skip: usize,
     samples: Samples,
-    /// The bytes behind those that are skipped.
+    /// The eight bytes after the common prefix.
     heads: Array<u64>,
-    /// Where a separator ends in the heap. The first begins at 0.
+    /// The end of each separator in the heap. The first begins at 0.
     ends: Array<u32>,
     heap: Array<u8>,
 }
@@ -48,19 +48,19 @@ pub struct ByteKeys {
 /// A key that bounds pages.
 #[derive(Clone)]
 pub enum ByteFence {
-    /// It is short.
+    /// A short key, stored inline.
     Short(u8, [u8; SHORT]),
-    /// It is long.
+    /// A long key, stored outside.
     Long(Box<[u8]>),
 }
 
-/// Bytes of a fence that lies where it is needed.
+/// Maximum bytes of a fence that is stored inline.
 const SHORT: usize = 22;
 
 /// A leaf.
 #[derive(Debug)]
 pub struct ByteLeaf {
-    /// Bytes at the beginning of each key that all keys of the page have in common.
+    /// Length of the common prefix of all keys of the page, in bytes.
     skip: usize,
     samples: Samples,
     slots: Array<Slot>,
@@ -68,22 +68,22 @@ pub struct ByteLeaf {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The bytes of the key behind those that are skipped.
+    /// The eight bytes of the key after the common prefix.
     head: u64,
     record: Shared,
 }
 
 const _: () = assert!(size_of::<Slot>() == RECORD_BYTES);
 
-/// A change beside a leaf.
+/// A change of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteChange {
     record: Shared,
-    /// Of the key a few bytes, those at both ends: nearly all others are told apart by them.
+    /// A hash of the length and of bytes at both ends of the key. It rules out nearly all other keys without a read of the record.
     hint: u16,
 }
 
-/// Up to eight bytes as a number that compares as they do.
+/// The first eight bytes, or fewer, as a number with the same order.
 #[inline(always)]
 fn head_of(bytes: &[u8]) -> u64 {
     if let Some(head) = bytes.first_chunk() {
@@ -94,18 +94,18 @@ fn head_of(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// A key that may be in a page, without what all of those have in common.
+/// The part of a key of the page after the common prefix.
 #[inline(always)]
 fn behind(key: &[u8], skip: usize) -> &[u8] {
     key.get(skip..).unwrap_or_default()
 }
 
-/// Equal for equal keys.
+/// The hint of a key. Equal for equal keys.
 #[inline(always)]
 fn hint_of(key: &[u8]) -> u16 {
     let last = key.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
     let both = head_of(key).rotate_left(29) ^ last ^ (key.len() as u64) << 48;
-    // A factor with many ones and zeros: each byte has its part in the upper ones.
+    // The factor has many ones and zeros, so each byte affects the upper bits.
     (both.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
 }
 
@@ -114,7 +114,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl ByteLeaf {
-    /// One of `count` records at most, which `fill` puts into it; in a space of so many bytes.
+    /// A leaf of at most `count` records, which `fill` adds.
     fn new(skip: usize, space: &mut Space, count: usize, fill: impl FnOnce(&mut Draft<Slot>)) -> Self {
         let samples = Samples::draft(space, count);
         let mut slots = space.array(count, LINE);
@@ -128,7 +128,7 @@ impl ByteLeaf {
         behind(key, self.skip)
     }
 
-    /// Where a key is, or would be.
+    /// Binary search for a key. `Err`: the position at which it would be inserted.
     #[inline(always)]
     fn find(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         let suffix = self.suffix(key);
@@ -140,7 +140,7 @@ impl ByteLeaf {
             None | Some(Ordering::Greater) => Err(from),
             Some(Ordering::Equal) => Ok(from),
             Some(Ordering::Less) => {
-                // Several keys with this head, or another one.
+                // The first slot with this head has a smaller key: the key is behind it, if it exists.
                 let rest = &self.slots[from..];
                 let same = rest.partition_point(|slot| slot.head == head);
                 let at = rest[..same].binary_search_by(compare);
@@ -160,7 +160,7 @@ impl ByteKeys {
         &self.heap[start as usize..self.ends[i] as usize]
     }
 
-    /// How many separators compare as `is_left` wants it; these are the first. `about` is told about where that is before it is known.
+    /// The number of separators for which `is_left` is true; these come first. `about` gets an early estimate, for a prefetch.
     #[inline(always)]
     fn partition(&self, key: &[u8], about: impl FnOnce(usize), is_left: impl Fn(Ordering) -> bool) -> usize {
         let head = head_of(behind(key, self.skip));
@@ -256,7 +256,7 @@ impl Pairs for Bytes {
         value.into()
     }
     fn separator(left: &[u8], right: &[u8]) -> ByteFence {
-        // One byte more than they have in common is above the left key, and a prefix of the right one.
+        // The common prefix and one more byte: above the left key, and a prefix of the right one.
         right[..(common(left, right) + 1).min(right.len())].into()
     }
 
@@ -318,7 +318,7 @@ impl Pairs for Bytes {
             records.iter().for_each(|record| slots.push(slot(skip, *record, word)));
         })
     }
-    /// What is between two changes is copied at once.
+    /// Copies the slots between two changes together.
     fn merged<'a>(
         leaf: &'a ByteLeaf,
         changes: Changes<'a, Self>,
@@ -422,7 +422,7 @@ mod tests {
     use super::*;
     use crate::pool::{Depot, Pool};
 
-    /// Keys whose ends are hard to tell apart.
+    /// Keys that are hard to distinguish at their ends.
     fn keys() -> Vec<Box<[u8]>> {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         for start in ["", "a", "ab", "abcdefg", "abcdefgh", "abcdefghi", "abcdefgh\0\0\0\0\0\0\0\0\0", "b"] {
@@ -440,7 +440,7 @@ mod tests {
         let (all, mut pool, depot) = (keys(), Pool::new(), Depot::new());
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
-                // A separator is above the low key; every second one is there.
+                // A separator is above the low key. Every second one is in the run.
                 let own: Vec<&[u8]> = all[from + 1..end].iter().step_by(2).map(|key| &**key).collect();
                 let (block, _) = pool.take(Bytes::keys_space(own.iter().copied()), &depot);
                 let mut space = Space::behind(&block, 0);
@@ -473,7 +473,7 @@ mod tests {
         }
     }
 
-    /// Which record it is.
+    /// Identifies a record.
     fn address(record: ByteRecord<'_>) -> usize {
         record.key().as_ptr().addr()
     }
@@ -511,7 +511,7 @@ mod tests {
         for (from, low) in all.iter().enumerate() {
             for (end, high) in all.iter().enumerate().skip(from + 1) {
                 let inside = &all[from..end];
-                // Every second key is there.
+                // Every second key is in the leaf.
                 let own: Vec<_> = inside.iter().step_by(2).collect();
                 let records: Vec<_> = own.iter().map(|key| fresh(key)).collect();
                 let leaf = memory.leaf(&records, low, high);
@@ -525,7 +525,7 @@ mod tests {
         }
     }
 
-    /// What a leaf and its changes have goes on in the merged leaf or is dead, once.
+    /// Each record of a leaf and of its changes is exactly once in the merged leaf or dead.
     #[test]
     fn changes_are_merged_as_a_map_does_it_and_no_record_is_lost() {
         let all = keys();
@@ -542,7 +542,7 @@ mod tests {
             let fresh: Vec<_> = model.into_values().collect();
             let leaf = memory.leaf(&fresh, &all[low], &all[high]);
             let records: Vec<_> = fresh.iter().map(Fresh::get).collect();
-            // The newest first, some keys several times.
+            // The newest first, and some keys several times.
             let changes: Vec<_> = (0..random.usize(..9))
                 .map(|_| {
                     let value = random.bool().then(|| [random.u8(..)]);

@@ -1,29 +1,29 @@
-//! Parts of the protocols that are left out on purpose, so that it can be seen whether models and schedules notice.
+//! Fault injection: each fault leaves out a part of a protocol, so that a test can show that models or schedules detect it.
 //!
-//! Only there can any of them be made to sing; elsewhere the question is a constant, and costs nothing.
+//! Faults can be injected only in models and schedules. In other builds [`sings`] is constant and costs nothing.
 
-/// A part that can be left out.
+/// The part of a protocol that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// A record's delta is stored, not exchanged for the head it was made for.
+    /// A change of a record is stored, not exchanged for the head that it was made for.
     Update,
-    /// A consolidated page is stored, not exchanged for the chain it was made of.
+    /// A consolidated page is stored, not exchanged for the chain that it was made of.
     Consolidation,
-    /// A delta of a structure change is stored, not exchanged for the head it was made for.
+    /// A structure change is stored, not exchanged for the head that it was made for.
     Structure,
-    /// Who posts an index term does not look again whether the split still stands.
+    /// A thread posts an index term without the validation that the split still exists.
     SecondLook,
-    /// What is retired is freed without asking who may still read it.
+    /// Retired memory is freed although a thread may still read it.
     Pins,
-    /// PIDs are used again at once.
+    /// PIDs are reused at once.
     Pids,
-    /// Who writes a change beside a leaf looks whether the place is taken, and takes it, in two steps.
+    /// A writer checks a place and claims it in two steps.
     Claim,
-    /// Who gives free blocks away does not see to it that who takes them sees what they are. Only models have an order weak enough.
+    /// A batch is put on the depot's stack without release order. Only models have a memory order that is weak enough to detect this.
     Depot,
 }
 
-/// True while this part is left out.
+/// True while this fault is injected.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
 pub const fn sings(_canary: Canary) -> bool {
@@ -39,15 +39,15 @@ mod explored {
 
     use super::Canary;
 
-    // All threads of a model or a schedule are one of the system's.
+    // All threads of a model or a schedule run on one thread of the system.
     thread_local!(static SINGS: Cell<Option<Canary>> = const { Cell::new(None) });
 
-    /// From now on this part is left out in what this thread explores, or none.
+    /// Injects this fault, or none, into all later explorations of this thread.
     pub fn sing(canary: impl Into<Option<Canary>>) {
         SINGS.set(canary.into());
     }
 
-    /// True while this part is left out.
+    /// True while this fault is injected.
     pub fn sings(canary: Canary) -> bool {
         SINGS.get() == Some(canary)
     }

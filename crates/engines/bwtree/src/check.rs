@@ -1,7 +1,9 @@
-//! The structure checker: walks the whole tree, beside whoever works on it, and says what is wrong.
+//! The structure checker: it walks the whole tree, concurrently with operations, and reports violated invariants.
 //!
-//! Each page is judged by itself as it was at one moment (the chain behind one head), and against its children and its right
-//! sibling if it was still so after these were read. If nobody changed anything meanwhile, all pages together are judged too.
+//! It checks each page in one state (the chain of one head). It checks a page against its children and right sibling if the page did not
+//! change while these were read. If no operation ran during the walk, it also checks the totals over all pages.
+//!
+//! It checks P1 to P3 of `page`, the order of LSNs, and the counters.
 
 use std::borrow::Borrow;
 
@@ -13,35 +15,35 @@ use crate::structure::Contents;
 use crate::table::{Pid, ROOT};
 use crate::tree::{Tree, Visit};
 
-/// What the checker found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// What is wrong, in words. Empty if nothing is.
+    /// Descriptions of the violations, at most 100 for single pages. Empty if there are none.
     pub problems: Vec<String>,
-    /// Records met.
+    /// Number of records found.
     pub records: u64,
-    /// Pages met.
+    /// Number of pages found.
     pub pages: u64,
-    /// Pages that were judged against their children and siblings, too.
+    /// Number of comparisons of a page with one of its children or its right sibling.
     pub judged: u64,
-    /// Nobody worked on the tree meanwhile: all pages were judged together, and `records` is exact.
+    /// True if no other operation ran during the walk: then the totals were checked, and `records` is exact.
     pub is_quiet: bool,
 }
 
-/// Problems beyond these are not told.
+/// Maximum number of reported violations of single pages.
 const TOLD: usize = 100;
 
 struct Walk<'v, 't, P: Pairs> {
     visit: &'v Visit<'t, P>,
     found: Check,
-    /// Pages met, and the terms that should lead to them, by level.
+    /// Pages found, by level. In `terms`, the index terms that lead to a page of the level.
     pages: Vec<u64>,
     terms: Vec<u64>,
     /// Bytes of memory of the pages.
     memory: u64,
 }
 
-/// The low key of a page, which the remove delta has too.
+/// The low key of a page. A remove delta has it too.
 fn low_of<P: Pairs>(head: Head<'_, P>) -> Option<&P::Fence> {
     if let Body::Remove { low } = head.body() { low.as_ref() } else { Outline::of(head).low }
 }
@@ -53,7 +55,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
     }
 
-    /// P1 and the order of LSNs, of one chain.
+    /// Checks P1 and the order of LSNs in one chain.
     fn judge_page(&mut self, pid: Pid, head: Head<'_, P>, outline: &Outline<'_, P>) {
         let mut node = head;
         while let Some(next) = node.next() {
@@ -111,7 +113,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         }
     }
 
-    /// P2 and P3: another page, as this one has it.
+    /// Checks P2 and P3: the level and the low key of a child or right sibling.
     fn judge_other(&mut self, pid: Pid, head: Head<'_, P>, other: Pid, level: u32, low: Option<&P::Fence>) {
         let found = self.visit.load(other).map(|head| (head.level(), low_of(head).cloned()));
         if !self.visit.load(pid).is_some_and(|again| again.is(head)) {
@@ -132,7 +134,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
         if head.level() > 0 {
             for (key, child) in terms(head) {
                 let low = key.map(P::fence).or_else(|| outline.low.cloned());
-                // A child that becomes the root has no low key, and neither has the first.
+                // The remove delta of a shrink has no low key. That matches: the root's only child has none either.
                 self.judge_other(pid, head, child, head.level() - 1, low.as_ref());
             }
         }
@@ -158,10 +160,10 @@ impl<P: Pairs> Walk<'_, '_, P> {
 }
 
 impl<P: Pairs> Tree<P> {
-    /// Walks the whole tree and says what is wrong with it; may be called at any time.
+    /// Walks the whole tree and checks its structure. May run concurrently with all operations. O(records).
     pub fn check(&self) -> Check {
         let visit = self.visit();
-        // Each thread slot draws larger and larger numbers: the sum is the same if nobody drew one.
+        // The numbers that a thread slot draws only grow, so an equal sum means that none was drawn.
         let drawn = || self.epochs.tally(Count::Drawn);
         let before = drawn();
         let is_alone = || self.epochs.seated() == 1;
@@ -181,7 +183,7 @@ impl<P: Pairs> Tree<P> {
         let (counted, limbo) = (self.len(), tally(Count::RetiredPids).wrapping_sub(tally(Count::FreedPids)));
         let (used, free) = (self.table.used(), self.table.count_free());
         let memory = self.memory().page_bytes;
-        // Whoever changed something since drew an LSN since, or was there in the beginning.
+        // A thread that changed the tree meanwhile drew an LSN meanwhile, or was active at the start.
         found.is_quiet = was_alone && is_alone() && drawn() == before;
         if !found.is_quiet {
             return found;
@@ -193,7 +195,7 @@ impl<P: Pairs> Tree<P> {
         if counted != found.records {
             tell(format!("{counted} records are counted, {} are there", found.records));
         }
-        // The root has no term.
+        // No term leads to the root.
         if let Some(last) = terms.last_mut() {
             *last += 1;
         }
@@ -206,7 +208,7 @@ impl<P: Pairs> Tree<P> {
         found
     }
 
-    /// What happened to the tree, and what it is: walks over all pages.
+    /// The counters and sizes of the tree. Walks over all pages. O(records).
     pub fn stats(&self) -> Stats {
         let tally = |count| self.epochs.tally(count);
         let mut stats = Stats {

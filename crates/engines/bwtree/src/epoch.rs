@@ -1,21 +1,24 @@
-//! Epochs: when what was taken out of the tree can be freed [Bw-tree §III-D, OpenBw-Tree §4].
+//! Epochs: they decide when retired memory can be freed.
 //!
-//! Whoever reads the tree has a *thread slot*: a slot in which the epoch of his arrival stands for as long as he stays. There is no list
-//! of threads: a thread slot is taken with one exchange and left with one store, and if all are taken more are added. What he takes
-//! out of the tree goes into the bag of his thread slot, with the epoch of that moment.
+//! A thread that reads the tree holds a *thread slot*. The slot has the epoch at which the thread took it. Threads need no registration: a
+//! thread takes a slot with one exchange and releases it with one store. If all slots are taken, a new segment of slots is added. An object
+//! that the thread takes out of the tree goes into the bag of its slot, with the current epoch.
 //!
-//! With a thread slot comes a pool of memory (`pool`), which is nobody else's as long.
+//! Each thread slot has an allocation pool (`pool`), which only its holder uses.
 //!
-//! The shared counter is read by everybody and moved only by who empties a bag: epochs are decentralised but for that word.
+//! All threads read the shared epoch counter, but only a thread that empties a bag advances it. The rest of the protocol is per slot.
 //!
 //! Invariants:
-//! * E1: the bag and the pool of a slot belong to who has the thread slot.
-//! * E2: what was retired in epoch `t` is freed only when every thread slot taken has an epoch above `t`. Who sits with an epoch above `t`
-//!   arrived after `t` had passed, that is after it was taken out, and cannot find it: between taking out and reading `t`, and
-//!   between taking a thread slot and reading the tree, stands a fence each, and whichever is first is seen by the other.
-//! * E3: a thread slot that is never left keeps what was retired since, and nothing else waits for it.
+//! * E1: the bag and the pool of a thread slot belong to the thread that holds the slot.
+//! * E2: an object that was retired in epoch `t` is freed only when every other taken thread slot has an epoch above `t`. A thread with an
+//!   epoch above `t` took its slot after `t` had passed, so after the object was taken out of the tree, and cannot find it. One fence is
+//!   between taking an object out and reading `t`; another is between taking a slot and reading the tree. So the later of the two threads
+//!   sees the store of the earlier one.
+//! * E3: a thread slot that is never released keeps what was retired since it was taken, and delays nothing else.
 //!
-//! The same code runs in the models and in the schedules: that is why it is not a crate's.
+//! Linearization points: the exchange that takes a slot, and the store that releases it.
+//!
+//! The same code runs in models and schedules; so the crate does not use a library for epochs. Papers: Bw-tree §III-D, OpenBw-Tree §4.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -27,61 +30,61 @@ use crate::sync::{
     AtomicPtr, AtomicU64, IS_SMALL, Ordering, OwnedCell, fence, fence_behind_exchange, thread_number,
 };
 
-/// Slots of a segment: as many threads find a thread slot at their first look on most machines.
+/// Slots of a segment. On most machines that many threads find a free slot at the first attempt.
 const SLOTS: usize = if IS_SMALL { 3 } else { 64 };
 
-/// Bits of a slot's number. If more than 65,536 visitors are there at once, two may draw the same number.
+/// Bits of a slot's number. With more than 65,536 taken slots, two of them may draw the same number.
 const NUMBER_BITS: u32 = 16;
 
-/// Nobody sits here.
+/// The slot is free.
 const EMPTY: u64 = 0;
 
-/// Epochs, and what waits to be freed.
+/// The epoch counter, the thread slots, and the depot.
 #[derive(Debug)]
 pub(crate) struct Epochs<G> {
     now: AtomicU64,
     first: Segment<G>,
     depot: Depot,
-    /// Bytes that pools have of the system, in chunks and large blocks: a count that no protocol reads.
+    /// Bytes that pools have allocated from the system, in chunks and large blocks. No protocol reads this counter.
     held: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Debug)]
 struct Segment<G> {
-    /// The number of its first slot.
+    /// Number of the segment's first slot.
     from: u64,
     slots: Box<[Slot<G>]>,
     next: AtomicPtr<Segment<G>>,
 }
 
-/// Two lines, because processors fetch lines in pairs: nobody's thread slot is on somebody else's.
+/// Aligned to two cache lines, because processors fetch lines in pairs: so no two slots share a pair.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot<G> {
-    /// The epoch of who sits here, or [`EMPTY`].
+    /// The epoch of the thread that holds the slot, or [`EMPTY`].
     since: AtomicU64,
     bag: OwnedCell<Bag<G>>,
     pool: OwnedCell<Pool>,
     tally: Tally,
-    /// No other slot has it; see [`ThreadSlot::draw`].
+    /// Number of the slot; see [`ThreadSlot::draw`].
     number: u64,
 }
 
-/// Retired things, by epoch.
+/// Retired objects, in order of their epochs.
 #[derive(Debug)]
 struct Bag<G> {
     waiting: VecDeque<(u64, G)>,
-    /// So many have to wait before it is tried again to free some.
+    /// Number of objects that the last attempt to free could not free.
     tried_at: usize,
 }
 
-// SAFETY: what is shared are atomics, and the bags and pools; these are touched by who has their thread slot alone (E1), with the thread slot's
-// exchange and store between one and the next.
+// SAFETY: the shared parts are atomics, bags and pools. Only the thread that holds a slot accesses its bag and pool (E1), and the slot's
+// exchange and store order one holder before the next.
 unsafe impl<G: Send> Sync for Epochs<G> {}
-// SAFETY: it owns its segments and what is in their bags.
+// SAFETY: it owns its segments and the objects in their bags.
 unsafe impl<G: Send> Send for Epochs<G> {}
 
-/// A thread slot: nothing that was reachable when it was taken is freed while it is held.
+/// A taken thread slot. No object that was reachable when it was taken is freed while it is held.
 #[derive(Debug)]
 pub(crate) struct ThreadSlot<'e, G> {
     epochs: &'e Epochs<G>,
@@ -100,21 +103,21 @@ impl<G> Segment<G> {
         Self { from, slots: (0..SLOTS as u64).map(slot).collect(), next: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The segment behind this one.
+    /// The next segment, if there is one.
     fn next(&self) -> Option<&Self> {
         let next = self.next.load(Ordering::Acquire);
-        // SAFETY: a segment that was linked stays until the first is dropped, and is never changed but through its cells.
+        // SAFETY: a linked segment exists until the first one is dropped, and changes only through its cells.
         unsafe { next.as_ref() }
     }
 
-    /// The segment behind this one, which is made if there is none.
+    /// The next segment. Adds one if there is none.
     fn next_or_new(&self) -> &Self {
         if let Some(next) = self.next() {
             return next;
         }
         let new = Box::into_raw(Box::new(Self::new(self.from + SLOTS as u64)));
         if self.next.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it was made above and nobody else has seen it.
+            // SAFETY: the segment was made above, and no other thread has seen it.
             drop(unsafe { Box::from_raw(new) });
         }
         self.next().unwrap_or(self)
@@ -125,7 +128,7 @@ impl<G> Drop for Segment<G> {
     fn drop(&mut self) {
         let next = self.next.load(Ordering::Relaxed);
         if !next.is_null() {
-            // SAFETY: made by `next_or_new` from a box, owned by this segment alone.
+            // SAFETY: `next_or_new` made it from a box, and this segment alone owns it.
             drop(unsafe { Box::from_raw(next) });
         }
     }
@@ -144,7 +147,7 @@ impl<G> Epochs<G> {
         self.segments().flat_map(|segment| &segment.slots)
     }
 
-    /// Takes a thread slot. A second one of the same thread is another thread slot.
+    /// Takes a thread slot. A second call by the same thread takes another slot.
     #[inline]
     pub(crate) fn enter(&self) -> ThreadSlot<'_, G> {
         let mut segment = &self.first;
@@ -166,28 +169,28 @@ impl<G> Epochs<G> {
         }
         let now = self.now.load(Ordering::Acquire);
         slot.since.compare_exchange(EMPTY, now, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        // E2: the thread slot is seen to be taken before anything of the tree is read.
+        // E2: other threads see the slot as taken before this thread reads the tree.
         fence_behind_exchange();
         Some(ThreadSlot { epochs: self, slot })
     }
 
-    /// Takes one free thread slot after the other, so that each bag is looked at by somebody; calls `visit` with each.
+    /// Takes each free thread slot in turn and calls `visit` with it.
     pub(crate) fn visit_all(&self, mut visit: impl FnMut(&ThreadSlot<'_, G>)) {
         self.slots().filter_map(|slot| self.claim(slot)).for_each(|slot| visit(&slot));
     }
 
-    /// Thread slots taken at the moment.
+    /// Number of thread slots that are taken now.
     pub(crate) fn seated(&self) -> usize {
         fence(Ordering::SeqCst);
         self.slots().filter(|slot| slot.since.load(Ordering::Acquire) != EMPTY).count()
     }
 
-    /// The sums of all counts.
+    /// The sum of a counter over all slots.
     pub(crate) fn tally(&self, count: Count) -> u64 {
         self.slots().fold(0, |sum, slot| sum.wrapping_add(slot.tally.get(count)))
     }
 
-    /// Bytes that pools have of the system.
+    /// Bytes that pools have allocated from the system.
     #[inline]
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
@@ -198,7 +201,7 @@ impl<G> Epochs<G> {
         self.slots().map(|slot| slot.tally.get(Count::Drawn)).max().unwrap_or(0)
     }
 
-    /// Everything that waits. Nobody has a thread slot any more.
+    /// Takes all retired objects. No thread slot is taken.
     pub(crate) fn take_all(&mut self) -> Vec<G> {
         let mut all = Vec::new();
         self.visit_all(|slot| slot.bag(|bag| all.extend(bag.waiting.drain(..).map(|(_, what)| what))));
@@ -210,11 +213,11 @@ impl<G> ThreadSlot<'_, G> {
     /// The bag of this thread slot (E1).
     #[inline(always)]
     fn bag<R>(&self, use_it: impl FnOnce(&mut Bag<G>) -> R) -> R {
-        // SAFETY: this thread slot's slot is ours (E1), a thread slot is not shared between threads, and no caller's `use_it` comes back here.
+        // SAFETY: this thread holds the slot (E1), a thread slot is not shared between threads, and no caller's `use_it` calls this again.
         self.slot.bag.with_mut(|bag| use_it(unsafe { &mut *bag }))
     }
 
-    /// Memory of so many bytes at least.
+    /// Takes a block of at least `bytes` bytes.
     #[inline]
     pub(crate) fn take(&self, bytes: usize) -> Block {
         // SAFETY: as in `bag`.
@@ -226,7 +229,7 @@ impl<G> ThreadSlot<'_, G> {
         block
     }
 
-    /// Memory that nobody has any more.
+    /// Frees a block that no thread has.
     #[inline]
     pub(crate) fn give(&self, block: Block) {
         // SAFETY: as in `bag`.
@@ -237,14 +240,14 @@ impl<G> ThreadSlot<'_, G> {
         }
     }
 
-    /// Counts something.
+    /// Adds to a counter.
     #[inline(always)]
     pub(crate) fn count(&self, count: Count, by: u64) {
         self.slot.tally.add(count, by);
     }
 
-    /// Draws a number that is above this one and all that were drawn from this slot, and that no other slot gives: a Lamport clock
-    /// with the slot's number behind it. There is no counter that all write.
+    /// Draws a number above `above` and above all numbers that this slot drew. No other slot draws it. It is a Lamport clock with the
+    /// slot's number in its low bits, so no shared counter is written.
     #[inline(always)]
     pub(crate) fn draw(&self, above: u64) -> u64 {
         let last = self.slot.tally.get(Count::Drawn).max(above);
@@ -253,21 +256,22 @@ impl<G> ThreadSlot<'_, G> {
         drawn
     }
 
-    /// Something that was taken out of the tree is to be freed when nobody can have it any more.
+    /// Retires an object that was taken out of the tree.
     pub(crate) fn retire(&self, what: G) {
-        // E2: it is seen to be taken out before the epoch is read.
+        // E2: other threads see the object as taken out before this thread reads the epoch.
         fence(Ordering::SeqCst);
         let now = self.epochs.now.load(Ordering::Acquire);
         self.bag(|bag| bag.waiting.push_back((now, what)));
     }
 
-    /// How much waits in this thread slot's bag, beyond what is known to have to wait.
+    /// True if at least `after` objects were retired since the last attempt to free.
     #[inline(always)]
     pub(crate) fn is_due(&self, after: usize) -> bool {
         self.bag(|bag| bag.waiting.len() >= bag.tried_at + after)
     }
 
-    /// What of this thread slot's bag nobody can have any more. Who sits here must not, either: it is called when he leaves.
+    /// Takes the objects of this slot's bag that no other thread can reference. The holder of the slot must not reference them either, so
+    /// it calls this when it releases the slot.
     pub(crate) fn expired(&self) -> Vec<G> {
         let end = self.epochs.now.fetch_add(1, Ordering::AcqRel) + 1;
         fence(Ordering::SeqCst);
@@ -286,7 +290,7 @@ impl<G> ThreadSlot<'_, G> {
 impl<G> Drop for ThreadSlot<'_, G> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what was read from here was read before; what is freed behind this is freed after.
+        // Release: reads before this store are complete, so a thread that sees the slot free may free what they read.
         self.slot.since.store(EMPTY, Ordering::Release);
     }
 }

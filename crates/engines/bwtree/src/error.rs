@@ -1,34 +1,34 @@
-//! What can be refused.
+//! Errors of the tree.
 
-/// Why an operation was refused; it then changed nothing.
+/// The reason why an operation was refused. A refused operation changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key is longer than keys can be.
+    /// The key is too long.
     #[error("a key of {bytes} bytes: keys have at most {max}")]
     KeyTooLong {
         /// Bytes of the key.
         bytes: usize,
-        /// The most a key may have.
+        /// Maximum bytes of a key.
         max: usize,
     },
-    /// The value is longer than values can be.
+    /// The value is too long.
     #[error("a value of {bytes} bytes: values have at most {max}")]
     ValueTooLong {
         /// Bytes of the value.
         bytes: usize,
-        /// The most a value may have.
+        /// Maximum bytes of a value.
         max: usize,
     },
-    /// An option has no sense.
+    /// An option is invalid.
     #[error("option {name}: {why}")]
     Option {
-        /// The option.
+        /// Name of the option.
         name: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }
 
-/// A result of this space.
+/// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,16 +1,17 @@
-//! A latch-free Bw-tree in memory (Levandoski, Lomet, Sengupta: *The Bw-Tree*, ICDE 2013; with what Wang et al. learned of it:
-//! *Building a Bw-Tree Takes More Than Just Buzz Words*, SIGMOD 2018).
+//! A latch-free Bw-tree in memory (Levandoski, Lomet, Sengupta: *The Bw-Tree*, ICDE 2013), with improvements from Wang et al.: *Building a
+//! Bw-Tree Takes More Than Just Buzz Words*, SIGMOD 2018.
 //!
-//! * `table`: the mapping table, from a page's number (PID) to its newest node. Every change of a page is one exchange there.
-//! * `node`: base pages and deltas, and who owns them. `slab`: changes beside a leaf. `page`: what a chain of them means.
-//! * [`pairs`]: what keys and values are: [`Words`], [`Bytes`]. `record`: a byte string's key and value. `search`: in arrays.
+//! * `table`: the mapping table, from a page id (PID) to the newest state of the page. Every change of a page is one exchange in this
+//!   table.
+//! * `node`: base pages, deltas, and their ownership. `slab`: changes in the block of a leaf. `page`: the meaning of a delta chain.
+//! * [`pairs`]: the kinds of keys and values: [`Words`], [`Bytes`]. `record`: a byte-string key and its value. `search`: search in arrays.
 //! * [`tree`]: the tree, and operations on single keys. [`scan`]: cursors.
-//! * `structure`: consolidation, splits, index terms. `merge`: merges, and the root's way down.
-//! * `epoch`: when what was taken out can be freed. `limbo`: freeing it. `pool`: the memory that all of it lies in.
-//! * [`check`]: the structure checker. [`stats`]: what is counted.
-//! * `sync`: the one door to atomics: the processor's, a model checker's, a scheduler's. [`canary`]: protocols with a part left out.
+//! * `structure`: consolidation, splits, index terms. `merge`: merges, and the shrink of the root.
+//! * `epoch`: decides when retired memory can be freed. `limbo`: frees it. `pool`: the allocation pools of the memory.
+//! * [`check`]: the structure checker. [`stats`]: counters.
+//! * `sync`: the only module that imports atomics: the processor's, a model checker's or a scheduler's. [`canary`]: fault injection.
 //!
-//! No operation waits for another one. Unsafe code is in `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` alone.
+//! No operation waits for another one. Only `table`, `node`, `slab`, `record`, `pool`, `epoch` and `limbo` contain unsafe code.
 
 pub mod bytes;
 #[doc(hidden)]

@@ -1,4 +1,6 @@
-//! What was taken out of the tree: retired, and freed when nobody can have it any more.
+//! Retired memory: objects taken out of the tree, which are freed when no thread can reference them.
+//!
+//! Invariant E2 in [`epoch`](crate::epoch) says when that is.
 
 use crate::canary::{Canary, sings};
 use crate::epoch::ThreadSlot;
@@ -10,7 +12,7 @@ use crate::table::Pid;
 use crate::tree::{Tree, Visit};
 
 impl<P: Pairs> Visit<'_, P> {
-    /// What was taken out of the tree is freed when nobody can have it any more.
+    /// Retires an object. It is freed when no thread can reference it.
     pub(crate) fn retire(&self, (retired, (objects, bytes)): Weighed<P>) {
         self.slot.count(Count::RetiredObjects, objects);
         self.slot.count(Count::RetiredBytes, bytes);
@@ -24,23 +26,23 @@ impl<P: Pairs> Visit<'_, P> {
         self.slot.retire((retired, (objects, bytes)));
     }
 
-    /// A node did not get into the mapping table.
+    /// Frees a node that did not get into the mapping table.
     #[cold]
     pub(crate) fn drop_made(&self, made: Made<P>) {
-        // SAFETY: who made it has it, and nobody else knows it.
+        // SAFETY: the thread that made the node owns it, and no other thread knows it.
         unsafe { self.tree.graves.bury(made.word(), &mut |block| self.slot.give(block)) };
     }
 
-    /// A record did not get into the tree.
+    /// Frees a record that did not get into the tree.
     #[cold]
     pub(crate) fn drop_fresh(&self, fresh: P::Fresh) {
         if let Some(dead) = P::dead(P::record(&fresh)) {
-            // SAFETY: who made it has it; the place or the page with a pointer to it was seen by nobody, and will not be (N4).
+            // SAFETY: the thread that made the record owns it. The place or the page with a pointer to it never became visible (N4).
             unsafe { self.tree.graves.bury_record(dead, &mut |block| self.slot.give(block)) };
         }
     }
 
-    /// A page is no longer in the tree: with it goes its PID.
+    /// Retires a page that is no longer in the tree, and its PID.
     pub(crate) fn discard(&self, pid: Pid, page: Weighed<P>) {
         self.tree.table.vacate(pid);
         self.retire(page);
@@ -50,17 +52,18 @@ impl<P: Pairs> Visit<'_, P> {
 }
 
 impl<P: Pairs> Tree<P> {
-    /// Tries to free everything that waits for it, whoever retired it. Only somebody who is at work keeps anything.
+    /// Frees all retired memory that no active operation can reference, from every thread slot that is not in use. O(thread slots + retired
+    /// objects).
     pub fn reclaim(&self) {
         self.epochs.visit_all(|slot| self.empty(slot));
     }
 
-    /// Frees what of a thread slot's bag nobody can have any more.
+    /// Frees the objects in a thread slot's bag that no thread can reference.
     fn empty(&self, slot: &ThreadSlot<'_, Weighed<P>>) {
         for (retired, (objects, bytes)) in slot.expired() {
             slot.count(Count::FreedObjects, objects);
             slot.count(Count::FreedBytes, bytes);
-            // SAFETY: it was taken out of the tree, and whoever could have it has left (E2).
+            // SAFETY: it was taken out of the tree, and every thread that could reference it has released its slot (E2).
             if let Some(pid) = unsafe { retired.free(&self.graves, |block| slot.give(block)) } {
                 slot.count(Count::FreedPids, 1);
                 self.table.release(pid);
@@ -69,7 +72,7 @@ impl<P: Pairs> Tree<P> {
     }
 }
 
-/// A model or a schedule found something: the tree may be anything.
+/// True if a model or a schedule has failed: the tree may be damaged.
 #[inline(always)]
 fn given_up() -> bool {
     IS_SMALL && std::thread::panicking()
@@ -82,14 +85,14 @@ impl<P: Pairs> Drop for Tree<P> {
         }
         for (retired, _) in self.epochs.take_all() {
             let slot = self.epochs.enter();
-            // SAFETY: nobody is at work any more, and it is not in the tree.
+            // SAFETY: no operation is active, and the object is not in the tree.
             if let Some(pid) = unsafe { retired.free(&self.graves, |block| slot.give(block)) } {
                 self.table.release(pid);
             }
         }
         let (words, counted) = (self.table.words(), self.memory().page_bytes);
         let slot = self.epochs.enter();
-        // SAFETY: nobody is at work any more, and what was retired has been freed.
+        // SAFETY: no operation is active, and all retired objects have been freed.
         let bytes = unsafe { free_all(words.into_iter(), &self.graves, |block| slot.give(block)) };
         self.graves.empty(|block| slot.give(block));
         debug_assert!(

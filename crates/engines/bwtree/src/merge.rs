@@ -1,23 +1,27 @@
-//! Merges of pages, and the root's way down [Bw-tree §IV-B, §IV-C].
+//! Merges of pages, and the shrink of the root.
 //!
-//! Page R is merged into its left sibling L, below the parent O of both:
+//! A merge moves page R into its left sibling L. Page O is the parent of both. The steps are:
 //!
-//! 1. O is told: a delta says that R's term is going to be merged. From here on the merge will be done; and O is neither split, nor
-//!    consolidated, nor removed before it is. (The paper does not say what keeps O from being split between L and R meanwhile.)
-//! 2. R gets a remove delta: it does not change any more. R's own split and merges are completed before.
-//! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before; if L is being removed, that is.
-//! 4. O gets an index delete delta: R cannot be found any more. Its PID and its remove delta are retired by who put it there.
+//! 1. O gets a delta that announces the merge of R's term. From here on the merge must be completed. Until then O is not split,
+//!    consolidated or removed. (The paper does not say what prevents a split of O between L and R meanwhile.)
+//! 2. R gets a remove delta. R does not change any more. R's own split and merges are completed before.
+//! 3. L gets a merge delta, with R's contents as its second arm. L's split is completed before. If L is being removed, that merge is
+//!    completed before.
+//! 4. O gets an index delete delta. R cannot be found any more. The thread that put the delta there retires R's PID and its remove delta.
 //!
-//! Each step looks at what there is and does what comes next, so it is all the same who began, and how many are at it.
+//! Each step reads the current state and does the next step. So any thread can begin a merge, and any number of threads can take part.
 //!
 //! Invariants:
-//! * G1: R and L are children of O side by side from step 1 to step 4: only splits of L come in between, and their terms too.
-//! * G2: the exchange of step 3 is made for a head of L that ends where R begins, with R to its right. L ends further right from then
-//!   on, so the exchange can succeed once only.
-//! * G3: a PID is not used again while somebody is at work who knew it before, so R is the same page throughout.
+//! * G1: R and L are neighbouring children of O from step 1 to step 4. Only pages that were split off from L, and their terms, come between
+//!   them.
+//! * G2: the exchange of step 3 expects a head of L that ends where R begins, with R as its right sibling. Afterwards L ends further right,
+//!   so the exchange can succeed only once.
+//! * G3: a PID is not reused while a thread is active that knew it before. So R is the same page throughout.
 //!
-//! The root shrinks when it has one child that has no right sibling: the child gets a remove delta without a low key, and what it had
-//! becomes the root's contents. Only a split of the child could give the root another one, and it cannot be split any more.
+//! The root shrinks when it has one child without a right sibling. The child gets a remove delta without a low key, and its contents become
+//! the root's. Only a split of the child could give the root another child, and the child cannot be split any more.
+//!
+//! Commit point: the exchange of step 3; for the shrink, the exchange of the root's word. Paper: Bw-tree §IV-B, §IV-C.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -31,7 +35,7 @@ use crate::structure::Contents;
 use crate::table::{Pid, ROOT};
 use crate::tree::Visit;
 
-/// How the ends of two pages compare; no key is the end of all.
+/// Compares the high keys of two pages. `None` is above all keys.
 fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),
@@ -40,16 +44,16 @@ fn compare_high<K: Ord>(a: Option<&K>, b: Option<&K>) -> Ordering {
 }
 
 impl<P: Pairs> Visit<'_, P> {
-    /// A page became small: it is merged with a neighbour below the same parent, if both fit into one.
+    /// Merges a small page with a neighbour below the same parent, if both fit into one page.
     pub(crate) fn merge_with_neighbour(&self, pid: Pid, level: u32, low: Option<&P::Fence>) {
-        // Whichever of them is to the right goes.
+        // The right page of the two is the one that is removed.
         if !self.merge(pid, level, low, 0) {
             self.merge(pid, level, low, 1);
         }
     }
 
-    /// Announces that the child `further` places to the right of page `pid` is going to be merged into the one to its left, if both
-    /// fit into one, and does it. False if they do not.
+    /// Merges the child `further` places to the right of page `pid` into its left sibling, if both fit into one page. Returns false if
+    /// there is no such pair or it does not fit.
     pub(crate) fn merge(&self, pid: Pid, level: u32, low: Option<&P::Fence>, further: usize) -> bool {
         let place = low.map_or(Place::First, |low| Place::At(low.borrow()));
         let Some((parent, head)) = self.find(place, level + 1) else { return false };
@@ -65,7 +69,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
         let pages = [terms[victim - 1].1, terms[victim].1];
         let bytes: usize = pages.iter().filter_map(|page| self.load(*page)).map(|head| head.bytes()).sum();
-        // Not so large that it is split soon.
+        // A larger page would soon be split again.
         if bytes > self.sizes(level).0 / 4 * 3 {
             return false;
         }
@@ -79,7 +83,7 @@ impl<P: Pairs> Visit<'_, P> {
         true
     }
 
-    /// Completes what removed the page with this head.
+    /// Completes the operation that put the remove delta on the page with this head.
     #[cold]
     pub(crate) fn finish_removal(&self, head: Head<'_, P>) {
         match head.body() {
@@ -89,7 +93,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Completes the merge of the page on `level` that begins at `key`, if there is one.
+    /// Completes the merge of the page on `level` that begins at `key`, if one is announced.
     pub(crate) fn finish_merge(&self, level: u32, key: &P::Key) {
         loop {
             let Some((parent, head)) = self.find(At(key), level + 1) else { return };
@@ -108,7 +112,7 @@ impl<P: Pairs> Visit<'_, P> {
                 continue;
             }
             if kept.is_removed() {
-                // A stack: the left one goes first.
+                // The left page is being removed too: its merge comes first.
                 if let Some(left_key) = left_key {
                     self.finish_merge(level, left_key);
                 }
@@ -134,7 +138,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Step 2: the page with head `victim` is not changed any more. The parent says that it ends at `high`.
+    /// Step 2: puts the remove delta on the page with head `victim`. `high` is the page's end according to the parent.
     fn remove(&self, pid: Pid, victim: Head<'_, P>, key: &P::Key, high: Option<&P::Fence>) {
         let outline = Outline::of(victim);
         if let Some(key) = outline.merging.first() {
@@ -157,7 +161,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Step 3: the page with head `kept` has what `removed` had. Says whether it was so already.
+    /// Step 3: gives the contents of `removed` to the page with head `kept`. True if this was already done.
     fn take_over(
         &self,
         left: Pid,
@@ -172,12 +176,12 @@ impl<P: Pairs> Visit<'_, P> {
             (Ordering::Greater, _) => return true,
             (Ordering::Less, Some(right)) => self.post_index(left, kept.level(), own, right),
             (Ordering::Equal, Some(right)) if right == victim => {
-                // G2: it is not merged, so its contents are its own.
+                // G2: R is not merged yet, so its contents are its own.
                 let Some(contents) = removed.next() else { return false };
                 let of = Outline::of(contents);
                 let (high, right) = (of.high.cloned(), of.right);
                 let body = Body::Merge { key: P::fence(key), contents: Link::to(contents), high, right };
-                // The first term of an inner page gets a key.
+                // The first term of R has no key, and gets one in L.
                 let first = if kept.level() > 0 { P::key_bytes(key) } else { 0 };
                 let delta = self.delta(
                     kept,
@@ -194,7 +198,8 @@ impl<P: Pairs> Visit<'_, P> {
         false
     }
 
-    /// The page of a level that begins at `key` has a left sibling now that it did not have: one of them may be small.
+    /// Tries to merge the page of a level that begins at `key` into its left sibling. The two are siblings only since their parents were
+    /// merged, and one may be small.
     fn merge_at(&self, level: u32, key: &P::Key) {
         let Some((pid, head)) = self.find(At(key), level) else { return };
         if pid != ROOT {
@@ -202,7 +207,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// The only child of the root, if it has only one.
+    /// The only child of the root, if it has exactly one.
     fn only_child(&self) -> Option<(Head<'_, P>, Pid)> {
         let root = self.load(ROOT).filter(|root| root.level() > 0)?;
         match terms(root)[..] {
@@ -211,7 +216,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// The root has one child: what that has becomes the root's.
+    /// Replaces a root that has one child with the child's contents.
     pub(crate) fn shrink(&self) {
         while let Some((_, child)) = self.only_child() {
             let Some(head) = self.load(child) else { return };
@@ -220,7 +225,7 @@ impl<P: Pairs> Visit<'_, P> {
                 for key in &outline.merging {
                     self.finish_merge(head.level() - 1, (*key).borrow());
                 }
-                // All its merges are complete if the root has still this child alone.
+                // If this child is still the only one of the root, all merges in it are complete.
                 let is_alone = outline.high.is_none() && outline.merging.is_empty();
                 if !is_alone || self.only_child().is_none_or(|(_, again)| again != child) {
                     if outline.high.is_some() {
@@ -238,7 +243,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// The root's only child was removed: what it had becomes the root's.
+    /// Completes a shrink: gives the root the contents of its only child, which has a remove delta.
     fn finish_shrink(&self) {
         while let Some((root, child)) = self.only_child() {
             let Some(removed) = self.load(child) else { return };
@@ -249,7 +254,7 @@ impl<P: Pairs> Visit<'_, P> {
                 self.page(&contents, 0..contents.len(), self.draw(root.lsn().max(removed.lsn())), bounds);
             if self.replace(ROOT, root, page, &[], Canary::Structure) {
                 self.count(Count::RootShrinks);
-                // The root has the child's records, but these.
+                // The root has the child's records, except these.
                 self.discard(child, Retired::chain(removed, contents.dead()));
                 return;
             }

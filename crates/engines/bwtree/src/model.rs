@@ -1,8 +1,8 @@
-//! Models: small trees and two or three threads, every order of their loads, stores and exchanges that the memory model allows
-//! (with a bound on preemptions: `LOOM_MAX_PREEMPTIONS`, 2 otherwise).
+//! Models: small trees with two or three threads. loom runs every order of their loads, stores and exchanges that the memory model permits,
+//! with a bound on preemptions (`LOOM_MAX_PREEMPTIONS`, default 2).
 //!
-//! Each ends with the checker, which finds nothing, with everything accounted for and nothing in limbo. Nodes are watched: one that is
-//! read without having been published to the reader, or after it was freed, ends the model.
+//! Each model ends with a check of the tree: no violations, all pages and PIDs accounted for, and no retired memory left. A model fails if
+//! a thread reads a node that was not published to it, or that was freed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as Shared;
@@ -28,7 +28,7 @@ use crate::words::Words;
 
 type Work = fn(&Tree<Words>);
 
-/// Leaves of up to three records, which nobody consolidates unless he is told to.
+/// Leaves of up to three records. No operation consolidates them by itself.
 fn options() -> Options {
     Options {
         leaf_chain: 9,
@@ -40,7 +40,7 @@ fn options() -> Options {
     }
 }
 
-/// As above; a leaf with less than two records is merged.
+/// As above, but a leaf with fewer than two records is merged.
 fn merging() -> Options {
     Options { leaf_merge_bytes: 32, ..options() }
 }
@@ -58,7 +58,7 @@ fn maintain(tree: &Tree<Words>, key: u64) {
     visit.maintain(pid);
 }
 
-/// Splits the leaf of a key, however small it is.
+/// Splits the leaf of a key, of any size.
 fn split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
@@ -68,15 +68,14 @@ fn split(tree: &Tree<Words>, key: u64) {
     }
 }
 
-/// Merges the leaf of a key into the one to its left, however large they are: the options let it.
+/// Merges the leaf of a key into its left sibling, if the options permit their size.
 fn merge(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
     visit.merge(pid, 0, Outline::of(head).low, 0);
 }
 
-/// Runs a model of a preemption bound to its end, or for as long as `LOOM_MAX_DURATION` lets it and says so; how many executions it
-/// had.
+/// Runs a model to its end, or for at most `LOOM_MAX_DURATION`, and prints which. Returns the number of executions.
 fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -96,8 +95,8 @@ fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) -> u64 {
     executions
 }
 
-/// What a tree is before the threads come, what they do, and which keys it holds in the end (each with ten times itself, or
-/// whatever `values` says).
+/// A model: its options, the work before the threads start, the work of each thread, and the keys of the tree at the end (with ten times
+/// the key as the value).
 struct Model {
     options: Options,
     before: Work,
@@ -118,7 +117,7 @@ impl Model {
                     work(&tree);
                 })
             };
-            // The first thread of the model is one of those that work.
+            // The main thread of the model does the first work.
             let (first, others) = threads.split_first().unwrap();
             let others: Vec<_> = others.iter().enumerate().map(run).collect();
             first(&tree);
@@ -141,7 +140,7 @@ fn end(tree: &Tree<Words>, after: &[u64]) {
 
 #[test]
 fn two_appends_to_one_key() {
-    // Beside the leaf, or each with a new leaf after the first.
+    // With enough places, both append in the slab. With one place, each append after the first makes a new leaf.
     two_appends(9);
     two_appends(1);
 }
@@ -159,7 +158,7 @@ fn two_appends(leaf_chain: u32) {
         let their = thread.join().unwrap();
         assert!(own.0 != their.0, "both inserted it, or nobody did");
         assert_eq!(tree.get(&1), Some(if own.0 { 11 } else { 10 }));
-        // The larger LSN is the later put.
+        // The put with the larger LSN is the later one.
         assert_eq!(tree.get(&2), Some(if own.1 > their.1 { 21 } else { 20 }));
         assert_eq!((tree.len(), tree.check().problems.len()), (2, 0));
     });
@@ -187,7 +186,7 @@ fn consolidate_and_consolidate() {
     model.explore("consolidate, consolidate, look");
 }
 
-/// Byte strings: who reads a record, who takes its place, and who makes the page that has it no longer.
+/// Byte strings: one thread reads a record, one replaces it, and one consolidates the page that has it.
 #[test]
 fn a_record_that_is_replaced_while_it_is_read() {
     explore("a record replaced, consolidated, read", || {
@@ -225,7 +224,7 @@ fn a_record_that_is_replaced_while_it_is_read() {
     });
 }
 
-/// Both halves of a split have their records from one exchange on; who replaces one in a half meets who reads the old page.
+/// Both halves of a split get their records with one exchange. One thread splits a leaf while another replaces a record of the right half.
 #[test]
 fn a_record_that_moves_with_a_split_while_it_is_replaced() {
     explore("a record moved by a split, replaced", || {
@@ -255,7 +254,7 @@ fn a_record_that_moves_with_a_split_while_it_is_replaced() {
     });
 }
 
-/// Two leaves, of which the second is to be split.
+/// Two leaves. The second is large enough to be split.
 fn two_leaves(tree: &Tree<Words>) {
     put(tree, &[10, 20, 30, 40]);
     maintain(tree, 10);
@@ -305,7 +304,7 @@ fn root_split_and_two_descents() {
     model.explore("root split, two descents");
 }
 
-/// Two leaves, of which the second is merged when it loses one more; the root shrinks with it.
+/// Two leaves. The second is merged, and the root shrinks, after one more record is deleted.
 fn nearly_one_leaf(tree: &Tree<Words>) {
     put(tree, &[10, 20, 30, 40]);
     maintain(tree, 10);
@@ -341,7 +340,7 @@ fn merge_and_readers_of_the_victim() {
     model.explore("remove, merge, index delete, shrink; get and scan");
 }
 
-/// Leaves may be merged that have three records together.
+/// Two leaves with three records together may be merged.
 fn wide() -> Options {
     Options { leaf_split_bytes: 64, ..options() }
 }
@@ -388,7 +387,7 @@ fn pids_are_used_again() {
         },
         threads: &[
             |tree| {
-                // The PID of the second leaf is free, and another's.
+                // The split may reuse the PID that the merge freed.
                 merge(tree, 20);
                 split(tree, 30);
             },
@@ -399,7 +398,7 @@ fn pids_are_used_again() {
     model.explore("PIDs used again");
 }
 
-/// Splits the leaf of a key half: nobody tells the parent.
+/// Does the first step of a split: the parent gets no index term.
 fn half_split(tree: &Tree<Words>, key: u64) {
     let visit = tree.visit();
     let (pid, head) = visit.leaf(At(&key));
@@ -427,19 +426,19 @@ fn a_split_that_is_undone_while_it_is_posted() {
     model.explore("index term, helping reader who merges it again");
 }
 
-/// What a thing of the model of epochs is.
+/// An object of the model of epochs.
 struct Thing {
     watch: Watch,
 }
 
-/// The things of one model: they stay until all have been looked at.
+/// The objects of one model. They exist until the model ends.
 struct Things {
     epochs: Epochs<usize>,
     now: AtomicPtr<Thing>,
     all: [Shared<Thing>; 3],
 }
 
-/// Reads a thing as a reader does, by its place.
+/// Reads the current object, as a reader does.
 fn read(things: &Things) {
     let slot = things.epochs.enter();
     let at = things.now.load(Ordering::Acquire).addr();
@@ -447,7 +446,7 @@ fn read(things: &Things) {
     drop(slot);
 }
 
-/// Puts another thing in place of the present one, and frees what can be freed.
+/// Replaces the current object and frees all expired ones.
 fn renew(things: &Things, to: usize) {
     let slot = things.epochs.enter();
     let old = things.now.swap(std::ptr::without_provenance_mut(to), Ordering::AcqRel).addr();
@@ -517,7 +516,7 @@ fn the_free_list_gives_no_pid_twice() {
     });
 }
 
-/// Two threads give blocks away that a third made, and each takes what it finds.
+/// Two threads free blocks that a third thread made, and then each takes blocks.
 fn blocks() {
     const BYTES: usize = 32;
     let depot = Arc::new(Depot::new());
@@ -530,7 +529,7 @@ fn blocks() {
         for block in blocks {
             pool.give(block, depot);
         }
-        // The pool has kept two; what else was there before is the depot's.
+        // The pool keeps two blocks. The others went to the depot.
         let blocks: Vec<_> = (0..3).map(|_| pool.take(BYTES, depot).0).collect();
         (pool, before, blocks)
     };
@@ -542,7 +541,7 @@ fn blocks() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 6, "a block was given out twice");
-    // Of ten blocks each thread kept two and found one or more with the other's: nobody made a new one without need.
+    // Five blocks per thread: two stay in its pool and three go to the depot. So the first two taken blocks are known ones, not new.
     let known = own.1.iter().chain(&their.1);
     assert!(own.2[..2].iter().chain(&their.2[..2]).all(|block| known.clone().any(|at| *at == block.at())));
 }
@@ -552,7 +551,7 @@ fn the_depot_gives_no_block_twice() {
     explore("depot", blocks);
 }
 
-/// Whoever leaves a part of the protocols out is found out by one of the models above.
+/// Each injected fault is detected by one of the models above.
 #[test]
 fn a_part_that_is_left_out_is_noticed() {
     let canaries: [(Canary, fn()); 8] = [

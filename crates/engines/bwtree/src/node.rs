@@ -1,4 +1,4 @@
-//! Nodes: base pages and deltas, and the chains that they are linked to [Bw-tree §III].
+//! Nodes (base pages and deltas), and the delta chains that they form.
 //!
 //! ```text
 //! mapping table           newest                       oldest
@@ -6,37 +6,44 @@
 //!                                           │
 //!                          a merge delta has a second arm: the contents of the page that was merged
 //!
-//! base page of a leaf:  node | space for changes, the newest last | arrays of records
+//! base page of a leaf:  node | slab of changes, the newest last | arrays of records
 //! ```
 //!
-//! A node is one block of memory, its arrays behind it. Changes of a leaf's records stand in the block of its base page [OpenBw-Tree §3.1]:
-//! whoever makes one *claims* the place behind those that he sees, writes there, and exchanges the word for one that sees one change
-//! more. So a word of the mapping table, and a link, is a node's address with the number of its changes that are seen; that is what
-//! a [`Head`] is. If the place is claimed already, or there is none left, a new base page takes the old one's place, with the change.
+//! A node is one block of memory: the node, then its arrays. The changes of a leaf's records are in a slab in the block of the base page
+//! [OpenBw-Tree §3.1]. A writer *claims* the place after the changes that it sees, writes its change there, and exchanges the word of the
+//! mapping table for one that makes one more change visible. So a word of the mapping table is a node's address with the number of its
+//! visible changes, and so is a link. [`Head`] is such a word. If the place is already claimed, or no place is left, the writer replaces
+//! the base page with a new one that includes its change.
 //!
 //! Invariants:
-//! * N1: a node is not changed after its address went into the mapping table, but for the changes beside a leaf that nobody sees yet.
-//! * N2: what a node links to is retired with it or later, never before.
-//! * N3: a node has one owner: the page whose chain it is in. The contents of a removed page are owned by the merge delta from the
-//!   moment it is in the table; the remove delta in front of them is not.
-//! * N4: the place of a change is written by who claimed it, once, and read by those who found a word or a link that sees it. Places
-//!   are claimed in their order, each by who sees all before it; one that was claimed and is never seen ends the row.
+//! * N1: a node does not change after its address went into the mapping table. The only exception is a change of a leaf that is not visible
+//!   yet.
+//! * N2: a node that another node links to is retired together with that node or later, never earlier.
+//! * N3: a node has one owner: the page that has the node in its chain. The merge delta owns the contents of a removed page as soon as it
+//!   is in the table. It does not own the remove delta in front of them.
+//! * N4: only the writer that claimed a place writes it, once. Only a thread that found a word or a link that makes it visible reads it.
+//!   Places are claimed in order: a writer claims a place only if it sees all earlier ones. A claimed place that never becomes visible ends
+//!   the row.
 //!
-//! So who found a node in the table while seated may follow links from it as long as he is seated.
+//! So a thread that found a node in the table while it holds a thread slot may follow the node's links until it releases the slot.
 //!
-//! Records that do not lie in pages (those of byte strings) outlive nodes: changes and leaves have pointers to them.
-//! * N5: a record has one owner: the page whose chain has it. No other page's chain does that a newcomer can find, and in the chain one
-//!   node does, in one place that is seen. Nodes that nobody knows yet may point to it, too; so does, for a moment, the chain of the
-//!   only child whose contents became the root's, which is found by those alone who were there before.
-//! * N6: ownership moves by the exchange that moves the pointers. Whoever replaces nodes of a page by others owns what was in those:
-//!   each record that the new ones have is theirs from then on, and is not touched; all others are dead, and he retires them with
-//!   what he replaced. Whose exchange fails drops what he made, and nothing that it points to but the record that he brought.
-//! * N7: so a record is retired no earlier than the last node that points to it is taken out of the table, and who may read a node may
-//!   read what it points to. A retired node is freed without a look at its records: they may be another's by then, or gone. A node that is
-//!   still in the table when the tree is dropped is freed with all its records: they are its own (N5).
+//! Records outside of pages (those of byte strings) outlive nodes. Changes and leaves have pointers to them.
+//! * N5: a record has one owner: the page whose chain has it. A thread that enters now finds the record through no other page's chain, and
+//!   only in one node of the chain, in one visible place. Nodes that are not published yet may point to it too. So does, for a short time,
+//!   the chain of an only child whose contents became the root's; only threads that entered earlier find that chain.
+//! * N6: an exchange that moves the pointers moves the ownership. The thread that replaces the nodes of a page owns the records of the
+//!   replaced nodes. The records that are also in the new nodes belong to these from then on and stay untouched. All others are dead, and
+//!   the thread retires them with the replaced nodes. If the exchange fails, the thread frees the nodes that it made, and of their records
+//!   only the one that it brought.
+//! * N7: so a record is retired no earlier than the exchange that takes the last node that points to it out of the table. A thread that may
+//!   read a node may read the node's records. A retired node is freed without access to its records: by then they may belong to another
+//!   page, or be freed. A node that is still in the table when the tree is dropped is freed with all its records, because they are its own
+//!   (N5).
 //!
-//! That is why a split leaves no chain behind that still has the other half: both halves are new base pages, and the exchange for the
-//! left one, from which the right one is reached, gives each half its records at once.
+//! So a split keeps no chain that still has the other half's records. Both halves are new base pages. One exchange installs the left one,
+//! which leads to the right one, and gives each half its records.
+//!
+//! Commit point: the exchange of the mapping-table word. Paper: Bw-tree §III.
 
 use std::borrow::Borrow;
 use std::ptr::{self, NonNull};
@@ -49,41 +56,41 @@ use crate::slab::{Noted, Place, Slab};
 use crate::sync::Watch;
 use crate::table::Pid;
 
-/// Changes of a leaf that a word can see, at most.
+/// Maximum number of visible changes of a leaf.
 pub(crate) const SEEN_MAX: u32 = 63;
-/// Their number in a word: nodes begin at multiples of [`ALIGN`].
+/// Bits of a word for that number. They are free because nodes begin at multiples of [`ALIGN`].
 const SEEN: usize = (SEEN_MAX as usize) << 1;
 const _: () = assert!(SEEN < ALIGN);
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines at the beginning of a node that are fetched at once: what a lookup needs of a page to know where in it to look.
+/// Lines at the beginning of a node that are prefetched together: those that a lookup needs to find its position in the page.
 const FETCHED: usize = 11;
 
-/// An address and what is seen of it, as it stands in the mapping table; see N2.
+/// An address and the number of its visible changes, as in the mapping table (N2).
 #[derive(Debug)]
 pub(crate) struct Link<P: Pairs>(*mut Node<P>);
 
 /// A base page or a delta.
 #[derive(Debug)]
 pub(crate) struct Node<P: Pairs> {
-    /// What the page contains, or how it differs from what `next` is.
+    /// The contents of the page, or the difference from `next`.
     body: Body<P>,
     next: Link<P>,
-    /// The number of this state of the page: no two nodes or changes have the same.
+    /// Number of this state of the page. No two states that a thread can find have the same number.
     lsn: u64,
-    /// Deltas in front of the base page, this one too, and changes beside that.
+    /// Number of deltas in front of the base page, including this one, and of changes of the base page.
     depth: u32,
-    /// 0: a leaf.
+    /// 0 for a leaf.
     level: u32,
-    /// Bytes that the page would take in a base page without changes.
+    /// Bytes that the page would take as a base page without changes.
     bytes: usize,
     /// Bytes of the block.
     block: usize,
     watch: Watch,
 }
 
-/// A page's newest state that somebody found: a node, and how many of its changes are seen.
+/// A state of a page that a thread found: a node, and the number of its visible changes.
 #[derive(Debug)]
 pub(crate) struct Head<'g, P: Pairs> {
     node: &'g Node<P>,
@@ -97,37 +104,37 @@ impl<P: Pairs> Clone for Head<'_, P> {
 }
 impl<P: Pairs> Copy for Head<'_, P> {}
 
-/// What bounds a page, and where it goes on: a page has the keys at or above `low` and below `high`.
+/// The key range of a page and its right sibling. A page has the keys at or above `low` and below `high`.
 #[derive(Debug)]
 pub(crate) struct Bounds<P: Pairs> {
-    /// `None`: it is the first of its level.
+    /// `None`: the page is the first of its level.
     pub(crate) low: Option<P::Fence>,
-    /// `None`: it is the last of its level.
+    /// `None`: the page is the last of its level.
     pub(crate) high: Option<P::Fence>,
-    /// The page from `high` on.
+    /// The page whose keys begin at `high`.
     pub(crate) right: Option<Pid>,
 }
 
 /// Kinds of nodes.
 #[derive(Debug)]
 pub(crate) enum Body<P: Pairs> {
-    /// A base page of records, with space for changes.
+    /// A base page of records, with a slab for changes.
     Leaf { run: P::Leaf, bounds: Bounds<P>, changes: Slab<P> },
     /// A base page of index terms: `children[0]` from the low key on, `children[i]` from `keys[i - 1]` on.
     Inner { keys: P::Keys, children: Array<Pid>, bounds: Bounds<P> },
-    /// Keys from `key` on, below `high`, are below `child`.
+    /// Keys from `key` on and below `high` are in the subtree of `child`.
     IndexInsert { key: P::Fence, high: Option<P::Fence>, child: Pid },
-    /// The child at `key` is going to be merged into the one to its left. Who changes the structure of this page completes that first.
+    /// The child at `key` will be merged into its left sibling. A thread that changes the structure of this page completes the merge first.
     IndexMerging { key: P::Fence },
-    /// The child at `key` is gone: keys from `low` on, below `high`, are below `child`.
+    /// The child at `key` is removed. Keys from `low` on and below `high` are in the subtree of `child`.
     IndexDelete { key: P::Fence, low: Option<P::Fence>, high: Option<P::Fence>, child: Pid },
-    /// The page is being removed: what it had goes to its left sibling, or, if there is no `low`, becomes the root.
+    /// The page is being removed. Its contents go to its left sibling, or become the root's if `low` is `None`.
     Remove { low: Option<P::Fence> },
-    /// Keys from `key` on are in `contents`, which was another page's, with that page's high key and right sibling.
+    /// Keys from `key` on are in `contents`, which belonged to another page, with that page's high key and right sibling.
     Merge { key: P::Fence, contents: Link<P>, high: Option<P::Fence>, right: Option<Pid> },
 }
 
-// SAFETY: a node is not changed after others can see it but as N4 says, and what it owns may be used and dropped by any thread.
+// SAFETY: after other threads can see a node, only N4 changes it. Any thread may use and drop what it owns.
 unsafe impl<P: Pairs> Sync for Node<P> {}
 // SAFETY: as above.
 unsafe impl<P: Pairs> Send for Node<P> {}
@@ -135,15 +142,15 @@ unsafe impl<P: Pairs> Send for Node<P> {}
 impl<P: Pairs> Link<P> {
     const NONE: Self = Self(ptr::null_mut());
 
-    /// A link to a state that its new owner will keep (N2, N3).
+    /// A link to a state that the owner of the link will keep (N2, N3).
     pub(crate) fn to(head: Head<'_, P>) -> Self {
         Self(head.word())
     }
 
-    /// The state.
+    /// The state that the link leads to.
     #[inline(always)]
     fn get(&self) -> Option<Head<'_, P>> {
-        // SAFETY: a link leads nowhere, or to a node that is there as long as the one with the link (N2).
+        // SAFETY: a link is null, or leads to a node that exists as long as the node with the link (N2).
         unsafe { Head::from_word(self.0) }
     }
 }
@@ -154,7 +161,7 @@ impl<P: Pairs> Body<P> {
         if let Self::Merge { contents, .. } = self { contents.get() } else { None }
     }
 
-    /// Bytes of memory behind it that are in no block.
+    /// Bytes of memory outside of blocks.
     fn memory(&self) -> usize {
         let own = |key: &P::Fence| P::fence_memory(key);
         let may = |key: &Option<P::Fence>| key.as_ref().map_or(0, P::fence_memory);
@@ -168,19 +175,19 @@ impl<P: Pairs> Body<P> {
     }
 }
 
-/// A node that nobody else knows.
+/// A node that no other thread knows.
 #[derive(Debug)]
 pub(crate) struct Made<P: Pairs>(NonNull<Node<P>>);
 
-// SAFETY: it is owned, and may be used by any thread.
+// SAFETY: the node is owned, and any thread may use it.
 unsafe impl<P: Pairs> Send for Made<P> {}
 
-/// Bytes of a block for a node with so many bytes behind it: a multiple of [`ALIGN`].
+/// Bytes of a block for a node with `behind` bytes after it: a multiple of [`ALIGN`].
 fn node_bytes<P: Pairs>(behind: usize) -> usize {
     (size_of::<Node<P>>() + behind).next_multiple_of(ALIGN)
 }
 
-/// Bytes of a block for a leaf of so many records and changes.
+/// Bytes of a block for a leaf of `records` records and `changes` changes.
 pub(crate) fn leaf_bytes<P: Pairs>(records: usize, changes: u32) -> usize {
     let slab = array_bytes::<Place<P>>(changes as usize, align_of::<Place<P>>());
     node_bytes::<P>(P::leaf_space(records) + slab)
@@ -197,7 +204,7 @@ pub(crate) fn delta_bytes<P: Pairs>() -> usize {
     node_bytes::<P>(0)
 }
 
-/// What is put together to a new node.
+/// The parameters of a new node.
 pub(crate) struct New {
     pub(crate) level: u32,
     pub(crate) lsn: u64,
@@ -217,7 +224,7 @@ impl<P: Pairs> Made<P> {
         assert!(at.addr().get().is_multiple_of(ALIGN), "a node's block begins anywhere");
         let body = body(&mut space);
         let node = Node { body, next, lsn, depth, level, bytes, block: block.bytes(), watch: Watch::new() };
-        // SAFETY: the block is ours, begins where a node may begin, and is long enough: `Space::behind` has seen that.
+        // SAFETY: the block is owned. It has the alignment of a node, and is long enough: `Space::behind` checked that.
         unsafe { at.write(node) };
         Self(at)
     }
@@ -232,8 +239,8 @@ impl<P: Pairs> Made<P> {
     ) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
             let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
-            // SAFETY: the records are owned by what this page will take the place of, or by nobody; by N6 it owns them then, and by N7
-            // they are there as long as anybody has found it.
+            // SAFETY: the page that this one will replace owns the records, or no page owns them yet. By N6 this page owns them then, and
+            // by N7 they exist as long as any thread can have found it.
             let word = unsafe { Kept::word() };
             let changes = Slab::new(space, places);
             let run = P::leaf(records, low.map(Borrow::borrow), high.map(Borrow::borrow), space, word);
@@ -241,7 +248,7 @@ impl<P: Pairs> Made<P> {
         })
     }
 
-    /// An inner page of these terms, of which the first's key is the page's low key, in a block of [`inner_bytes`].
+    /// An inner page of these terms, in a block of [`inner_bytes`]. The key of the first term is the page's low key.
     pub(crate) fn inner(block: Block, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Self {
         Self::new(block, new, 0, Link::NONE, |space| {
             let keys: Vec<_> = terms.iter().skip(1).filter_map(|(key, _)| *key).collect();
@@ -253,8 +260,8 @@ impl<P: Pairs> Made<P> {
         })
     }
 
-    /// The leaf with this head, which is a base page, with its changes in their places, in a block of [`leaf_bytes`]; and what is not in
-    /// it any more.
+    /// A new base page: the leaf with this head, which is a base page, with its changes applied, in a block of [`leaf_bytes`]. Also the
+    /// records that the new page does not have.
     pub(crate) fn merged<'g>(
         block: Block,
         head: Head<'g, P>,
@@ -277,19 +284,19 @@ impl<P: Pairs> Made<P> {
         Some((made, dead))
     }
 
-    /// A delta in front of `head`, in a block of [`delta_bytes`], which makes it a page of so many bytes.
+    /// A delta in front of `head`, in a block of [`delta_bytes`]. The page has `bytes` bytes with it.
     pub(crate) fn delta(block: Block, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Self {
         let new = New { level: head.level(), lsn, bytes };
         Self::new(block, new, head.depth() + 1, Link::to(head), |_| body)
     }
 
-    /// What will be found when it is in the mapping table.
+    /// The state of the page after the node's word goes into the mapping table.
     pub(crate) fn head(&self) -> Head<'_, P> {
-        // SAFETY: it is a node, and is there as long as nobody gave it up.
+        // SAFETY: it is a node, and exists until its owner gives it up.
         Head { node: unsafe { self.0.as_ref() }, seen: 0 }
     }
 
-    /// Writes a change into a leaf's first place: the word that sees it.
+    /// Writes a change into the first place of a leaf. Returns the word that makes it visible.
     pub(crate) fn with_change(&self, change: P::Record<'_>, lsn: u64, bytes: usize) -> *mut Node<P> {
         let head = self.head();
         let Body::Leaf { run, .. } = head.body() else { return head.word() };
@@ -297,50 +304,50 @@ impl<P: Pairs> Made<P> {
         head.claim(change, spot, lsn, bytes).map_or(head.word(), |claimed| claimed.0)
     }
 
-    /// Gives it up, to be found through the mapping table.
+    /// The word of the node for the mapping table.
     pub(crate) fn word(&self) -> *mut Node<P> {
         self.0.as_ptr()
     }
 
-    /// Takes it apart: it did not get into the mapping table, or is being freed. In models and schedules its block is not to be used
-    /// again as long as somebody could look at the node.
+    /// Destroys the node: it did not get into the mapping table, or is being freed. Models and schedules must not reuse its block as long
+    /// as a thread could access the node.
     ///
     /// # Safety
-    /// Nobody has it or will have it.
+    /// No other thread has the node or can get it.
     unsafe fn free(self) -> Block {
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         let bytes = unsafe { self.0.as_ref() }.block;
         // SAFETY: as above.
         unsafe { self.0.drop_in_place() };
-        // SAFETY: the node stood at the beginning of a block of so many bytes; the caller's word.
+        // SAFETY: the node was at the beginning of a block of `bytes` bytes, and the caller's contract holds.
         unsafe { Block::from_parts(self.0.cast(), bytes) }
     }
 }
 
-/// A place that is claimed and written: the word that sees it (N4).
+/// A claimed and written place: the word that makes it visible (N4).
 pub(crate) struct Claimed<P: Pairs>(pub(crate) *mut Node<P>);
 
 impl<'g, P: Pairs> Head<'g, P> {
     /// Follows a word of the mapping table, or a link.
     ///
     /// # Safety
-    /// It is null, or a node's that is not freed during `'g`, with no more changes than were published with the word.
+    /// The word is null, or that of a node that is not freed during `'g`. It has no more visible changes than were published with it.
     #[inline(always)]
     pub(crate) unsafe fn from_word(word: *mut Node<P>) -> Option<Self> {
         let seen = ((word.addr() & SEEN) >> 1) as u32;
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         let node = unsafe { word.map_addr(|addr| addr & !SEEN).as_ref() }?;
         node.watch.look();
         Some(Self { node, seen })
     }
 
-    /// As it stands in the mapping table.
+    /// The word of this state for the mapping table.
     #[inline(always)]
     pub(crate) fn word(self) -> *mut Node<P> {
         ptr::from_ref(self.node).cast_mut().map_addr(|addr| addr | (self.seen as usize) << 1)
     }
 
-    /// True if both are one state of a page.
+    /// True if both are the same state of a page.
     pub(crate) fn is(self, other: Self) -> bool {
         ptr::eq(self.node, other.node) && self.seen == other.seen
     }
@@ -350,19 +357,19 @@ impl<'g, P: Pairs> Head<'g, P> {
         &self.node.body
     }
 
-    /// What this delta is in front of; nothing for a base page.
+    /// The state in front of which this delta was put. `None` for a base page.
     #[inline(always)]
     pub(crate) fn next(self) -> Option<Self> {
         self.node.next.get()
     }
 
-    /// 0: a leaf.
+    /// 0 for a leaf.
     #[inline(always)]
     pub(crate) fn level(self) -> u32 {
         self.node.level
     }
 
-    /// The newest change that is seen.
+    /// The newest visible change.
     #[inline(always)]
     fn newest(self) -> Option<&'g Noted<P>> {
         match self.body() {
@@ -371,43 +378,44 @@ impl<'g, P: Pairs> Head<'g, P> {
         }
     }
 
-    /// The number of this state of the page: no two have the same. Of an update, the LSN.
+    /// Number of this state of the page, unique in the tree. For an update it is the LSN.
     #[inline(always)]
     pub(crate) fn lsn(self) -> u64 {
         self.newest().map_or(self.node.lsn, |newest| newest.lsn)
     }
 
-    /// Bytes that the page would take in a base page.
+    /// Bytes that the page would take as a base page.
     #[inline(always)]
     pub(crate) fn bytes(self) -> usize {
         self.newest().map_or(self.node.bytes, Noted::bytes)
     }
 
-    /// Deltas in front of the base page, and changes beside it.
+    /// Number of deltas in front of the base page and of changes of the base page.
     #[inline(always)]
     pub(crate) fn depth(self) -> u32 {
         self.node.depth + self.seen
     }
 
-    /// True if nothing is in front of the base page.
+    /// True if the node is a base page.
     #[inline(always)]
     pub(crate) fn is_base(self) -> bool {
         matches!(self.body(), Body::Leaf { .. } | Body::Inner { .. })
     }
 
-    /// True if this is no delta that takes what was before it out of the tree.
+    /// True if this is a remove delta.
     pub(crate) fn is_removed(self) -> bool {
         matches!(self.body(), Body::Remove { .. })
     }
 
-    /// The changes beside a leaf that are seen, the newest first.
+    /// The visible changes of a leaf, newest first.
     pub(crate) fn changes(self) -> impl Iterator<Item = (Spot, P::Record<'g>)> {
         let slab = if let Body::Leaf { changes, .. } = self.body() { Some(changes) } else { None };
         let noted = slab.into_iter().flat_map(move |slab| (0..self.seen).rev().map(|i| slab.get(i)));
         noted.map(|noted| (noted.spot, noted.record()))
     }
 
-    /// The record of a key that may be in this leaf, if it is there, and where it is in the run; `None` if it is no base page.
+    /// The record of a key that belongs into this leaf, if there is one, and the key's position in the run. `None` if the node is no leaf
+    /// base page.
     #[inline(always)]
     pub(crate) fn locate(self, key: &P::Key) -> Option<(Option<P::Record<'g>>, Spot)> {
         let Body::Leaf { run, changes, .. } = self.body() else { return None };
@@ -419,7 +427,7 @@ impl<'g, P: Pairs> Head<'g, P> {
         Some((spot.is_there().then(|| P::at(run, spot.records().0)), spot))
     }
 
-    /// What became of a key beside a leaf, if something did.
+    /// The newest visible change of a key, if there is one.
     #[inline(always)]
     pub(crate) fn find(self, slab: &'g Slab<P>, key: &P::Key) -> Option<P::Record<'g>> {
         self.find_noted(slab, key).map(Noted::record)
@@ -434,7 +442,7 @@ impl<'g, P: Pairs> Head<'g, P> {
         (0..self.seen).rev().map(|i| slab.get(i)).find(|noted| P::is_of(&noted.change, hint, key))
     }
 
-    /// Claims a place beside a leaf and writes a change there, if this is one and there is a place.
+    /// Claims a place of a leaf and writes a change there. `None` if the node is no leaf base page, or no place is free.
     #[inline(always)]
     pub(crate) fn claim(
         self,
@@ -446,14 +454,15 @@ impl<'g, P: Pairs> Head<'g, P> {
         let Body::Leaf { changes, .. } = self.body() else { return None };
         let place = changes.claim(self.seen)?;
         let is_there = P::record_value(record).is_some();
-        // SAFETY: whoever changes the page owns the record; by N6 the page does then, and by N7 it is there as long as anybody sees it.
+        // SAFETY: the thread that changes the page owns the record. After the exchange the page owns it (N6), and it exists as long as any
+        // thread can see it (N7).
         let word = unsafe { Kept::word() };
         let bytes = (bytes as u32) << 1 | u32::from(is_there);
         place.write(Noted { change: P::change(record, word), lsn, spot, bytes });
         Some(Claimed(Self { seen: self.seen + 1, ..self }.word()))
     }
 
-    /// True if the changes that are seen have numbers in order, and are where they say, for the checker.
+    /// For the checker: true if the LSNs of the visible changes ascend and their positions in the run are right.
     pub(crate) fn is_in_order(self) -> bool {
         let Body::Leaf { changes, run, .. } = self.body() else { return self.seen == 0 };
         let lsns: Vec<_> =
@@ -462,7 +471,7 @@ impl<'g, P: Pairs> Head<'g, P> {
         lsns.is_sorted_by(|a, b| a < b) && self.changes().all(is_spot)
     }
 
-    /// Calls `with` with each record that the node has.
+    /// Calls `with` for each record of the node.
     fn for_records(self, mut with: impl FnMut(P::Record<'g>)) {
         if let Body::Leaf { run, .. } = self.body() {
             (0..P::len(run)).for_each(|i| with(P::at(run, i)));
@@ -470,12 +479,12 @@ impl<'g, P: Pairs> Head<'g, P> {
         }
     }
 
-    /// Bytes of memory that it takes, without what it links to.
+    /// Bytes of memory of the node, without the nodes that it links to.
     pub(crate) fn memory(self) -> usize {
         self.node.block + self.body().memory()
     }
 
-    /// Bytes of memory that a chain takes, with its records.
+    /// Bytes of memory of a chain, with its records.
     pub(crate) fn chain_memory(self) -> usize {
         let mut bytes = 0;
         let mut next = Some(self);
@@ -488,38 +497,38 @@ impl<'g, P: Pairs> Head<'g, P> {
     }
 }
 
-/// Has the first lines of a node fetched, which will be read soon; of no node, nothing happens.
+/// Prefetches the first lines of a node that will be read soon. Does nothing for a null word.
 #[inline(always)]
 pub(crate) fn fetch<P: Pairs>(word: *mut Node<P>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..FETCHED {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let at = word.map_addr(|addr| addr & !SEEN).cast::<i8>().wrapping_add(line * LINE);
-        // SAFETY: whatever is there, or is not: nothing but a cache changes.
+        // SAFETY: a prefetch of any address changes only caches.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = (word, LINE, FETCHED);
 }
 
-/// What was taken out of the tree, to be freed.
+/// A retired object, to be freed later.
 #[derive(Debug)]
 pub(crate) enum Retired<P: Pairs> {
-    /// A node and all that it links to; and records that were in it.
+    /// A node, all nodes that it links to, and records of these nodes.
     Chain(Link<P>, Vec<Dead>),
-    /// A node alone: what it links to is another's.
+    /// A node alone. Another page owns the nodes that it links to.
     Node(Link<P>),
-    /// A PID.
+    /// A page id.
     Pid(Pid),
 }
 
-/// What was retired, with its objects and bytes.
+/// A retired object, with its number of objects and bytes.
 pub(crate) type Weighed<P> = (Retired<P>, (u64, u64));
 
-// SAFETY: a retired node is owned by who has this, and may be dropped by any thread.
+// SAFETY: the owner of this value owns the retired node, and any thread may drop it.
 unsafe impl<P: Pairs> Send for Retired<P> {}
 
-/// Calls `with` with each node of a chain, once (N3); it may be gone when that returns.
+/// Calls `with` for each node of a chain, once (N3). `with` may free the node.
 fn for_nodes<P: Pairs>(link: &Link<P>, mut with: impl FnMut(*mut Node<P>)) {
     let mut arms = Vec::new();
     let mut next = link.get();
@@ -531,13 +540,13 @@ fn for_nodes<P: Pairs>(link: &Link<P>, mut with: impl FnMut(*mut Node<P>)) {
 }
 
 impl<P: Pairs> Retired<P> {
-    /// A chain, and what of its records is not in what took its place.
+    /// A chain, and the records of it that its replacement does not have.
     pub(crate) fn chain(head: Head<'_, P>, dead: &[P::Record<'_>]) -> Weighed<P> {
         let chain = Link::to(head);
         let (mut count, mut bytes) = (0, weight::<P>(dead));
         for_nodes(&chain, |node| {
             count += 1;
-            // SAFETY: nodes of a chain are there as long as its head.
+            // SAFETY: the nodes of a chain exist as long as its head.
             bytes += unsafe { Head::from_word(node) }.map_or(0, Head::memory) as u64;
         });
         let objects = count + dead.len() as u64;
@@ -549,16 +558,16 @@ impl<P: Pairs> Retired<P> {
         (Self::Node(Link::to(node)), (1, node.memory() as u64))
     }
 
-    /// Frees the nodes and records: calls `give` with the block of each; gives back a PID. What it had in models and schedules is kept
-    /// until the tree goes, in `graves`, so that who still has one is found out.
+    /// Frees the nodes and records and calls `give` with the block of each. Returns a page id, if it was one. Models and schedules keep the
+    /// nodes and records in `graves` until the tree is dropped, to detect a thread that still uses one.
     ///
     /// # Safety
-    /// Nobody has any of them.
+    /// No thread has any of them.
     pub(crate) unsafe fn free(self, graves: &Graves<P>, mut give: impl FnMut(Block)) -> Option<Pid> {
         let (link, dead) = match self {
             Self::Pid(pid) => return Some(pid),
             Self::Node(link) => {
-                // SAFETY: nobody else has it, as the caller says.
+                // SAFETY: no thread has it, by the caller's contract.
                 unsafe { graves.bury(link.0, &mut give) };
                 return None;
             }
@@ -580,7 +589,7 @@ fn weight<P: Pairs>(dead: &[P::Record<'_>]) -> u64 {
     dead.iter().map(|record| P::record_memory(*record) as u64).sum()
 }
 
-/// What becomes of freed nodes and records: their blocks are used again; in models and schedules only when the tree goes.
+/// Freed nodes and records. Their blocks are reused at once; in models and schedules only after the tree is dropped.
 #[derive(Debug)]
 pub(crate) struct Graves<P: Pairs> {
     #[cfg(any(all(test, loom), shuttle))]
@@ -604,10 +613,10 @@ impl<P: Pairs> Graves<P> {
     /// Frees the node of a word.
     ///
     /// # Safety
-    /// It is a node's. Nobody has it or will have it.
+    /// The word is null or a node's. No other thread has the node or can get it.
     pub(crate) unsafe fn bury(&self, word: *mut Node<P>, give: &mut impl FnMut(Block)) {
         let Some(at) = NonNull::new(word.map_addr(|addr| addr & !SEEN)) else { return };
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         unsafe { at.as_ref() }.watch.free();
         let made = Made(at);
         #[cfg(any(all(test, loom), shuttle))]
@@ -616,14 +625,14 @@ impl<P: Pairs> Graves<P> {
             self.nodes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(made);
         }
         #[cfg(not(any(all(test, loom), shuttle)))]
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         give(unsafe { made.free() });
     }
 
     /// Frees a record.
     ///
     /// # Safety
-    /// Nobody has it or will have it.
+    /// No other thread has the record or can get it.
     pub(crate) unsafe fn bury_record(&self, dead: Dead, give: &mut impl FnMut(Block)) {
         dead.bury();
         #[cfg(any(all(test, loom), shuttle))]
@@ -632,16 +641,16 @@ impl<P: Pairs> Graves<P> {
             self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(dead);
         }
         #[cfg(not(any(all(test, loom), shuttle)))]
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         give(unsafe { dead.free() });
     }
 
-    /// Takes apart what is kept; nobody has any of it.
+    /// Destroys the kept nodes and records. No thread has any of them.
     pub(crate) fn empty(&mut self, mut give: impl FnMut(Block)) {
         #[cfg(any(all(test, loom), shuttle))]
         {
             for made in self.nodes.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
-                // SAFETY: nobody had it when it was buried, and it is here once.
+                // SAFETY: no thread had the node when it was buried, and the list has it once.
                 give(unsafe { made.free() });
             }
             for dead in self.records.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
@@ -653,11 +662,11 @@ impl<P: Pairs> Graves<P> {
     }
 }
 
-/// Frees everything that can be reached from these pages' words, each node once: contents of a merge that was not completed are
-/// reachable from two. Says how many bytes it was.
+/// Frees everything that is reachable from these words, each node once: contents of an incomplete merge are reachable from two words.
+/// Returns the number of bytes.
 ///
 /// # Safety
-/// Nobody has any of the nodes, and none of them is retired.
+/// No other thread has any of the nodes, and none of them is retired.
 pub(crate) unsafe fn free_all<P: Pairs>(
     words: impl Iterator<Item = *mut Node<P>>,
     graves: &Graves<P>,
@@ -670,7 +679,7 @@ pub(crate) unsafe fn free_all<P: Pairs>(
     let mut bytes = 0;
     for word in seen {
         let mut dead = Vec::new();
-        // SAFETY: the caller's word; each is in the set once.
+        // SAFETY: by the caller's contract; the set has each node once.
         if let Some(node) = unsafe { Head::from_word(word) } {
             bytes += node.memory();
             node.for_records(|record| {
@@ -679,10 +688,10 @@ pub(crate) unsafe fn free_all<P: Pairs>(
             });
         }
         for dead in dead {
-            // SAFETY: a record of a node in the table is in no other one (N5), and not retired (N7).
+            // SAFETY: no other node has the record of a node in the table (N5), and it is not retired (N7).
             unsafe { graves.bury_record(dead, &mut give) };
         }
-        // SAFETY: the caller's word.
+        // SAFETY: by the caller's contract.
         unsafe { graves.bury(word, &mut give) };
     }
     bytes

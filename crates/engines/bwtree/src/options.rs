@@ -3,30 +3,32 @@
 use crate::error::{Error, Result};
 use crate::node::SEEN_MAX;
 
-/// Changes beside a leaf at most.
+/// Maximum number of changes of a leaf.
 pub const LEAF_CHAIN_MAX: u32 = SEEN_MAX;
 
-/// Sizes and thresholds of a tree. Of the defaults `leaf_chain` and `leaf_split_bytes` were measured against others, roughly.
+/// Sizes and thresholds of a tree. The defaults of `leaf_chain` and `leaf_split_bytes` come from rough measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A leaf has space for so many changes beside it; whoever has one more makes a new leaf. [`LEAF_CHAIN_MAX`] at most.
+    /// Number of places for changes in a leaf's block. A writer that finds no free place makes a new base page. 1 to [`LEAF_CHAIN_MAX`].
     pub leaf_chain: u32,
-    /// A leaf that a merge left, with a chain of so many deltas and changes, is consolidated by who reads it. 0: by nobody who only reads.
+    /// A reader consolidates a leaf that has a merge delta and a chain of at least this many deltas and changes. 0: readers consolidate no
+    /// leaf.
     pub leaf_chain_read: u32,
-    /// An inner page with a chain of so many deltas is consolidated.
+    /// An inner page with a chain of at least this many deltas is consolidated. At least 1.
     pub inner_chain: u32,
-    /// A leaf with more bytes than that is split, if it has two records. A record is 16: two words, or the slot of a byte string's, which
-    /// lies by itself.
+    /// A leaf with more bytes than this and at least two records is split. A record counts 16 bytes: two words, or a slot. A byte-string
+    /// record is stored outside of the leaf. At most 16 MiB.
     pub leaf_split_bytes: usize,
-    /// A leaf with fewer bytes than that is merged with a neighbour.
+    /// A leaf with fewer bytes than this is merged with a neighbour.
     pub leaf_merge_bytes: usize,
-    /// An inner page with more bytes than that is split, if it has four entries.
+    /// An inner page with more bytes than this and at least four terms is split. At most 16 MiB.
     pub inner_split_bytes: usize,
-    /// An inner page with fewer bytes than that is merged with a neighbour.
+    /// An inner page with fewer bytes than this is merged with a neighbour.
     pub inner_merge_bytes: usize,
-    /// Entries of the mapping table's first segment: a power of two. Each further segment has twice as many as the one before.
+    /// Number of entries of the mapping table's first segment: a power of two, at most 2^20. Each further segment has twice as many as the
+    /// one before.
     pub segment_entries: usize,
-    /// It is tried to free something whenever so many more things wait for it in a bag.
+    /// A thread slot tries to free its retired objects after this many new ones. At least 1.
     pub limbo: usize,
 }
 
@@ -47,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Pages that are split when they have more than so many bytes, and merged when they have a quarter.
+    /// Options with pages that are split above `bytes` bytes and merged below a quarter of that.
     pub fn of_pages(bytes: usize) -> Self {
         Self {
             leaf_split_bytes: bytes,
@@ -58,7 +60,7 @@ impl Options {
         }
     }
 
-    /// The smallest of everything: pages of a few small records, chains of two deltas, nothing waits longer than it must.
+    /// The smallest sizes, for tests: pages of a few small records, chains of two deltas, and the earliest possible frees.
     pub fn tiny() -> Self {
         Self {
             leaf_chain: 2,
@@ -73,10 +75,10 @@ impl Options {
         }
     }
 
-    /// Refuses options that have no sense.
+    /// Checks the limits and the consistency of the options.
     ///
     /// # Errors
-    /// The first that has none.
+    /// [`Error::Option`] for the first invalid option.
     pub fn check(&self) -> Result<()> {
         let positive = [
             ("leaf_chain", self.leaf_chain as usize),
@@ -102,7 +104,7 @@ impl Options {
             if split > 1 << 24 {
                 return Err(Error::Option { name, why: "is of pages of more than 16 MiB" });
             }
-            // Otherwise a page's halves would be merged at once.
+            // Otherwise the halves of a split page would be merged at once.
             if merge > split {
                 return Err(Error::Option { name, why: "is more than what is split" });
             }

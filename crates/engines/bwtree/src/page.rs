@@ -1,12 +1,16 @@
-//! What a page is: the meaning of a chain [Bw-tree §III-B, §IV].
+//! The meaning of a delta chain: the lookup in it, and the contents of the page.
 //!
-//! A chain is read from its newest node on, and the first that says something about a key is right. Invariants:
-//! * P1: every key of a leaf, every separator of an inner page but the first's, is at or above the low key and below the high key of
-//!   the page as it was when the node came; a merge delta in front of it widens the page, and nothing narrows it.
-//! * P2: an index term is the low key of the child it leads to (the first child's: the page's own).
-//! * P3: a child is one level below its parent, the right sibling on the same level; its low key is the page's high key.
-//! * P4: a page with a remove delta gets no other delta any more.
-//! * P5: where the right sibling has not got its index term yet, it is reached through its left one.
+//! A chain is read from its newest node on. The first node that has information about a key decides.
+//!
+//! Invariants:
+//! * P1: each key of a leaf is at or above the low key and below the high key that the page had when the node was added. So is each
+//!   separator of an inner page except the first term's. A later merge delta widens the page; nothing narrows it.
+//! * P2: an index term is the low key of its child. For the first child it is the page's own low key.
+//! * P3: a child is one level below its parent. The right sibling is on the same level, and its low key is the page's high key.
+//! * P4: a page with a remove delta gets no other delta.
+//! * P5: a right sibling that has no index term yet is reached through its left sibling.
+//!
+//! Paper: Bw-tree §III-B, §IV.
 
 use std::borrow::Borrow;
 
@@ -15,13 +19,13 @@ use crate::pairs::{At, Changes, Pairs, Target};
 use crate::search::beckon;
 use crate::table::Pid;
 
-/// Where somebody at a page goes on.
+/// The next step of a descent at a page.
 pub(crate) enum Step<'g, P: Pairs> {
-    /// Down.
+    /// Go down to this child.
     Child(Pid),
-    /// Nowhere: the page is on the level that was looked for, and it is the right one.
+    /// Stop: the page is the target page on the requested level.
     Here,
-    /// To the right sibling, which begins at that key.
+    /// Go to the right sibling, which begins at this key.
     Right(&'g P::Fence, Pid),
     /// The page is being removed.
     Removed,
@@ -32,7 +36,7 @@ fn admits<P: Pairs>(target: impl Target<P>, fence: Option<&P::Fence>) -> bool {
     fence.is_some_and(|fence| target.admits(fence))
 }
 
-/// Where somebody who wants to go to `target` on `level` goes on from the page with this head.
+/// The next step of a descent to `target` on `level`, at the page with this head.
 #[inline(always)]
 pub(crate) fn step<'g, P: Pairs>(head: Head<'g, P>, target: impl Target<P>, level: u32) -> Step<'g, P> {
     let mut node = head;
@@ -86,7 +90,7 @@ fn aside<P: Pairs>(bounds: &Bounds<P>, target: impl Target<P>) -> Option<Step<'_
     }
 }
 
-/// The record of a key in the leaf with this head, which is the right one.
+/// The record of a key in the leaf with this head. The key belongs into this leaf.
 #[inline(always)]
 pub(crate) fn lookup<'g, P: Pairs>(head: Head<'g, P>, wanted: &P::Key) -> Option<P::Record<'g>> {
     let mut node = head;
@@ -104,20 +108,20 @@ pub(crate) fn lookup<'g, P: Pairs>(head: Head<'g, P>, wanted: &P::Key) -> Option
     }
 }
 
-/// What bounds a page, and what stands in its way, gathered from its chain.
+/// The bounds of a page and the structure changes in its chain.
 pub(crate) struct Outline<'g, P: Pairs> {
     pub(crate) low: Option<&'g P::Fence>,
     pub(crate) high: Option<&'g P::Fence>,
     pub(crate) right: Option<Pid>,
     pub(crate) is_removed: bool,
-    /// Keys of merge deltas: pages that were merged into this one since it was consolidated.
+    /// Keys of merge deltas: pages that were merged into this one since its last consolidation.
     pub(crate) merged: Vec<&'g P::Fence>,
-    /// Index terms of children that are going to be merged.
+    /// Index terms of children that will be merged.
     pub(crate) merging: Vec<&'g P::Fence>,
 }
 
 impl<'g, P: Pairs> Outline<'g, P> {
-    /// That of the page with this head.
+    /// Reads the chain of this head. O(length of the chain).
     pub(crate) fn of(head: Head<'g, P>) -> Self {
         let mut own = Self {
             low: None,
@@ -156,19 +160,19 @@ impl<'g, P: Pairs> Outline<'g, P> {
     }
 }
 
-/// An index term; the first of a page has no key of its own.
+/// An index term. The first term of a page has no key of its own.
 pub(crate) type Term<'g, P> = (Option<&'g <P as Pairs>::Key>, Pid);
 
-/// What the records of a chain are worth.
+/// The records of a chain, live and dead.
 pub(crate) struct Records<'g, P: Pairs> {
-    /// The records of the leaf, in order.
+    /// The records of the leaf, in key order.
     pub(crate) live: Vec<P::Record<'g>>,
-    /// What else is in the chain: records that others took the place of, and those that say that there is none.
+    /// The other records of the chain: replaced ones, and those that mark a deleted key.
     pub(crate) dead: Vec<P::Record<'g>>,
 }
 
 impl<'g, P: Pairs> Records<'g, P> {
-    /// Those of the leaf with this head.
+    /// Collects the records of the leaf with this head.
     pub(crate) fn of(head: Head<'g, P>) -> Self {
         let mut changes = Vec::new();
         let mut base = Self { live: Vec::new(), dead: Vec::new() };
@@ -218,15 +222,15 @@ impl<'g, P: Pairs> Records<'g, P> {
     }
 }
 
-/// Changes of terms in front of a base page, the newest first, one for each key.
+/// Term changes in front of a base page: only the newest of each key, in key order. The argument is ordered newest first.
 fn newest<P: Pairs, T>(mut changes: Vec<(&P::Fence, T)>) -> Vec<(&P::Fence, T)> {
-    // Stable: of one key the newest is first.
+    // The sort is stable, so the newest change of a key stays first.
     changes.sort_by(|a, b| a.0.cmp(b.0));
     changes.dedup_by(|later, first| later.0 == first.0);
     changes
 }
 
-/// The index terms of the inner page with this head, in order.
+/// The index terms of the inner page with this head, in key order.
 pub(crate) fn terms<P: Pairs>(head: Head<'_, P>) -> Vec<Term<'_, P>> {
     let mut changes: Vec<(&P::Fence, Option<Pid>)> = Vec::new();
     let mut base: Vec<Term<'_, P>> = Vec::new();
@@ -273,7 +277,7 @@ fn term_is<K: Ord + ?Sized>(term: &(Option<&K>, Pid), key: &K) -> bool {
     term.0 == Some(key)
 }
 
-/// Where the term with exactly this key is among those of a page, or would be.
+/// Binary search for the term with exactly this key. `Err`: the position at which it would be inserted.
 pub(crate) fn find_term<K: Ord + ?Sized>(terms: &[(Option<&K>, Pid)], key: &K) -> Result<usize, usize> {
     let at = terms.partition_point(|term| is_below(term, key));
     if terms.get(at).is_some_and(|term| term_is(term, key)) { Ok(at) } else { Err(at) }
@@ -284,7 +288,7 @@ pub(crate) fn term_bytes<P: Pairs>((key, _): &Term<'_, P>) -> usize {
     key.map_or(0, P::key_bytes) + size_of::<u64>()
 }
 
-/// As [`term_bytes`], of a term with this key.
+/// As [`term_bytes`], for a term with this key.
 pub(crate) fn term_bytes_of<P: Pairs>(key: &P::Key) -> usize {
     P::key_bytes(key) + size_of::<u64>()
 }

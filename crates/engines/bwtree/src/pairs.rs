@@ -1,7 +1,7 @@
-//! What keys and values are: one trait, so that the tree is written once.
+//! The kinds of keys and values, behind one trait, so that the tree is written once.
 //!
-//! A leaf is a run of records, sorted by their keys; an inner page has a run of separators and one more child. How these lie in memory
-//! is a kind of pairs' own affair.
+//! A leaf is a run of records, sorted by key. An inner page has a run of separators and one child more than separators. Each kind of pairs
+//! decides the layout of its runs in memory.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::pool::{Block, Space};
 use crate::record::{Dead, Kept};
 
-/// Bytes that a record takes in a leaf: two words, or a slot.
+/// Bytes of a record in a leaf: two words, or one slot.
 pub(crate) const RECORD_BYTES: usize = 16;
 
-/// Where a key is in a run of records, or would be: a change has it noted, so that who makes the next run does not look for it again
+/// The position of a key in a run of records, existing or not. A change stores it, so the next consolidation does not search again
 /// [OpenBw-Tree §3.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot(u32);
@@ -22,42 +22,42 @@ pub struct Spot(u32);
 impl Spot {
     #[inline(always)]
     pub(crate) fn new(found: std::result::Result<usize, usize>) -> Self {
-        // A key that would be in front of another is before it in the order of spots, too. Pages have up to 16 MiB.
+        // A position before an existing key orders before that key's own position. 32 bits are enough, because pages have at most 16 MiB.
         Self(found.map_or_else(|at| (at as u32) << 1, |at| (at as u32) << 1 | 1))
     }
 
-    /// The records from `.0` on, below `.1`, are those of the key.
+    /// The records of the key in the run: from `.0` on, below `.1`. At most one.
     #[inline(always)]
     pub(crate) fn records(self) -> (usize, usize) {
         let at = (self.0 >> 1) as usize;
         (at, at + usize::from(self.is_there()))
     }
 
-    /// True if a record of the key is in the run.
+    /// True if the run has a record of the key.
     #[inline(always)]
     pub(crate) fn is_there(self) -> bool {
         self.0 & 1 != 0
     }
 }
 
-/// Changes beside a leaf, the newest first, with their spots in it.
+/// Changes of a leaf, newest first, with their positions in the leaf's run.
 #[derive(Debug)]
 pub struct Changes<'a, P: Pairs>(pub(crate) Vec<Spotted<'a, P>>);
 
-/// A record, and where its key is in a leaf.
+/// A record, and the position of its key in a leaf.
 pub(crate) type Spotted<'a, P> = (Spot, <P as Pairs>::Record<'a>);
 
 impl<'a, P: Pairs> Changes<'a, P> {
-    /// One for each key, the newest, in order; and the records of the others.
+    /// The newest change of each key, in key order, and the records of the other changes.
     pub(crate) fn sorted(self) -> (Vec<Spotted<'a, P>>, Vec<P::Record<'a>>) {
         let (mut changes, mut dead) = (self.0, Vec::new());
-        // Keys of one record are the same; of keys between two records the order is to be seen.
+        // Two changes at an existing record are of the same key. At a gap between records the keys must be compared.
         let compare = |a: &Spotted<'a, P>, b: &Spotted<'a, P>| {
             a.0.cmp(&b.0).then_with(|| {
                 if a.0.is_there() { Ordering::Equal } else { P::record_key(a.1).cmp(P::record_key(b.1)) }
             })
         };
-        // Stable: of one key the newest is first.
+        // The sort is stable, so the newest change of a key stays first.
         changes.sort_by(compare);
         changes.dedup_by(|later, first| {
             let is_same = compare(later, first).is_eq();
@@ -70,74 +70,74 @@ impl<'a, P: Pairs> Changes<'a, P> {
     }
 }
 
-/// A kind of keys and values. Runs are made of what is sorted and unique; a run is never changed.
+/// A kind of keys and values. The tree makes runs from sorted unique items and never changes a run.
 pub trait Pairs: Sized + Debug + Send + Sync + 'static {
     /// A key.
     type Key: ?Sized + Ord + Debug;
-    /// A key that is owned.
+    /// An owned key.
     type KeyBuf: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
     /// A key that bounds pages.
     type Fence: Clone + Ord + Debug + Borrow<Self::Key> + Send + Sync;
     /// A value.
     type Value: ?Sized;
-    /// A value that is owned.
+    /// An owned value.
     type ValueBuf: Clone + Debug + Borrow<Self::Value> + Send + Sync;
-    /// A key with a value; or, without one, that there is none.
+    /// A key with its value, or a key with the mark that it has no value (deleted).
     type Record<'a>: Copy + Debug;
     /// A record that is in no page yet.
     type Fresh: Debug;
-    /// A change of a leaf's records as it stands beside the leaf.
+    /// A change of a leaf's record, as the slab stores it.
     type Change: Copy + Debug + Send + Sync;
-    /// Something of a key that tells nearly all others from it.
+    /// A small digest of a key, different for nearly all other keys.
     type Hint: Copy;
     /// A run of records.
     type Leaf: Debug + Send + Sync;
     /// A run of separators.
     type Keys: Debug + Send + Sync;
 
-    /// Refuses keys that are too long.
+    /// Checks the length of a key.
     ///
     /// # Errors
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     fn check_key(key: &Self::Key) -> Result<()>;
-    /// Refuses values that are too long.
+    /// Checks the length of a value.
     ///
     /// # Errors
     /// [`Error::ValueTooLong`](crate::Error::ValueTooLong).
     fn check_value(value: &Self::Value) -> Result<()>;
 
-    /// A copy of a key.
+    /// Copies a key.
     fn own_key(key: &Self::Key) -> Self::KeyBuf;
-    /// A copy of a value.
+    /// Copies a value.
     fn own_value(value: &Self::Value) -> Self::ValueBuf;
-    /// A key at or below `right` and above `left`, as short as there is one.
+    /// The shortest possible key that is above `left` and not above `right`.
     fn separator(left: &Self::Key, right: &Self::Key) -> Self::Fence;
 
-    /// Bytes of the block that a record of these needs, outside of pages; 0 if it needs none.
+    /// Bytes of the block that this record needs outside of pages. 0 if it needs none.
     fn fresh_space(key: &Self::Key, value: Option<&Self::Value>) -> usize;
-    /// A record of these, whose lengths were checked, in such a block, if it needs one.
+    /// Makes a record in a block of [`fresh_space`](Self::fresh_space) bytes, if it needs one. The caller has checked the lengths.
     fn fresh(key: &Self::Key, value: Option<&Self::Value>, block: Option<Block>) -> Self::Fresh;
-    /// A look at it.
+    /// Borrows the record.
     fn record(fresh: &Self::Fresh) -> Self::Record<'_>;
-    /// A record's key.
+    /// The key of a record.
     fn record_key<'a>(record: Self::Record<'a>) -> &'a Self::Key;
-    /// Its value, if there is one.
+    /// The value of a record. `None` if the key is deleted.
     fn record_value<'a>(record: Self::Record<'a>) -> Option<&'a Self::Value>;
-    /// Bytes of memory that it takes by itself, outside of pages.
+    /// Bytes of memory of a record outside of pages.
     fn record_memory(record: Self::Record<'_>) -> usize;
-    /// What is retired when a record is taken out of the tree. `None`: all of it is in pages.
+    /// The object to retire when a record is taken out of the tree. `None` if the record has no block.
     fn dead(record: Self::Record<'_>) -> Option<Dead>;
-    /// A change to this record.
+    /// Makes the change to this record.
     fn change(record: Self::Record<'_>, word: Kept) -> Self::Change;
-    /// The record that a change made, if it is there; or, that there is none.
+    /// The record of a change. `is_there`: the key has a value with it.
     fn changed(change: &Self::Change, is_there: bool) -> Self::Record<'_>;
-    /// See [`Hint`](Self::Hint).
+    /// The [`Hint`](Self::Hint) of a key.
     fn hint(key: &Self::Key) -> Self::Hint;
-    /// True if a change is of this key, whose hint this is.
+    /// True if a change is of this key. `hint` is the key's hint.
     fn is_of(change: &Self::Change, hint: Self::Hint, key: &Self::Key) -> bool;
-    /// Bytes that a run of so many records takes behind a page's node, at most.
+    /// Maximum bytes of a run of `records` records after a page's node.
     fn leaf_space(records: usize) -> usize;
-    /// A run of these records, in a page of these bounds, in a space of so many bytes.
+    /// Makes a run of these records, for a page with these bounds. `space` has at least [`leaf_space`](Self::leaf_space) bytes.
     fn leaf(
         records: &[Self::Record<'_>],
         low: Option<&Self::Key>,
@@ -145,59 +145,60 @@ pub trait Pairs: Sized + Debug + Send + Sync + 'static {
         space: &mut Space,
         word: Kept,
     ) -> Self::Leaf;
-    /// A run with these changes, in a page of the same bounds; and what of both is not in it. The space is one for all of them.
+    /// Makes a run of this leaf with these changes applied, for a page with the same bounds. Also returns the records of both that are not
+    /// in the new run. `space` has space for all of them.
     fn merged<'a>(
         leaf: &'a Self::Leaf,
         changes: Changes<'a, Self>,
         space: &mut Space,
         word: Kept,
     ) -> (Self::Leaf, Vec<Self::Record<'a>>);
-    /// How many records a run has.
+    /// Number of records of a run.
     fn len(leaf: &Self::Leaf) -> usize;
-    /// A record of a run.
+    /// The record at index `i` of a run. Panics if the run is shorter.
     fn at(leaf: &Self::Leaf, i: usize) -> Self::Record<'_>;
-    /// Where a key that may be in the page is.
+    /// The position of a key that belongs into the page. O(log records).
     fn spot(leaf: &Self::Leaf, key: &Self::Key) -> Spot;
-    /// The record of a key that may be in the page, if it is.
+    /// The record of a key that belongs into the page. O(log records).
     fn lookup<'a>(leaf: &'a Self::Leaf, key: &Self::Key) -> Option<Self::Record<'a>>;
 
-    /// Bytes that a run of these separators takes behind a page's node, at most.
+    /// Maximum bytes of a run of these separators after a page's node.
     fn keys_space<'a>(keys: impl Iterator<Item = &'a Self::Key>) -> usize;
-    /// A run of these separators, in a page of these bounds, in a space of so many bytes.
+    /// Makes a run of these separators, for a page with these bounds. `space` has at least [`keys_space`](Self::keys_space) bytes.
     fn separators(
         keys: &[&Self::Key],
         low: Option<&Self::Key>,
         high: Option<&Self::Key>,
         space: &mut Space,
     ) -> Self::Keys;
-    /// How many separators a run has.
+    /// Number of separators of a run.
     fn count(keys: &Self::Keys) -> usize;
-    /// One of a run.
+    /// The separator at index `i` of a run. Panics if the run is shorter.
     fn separator_at(keys: &Self::Keys, i: usize) -> &Self::Key;
-    /// How many of a run are at or below a key that may be in the page. `about` is told about how many before it is known.
+    /// Number of separators at or below a key that belongs into the page. `about` gets an early estimate. O(log separators).
     fn not_above(keys: &Self::Keys, key: &Self::Key, about: impl FnOnce(usize)) -> usize;
-    /// How many of a run are below a key that may be in the page, or is where it ends.
+    /// Number of separators below a key that belongs into the page or is its high key. O(log separators).
     fn below(keys: &Self::Keys, key: &Self::Key) -> usize;
 
-    /// A key that bounds pages.
+    /// Copies a key into a fence.
     fn fence(key: &Self::Key) -> Self::Fence;
-    /// How one compares with a key.
+    /// Compares a fence with a key.
     fn compare(fence: &Self::Fence, key: &Self::Key) -> Ordering;
-    /// Bytes that a separator takes in a page.
+    /// Bytes of a separator in a page.
     fn key_bytes(key: &Self::Key) -> usize;
-    /// Bytes of memory behind a fence.
+    /// Bytes of memory of a fence outside of its node.
     fn fence_memory(fence: &Self::Fence) -> usize;
 }
 
-/// Where somebody wants to go in the order of keys.
+/// The target of a descent, in key order.
 pub(crate) trait Target<P: Pairs>: Copy {
-    /// True if it is at or to the right of the fence.
+    /// True if the target is at or to the right of the fence.
     fn admits(self, fence: &P::Fence) -> bool;
-    /// How many keys of a run are fences that it is not left of. `about` may be told about how many before it is known.
+    /// Number of separators that the target is at or to the right of. `about` may get an early estimate.
     fn admitted(self, keys: &P::Keys, about: impl FnOnce(usize)) -> usize;
 }
 
-/// At a key.
+/// The target at a key.
 #[derive(Debug)]
 pub(crate) struct At<'a, P: Pairs>(pub &'a P::Key);
 
@@ -219,16 +220,16 @@ impl<P: Pairs> Target<P> for At<'_, P> {
     }
 }
 
-/// At a key, just before one, or at an end.
+/// The target at a key, just before a key, or at an end.
 #[derive(Debug)]
 pub(crate) enum Place<'a, P: Pairs> {
-    /// At a key, there or not.
+    /// At a key, existing or not.
     At(&'a P::Key),
-    /// Behind all keys below this one.
+    /// After all keys below this one.
     Before(&'a P::Key),
     /// Before all keys.
     First,
-    /// Behind all keys.
+    /// After all keys.
     Last,
 }
 

@@ -1,18 +1,20 @@
-//! Memory of nodes and records: blocks of a few sizes, cut out of large chunks.
+//! Allocation pools: memory of nodes and records, in blocks of a few sizes that are cut out of large chunks.
 //!
-//! Each thread slot has a pool of its own: lists of free blocks by size, and a chunk that new ones are cut out of. What is freed at a thread slot goes
-//! to the lists of that thread slot, whoever made it; so nobody waits for an allocator that all threads share, and what one thread makes and
-//! frees stays in its processor's caches. Chunks from 2 MiB on ask for huge pages: a lookup goes to a few random places, each of which
-//! would cost a walk over the processor's page tables otherwise.
+//! Each thread slot has a pool: lists of free blocks by size, and a chunk that new blocks are cut out of. A block that is freed at a thread
+//! slot goes to the lists of that slot, even if another slot made it. So no thread waits for a shared allocator, and the blocks that a
+//! thread makes and frees stay in its processor's caches. Chunks of 2 MiB and more ask for huge pages: a lookup reads a few random places,
+//! and each would otherwise cost a page-table walk.
 //!
-//! A thread that frees more than it makes gives the surplus away, a *batch* of blocks at a time, over the tree's *depot*: a stack of
-//! batches for each size. Chunks are given back when the tree goes.
+//! A thread that frees more than it makes gives its surplus to the tree's *depot*, one *batch* of blocks at a time. The depot is a stack of
+//! batches for each size. Chunks are freed when the tree is dropped.
 //!
 //! Invariants:
-//! * A1: a block is somebody's who took it, or in one list of one pool, or in one batch.
-//! * A2: a pool belongs to who has the thread slot (E1).
-//! * A3: a batch belongs to who made it until it is on the stack, and to who took the stack afterwards. Stacks are taken whole, so
-//!   nobody follows a link of a batch that another may have taken.
+//! * A1: a block has an owner, or is in one list of one pool, or is in one batch.
+//! * A2: a pool belongs to the thread that holds the thread slot (E1).
+//! * A3: a batch belongs to the thread that made it until it is on the stack, and then to the thread that takes the stack. A thread takes a
+//!   stack whole, so no thread follows a link of a batch that another thread may have taken.
+//!
+//! Commit points: the exchange that puts a batch on its stack, and the swap that takes the stack.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -20,41 +22,42 @@ use std::ptr::{self, NonNull};
 use crate::canary::{Canary, sings};
 use crate::sync::{AtomicPtr, IS_SMALL, Ordering, OwnedCell};
 
-/// Sizes that are multiples of it have blocks that begin at multiples of it: two lines, which processors fetch together.
+/// A block whose size is a multiple of this begins at a multiple of this. It is two cache lines, which processors fetch together.
 pub(crate) const ALIGN: usize = 128;
 
-/// Up to here there is a size for each [`STEP`] bytes, beyond eight for each doubling.
+/// Up to this many bytes there is a size for each [`STEP`] bytes. Beyond it there are eight sizes for each doubling.
 const FINE: usize = 512;
 const STEP: usize = 16;
-/// Larger blocks are allocated each by itself.
+/// A larger block is allocated separately.
 const POOLED_MAX: usize = 16 << 10;
-/// Sizes of blocks.
+/// Number of block sizes.
 const SIZES: usize = FINE / STEP + (POOLED_MAX / FINE).ilog2() as usize * 8;
 
-/// The least chunk, and the largest.
+/// Minimum and maximum bytes of a chunk.
 const CHUNK_MIN: usize = if IS_SMALL { 4 << 10 } else { 64 << 10 };
 const CHUNK_MAX: usize = 64 << 20;
 const HUGE_PAGE: usize = 2 << 20;
-/// From a huge page on a chunk is this part of what the pool has, at least; before, each is as long as all before it.
+/// A pool with at least a huge page of chunks adds chunks of at least 1 / `PART` of its bytes, but at most [`CHUNK_MAX`]. A smaller pool
+/// doubles.
 const PART: usize = 8;
-/// New blocks are cut so many bytes at a time.
+/// New blocks are cut in groups of about this many bytes.
 const CUT: usize = if IS_SMALL { 1 } else { 2048 };
-/// A batch has so many bytes, about.
+/// Approximate bytes of a batch.
 const BATCH: usize = if IS_SMALL { 64 } else { 128 << 10 };
 
 const _: () = assert!(CHUNK_MIN >= 4096 && POOLED_MAX <= CHUNK_MAX);
 
-/// Memory that is whose who has this.
+/// A block of memory. The owner of this value owns the memory.
 #[derive(Debug)]
 pub struct Block {
     at: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is owned, and bytes have no thread.
+// SAFETY: the memory is owned, and bytes belong to no thread.
 unsafe impl Send for Block {}
 
-/// The number of the size of blocks that so many bytes go into; `None` if there is none.
+/// Number of the smallest size with at least `bytes` bytes. `None` if a block of that size is allocated separately.
 fn size_number(bytes: usize) -> Option<usize> {
     let last = bytes.max(1) - 1;
     if bytes <= FINE {
@@ -65,7 +68,7 @@ fn size_number(bytes: usize) -> Option<usize> {
     (bytes <= POOLED_MAX).then_some(number)
 }
 
-/// Bytes of the block that so many bytes go into.
+/// Bytes of the block for a request of `bytes` bytes.
 #[inline]
 pub(crate) fn block_bytes(bytes: usize) -> usize {
     let last = bytes.max(1) - 1;
@@ -79,53 +82,53 @@ pub(crate) fn block_bytes(bytes: usize) -> usize {
     ((last >> step) + 1) << step
 }
 
-/// Large blocks and chunks.
+/// The layout of a chunk or of a separately allocated block.
 fn layout(bytes: usize) -> Layout {
     let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
-    // Far from what an address space has.
+    // An allocation is far smaller than the address space.
     Layout::from_size_align(bytes, align).expect("a few GiB at most")
 }
 
 fn allocate(bytes: usize) -> NonNull<u8> {
     let layout = layout(bytes);
-    // SAFETY: the layout has bytes.
+    // SAFETY: the layout has at least one byte.
     let start = unsafe { alloc(layout) };
     NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 impl Block {
-    /// Where it begins.
+    /// The address.
     pub(crate) fn at(&self) -> NonNull<u8> {
         self.at
     }
 
-    /// How long it is.
+    /// The length.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// One that was taken apart: it begins here and is this long.
+    /// Makes a block from its address and length.
     ///
     /// # Safety
-    /// Nobody has it or will have it but by this.
+    /// The memory has no other owner and will get none.
     pub(crate) unsafe fn from_parts(at: NonNull<u8>, bytes: usize) -> Self {
         Self { at, bytes }
     }
 }
 
-/// Free blocks of one size that are given away together.
+/// Free blocks of one size that move together.
 #[derive(Debug)]
 struct Batch {
-    /// Whose it is says A3: in the models who looks at it without owning it is found out.
+    /// A3 says which thread owns them. The models detect an access without ownership.
     blocks: OwnedCell<Vec<Block>>,
     next: *mut Batch,
 }
 
-/// Batches of free blocks, by size.
+/// Stacks of batches of free blocks, by size.
 #[derive(Debug)]
 pub(crate) struct Depot([AtomicPtr<Batch>; SIZES]);
 
-// SAFETY: batches are owned as A3 says, and blocks have no thread.
+// SAFETY: A3 says which thread owns a batch, and blocks belong to no thread.
 unsafe impl Send for Depot {}
 // SAFETY: as above.
 unsafe impl Sync for Depot {}
@@ -141,7 +144,7 @@ impl Depot {
         let published = if sings(Canary::Depot) { Ordering::Relaxed } else { Ordering::Release };
         let mut top = stack.load(Ordering::Relaxed);
         loop {
-            // SAFETY: it was made above, and is on no stack yet (A3).
+            // SAFETY: the batch was made above, and is on no stack yet (A3).
             unsafe { (*batch).next = top };
             match stack.compare_exchange(top, batch, published, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -150,7 +153,7 @@ impl Depot {
         }
     }
 
-    /// All blocks of a size that are here.
+    /// Takes all blocks of a size.
     fn take(&self, number: usize) -> Vec<Block> {
         let stack = &self.0[number];
         let mut all = Vec::new();
@@ -159,7 +162,7 @@ impl Depot {
         }
         let mut top = stack.swap(ptr::null_mut(), Ordering::Acquire);
         while !top.is_null() {
-            // SAFETY: the stack was taken whole, so all of its batches are ours (A3); each was made from a box.
+            // SAFETY: the stack was taken whole, so this thread owns all of its batches (A3). Each was made from a box.
             let batch = unsafe { Box::from_raw(top) };
             batch.blocks.with_mut(|blocks| {
                 // SAFETY: as above.
@@ -173,26 +176,26 @@ impl Depot {
 
 impl Drop for Depot {
     fn drop(&mut self) {
-        // A model found something: the stacks may be anything.
+        // A model or a schedule has failed: the stacks may be damaged.
         if IS_SMALL && std::thread::panicking() {
             return;
         }
-        // The chunks that the blocks are of are the pools'.
+        // The pools free the chunks that contain the blocks.
         for number in 0..SIZES {
             self.take(number);
         }
     }
 }
 
-/// See the module's head.
+/// The allocation pool of a thread slot; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// By size; empty before the first block is taken.
+    /// Free blocks by size. Empty before the first block is taken.
     free: Vec<Vec<Block>>,
-    /// What is left of the newest chunk.
+    /// The unused part of the newest chunk.
     rest: Block,
     chunks: Vec<Block>,
-    /// Bytes of the chunks.
+    /// Bytes of all chunks.
     chunk_bytes: usize,
 }
 
@@ -202,7 +205,7 @@ impl Pool {
         Self { free: Vec::new(), rest, chunks: Vec::new(), chunk_bytes: 0 }
     }
 
-    /// A block of so many bytes at least; and how many more bytes were asked of the system for it.
+    /// Takes a block of at least `bytes` bytes. Also returns the bytes that this call allocated from the system.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize, depot: &Depot) -> (Block, usize) {
         let Some(number) = size_number(bytes) else {
@@ -235,7 +238,7 @@ impl Pool {
         (block.unwrap_or_else(|| self.cut(bytes)), self.chunk_bytes - before)
     }
 
-    /// A block that there was not before.
+    /// Cuts a new block.
     fn cut(&mut self, bytes: usize) -> Block {
         let align = if bytes.is_multiple_of(ALIGN) { ALIGN } else { STEP };
         let mut skip = self.rest.at.addr().get().wrapping_neg() % align;
@@ -243,7 +246,7 @@ impl Pool {
             self.rest = self.chunk();
             skip = 0;
         }
-        // SAFETY: both are within the rest of the chunk, as was just seen.
+        // SAFETY: both are within the rest of the chunk, as checked above.
         let at = unsafe { self.rest.at.add(skip) };
         // SAFETY: as above.
         let rest = unsafe { at.add(bytes) };
@@ -260,7 +263,7 @@ impl Pool {
         let at = allocate(bytes);
         #[cfg(all(target_os = "linux", not(miri)))]
         if bytes >= HUGE_PAGE {
-            // SAFETY: it is ours, and what is in it stays as it is. If the system has no huge pages, others do.
+            // SAFETY: the memory is owned, and the call does not change its content. A system without huge pages uses small ones.
             unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         }
         self.chunks.push(Block { at, bytes });
@@ -268,7 +271,7 @@ impl Pool {
         Block { at, bytes }
     }
 
-    /// A block that nobody uses; how many bytes went back to the system.
+    /// Frees a block that no thread uses. Returns the bytes that this call gave back to the system.
     #[inline]
     pub(crate) fn give(&mut self, block: Block, depot: &Depot) -> usize {
         let bytes = block.bytes;
@@ -293,28 +296,28 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         for Block { at, bytes } in self.chunks.drain(..) {
-            // SAFETY: made by `chunk` with this layout. The tree goes, and with it whoever has a block.
+            // SAFETY: `chunk` made it with this layout. The tree is dropped, so no block of it is in use.
             unsafe { dealloc(at.as_ptr(), layout(bytes)) };
         }
     }
 }
 
-/// Space behind a node, in its block, that arrays are put into.
+/// The rest of a node's block, for its arrays.
 #[derive(Debug)]
 pub struct Space {
     at: NonNull<u8>,
     left: usize,
 }
 
-/// An array that lies in the block of the node that has it.
+/// An array in the block of the node that owns it.
 ///
-/// Whoever makes one puts it into that node's body and nowhere else, so that it is there as long as its elements are.
+/// The caller that makes one must put it into that node's body and nowhere else. So the array exists as long as its elements.
 pub struct Array<T> {
     at: NonNull<T>,
     count: usize,
 }
 
-// SAFETY: it is a slice that it alone has.
+// SAFETY: it is a slice with one owner.
 unsafe impl<T: Send> Send for Array<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Array<T> {}
@@ -327,33 +330,33 @@ pub(crate) struct Draft<T> {
     max: usize,
 }
 
-/// Bytes that an array takes in a space, at most, where all arrays begin at multiples of `align`.
+/// Maximum bytes of an array in a space in which arrays begin at multiples of `align`.
 pub(crate) const fn array_bytes<T>(count: usize, align: usize) -> usize {
     count * size_of::<T>() + align - 1
 }
 
 impl Space {
-    /// What is behind the first `from` bytes of a block.
+    /// The part of a block after its first `from` bytes.
     pub(crate) fn behind(block: &Block, from: usize) -> Self {
         assert!(from <= block.bytes, "a node is longer than its block");
         // SAFETY: within the block.
         Self { at: unsafe { block.at.add(from) }, left: block.bytes - from }
     }
 
-    /// Begins an array of `max` elements at most, at a multiple of `align`.
+    /// Begins an array of at most `max` elements, at a multiple of `align`.
     pub(crate) fn array<T>(&mut self, max: usize, align: usize) -> Draft<T> {
         let align = align.max(align_of::<T>());
         let skip = self.at.addr().get().wrapping_neg() % align;
         let bytes = skip + max * size_of::<T>();
         assert!(bytes <= self.left, "an array is longer than its space");
-        // SAFETY: within the space, as was just seen.
+        // SAFETY: within the space, as checked above.
         let at = unsafe { self.at.add(skip) }.cast();
         // SAFETY: as above.
         (self.at, self.left) = (unsafe { self.at.add(bytes) }, self.left - bytes);
         Draft { at, count: 0, max }
     }
 
-    /// An array of what an iterator has, up to `max` elements.
+    /// Makes an array of the items of an iterator, at most `max`.
     pub(crate) fn collect<T>(&mut self, max: usize, align: usize, from: impl Iterator<Item = T>) -> Array<T> {
         let mut draft = self.array(max, align);
         from.for_each(|item| draft.push(item));
@@ -365,9 +368,9 @@ impl<T> Draft<T> {
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
         assert!(self.count < self.max, "an array has no space for another element");
-        // SAFETY: `Space::array` saw that there is space for so many.
+        // SAFETY: `Space::array` checked that there is space for `max` elements.
         let at = unsafe { self.at.add(self.count) };
-        // SAFETY: as above; nobody else has it.
+        // SAFETY: as above; no other thread has the space.
         unsafe { at.write(item) };
         self.count += 1;
     }
@@ -380,7 +383,7 @@ impl<T> Draft<T> {
         assert!(items.len() <= self.max - self.count, "an array has no space for more elements");
         // SAFETY: as in `push`.
         let at = unsafe { self.at.add(self.count) };
-        // SAFETY: as in `push`; so the items lie elsewhere.
+        // SAFETY: as in `push`. The draft owns its space, so the items are elsewhere.
         unsafe { at.copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
         self.count += items.len();
     }
@@ -394,7 +397,7 @@ impl<T> std::ops::Deref for Array<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `Draft` wrote so many, and the block is there as long as the node that has the array.
+        // SAFETY: `Draft` wrote `count` elements, and the block exists as long as the node with the array.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.count) }
     }
 }
@@ -430,7 +433,7 @@ mod tests {
         let (mut held, mut asked, mut in_use) = (std::collections::BTreeMap::new(), 0, 0usize);
         for step in 0..60_000 {
             let pool = &mut pools[random.usize(..2)];
-            // What the one makes the other frees: in phases there are more and fewer.
+            // One pool frees blocks that the other made. The number of blocks grows and shrinks in phases.
             let takes = random.usize(..100) < if step / 10_000 % 2 == 0 { 60 } else { 40 };
             if takes {
                 let bytes = match random.u8(..8) {

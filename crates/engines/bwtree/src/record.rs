@@ -1,16 +1,16 @@
-//! Records of byte strings: a key and its value in one block, written once. Changes and leaves have pointers to them, so whatever
-//! becomes of a page, nobody touches a record that stays.
+//! Records of byte strings: a key and its value in one block, written once. Changes and leaves have pointers to records, so a change of a
+//! page does not access the records that stay.
 //!
 //! ```text
 //! slot or change ──► value bytes: u32 | key bytes: u16 | is there: bool | key … | value …
 //! ```
 //!
-//! Who owns a record is said in [`node`](crate::node) (N5, N6); here is what that comes to:
+//! N5 and N6 in [`node`](crate::node) say which page owns a record. The types stand for the states of a record:
 //!
-//! * [`Fresh`]: nobody else has seen it.
-//! * [`Shared`]: a pointer of a change's or a leaf's. Dropped, nothing happens.
-//! * [`ByteRecord`]: a look at one, for as long as whoever has the pointer is there.
-//! * [`Dead`]: retired. Its block is had by who says that nobody looks at it any more.
+//! * [`Fresh`]: no other thread has seen it.
+//! * [`Shared`]: a pointer in a change or a leaf. A drop of the pointer has no effect.
+//! * [`ByteRecord`]: a borrowed record, valid as long as the owner of the pointer exists.
+//! * [`Dead`]: retired. The caller of [`Dead::free`] gets the block, if no thread can access the record any more.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -19,12 +19,12 @@ use std::slice;
 use crate::pool::{Block, block_bytes};
 use crate::sync::Watch;
 
-/// What stands in front of the bytes.
+/// The bytes before the key.
 #[repr(C)]
 struct Header {
     value_bytes: u32,
     key_bytes: u16,
-    /// False: there is no record of this key.
+    /// False: the key has no record (deleted).
     is_there: bool,
     watch: Watch,
 }
@@ -35,7 +35,7 @@ impl Header {
     }
 }
 
-/// Bytes of a record of such a key and value.
+/// Bytes of a record with this key and value.
 pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
     size_of::<Header>() + key.len() + value.map_or(0, <[u8]>::len)
 }
@@ -44,7 +44,7 @@ pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
 #[derive(Debug)]
 pub struct Fresh(Shared);
 
-/// A record, or that there is none of this key.
+/// A record, or the mark that the key has none.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteRecord<'a>(Shared, PhantomData<&'a [u8]>);
 
@@ -56,34 +56,34 @@ pub struct Shared(NonNull<Header>);
 #[derive(Debug)]
 pub struct Dead(Shared);
 
-/// A word that must be given for a pointer to a record: the record is there as long as anybody uses what has the pointer.
+/// A promise that is required to make a pointer to a record: the record exists as long as the owner of the pointer is in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept(());
 
 impl Kept {
-    /// Gives the word.
+    /// Makes the promise.
     ///
     /// # Safety
-    /// It is true of every pointer that is made with it.
+    /// The promise holds for every pointer that is made with it.
     #[inline(always)]
     pub(crate) unsafe fn word() -> Self {
         Self(())
     }
 
-    /// The word of a test that keeps its records.
+    /// The promise of a test that keeps its records.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn in_a_test() -> Self {
         Self(())
     }
 }
 
-// SAFETY: a record is written before anybody else has the pointer, and not changed afterwards; what is behind the pointer is bytes.
+// SAFETY: a record is written before another thread has the pointer, and does not change afterwards. The pointer leads to plain bytes.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Fresh {
-    /// A record in a block of [`record_bytes`]; or, without a value, that there is none. The lengths were checked.
+    /// Makes a record, or the mark that the key has none, in a block of [`record_bytes`]. The caller has checked the lengths.
     pub(crate) fn new(key: &[u8], value: Option<&[u8]>, block: Block) -> Self {
         assert!(record_bytes(key, value) <= block.bytes(), "a record is longer than its block");
         let is_there = value.is_some();
@@ -95,11 +95,11 @@ impl Fresh {
         );
         let header = Header { value_bytes, key_bytes, is_there, watch: Watch::new() };
         let at = block.at().cast::<Header>();
-        // SAFETY: it has space for the header, and its alignment.
+        // SAFETY: the block has space for the header, and its alignment.
         unsafe { at.write(header) };
-        // SAFETY: behind the header is space for the key and the value.
+        // SAFETY: the block has space for the key and the value after the header.
         let to = unsafe { at.add(1) }.cast::<u8>();
-        // SAFETY: as above; what was just taken is nothing that anybody could have passed.
+        // SAFETY: as above; the block is new, so the key cannot be in it.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len()) };
         // SAFETY: as above.
         let to = unsafe { to.add(key.len()) };
@@ -108,16 +108,16 @@ impl Fresh {
         Self(Shared(at))
     }
 
-    /// A look at it.
+    /// Borrows the record.
     pub(crate) fn get(&self) -> ByteRecord<'_> {
         self.0.get()
     }
 }
 
 impl Shared {
-    /// A look at it.
+    /// Borrows the record.
     ///
-    /// Whoever made the change or the leaf that has this pointer gave the word that the record is there as long as that is ([`Kept`]).
+    /// The thread that made the change or leaf with this pointer promised that the record exists as long as the change or leaf ([`Kept`]).
     #[inline(always)]
     pub(crate) fn get(&self) -> ByteRecord<'_> {
         ByteRecord(*self, PhantomData)
@@ -127,7 +127,7 @@ impl Shared {
 impl<'a> ByteRecord<'a> {
     #[inline(always)]
     fn header(self) -> &'a Header {
-        // SAFETY: it is there during `'a`, and is not changed.
+        // SAFETY: the record exists during `'a` and does not change.
         let header: &'a Header = unsafe { self.0.0.as_ref() };
         header.watch.look();
         header
@@ -135,62 +135,62 @@ impl<'a> ByteRecord<'a> {
 
     #[inline(always)]
     fn bytes(self, from: usize, count: usize) -> &'a [u8] {
-        // SAFETY: behind the header stand as many bytes as it says.
+        // SAFETY: the header is followed by as many bytes as it says.
         let start = unsafe { self.0.0.add(1) }.cast::<u8>();
-        // SAFETY: both callers ask for some of these.
+        // SAFETY: both callers ask for a part of these bytes.
         let start = unsafe { start.add(from) };
-        // SAFETY: as above, and they were written when it was made.
+        // SAFETY: as above, and they were written when the record was made.
         unsafe { slice::from_raw_parts(start.as_ptr(), count) }
     }
 
-    /// Its key.
+    /// The key.
     #[inline(always)]
     pub(crate) fn key(self) -> &'a [u8] {
         self.bytes(0, usize::from(self.header().key_bytes))
     }
 
-    /// Its value; `None` if it says that there is no record.
+    /// The value. `None` if the key has no record.
     #[inline(always)]
     pub(crate) fn value(self) -> Option<&'a [u8]> {
         let header = self.header();
         header.is_there.then(|| self.bytes(usize::from(header.key_bytes), header.value_bytes as usize))
     }
 
-    /// Bytes of memory that it takes: its block's.
+    /// Bytes of the record's block.
     pub(crate) fn memory(self) -> usize {
         block_bytes(size_of::<Header>() + self.header().bytes())
     }
 
-    /// The pointer, for a change or a leaf that has it from now on.
+    /// The pointer, for a change or a leaf.
     #[inline(always)]
     pub(crate) fn shared(self, _word: Kept) -> Shared {
         self.0
     }
 
-    /// What is retired, if this one is.
+    /// The object to retire when the record is taken out of the tree.
     pub(crate) fn dead(self) -> Dead {
         Dead(self.0)
     }
 }
 
 impl Dead {
-    /// Nobody looks at it any more: models and schedules find out who does.
+    /// Marks the record as freed, so that models and schedules detect a later access.
     pub(crate) fn bury(&self) {
         // SAFETY: it is not freed yet.
         unsafe { self.0.0.as_ref() }.watch.free();
     }
 
-    /// Takes it apart.
+    /// Destroys the record and returns its block.
     ///
     /// # Safety
-    /// Nobody has it or will have it.
+    /// No other thread has the record or can get it.
     pub(crate) unsafe fn free(self) -> Block {
         let at = self.0.0;
-        // SAFETY: it was not freed yet.
+        // SAFETY: it is not freed yet.
         let bytes = block_bytes(size_of::<Header>() + unsafe { at.as_ref() }.bytes());
-        // SAFETY: as above. (In the models a watch is more than a mark.)
+        // SAFETY: as above. (In the models the watch has a destructor.)
         unsafe { at.drop_in_place() };
-        // SAFETY: a record's block is as long as `block_bytes` says; the caller's word.
+        // SAFETY: a record's block has `block_bytes` bytes, and the caller's contract holds.
         unsafe { Block::from_parts(at.cast(), bytes) }
     }
 }
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!((fresh.get().key(), fresh.get().value()), (&*key, value.as_deref()));
             assert_eq!(fresh.get().memory(), block_bytes(bytes));
             let dead = fresh.get().dead();
-            // SAFETY: nobody else has it.
+            // SAFETY: no other thread has it.
             pool.give(unsafe { dead.free() }, &depot);
         }
     }

@@ -1,11 +1,13 @@
-//! Cursors: page vectors with another look before each record [Bw-tree §III-C].
+//! Cursors over key ranges, which copy pages and validate the copy before each record.
 //!
-//! A cursor copies what it needs of a leaf. Before it gives out the next record it looks whether the page is as it was: each state of
-//! a page has a number of its own. If it is not, what is left is copied anew, from behind the last key that was given out.
-//! Between two records it keeps nothing of the tree from being freed.
+//! A cursor copies the records of a leaf that are in its range. Before it returns the next record, it validates that the page has not
+//! changed: each state of a page has a unique number. If the page has changed, the cursor copies the rest again, from the last returned key
+//! on. Between two records a cursor holds no thread slot, so it delays no free.
 //!
-//! A key that is there throughout is in one leaf or another at every moment, and the cursor goes on by keys, never by pages: so it
-//! meets the key, once.
+//! A key that exists throughout a scan is in some leaf at every moment. The cursor continues by key, never by page, so it returns the key
+//! exactly once.
+//!
+//! Linearization point of each record: its validation. Paper: Bw-tree §III-C.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -16,19 +18,20 @@ use crate::pairs::{Pairs, Place};
 use crate::table::Pid;
 use crate::tree::Tree;
 
-/// Goes through records in the order of their keys, up or down; see the module's head.
+/// An iterator over the records of a key range, in ascending or descending order of keys. Each record is current at its validation; the
+/// whole scan is not a snapshot.
 #[derive(Debug)]
 pub struct Cursor<'t, P: Pairs> {
     tree: &'t Tree<P>,
     descends: bool,
-    /// What is left: between these.
+    /// The bounds of the rest of the range.
     from: Bound<P::KeyBuf>,
     to: Bound<P::KeyBuf>,
-    /// What was copied and not given out, in the order in which it will be.
+    /// Copied records that are not returned yet, in the order of the scan.
     page: VecDeque<(P::KeyBuf, P::ValueBuf)>,
-    /// The page that it was copied of, and the state's number.
+    /// The page of the copy, and the number of its state.
     of: Option<(Pid, u64)>,
-    /// Where the page ends, if something may be left behind it.
+    /// The end of the page, if the range continues after it.
     then: Option<P::KeyBuf>,
     is_done: bool,
 }
@@ -58,7 +61,7 @@ fn is_to<P: Pairs>(key: &P::Key, to: &Bound<P::KeyBuf>) -> bool {
 }
 
 impl<P: Pairs> Tree<P> {
-    /// The records between two bounds, ascending. Bounds that leave nothing between them give an empty range.
+    /// The records between two bounds, in ascending order. The range is empty if no key is between the bounds.
     pub fn range(&self, from: Bound<&P::Key>, to: Bound<&P::Key>) -> Cursor<'_, P> {
         Cursor {
             tree: self,
@@ -72,12 +75,12 @@ impl<P: Pairs> Tree<P> {
         }
     }
 
-    /// The records between two bounds, descending.
+    /// The records between two bounds, in descending order.
     pub fn range_descending(&self, from: Bound<&P::Key>, to: Bound<&P::Key>) -> Cursor<'_, P> {
         Cursor { descends: true, ..self.range(from, to) }
     }
 
-    /// All records, ascending.
+    /// All records, in ascending order.
     pub fn iter(&self) -> Cursor<'_, P> {
         self.range(Bound::Unbounded, Bound::Unbounded)
     }
@@ -93,7 +96,7 @@ impl<'t, P: Pairs> IntoIterator for &'t Tree<P> {
 }
 
 impl<P: Pairs> Cursor<'_, P> {
-    /// Copies what is left of the leaf in which it goes on.
+    /// Copies the rest of the range in the leaf at which the scan continues.
     fn copy(&mut self) {
         let visit = self.tree.visit();
         let place = match (self.descends, borrow::<P>(&self.from), borrow::<P>(&self.to)) {
@@ -119,14 +122,14 @@ impl<P: Pairs> Cursor<'_, P> {
         self.of = Some((pid, head.lsn()));
         let outline = Outline::of(head);
         self.then = if self.descends {
-            // Nothing is below the low key in this page, so what is left, if anything is, is below it.
+            // The page has no keys below its low key, so the scan continues below it.
             outline.low.map(Borrow::borrow).filter(|low| is_from::<P>(low, &self.from)).map(P::own_key)
         } else {
             outline.high.map(Borrow::borrow).filter(|high| is_to::<P>(high, &self.to)).map(P::own_key)
         };
     }
 
-    /// True if the page that was copied is as it was.
+    /// Validation: true if the copied page has not changed.
     fn is_fresh(&self) -> bool {
         let visit = self.tree.visit();
         self.of.is_some_and(|(pid, lsn)| visit.load(pid).is_some_and(|head| head.lsn() == lsn))

@@ -1,18 +1,18 @@
-//! Search in a sorted array.
+//! Search in sorted arrays, without unpredictable branches.
 
 use crate::pool::{Array, Space, array_bytes};
 
-/// Parts that an array is divided into at a time.
+/// Number of parts into which one round divides an array.
 const PARTS: usize = 8;
-/// Bytes of so few items that they are counted one by one.
+/// An array of at most this many bytes is searched by counting all its items.
 const FEW: usize = 320;
-/// Items of an array that share a sample: numbers of that many are a line.
+/// Number of items with one sample. Eight 64-bit numbers are one cache line.
 pub(crate) const SHARE: usize = 8;
-/// Bytes of a line: arrays begin with one.
+/// Bytes of a cache line. Arrays begin at a line.
 pub(crate) const LINE: usize = 64;
 
-/// A part of an array with the end of the items that `is_left` is true for in it or at its end: where it begins, and how many items it
-/// has. What is compared does not depend on each other, so the processor waits for all lines of a round at once.
+/// Narrows a search to a part of the array: the first index and the number of items. The items for which `is_left` is true end in this part
+/// or at its end. The comparisons of a round are independent, so the processor loads all their lines at once.
 #[inline(always)]
 fn narrow<T>(items: &[T], is_left: &impl Fn(&T) -> bool) -> (usize, usize) {
     const { assert!(size_of::<T>() * PARTS <= FEW) };
@@ -27,29 +27,30 @@ fn narrow<T>(items: &[T], is_left: &impl Fn(&T) -> bool) -> (usize, usize) {
     (from, count)
 }
 
-/// How many of the items `is_left` is true for: those at the beginning. Without branches: which way it goes is anybody's guess.
+/// The number of items for which `is_left` is true; these come first. It has no branches, because their outcomes are unpredictable.
 #[inline(always)]
 pub(crate) fn partition<T>(items: &[T], is_left: impl Fn(&T) -> bool) -> usize {
     let (from, count) = narrow(items, &is_left);
     from + items[from..from + count].iter().map(|item| usize::from(is_left(item))).sum::<usize>()
 }
 
-/// Of a sorted array of numbers the last of each [`SHARE`], by themselves: a search counts in them, and then goes to one line of the array.
+/// The samples of a sorted array of numbers: the last of each [`SHARE`] items. A search counts in the samples, then reads one line of the
+/// array.
 #[derive(Debug)]
 pub(crate) struct Samples(Array<u64>);
 
 impl Samples {
-    /// Bytes that those of so many items take.
+    /// Maximum bytes of the samples of `count` items.
     pub(crate) const fn bytes(count: usize) -> usize {
         array_bytes::<u64>(count / SHARE, LINE)
     }
 
-    /// Those of `count` items at most, which are still to be written.
+    /// Reserves space for the samples of at most `count` items.
     pub(crate) fn draft(space: &mut Space, count: usize) -> crate::pool::Draft<u64> {
         space.array(count / SHARE, LINE)
     }
 
-    /// Those of these items.
+    /// Makes the samples of these items.
     pub(crate) fn done<T>(
         mut draft: crate::pool::Draft<u64>,
         items: &[T],
@@ -59,20 +60,21 @@ impl Samples {
         Self(draft.done())
     }
 
-    /// Where the items begin among which, or behind which, those end that `is_left` is true for; at most [`SHARE`] of them are.
+    /// The first index of the share in which, or at whose end, the items end for which `is_left` is true. At most [`SHARE`] items from this
+    /// index on are left.
     #[inline(always)]
     pub(crate) fn share(&self, is_left: impl Fn(&u64) -> bool) -> usize {
         partition(&self.0, is_left) * SHARE
     }
 }
 
-/// Has an item of an array read, of which or of whose neighbours one will be wanted: its line is on its way meanwhile.
+/// Begins to load an item that will be needed soon, or a neighbour in its line.
 #[inline(always)]
 pub(crate) fn beckon<T: Copy>(items: &[T], i: usize) {
     std::hint::black_box(items.get(i).copied());
 }
 
-/// How many items of a share `is_left` is true for.
+/// The number of items for which `is_left` is true, among the [`SHARE`] items from index `from` on.
 #[inline(always)]
 pub(crate) fn count_left<T>(items: &[T], from: usize, is_left: impl Fn(&T) -> bool) -> usize {
     let end = items.len().min(from + SHARE);

@@ -1,4 +1,6 @@
-//! Space for changes of a leaf, in the block of its base page (N4 in [`node`](crate::node)).
+//! The slab of a leaf: places for changes, in the block of its base page.
+//!
+//! Invariant N4 in [`node`](crate::node) says which thread writes and reads a place.
 
 use std::mem::MaybeUninit;
 
@@ -7,10 +9,10 @@ use crate::pairs::{Pairs, Spot};
 use crate::pool::{Array, Space};
 use crate::sync::{AtomicU64, Ordering, OwnedCell};
 
-/// Space for changes of a leaf.
+/// Places for the changes of a leaf.
 #[derive(Debug)]
 pub(crate) struct Slab<P: Pairs> {
-    /// Places that were claimed (N4).
+    /// Number of claimed places (N4).
     claimed: AtomicU64,
     places: Array<Place<P>>,
 }
@@ -19,19 +21,19 @@ pub(crate) struct Slab<P: Pairs> {
 #[derive(Debug)]
 pub(crate) struct Place<P: Pairs>(OwnedCell<MaybeUninit<Noted<P>>>);
 
-// SAFETY: who writes and who reads it says N4.
+// SAFETY: N4 says which thread writes and reads it.
 unsafe impl<P: Pairs> Sync for Place<P> {}
 // SAFETY: as above.
 unsafe impl<P: Pairs> Send for Place<P> {}
 
-/// A change of a leaf, and what the page is with it.
+/// A change of a leaf, and the size of the page with it.
 #[derive(Debug)]
 pub(crate) struct Noted<P: Pairs> {
     pub(crate) change: P::Change,
     pub(crate) lsn: u64,
-    /// Where the key is in the leaf's run.
+    /// The position of the key in the leaf's run.
     pub(crate) spot: Spot,
-    /// Bytes that the page would take, and in the last bit whether there is a record of this key.
+    /// Bytes that the page would take, shifted by one. The lowest bit is set if the key has a record.
     pub(crate) bytes: u32,
 }
 
@@ -42,37 +44,37 @@ impl<P: Pairs> Slab<P> {
         Self { claimed: AtomicU64::new(0), places }
     }
 
-    /// Claims the place behind these (N4), if there is one and nobody did.
+    /// Claims the place after the first `seen` ones (N4). `None` if there is no such place, or another thread claimed it.
     #[inline(always)]
     pub(crate) fn claim(&self, seen: u32) -> Option<&Place<P>> {
         let place = self.places.get(seen as usize)?;
         let (old, new) = (u64::from(seen), u64::from(seen) + 1);
         if sings(Canary::Claim) {
-            // A look and a store: another may have looked too.
+            // The injected fault: a load and a store, between which another thread may load too.
             let is_free = self.claimed.load(Ordering::Relaxed) == old;
             if is_free {
                 self.claimed.store(new, Ordering::Relaxed);
             }
             return is_free.then_some(place);
         }
-        // Whoever has seen a place knows that it was claimed: nothing else is to be learned of it.
+        // Relaxed: the counter publishes nothing. The exchange of the mapping-table word orders the accesses to the place.
         self.claimed.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok().then_some(place)
     }
 
-    /// A change that is seen.
+    /// A visible change.
     #[inline(always)]
     pub(crate) fn get(&self, i: u32) -> &Noted<P> {
         self.places[i as usize].0.with(|place| {
-            // SAFETY: who asks has found a word or a link that sees it, so it is not written any more (N4).
+            // SAFETY: the caller found a word or a link that makes the place visible, so it is not written any more (N4).
             let place = unsafe { &*place };
-            // SAFETY: as above, and it was written before.
+            // SAFETY: as above, and the place was written before it became visible.
             unsafe { place.assume_init_ref() }
         })
     }
 }
 
 impl<P: Pairs> Place<P> {
-    /// What stands here from now on. Whoever calls it has claimed the place.
+    /// Writes the change. The caller has claimed the place.
     #[inline(always)]
     pub(crate) fn write(&self, noted: Noted<P>) {
         // SAFETY: N4.
@@ -86,7 +88,7 @@ impl<P: Pairs> Noted<P> {
         P::changed(&self.change, self.bytes & 1 != 0)
     }
 
-    /// Bytes that the page would take in a base page.
+    /// Bytes that the page would take as a base page.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
         (self.bytes >> 1) as usize

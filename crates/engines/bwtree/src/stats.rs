@@ -1,11 +1,11 @@
-//! Counts: what happened, and what there is.
+//! Counters of events, and the sizes of a tree.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// The counters of a thread slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
-    /// Records that came minus records that went.
+    /// Inserted records minus deleted records.
     Records,
     Updates,
     UpdateFailures,
@@ -20,7 +20,7 @@ pub(crate) enum Count {
     IndexPosts,
     StructureFailures,
     Helped,
-    /// Bytes of nodes that went into the mapping table, and of records that went there with them.
+    /// Bytes of the nodes that went into the mapping table, and of the records that went there with them.
     MadeBytes,
     RetiredObjects,
     RetiredBytes,
@@ -28,14 +28,14 @@ pub(crate) enum Count {
     FreedBytes,
     RetiredPids,
     FreedPids,
-    /// No count: the largest number that was drawn for a node at this thread slot.
+    /// Not a counter: the largest number that this thread slot drew for a state of a page.
     Drawn,
 }
 
 const COUNTS: usize = Count::Drawn as usize + 1;
 
-/// The counts of one thread slot. Only who has the thread slot writes them, so they need no exchange; sums may be read at any time, and are exact
-/// when nobody writes.
+/// The counters of one thread slot. Only the thread that holds the slot writes them, so they need no exchange. Sums may be read at any
+/// time. They are exact when no thread writes.
 #[derive(Debug, Default)]
 pub(crate) struct Tally([AtomicU64; COUNTS]);
 
@@ -57,96 +57,96 @@ impl Tally {
     }
 }
 
-/// Bytes of memory that a tree takes.
+/// Memory of a tree, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Pages, with their deltas and records.
     pub page_bytes: u64,
-    /// What was taken out and waits until nobody can have it.
+    /// Retired memory that is not freed yet.
     pub limbo_bytes: u64,
     /// The mapping table.
     pub table_bytes: u64,
-    /// What pools have beyond that: blocks to be used again, and what was not used yet.
+    /// The rest of the allocation pools: free blocks, and unused parts of chunks.
     pub spare_bytes: u64,
 }
 
 impl Memory {
-    /// All of it.
+    /// The sum of all fields.
     pub fn total(&self) -> u64 {
         self.page_bytes + self.limbo_bytes + self.table_bytes + self.spare_bytes
     }
 }
 
-/// What happened to a tree, and what it is. Exact when nobody else uses it.
+/// Counts of events in a tree, and its sizes. Exact when no other thread uses the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Levels, that of the leaves too.
+    /// Number of levels, including the leaves' level.
     pub levels: u32,
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: u64,
-    /// Inner pages.
+    /// Number of inner pages.
     pub inner_pages: u64,
-    /// Deltas in front of leaves.
+    /// Number of deltas in front of leaves, and of changes of leaves.
     pub leaf_deltas: u64,
-    /// Deltas in front of inner pages.
+    /// Number of deltas in front of inner pages.
     pub inner_deltas: u64,
-    /// The longest chain in front of a leaf.
+    /// Length of the longest chain of a leaf, in deltas and changes.
     pub chain_max: u32,
     /// Bytes of memory of all pages, with their deltas and records.
     pub page_bytes: u64,
     /// Bytes of memory of the mapping table.
     pub table_bytes: u64,
-    /// PIDs in use.
+    /// Page ids of the pages in the tree.
     pub pids: u64,
     /// Updates (puts, deletes) that changed a page.
     pub updates: u64,
-    /// Updates whose exchange failed and that were tried again; the LSN of the try is void.
+    /// Attempts of updates that failed and were repeated, because the page had changed. The LSN of such an attempt is unused.
     pub update_failures: u64,
-    /// Pages consolidated.
+    /// Consolidated pages.
     pub consolidations: u64,
-    /// Consolidations abandoned because the page had changed.
+    /// Consolidations that were abandoned because the page had changed.
     pub consolidation_failures: u64,
-    /// Pages split, the root too.
+    /// Splits, including those of the root.
     pub splits: u64,
-    /// Splits abandoned because the page had changed.
+    /// Splits that were abandoned because the page had changed.
     pub split_failures: u64,
-    /// Pages merged into the one to their left.
+    /// Pages that were merged into their left sibling.
     pub merges: u64,
-    /// Merges abandoned before they were begun because a page had changed.
+    /// Merges that were abandoned before their first step because the parent had changed.
     pub merge_failures: u64,
-    /// Times that the tree became one level higher.
+    /// Splits of the root. Each adds a level.
     pub root_splits: u64,
-    /// Times that it became one level lower.
+    /// Shrinks of the root. Each removes a level.
     pub root_shrinks: u64,
-    /// Index terms posted.
+    /// Posted index terms.
     pub index_posts: u64,
-    /// Other steps of structure changes whose exchange failed and that were tried again.
+    /// Other steps of structure changes that were repeated because their exchange failed.
     pub structure_failures: u64,
-    /// Unfinished structure changes that somebody met who had not begun them, or thought so.
+    /// Incomplete structure changes that a descent met.
     pub helped: u64,
-    /// Objects (nodes, records that lie by themselves, PIDs) taken out of the tree, and their bytes.
+    /// Objects taken out of the tree: nodes, records outside of pages, page ids.
     pub retired_objects: u64,
-    /// See `retired_objects`.
+    /// Bytes of these objects.
     pub retired_bytes: u64,
-    /// Of these, what has been freed.
+    /// Retired objects that have been freed.
     pub freed_objects: u64,
-    /// See `freed_objects`.
+    /// Bytes of these objects.
     pub freed_bytes: u64,
-    /// PIDs taken out of the tree, and how many of them could be used again since.
+    /// Page ids taken out of the tree.
     pub retired_pids: u64,
-    /// See `retired_pids`.
+    /// Page ids that have been freed for reuse.
     pub freed_pids: u64,
 }
 
 impl Stats {
-    /// Objects that wait until nobody can have them.
+    /// Retired objects that are not freed yet.
     pub fn limbo_objects(&self) -> u64 {
         self.retired_objects.saturating_sub(self.freed_objects)
     }
 
-    /// Bytes that wait until nobody can have them.
+    /// Retired bytes that are not freed yet.
     pub fn limbo_bytes(&self) -> u64 {
         self.retired_bytes.saturating_sub(self.freed_bytes)
     }

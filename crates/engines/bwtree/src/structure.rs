@@ -1,16 +1,20 @@
-//! Changes of the structure: consolidation, splits, index terms [Bw-tree §III-B, §IV-A]. Merges are in [`merge`](crate::merge).
+//! Structure changes: consolidation, splits, index terms. Merges are in [`merge`](crate::merge).
 //!
-//! A split: the right half goes into a new page that nobody knows; the left half, consolidated, takes the place of the old page, and
-//! links it (the half split: from here on the right half is found through the left one); the index term in front of the parent
-//! completes it. (The paper links it by a delta in front of the old page, which would keep the right half's records too, and
-//! consolidates afterwards.) The root is split in one step: both halves into new pages, and a new page of two terms in place of the root,
-//! whose PID never changes.
+//! A split has two steps. First the right half goes into a new page that no thread knows, and the consolidated left half replaces the old
+//! page and links the right half (the half split). From here on a descent finds the right half through the left one. Then the parent gets a
+//! delta with the index term, which completes the split. The paper links the right half by a delta in front of the old page and
+//! consolidates later; that delta's chain would keep the right half's records too.
+//!
+//! The root is split in one step: both halves go into new pages, and a new page of two terms replaces the root. The root's PID never
+//! changes.
 //!
 //! Invariants:
-//! * S1: an index term is posted only if, after the parent's head was read, the split still stood. Whatever undoes a split changes the
-//!   parent in between, so the exchange fails.
-//! * S2: a page is consolidated, split or removed only when the merges in its chain are complete: contents that were another page's
-//!   are reached through one page alone then, and nothing that is announced is forgotten.
+//! * S1: an index term is posted only if the split still existed after the parent's head was read. Every change that undoes a split changes
+//!   the parent in between, so the exchange fails.
+//! * S2: a page is consolidated, split or removed only when the merges in its chain are complete. Then contents of another page are
+//!   reachable through one page only, and no announced merge is lost.
+//!
+//! Commit points: the exchange that installs the left half; for the root, the exchange of its word. Paper: Bw-tree §III-B, §IV-A.
 
 use std::borrow::Borrow;
 
@@ -22,7 +26,7 @@ use crate::stats::Count;
 use crate::table::{Pid, ROOT};
 use crate::tree::Visit;
 
-/// All of a page, in order.
+/// The contents of a page, in key order.
 pub(crate) enum Contents<'g, P: Pairs> {
     Leaf(Records<'g, P>),
     Inner(Vec<Term<'g, P>>, u32),
@@ -47,7 +51,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
         }
     }
 
-    /// Bytes of a page of these.
+    /// Bytes of a page with this range of the contents.
     pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> usize {
         // The first term of a page has no key.
         let first = match self {
@@ -57,7 +61,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
         range.map(|i| self.bytes_of(i)).sum::<usize>() - first
     }
 
-    /// Records of the chain that are not among these.
+    /// Records of the chain that are not part of the contents.
     pub(crate) fn dead(&self) -> &[P::Record<'g>] {
         match self {
             Self::Leaf(records) => &records.dead,
@@ -65,7 +69,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
         }
     }
 
-    /// Where both halves have about as many bytes; neither is empty.
+    /// The index at which the contents divide into two halves with about the same bytes. Neither half is empty.
     fn middle(&self) -> usize {
         let half = self.bytes(0..self.len()) / 2;
         let mut sum = 0;
@@ -76,7 +80,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
         before.count().clamp(1, self.len() - 1)
     }
 
-    /// A key between two neighbours.
+    /// A key that separates the items at `at - 1` and `at`.
     pub(crate) fn separator(&self, at: usize) -> Option<P::Fence> {
         match self {
             Self::Leaf(Records { live, .. }) => {
@@ -88,7 +92,7 @@ impl<'g, P: Pairs> Contents<'g, P> {
 }
 
 impl<P: Pairs> Visit<'_, P> {
-    /// A base page of a part of these.
+    /// Makes a base page of a range of the contents.
     pub(crate) fn page(
         &self,
         contents: &Contents<'_, P>,
@@ -107,7 +111,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Bytes beyond which a page of a level is split, and below which it is merged.
+    /// The bytes above which a page of a level is split, and below which it is merged.
     pub(crate) fn sizes(&self, level: u32) -> (usize, usize) {
         let options = &self.tree.options;
         if level == 0 {
@@ -117,7 +121,7 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Completes the merges in a page's chain (S2). Says whether the page can be changed as it was with this head.
+    /// Completes the merges in a page's chain (S2). False if the page must be loaded again because a merge below it was completed.
     fn settle(&self, head: Head<'_, P>, outline: &Outline<'_, P>) -> bool {
         for key in &outline.merged {
             self.finish_merge(head.level(), (*key).borrow());
@@ -128,7 +132,8 @@ impl<P: Pairs> Visit<'_, P> {
         outline.merging.is_empty()
     }
 
-    /// Makes a page's chain short, and the page neither too large nor too small. If others change it meanwhile it is left to them.
+    /// Consolidates a page, and splits or merges it if its size requires that. If another thread changes the page meanwhile, this thread
+    /// stops.
     #[cold]
     pub(crate) fn maintain(&self, pid: Pid) {
         let (head, outline) = loop {
@@ -178,7 +183,7 @@ impl<P: Pairs> Visit<'_, P> {
         self.install(pid, head, page, contents.dead())
     }
 
-    /// Puts a consolidated page in place of its chain, if that is still what it was made of. These records are not in it.
+    /// Replaces a chain with a consolidated page, if the chain has not changed. `dead` are the records that are not in the page.
     fn install(&self, pid: Pid, head: Head<'_, P>, page: Made<P>, dead: &[P::Record<'_>]) -> bool {
         let done = self.replace(pid, head, page, dead, Canary::Consolidation);
         self.count(if done { Count::Consolidations } else { Count::ConsolidationFailures });
@@ -197,8 +202,8 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Splits a page without a word to its parent: says where, and what the right half is. `None` if that is all, as of the root, or
-    /// if the page was changed meanwhile.
+    /// The first step of a split; the parent is not changed. Returns the separator and the right half. `None` if no second step is needed:
+    /// the root was split, or the page was not split because it had changed or no PID was left.
     pub(crate) fn split_half(
         &self,
         pid: Pid,
@@ -212,7 +217,7 @@ impl<P: Pairs> Visit<'_, P> {
         let bounds = Bounds { low, high, right: outline.right };
         let right = self.page(contents, middle..contents.len(), self.draw(head.lsn()), bounds);
         let Some(right) = self.allocate(right) else {
-            // Without a PID the page stays as large as it is.
+            // Without a PID the page cannot be split.
             self.consolidate(pid, head, outline, contents);
             return None;
         };
@@ -231,7 +236,8 @@ impl<P: Pairs> Visit<'_, P> {
         Some((key, right))
     }
 
-    /// The right half of the root is in a page that nobody knows; the left half follows, and both are made the children of the root.
+    /// Splits the root. The right half is in a page that no thread knows. The left half gets a page too, and both become the root's
+    /// children.
     fn split_root(
         &self,
         head: Head<'_, P>,
@@ -259,21 +265,22 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// A page that was never linked is given back: who remembers its PID from before may be looking at it. Its records are others' (N6).
+    /// Discards a page that was never linked. It is retired, because a thread that knows its PID from earlier may read it. Its records
+    /// belong to other nodes (N6).
     fn forget(&self, pid: Pid) {
         if let Some(page) = self.load(pid) {
             self.discard(pid, Retired::node(page));
         }
     }
 
-    /// Completes the split of page `pid` on `level`, whose right half, from `key` on, is `right`.
+    /// Completes the split of page `pid` on `level`. Its right half `right` begins at `key`.
     #[cold]
     pub(crate) fn post_index(&self, pid: Pid, level: u32, key: &P::Fence, right: Pid) {
         loop {
             let Some((parent, head)) = self.find(At(key.borrow()), level + 1) else { return };
             let (terms, outline) = (terms(head), Outline::of(head));
             let Err(at) = find_term(&terms, key.borrow()) else { return };
-            // The first term of a page has no key of its own: it is the page's low key.
+            // The first term of a page has no key of its own: its key is the page's low key.
             if outline.low == Some(key) {
                 return;
             }
@@ -297,8 +304,8 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// True if a page ends at `key` and goes on in `right`: `pid`, or one that was split off from it since; or, if one of them was merged
-    /// into another, the one that has the keys before `key` now.
+    /// True if a page ends at `key` and its right sibling is `right`. The page is `pid`, or one that was split off from it later. If one of
+    /// them was merged into another page, it is the page that now has the keys before `key`.
     fn is_split_at(&self, mut pid: Pid, level: u32, key: &P::Fence, right: Pid) -> bool {
         loop {
             let known = self.load(pid).filter(|head| !head.is_removed());

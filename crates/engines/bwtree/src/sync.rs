@@ -1,13 +1,12 @@
-//! Atomics and cells for the protocols between threads. Everything else of this space imports them from here, so that one door decides
-//! whose they are:
+//! The only module that selects the atomics and cells for the protocols between threads. All other modules import them from here:
 //!
 //! * the processor's, in every build that is shipped;
-//! * loom's in the models (test modules under `cfg(loom)`): every order of a few operations' loads and stores;
-//! * shuttle's in the schedules (under `cfg(shuttle)`): whole lives of small trees, many random orders of their steps.
+//! * loom's in the models (test modules under `cfg(loom)`): every order of the loads and stores of a few operations;
+//! * shuttle's in the schedules (under `cfg(shuttle)`): complete runs of small trees with many random orders of their steps.
 //!
-//! `cargo xtask test` runs both, with this door turned.
+//! `cargo xtask test` runs models and schedules.
 //!
-//! Counters for `stats` do not come through this door: no protocol reads them.
+//! Counters for statistics use the standard atomics directly, because no protocol reads them.
 
 #[cfg(all(test, loom))]
 use loom::sync as side;
@@ -21,16 +20,16 @@ pub(crate) use std::sync::atomic::Ordering;
 
 use crate::canary::{Canary, sings};
 
-/// True in builds whose threads are a model's or a schedule's: constants shrink there.
+/// True in builds for models or schedules. Constants are smaller there.
 pub(crate) const IS_SMALL: bool = cfg!(any(all(test, loom), shuttle));
 
-/// The one way a word of the mapping table changes: from `old` to `new` if it still is `old`.
+/// Changes a word of the mapping table from `old` to `new`, if it still is `old`.
 ///
-/// Release, so that who reads `new` sees what it points to; acquire on both ends, so that the loser sees what the winner wrote.
+/// Release: a thread that reads `new` sees the node that it points to. Acquire on success and failure: the loser sees the winner's writes.
 #[inline(always)]
 pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, canary: Canary) -> bool {
     if sings(canary) {
-        // A look and a store: what the whole space is about not doing.
+        // The injected fault: a load and a store instead of an exchange.
         let is_old = word.load(Ordering::Acquire) == old;
         if is_old {
             word.store(new, Ordering::Release);
@@ -40,8 +39,8 @@ pub(crate) fn exchange<T>(word: &AtomicPtr<T>, old: *mut T, new: *mut T, canary:
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
-/// A sequentially consistent fence right behind an exchange of this thread. On x86 the exchange's instruction is one already, and a second one
-/// would only cost.
+/// A sequentially consistent fence directly after an exchange of this thread. On x86 the exchange is already such a fence, so only the
+/// compiler needs one.
 #[inline(always)]
 pub(crate) fn fence_behind_exchange() {
     #[cfg(all(target_arch = "x86_64", not(any(all(test, loom), shuttle, miri))))]
@@ -50,8 +49,8 @@ pub(crate) fn fence_behind_exchange() {
     fence(Ordering::SeqCst);
 }
 
-/// A number of this thread: threads of different numbers begin to look for a thread slot at different places. Who ends leaves his number to who
-/// comes next, and with it a thread slot whose pool is full.
+/// The number of this thread. Threads with different numbers begin their search for a thread slot at different slots. A thread that ends
+/// frees its number. The next thread with that number also gets the slot with its filled pool.
 #[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
 pub(crate) fn thread_number() -> usize {
@@ -63,7 +62,7 @@ pub(crate) fn thread_number() -> usize {
 mod numbers {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    /// Of each small number a bit: some thread has it.
+    /// One bit for each small number: set while a thread has it.
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static NEXT: AtomicUsize = AtomicUsize::new(SMALL);
     const SMALL: usize = u64::BITS as usize;
@@ -71,7 +70,7 @@ mod numbers {
     pub(super) struct Number(pub(super) usize);
 
     impl Number {
-        /// The smallest that no thread has; if all small ones are taken, one that no thread had.
+        /// The smallest number that no thread has. If all small numbers are taken, a number that no thread had.
         pub(super) fn new() -> Self {
             let take = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
             let before = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -93,7 +92,7 @@ mod numbers {
     #[test]
     fn who_ends_leaves_his_number() {
         let number = || std::thread::spawn(super::thread_number).join().unwrap();
-        // Other tests have threads too, but not so many.
+        // Other tests run threads too, but fewer than there are small numbers.
         let (first, held) = (number(), Number::new());
         assert!(first < SMALL && held.0 < SMALL);
         let numbers: std::collections::HashSet<_> = (0..100).map(|_| number()).collect();
@@ -101,7 +100,7 @@ mod numbers {
     }
 }
 
-/// The number that the thread of the model was given, 0 otherwise.
+/// The number that the model gave this thread, otherwise 0.
 #[cfg(all(test, loom))]
 pub(crate) fn thread_number() -> usize {
     NUMBER.with(std::cell::Cell::get)
@@ -119,11 +118,11 @@ pub(crate) fn thread_number() -> usize {
     shuttle::current::me().into()
 }
 
-/// A cell whose owner is decided by a protocol. loom's complains if two accesses are not ordered.
+/// A cell whose owner a protocol decides. loom's cell fails if two accesses are not ordered.
 #[cfg(all(test, loom))]
 pub(crate) use loom::cell::UnsafeCell as OwnedCell;
 
-/// A cell whose owner is decided by a protocol.
+/// A cell whose owner a protocol decides.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(crate) struct OwnedCell<T>(std::cell::UnsafeCell<T>);
@@ -134,21 +133,21 @@ impl<T> OwnedCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Gives out a pointer for reading.
+    /// Calls `use_it` with a pointer for reading.
     #[inline(always)]
     pub(crate) fn with<R>(&self, use_it: impl FnOnce(*const T) -> R) -> R {
         use_it(self.0.get())
     }
 
-    /// Gives out a pointer for writing.
+    /// Calls `use_it` with a pointer for writing.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, use_it: impl FnOnce(*mut T) -> R) -> R {
         use_it(self.0.get())
     }
 }
 
-/// What every node carries in models and schedules, and nothing elsewhere: who follows a pointer to a node that was freed is
-/// found out, and in the models also who follows one that was not published to him.
+/// Detects accesses to freed nodes and records in models and schedules; empty in other builds. In models it also detects accesses to a node
+/// that was not published to the accessing thread.
 #[derive(Debug)]
 pub(crate) struct Watch {
     #[cfg(any(all(test, loom), shuttle))]
@@ -167,7 +166,7 @@ impl Watch {
         }
     }
 
-    /// Stands where a pointer to the node is followed.
+    /// Called where a pointer to the object is followed.
     #[inline(always)]
     pub(crate) fn look(&self) {
         #[cfg(any(all(test, loom), shuttle))]
@@ -176,7 +175,7 @@ impl Watch {
         self.cell.with(|_| ());
     }
 
-    /// Stands where the node is freed.
+    /// Called where the object is freed.
     #[inline(always)]
     pub(crate) fn free(&self) {
         #[cfg(any(all(test, loom), shuttle))]

@@ -1,18 +1,21 @@
-//! The mapping table: from a page's number to its newest node [Bw-tree §II-B].
+//! The mapping table: from a page id (PID) to the newest state of the page.
 //!
-//! A directory of segments, each twice as long as the one before. The table grows by one more segment: nothing moves, nobody waits.
+//! It is a directory of segments. Each segment has twice as many words as the one before. The table grows by one segment, so no word moves
+//! and no thread waits.
 //!
 //! ```text
-//! word   .nnnnnn0  a node's address, and n: how many of the changes beside it are seen (`node`)
+//! word   .nnnnnn0  a node's address, and n: the number of its visible changes (`node`)
 //!        ......01  a free PID: the number of the next free one above the two bits
-//!        ......11  kept for an address outside of memory; nothing writes such a word yet
+//!        ......11  reserved for an address outside of memory; no code writes such a word yet
 //! ```
 //!
 //! Invariants:
-//! * M1: a word changes from one state of a page to another by one exchange ([`Table::exchange`]), or by whom alone it
-//!   belongs: who allocated the PID and has not linked it, who frees it.
-//! * M2: a PID is free only after everybody who may know it has left (it is retired like a node).
-//! * M3: the free list is a stack. Its head has a count of the changes, so that a stale one is not taken for the present one.
+//! * M1: one exchange changes a word from one state of a page to another ([`Table::exchange`]). A plain store changes it only if one thread
+//!   owns the word: the thread that allocated the PID and has not linked it, or the thread that frees it.
+//! * M2: a PID becomes free only after every thread that may know it has released its slot. It is retired like a node.
+//! * M3: the free list is a stack. Its head contains a count of the changes, so an exchange with a stale head fails.
+//!
+//! Linearization point: the exchange. Paper: Bw-tree §II-B.
 
 use std::ptr;
 
@@ -22,31 +25,31 @@ use crate::node::{Head, Made, Node, fetch};
 use crate::pairs::Pairs;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, exchange};
 
-/// A page's number.
+/// A page id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub(crate) u32);
 
-/// The root page is this one throughout: what is in it changes.
+/// The PID of the root. It never changes; the contents of the page do.
 pub(crate) const ROOT: Pid = Pid(0);
 
-/// Segments of a directory; the last would be beyond all PIDs.
+/// Segments of the directory. The last one would be beyond all PIDs.
 const SEGMENTS: usize = 33;
-/// The word is no node's.
+/// Set in a word that is not a node's.
 const OTHER: usize = 0b01;
-/// Of such a word, these bits say what it is.
+/// The bits that give the kind of such a word.
 const KIND: usize = 0b11;
-/// It is a free PID's.
+/// The kind of a free PID.
 const FREE: usize = 0b01;
 
-/// See the module's head.
+/// The mapping table; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Table<P: Pairs> {
     segments: [AtomicPtr<AtomicPtr<Node<P>>>; SEGMENTS],
     /// Binary logarithm of the first segment's length.
     first_bits: u32,
-    /// PIDs from here on were never used.
+    /// PIDs from this number on were never used.
     next: AtomicU64,
-    /// The first free PID and one, 0 if there is none; above 32 bits the count of changes (M3).
+    /// The first free PID plus one, or 0 if there is none. The count of changes is above 32 bits (M3).
     free: AtomicU64,
 }
 
@@ -69,19 +72,19 @@ impl<P: Pairs> Table<P> {
         1 << (self.first_bits as usize + segment)
     }
 
-    /// A PID's word.
+    /// The word of a PID.
     #[inline(always)]
     fn word(&self, pid: Pid) -> &AtomicPtr<Node<P>> {
         let (segment, index) = self.place(pid);
         let first = self.segments[segment].load(Ordering::Acquire);
         debug_assert!(!first.is_null(), "{pid:?} was never allocated");
-        // SAFETY: the segment of a PID that was given out was made before (`allocate`), with so many words.
+        // SAFETY: `allocate` made the segment before it returned the PID, and the segment has enough words.
         let word = unsafe { first.add(index) };
-        // SAFETY: a segment stays where it is until the table goes.
+        // SAFETY: a segment does not move until the table is dropped.
         unsafe { &*word }
     }
 
-    /// Makes a segment if it is not there.
+    /// Makes a segment, if it does not exist.
     fn provide(&self, segment: usize) {
         let place = &self.segments[segment];
         if !place.load(Ordering::Acquire).is_null() {
@@ -92,25 +95,25 @@ impl<P: Pairs> Table<P> {
         let words = Box::into_raw(words);
         let first = words.cast::<AtomicPtr<Node<P>>>();
         if place.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it was made above, and nobody else has seen it.
+            // SAFETY: it was made above, and no other thread has seen it.
             drop(unsafe { Box::from_raw(words) });
         }
     }
 
-    /// A PID that nobody knows, with a page that is the table's then.
+    /// Allocates a PID that no other thread knows, and stores the page there. The table then owns the page.
     ///
     /// # Errors
-    /// There are no more: the page.
+    /// The page, if no PID is left.
     pub(crate) fn allocate(&self, page: Made<P>) -> Result<Pid, Made<P>> {
         let pid = self.take_free().or_else(|| {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            // 0 stands for no PID in the free list.
+            // 0 means no PID in the free list.
             let pid = Pid(u32::try_from(number).ok().filter(|number| *number < u32::MAX)?);
             self.provide(self.place(pid).0);
             Some(pid)
         });
         let Some(pid) = pid else { return Err(page) };
-        // M1: who links it to the tree publishes it.
+        // M1: the exchange that links the PID to the tree publishes it.
         self.word(pid).store(page.word(), Ordering::Release);
         Ok(pid)
     }
@@ -119,7 +122,8 @@ impl<P: Pairs> Table<P> {
         loop {
             let head = self.free.load(Ordering::Acquire);
             let pid = Pid((head as u32).checked_sub(1)?);
-            // If another takes it meanwhile, this is anything; then the head has changed too (M3).
+            // If another thread takes this PID meanwhile, the word may have any value. Then the head has changed, and the exchange fails
+            // (M3).
             let word = self.word(pid).load(Ordering::Acquire).addr();
             let next = if word & KIND == FREE { (word >> 2) as u64 } else { 0 };
             let new = (head >> 32).wrapping_add(1) << 32 | next;
@@ -129,7 +133,7 @@ impl<P: Pairs> Table<P> {
         }
     }
 
-    /// Nobody knows this PID any more (M2): it can be used again.
+    /// Frees a PID that no thread knows (M2), for reuse.
     pub(crate) fn release(&self, pid: Pid) {
         loop {
             let head = self.free.load(Ordering::Acquire);
@@ -142,13 +146,13 @@ impl<P: Pairs> Table<P> {
         }
     }
 
-    /// Empties the word of a page that is no longer in the tree, or never was, so that who remembers its PID finds nothing (M1: the
-    /// caller took it out). The page and the PID are to be retired.
+    /// Clears the word of a page that is not in the tree, so that a thread that still knows the PID finds no page (M1: the caller took it
+    /// out of the tree). The caller retires the page and the PID.
     pub(crate) fn vacate(&self, pid: Pid) {
         self.word(pid).store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// The newest state of a page; `None` if the PID is not in use.
+    /// The newest state of a page. `None` if the PID is not in use.
     #[inline(always)]
     pub(crate) fn load<'a, G>(&self, pid: Pid, _seat: &'a ThreadSlot<'_, G>) -> Option<Head<'a, P>> {
         let word = self.word(pid).load(Ordering::Acquire);
@@ -156,31 +160,31 @@ impl<P: Pairs> Table<P> {
         if word.addr() & OTHER != 0 {
             return None;
         }
-        // SAFETY: a word without this bit is null or a node's address, with as many changes as were published with it (M1); what was in
-        // the table while somebody was seated is not freed before he leaves (E2).
+        // SAFETY: without this bit the word is null or a node's address, with as many visible changes as were published with it (M1). A
+        // node that was in the table while this thread held its slot is not freed before the slot is released (E2).
         unsafe { Head::from_word(word) }
     }
 
-    /// Makes a page what this word says, if its head is still this one. What the new word sees is the table's then; what it does not lead
-    /// to any more is the caller's, to be retired.
+    /// Changes the word of a page to `new`, if its state is still `head`. The table then owns the nodes that `new` leads to. The caller
+    /// retires the nodes that it no longer leads to.
     #[inline(always)]
     pub(crate) fn exchange(&self, pid: Pid, head: Head<'_, P>, new: *mut Node<P>, canary: Canary) -> bool {
         exchange(self.word(pid), head.word(), new, canary)
     }
 
-    /// PIDs that were ever used are those below this number.
+    /// Number of PIDs that were ever used: those below this number.
     pub(crate) fn used(&self) -> u64 {
         self.next.load(Ordering::Acquire).min(u64::from(u32::MAX))
     }
 
-    /// PIDs in the free list. Nobody changes it meanwhile.
+    /// Length of the free list. Exact if no thread changes it meanwhile.
     pub(crate) fn count_free(&self) -> u64 {
         let mut count = 0;
         let mut at = self.free.load(Ordering::Acquire) as u32;
         while let Some(number) = at.checked_sub(1) {
             count += 1;
             let word = self.word(Pid(number)).load(Ordering::Acquire).addr();
-            // A PID that is taken meanwhile leads nowhere.
+            // A PID that was taken meanwhile has no next one.
             if word & KIND != FREE || count > self.used() {
                 break;
             }
@@ -195,7 +199,7 @@ impl<P: Pairs> Table<P> {
         made.map(|i| self.entries(i) * size_of::<usize>()).sum()
     }
 
-    /// The words of all pages. Nobody else uses the table any more.
+    /// The words of all pages. No other thread uses the table.
     pub(crate) fn words(&mut self) -> Vec<*mut Node<P>> {
         let pids = (0..self.used() as u32).map(Pid);
         let words = pids.map(|pid| self.word(pid).load(Ordering::Relaxed));
@@ -209,7 +213,7 @@ impl<P: Pairs> Drop for Table<P> {
             let first = self.segments[segment].load(Ordering::Relaxed);
             if !first.is_null() {
                 let words = ptr::slice_from_raw_parts_mut(first, self.entries(segment));
-                // SAFETY: made by `provide` from a box of so many words.
+                // SAFETY: `provide` made it from a box of that many words.
                 drop(unsafe { Box::from_raw(words) });
             }
         }

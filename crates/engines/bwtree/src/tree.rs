@@ -1,13 +1,22 @@
-//! The tree, and its operations on single keys [Bw-tree §III].
+//! The tree, and its operations on single keys.
 //!
-//! An update: find the leaf, read what the key is, draw an LSN above that of the head that was read, write the change into the place
-//! beside the leaf that it claims, and exchange the page's word for one that sees it. If there is no place, or somebody claimed it and
-//! has not come to his exchange, a new base page with the change takes the page's place: nobody waits for another. If the
-//! exchange fails the LSN is void, and all of it is done again: so of two updates of a page the later has the larger LSN, and what an
-//! update was told is what it replaced. The exchange is the moment at which it happens.
+//! An update has these steps:
 //!
-//! Numbers are drawn above those of all nodes that a page is made of, and no two nodes have the same: so of two updates of a key, too,
-//! the later has the larger LSN, whatever page the key was in. Updates of different keys say nothing of each other.
+//! 1. Find the leaf and read the key's record.
+//! 2. Draw an LSN above that of the head.
+//! 3. Claim a place in the leaf's slab and write the change there.
+//! 4. Exchange the page's word for one that makes the change visible.
+//!
+//! If no place is left, or another thread claimed the place and has not exchanged the word yet, the update installs a new base page with
+//! the change. So no thread waits for another one. If the exchange fails, the LSN is unused and the update starts again.
+//!
+//! Invariants:
+//! * T1: of two updates of a page the later one has the larger LSN, and an update replaces exactly the record that it read.
+//! * T2: each state of a page has a unique number, which is drawn above those of all nodes that a page is made of. So of two updates of a
+//!   key the later one has the larger LSN, even if the key moved to another page in between. The LSNs of updates of different keys have no
+//!   such order.
+//!
+//! Linearization point of an update: the exchange. Paper: Bw-tree §III.
 
 use crate::canary::Canary;
 use crate::epoch::{Epochs, ThreadSlot};
@@ -23,36 +32,36 @@ use crate::stats::{Count, Memory};
 use crate::table::{Pid, ROOT, Table};
 use std::borrow::Borrow;
 
-/// What [`Tree::update`] does with a key.
+/// The decision of [`Tree::update`] about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<V> {
-    /// Nothing.
+    /// Change nothing.
     Keep,
-    /// The key is there with this value.
+    /// Store this value.
     Put(V),
-    /// The key is not there.
+    /// Remove the key.
     Delete,
 }
 
-/// An ordered map that threads share by reference; nobody waits for anybody.
+/// An ordered map that threads share by reference. No operation waits for another thread.
 #[derive(Debug)]
 pub struct Tree<P: Pairs> {
     pub(crate) table: Table<P>,
     pub(crate) graves: Graves<P>,
-    /// With the memory that everything else lies in: it goes last.
+    /// Declared after the table and the nodes, because it owns their memory and must drop last.
     pub(crate) epochs: Epochs<Weighed<P>>,
     pub(crate) options: Options,
 }
 
-/// How a change came into a leaf.
+/// The way in which a change went into a leaf.
 enum Way {
-    /// Beside it.
+    /// Into a place of the leaf's slab.
     Beside,
     /// With a new base page.
     Renewed,
 }
 
-/// Somebody at work: what he finds in the tree stays there as long as he does.
+/// An active operation. Nodes that it finds in the tree exist until it ends.
 pub(crate) struct Visit<'t, P: Pairs> {
     pub(crate) tree: &'t Tree<P>,
     pub(crate) slot: ThreadSlot<'t, Weighed<P>>,
@@ -68,7 +77,7 @@ impl<P: Pairs> Tree<P> {
     /// An empty tree.
     ///
     /// # Errors
-    /// Options that have no sense.
+    /// [`Error::Option`](crate::Error::Option) if an option is invalid.
     pub fn new(options: Options) -> Result<Self> {
         options.check()?;
         Ok(Self::of(options))
@@ -85,12 +94,12 @@ impl<P: Pairs> Tree<P> {
         tree
     }
 
-    /// The tree's options.
+    /// The options of the tree.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// An LSN above those of all updates that returned so far.
+    /// An LSN above those of all updates that have returned. O(thread slots).
     pub fn next_lsn(&self) -> u64 {
         self.epochs.drawn() + 1
     }
@@ -100,19 +109,19 @@ impl<P: Pairs> Tree<P> {
         Visit { tree: self, slot: self.epochs.enter() }
     }
 
-    /// The value of a key.
+    /// A copy of a key's value. O(log records).
     #[inline]
     pub fn get(&self, key: &P::Key) -> Option<P::ValueBuf> {
         self.get_with(key, P::own_value)
     }
 
-    /// What `with` makes of a key's value, in its place. While `with` runs, what is retired cannot be freed.
+    /// Calls `with` with a key's value, without a copy. While `with` runs, memory that is retired cannot be freed. O(log records).
     #[inline]
     pub fn get_with<R>(&self, key: &P::Key, with: impl FnOnce(&P::Value) -> R) -> Option<R> {
         let visit = self.visit();
         let (pid, head) = visit.leaf(At(key));
         let found = lookup(head, key).and_then(P::record_value).map(with);
-        // Changes stand beside the base page: nobody would find anything sooner if there were none.
+        // Changes of a base page alone do not cause a consolidation: it would not make lookups faster.
         let limit = self.options.leaf_chain_read;
         if limit > 0 && !head.is_base() && head.depth() >= limit {
             visit.maintain(pid);
@@ -120,42 +129,42 @@ impl<P: Pairs> Tree<P> {
         found
     }
 
-    /// True if the key is there.
+    /// True if the key exists. O(log records).
     pub fn contains(&self, key: &P::Key) -> bool {
         self.get_with(key, |_| ()).is_some()
     }
 
-    /// The key is there with this value from now on. Says whether it was there.
+    /// Stores a value under a key. Returns whether the key existed. O(log records).
     ///
     /// # Errors
-    /// A key or a value that is too long.
+    /// `KeyTooLong`, `ValueTooLong`.
     pub fn put(&self, key: &P::Key, value: &P::Value) -> Result<bool> {
         self.change(key, |_| Change::Put(value)).map(|(was_there, _)| was_there)
     }
 
-    /// The key is there with this value from now on, if it was not there. Says whether it was inserted.
+    /// Stores a value under a key, if the key does not exist. Returns whether it was inserted. O(log records).
     ///
     /// # Errors
-    /// A key or a value that is too long.
+    /// `KeyTooLong`, `ValueTooLong`.
     pub fn insert(&self, key: &P::Key, value: &P::Value) -> Result<bool> {
         P::check_value(value)?;
         let decide = |old: Option<&P::Value>| if old.is_some() { Change::Keep } else { Change::Put(value) };
         self.change(key, decide).map(|(was_there, _)| !was_there)
     }
 
-    /// The key is not there from now on. Says whether it was.
+    /// Removes a key. Returns whether it existed. O(log records).
     ///
     /// # Errors
-    /// A key that is too long.
+    /// `KeyTooLong`.
     pub fn delete(&self, key: &P::Key) -> Result<bool> {
         self.change(key, |_| Change::<&P::Value>::Delete).map(|(was_there, _)| was_there)
     }
 
-    /// Asks `decide` what to do with the key, telling it what the key is, and does it, as one: nobody changes the key in between.
-    /// `decide` is asked again if somebody did. Says whether the key was there when it was asked last.
+    /// Reads a key, calls `decide` with its value, and applies the decision, atomically. If another thread changes the page in between,
+    /// `decide` is called again. Returns whether the key existed at the last call. O(log records).
     ///
     /// # Errors
-    /// A key or a value that is too long.
+    /// `KeyTooLong`, `ValueTooLong`.
     pub fn update<V: Borrow<P::Value>>(
         &self,
         key: &P::Key,
@@ -164,15 +173,15 @@ impl<P: Pairs> Tree<P> {
         self.change(key, decide).map(|(was_there, _)| was_there)
     }
 
-    /// As [`put`](Self::put); says which LSN the update has.
+    /// As [`put`](Self::put), but returns the LSN of the update.
     ///
     /// # Errors
-    /// A key or a value that is too long.
+    /// `KeyTooLong`, `ValueTooLong`.
     pub fn put_with_lsn(&self, key: &P::Key, value: &P::Value) -> Result<u64> {
         self.change(key, |_| Change::Put(value)).map(|(_, lsn)| lsn)
     }
 
-    /// The way of all updates. Says whether the key was there, and the LSN, 0 if nothing was changed.
+    /// The common path of all updates. Returns whether the key existed, and the LSN, or 0 if nothing was changed.
     #[inline]
     fn change<V: Borrow<P::Value>>(
         &self,
@@ -184,7 +193,8 @@ impl<P: Pairs> Tree<P> {
         loop {
             let (pid, head) = visit.leaf(At(key));
             let Some((old, spot)) = head.locate(key) else {
-                // A merge left it, or is about to: its changes have their places when that is done.
+                // The leaf has a merge delta. Maintenance completes the merge and consolidates the leaf, which then has a slab for the
+                // change.
                 visit.maintain(pid);
                 continue;
             };
@@ -194,7 +204,7 @@ impl<P: Pairs> Tree<P> {
             if let Change::Put(value) = &decided {
                 P::check_value(value.borrow())?;
             }
-            // Bytes of the page without the record.
+            // Bytes of the page without the key's record.
             let rest = head.bytes() - if was_there { RECORD_BYTES } else { 0 };
             let (value, records, bytes) = match &decided {
                 Change::Keep => return Ok((was_there, 0)),
@@ -221,21 +231,21 @@ impl<P: Pairs> Tree<P> {
         }
     }
 
-    /// How many records there are; exact when nobody writes.
+    /// Number of records. Exact when no thread writes. O(thread slots).
     pub fn len(&self) -> u64 {
-        // Who inserted may have counted before who deleted has.
+        // The sum may be negative: a deletion may be counted before the insertion of the same record is.
         self.epochs.tally(Count::Records).cast_signed().max(0).cast_unsigned()
     }
 
-    /// Bytes that it has of the system, but for the mapping table: one look at one word.
+    /// Bytes that the tree has allocated from the system, without the mapping table. O(1).
     #[inline]
     pub fn held_bytes(&self) -> u64 {
         self.epochs.held()
     }
 
-    /// Bytes of memory that it takes, without a look at its pages; exact when nobody writes.
+    /// Memory of the tree, from counters. Exact when no thread writes. O(thread slots).
     pub fn memory(&self) -> Memory {
-        // In this order what is freed meanwhile is not missed: it was made and retired before.
+        // This order of reads keeps freed <= retired <= made, because each object was made and retired before it was freed.
         let [freed, retired, made] =
             [Count::FreedBytes, Count::RetiredBytes, Count::MadeBytes].map(|count| self.epochs.tally(count));
         Memory {
@@ -257,8 +267,8 @@ impl<P: Pairs> Visit<'_, P> {
         self.slot.count(count, 1);
     }
 
-    /// Makes a change of a key, of a leaf that is a base page: in a place beside it, or with a new one in its place. `None` if the leaf was
-    /// not any more as it was with this head.
+    /// Applies a change of a key to a leaf that is a base page: in a place of its slab, or with a new base page. `None` if the leaf is no
+    /// longer in the state `head`.
     #[inline(always)]
     fn place(
         &self,
@@ -277,7 +287,7 @@ impl<P: Pairs> Visit<'_, P> {
             None => self.renew(pid, head, record, lsn, bytes).then_some(Way::Renewed),
         };
         if way.is_some() {
-            // It is the page's from now on (N6).
+            // The page owns the record from now on (N6).
             self.slot.count(Count::MadeBytes, P::record_memory(record) as u64);
         } else {
             self.drop_fresh(fresh);
@@ -285,10 +295,11 @@ impl<P: Pairs> Visit<'_, P> {
         way
     }
 
-    /// A new base page in place of a leaf that is one, with a change beside it. Says whether the leaf was still as it was with this head.
+    /// Replaces a leaf that is a base page with a new base page, with one change in its slab. False if the leaf is no longer in the state
+    /// `head`.
     #[cold]
     fn renew(&self, pid: Pid, head: Head<'_, P>, record: P::Record<'_>, lsn: u64, bytes: usize) -> bool {
-        // Without the change the page is what it was.
+        // Without the change, the new page is the same state as the old one, so it keeps the number.
         let Some((page, dead)) = self.merged(head, head.lsn()) else { return false };
         let word = page.with_change(record, lsn, bytes);
         let done = self.exchange(pid, head, page, word, Canary::Consolidation);
@@ -299,7 +310,7 @@ impl<P: Pairs> Visit<'_, P> {
         done
     }
 
-    /// Makes a page what this word says, which leads to `made`, if its head is still this one.
+    /// Changes a page's word to `word`, which leads to `made`, if the page's state is still `head`. Frees `made` otherwise.
     fn exchange(
         &self,
         pid: Pid,
@@ -318,13 +329,14 @@ impl<P: Pairs> Visit<'_, P> {
         done
     }
 
-    /// Puts a delta in front of a page, if its head is still the one that the delta was made for.
+    /// Puts a delta in front of a page, if the page's state is still the one that the delta was made for.
     pub(crate) fn append(&self, pid: Pid, head: Head<'_, P>, delta: Made<P>, canary: Canary) -> bool {
         let word = delta.word();
         self.exchange(pid, head, delta, word, canary)
     }
 
-    /// Puts a page in place of a chain, if its head is still this one. What it was, and what of its records the new one has not, is retired.
+    /// Replaces a chain with a base page, if the page's state is still `head`. Retires the chain, and the records that the new page does
+    /// not have.
     pub(crate) fn replace(
         &self,
         pid: Pid,
@@ -356,23 +368,24 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// Places for changes beside a leaf.
+    /// Number of places in the slab of a new leaf.
     fn places(&self) -> u32 {
         self.tree.options.leaf_chain.min(SEEN_MAX)
     }
 
-    /// A base page of these records.
+    /// Makes a base page of these records.
     pub(crate) fn leaf_page(&self, new: New, records: &[P::Record<'_>], bounds: Bounds<P>) -> Made<P> {
         let block = self.slot.take(leaf_bytes::<P>(records.len(), self.places()));
         Made::leaf(block, new, records, bounds, self.places())
     }
 
-    /// A base page of these terms.
+    /// Makes a base page of these terms.
     pub(crate) fn inner_page(&self, new: New, terms: &[Term<'_, P>], bounds: Bounds<P>) -> Made<P> {
         Made::inner(self.slot.take(inner_bytes::<P>(terms)), new, terms, bounds)
     }
 
-    /// The leaf with this head as a base page with its changes in their places, if it is a base page; and what is not in it any more.
+    /// Consolidates a leaf that is a base page: makes a new base page with its changes applied. Also returns the records that the new page
+    /// does not have. `None` if the head is not a base page.
     pub(crate) fn merged<'g>(&self, head: Head<'g, P>, lsn: u64) -> Option<(Made<P>, Vec<P::Record<'g>>)> {
         let Body::Leaf { run, .. } = head.body() else { return None };
         let records = P::len(run) + head.depth() as usize;
@@ -380,24 +393,24 @@ impl<P: Pairs> Visit<'_, P> {
         Made::merged(block, head, lsn, self.places())
     }
 
-    /// A delta in front of `head`.
+    /// Makes a delta in front of `head`.
     pub(crate) fn delta(&self, head: Head<'_, P>, lsn: u64, bytes: usize, body: Body<P>) -> Made<P> {
         Made::delta(self.slot.take(delta_bytes::<P>()), head, lsn, bytes, body)
     }
 
-    /// Draws a number for a node that says more of a page than the one with this number.
+    /// Draws a number for a new state of a page whose current number is `above`.
     #[inline(always)]
     pub(crate) fn draw(&self, above: u64) -> u64 {
         self.slot.draw(above)
     }
 
-    /// The newest node of a page that is known from the tree.
+    /// The newest state of a page.
     #[inline(always)]
     pub(crate) fn load(&self, pid: Pid) -> Option<Head<'_, P>> {
         self.tree.table.load(pid, &self.slot)
     }
 
-    /// The leaf of a place in the order of keys, and its head.
+    /// The leaf that contains the target, and its head.
     #[inline(always)]
     pub(crate) fn leaf(&self, target: impl Target<P>) -> (Pid, Head<'_, P>) {
         loop {
@@ -407,9 +420,9 @@ impl<P: Pairs> Visit<'_, P> {
         }
     }
 
-    /// The page on a level in which a place in the order of keys is, and its head; `None` if the tree has not so many levels.
+    /// The page on `level` that contains the target, and its head. `None` if the tree has fewer levels. O(levels).
     ///
-    /// Whoever comes by an unfinished split or merge completes it.
+    /// A descent that meets an incomplete split or merge completes it.
     #[inline(always)]
     pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, Head<'_, P>)> {
         let mut pid = ROOT;

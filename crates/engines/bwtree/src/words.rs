@@ -1,4 +1,4 @@
-//! Pairs of 64-bit words.
+//! Pairs of 64-bit words. A leaf is an array of keys and an array of values.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use crate::pool::{Array, Block, Space, array_bytes};
 use crate::record::{Dead, Kept};
 use crate::search::{LINE, Samples, beckon, count_left};
 
-/// 64-bit keys to 64-bit values. A run of them is an array, or one of each.
+/// 64-bit keys to 64-bit values. A run of separators is one array; a run of records is an array of keys and an array of values.
 #[derive(Clone, Copy, Debug)]
 pub struct Words;
 
@@ -22,21 +22,21 @@ pub struct WordLeaf {
     values: Array<u64>,
 }
 
-/// A run of separators, or of a leaf's keys.
+/// A run of separators, or the keys of a leaf.
 #[derive(Debug)]
 pub struct WordKeys {
     samples: Samples,
     keys: Array<u64>,
 }
 
-/// A change beside a leaf.
+/// A change of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct WordChange {
     key: u64,
     value: u64,
 }
 
-/// A key and its value, if it has one.
+/// A key and its value. `None`: the key is deleted.
 type WordRecord<'a> = (&'a u64, Option<&'a u64>);
 
 impl WordKeys {
@@ -44,7 +44,7 @@ impl WordKeys {
         Samples::bytes(count) + array_bytes::<u64>(count, LINE)
     }
 
-    /// How many keys `is_left` is true for; these are the first. `about` is told about where that is before it is known.
+    /// The number of keys for which `is_left` is true; these come first. `about` gets an early estimate, for a prefetch.
     #[inline(always)]
     fn partition(&self, about: impl FnOnce(usize), is_left: impl Fn(&u64) -> bool) -> usize {
         let from = self.samples.share(&is_left);
@@ -153,7 +153,7 @@ impl Pairs for Words {
         let values = records.iter().filter_map(|record| record.1.copied());
         WordLeaf { keys, values: space.collect(records.len(), LINE, values) }
     }
-    /// What is between two changes is copied at once.
+    /// Copies the records between two changes together.
     fn merged<'a>(
         leaf: &'a WordLeaf,
         changes: Changes<'a, Self>,
@@ -198,7 +198,7 @@ impl Pairs for Words {
     fn lookup<'a>(leaf: &'a WordLeaf, key: &u64) -> Option<WordRecord<'a>> {
         let WordLeaf { keys: WordKeys { samples, keys }, values } = leaf;
         let from = samples.share(|own| own < key);
-        // With the keys' line.
+        // The loads of the value's line and of the key's line overlap.
         beckon(values, from);
         let at = from + count_left(keys, from, |own| own < key);
         (keys.get(at) == Some(key)).then(|| Self::at(leaf, at))

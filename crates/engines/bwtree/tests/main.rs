@@ -1,5 +1,5 @@
-//! The Bw-tree: streams against a model, threads, schedules. One program, so that the engines are compiled once for all of these tests.
-//! Under `cfg(shuttle)` there are the schedules alone.
+//! Tests of the Bw-tree: comparison with a map, threads, schedules. They are one program, so that the engines are compiled once.
+//! With `cfg(shuttle)` only the schedules run.
 
 mod common;
 #[cfg(not(shuttle))]

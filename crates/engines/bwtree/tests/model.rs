@@ -1,6 +1,6 @@
-//! Trees of tiny pages against `BTreeMap`: the same operations on both, and what they say and hold is the same.
+//! Trees with tiny pages, compared with `BTreeMap`: the same operations on both must return the same results and leave the same contents.
 //!
-//! `BRISTLECONE_SEED` moves the seeds of the long runs; short ones are proptest's, which shortens what it finds.
+//! `BRISTLECONE_SEED` changes the seeds of the long runs. proptest makes the short ones and shrinks failing cases.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 type Model = BTreeMap<u64, u64>;
 
-/// Everything that a tree tells, held against the model.
+/// Compares all contents of a tree with the model.
 fn compare<P: Numbered>(tree: &Tree<P>, model: &Model) {
     let check = tree.check();
     assert_eq!(check.problems, Vec::<String>::new());
@@ -76,7 +76,7 @@ fn apply<P: Numbered>(tree: &Tree<P>, model: &mut Model, step: &Step, next: u64)
         }
         Step::Delete(n) => assert_eq!(tree.delete(key(n).borrow()), Ok(model.remove(&n).is_some())),
         Step::Update(n) => {
-            // What is there is kept, put or deleted by what it is.
+            // The old value decides whether the key is kept, put or deleted.
             let decide = |old: Option<u64>| match old {
                 Some(old) if old % 3 == 0 => Change::Keep,
                 Some(old) if old % 3 == 1 => Change::Delete,
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// A long run in waves: more puts than deletes, then more deletes than puts.
+/// A long run with alternating phases: more puts than deletes, then more deletes than puts.
 fn long<P: Numbered>(options: Options, keys: u64, count: u64) {
     let seed = number_from("BRISTLECONE_SEED", 0);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -179,7 +179,7 @@ fn long<P: Numbered>(options: Options, keys: u64, count: u64) {
     let stats = tree.stats();
     println!("seed {seed}: {stats:?}");
     assert!(stats.splits > 0 && stats.merges > 0 && stats.root_splits > 0, "{stats:?}");
-    // Down to nothing: one empty leaf is left, and everything else can be used again.
+    // Delete all keys: one empty leaf must remain, and all other memory must be freed.
     for n in 0..keys {
         assert_eq!(tree.delete(P::key(n).borrow()), Ok(model.remove(&n).is_some()));
     }
@@ -215,7 +215,7 @@ fn long_runs_in_pages_of_some_size_are_a_map() {
     long::<Bytes>(options, 5000, 60_000);
 }
 
-/// Ascending and descending, there and back: the ends of levels.
+/// Fills and empties a tree in ascending and in descending order, which changes the ends of all levels.
 #[test]
 fn a_tree_that_was_filled_and_emptied_in_order_is_one_empty_leaf() {
     fn run<P: Numbered>(fill: impl Iterator<Item = u64>, empty: impl Iterator<Item = u64>) {
@@ -251,7 +251,7 @@ fn long_keys_empty_keys_and_large_values_come_out_as_they_went_in() {
             2 => 1000 + random.usize(..3),
             _ => KEY_BYTES_MAX - random.usize(..3),
         };
-        // Many have a long beginning in common.
+        // Many keys have a long common prefix.
         let mut key = vec![b'x'; length];
         if let Some(last) = key.last_mut() {
             *last = random.u8(..);
@@ -310,7 +310,7 @@ fn options_without_sense_are_refused() {
     }
 }
 
-/// A value that is held while others change is what it was.
+/// A value that one operation holds does not change while others change the tree.
 #[test]
 fn who_is_at_work_keeps_what_he_sees() {
     let tree = Tree::<Bytes>::new(Options::tiny()).unwrap();
@@ -329,8 +329,8 @@ fn who_is_at_work_keeps_what_he_sees() {
     assert_eq!(tree.stats().limbo_bytes(), 0);
 }
 
-/// A record is freed when it is deleted or another takes its place, wherever it has been meanwhile; the rest goes with the tree, which
-/// counts what it frees.
+/// A record is freed when it is deleted or replaced, no matter which pages it was in. The other records are freed with the tree, which
+/// counts the freed bytes.
 #[test]
 fn large_values_are_freed_whatever_pages_they_went_through() {
     const VALUE: usize = 100_000;
@@ -340,7 +340,7 @@ fn large_values_are_freed_whatever_pages_they_went_through() {
         let mut model = BTreeMap::new();
         for round in 0..6000usize {
             let key = random.u64(..400).to_be_bytes();
-            // Up, and down again.
+            // The number of records first grows, then shrinks.
             if random.usize(..6000) > round {
                 let value = vec![round as u8; VALUE];
                 assert_eq!(tree.put(&key, &value).unwrap(), model.insert(key, value).is_some());
@@ -353,7 +353,7 @@ fn large_values_are_freed_whatever_pages_they_went_through() {
                 tree.reclaim();
                 let memory = tree.memory();
                 assert_eq!(memory.limbo_bytes, 0);
-                // Behind a leaf's head a chain of changes has what took their place.
+                // The slab of a leaf may still have replaced values.
                 let values = memory.page_bytes as usize / VALUE;
                 let most = model.len() + tree.stats().leaf_deltas as usize;
                 assert!((model.len()..=most + 2).contains(&values), "{values} of {} values", model.len());
@@ -367,14 +367,14 @@ fn large_values_are_freed_whatever_pages_they_went_through() {
     }
 }
 
-/// A cursor that stands while its page is split, merged, emptied, goes on behind what it gave out.
+/// A cursor continues after its last key when its page is split, merged or emptied meanwhile.
 #[test]
 fn a_cursor_goes_on_whatever_became_of_its_page() {
     fn run<P: Numbered>(descends: bool) {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..50 {
             let tree = Tree::<P>::new(Options::tiny()).unwrap();
-            // Multiples of 4 are there throughout.
+            // Multiples of 4 exist throughout.
             for n in 0..80 {
                 tree.put(P::key(n).borrow(), P::value(n).borrow()).unwrap();
             }

@@ -1,9 +1,9 @@
-//! Real threads: histories that have to be explained, and a longer run with scanners and the checker beside it.
+//! Tests with real threads: linearizable histories, and a longer run with concurrent scanners and the checker.
 //!
-//! Real threads meet few orders, but those that compilers and processors make. The orders of steps are gone through by the models
-//! and the schedules.
+//! Real threads cover few interleavings, but those that compilers and processors produce. The models and schedules cover the interleavings
+//! of single steps.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many times as many histories there are (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` multiplies the number of histories (default 1). `BRISTLECONE_SEED` changes the seeds.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -14,11 +14,11 @@ use crate::common::{Numbered, key_of, number_from, value_of};
 use bwtree::{Bytes, Change, Options, Tree, Words};
 use crash::{Found, History};
 
-/// Histories of each kind.
+/// Number of histories for each kind of pairs.
 const HISTORIES: u64 = 120;
-/// Keys of a history.
+/// Number of keys of a history.
 const KEYS: u64 = 30;
-/// Threads of a history, and operations of each.
+/// Number of threads of a history, and of operations of each thread.
 const THREADS: u64 = 3;
 const STEPS: u64 = 60;
 
@@ -83,7 +83,7 @@ fn histories<P: Numbered>() -> [u64; 3] {
                     let mut random = fastrand::Rng::with_seed(seed << 32 | round << 8 | thread);
                     let first = 1 + (round * THREADS + thread) * STEPS;
                     for (step_number, value) in (0..STEPS).zip(first..) {
-                        // All wait for each other now and then, so that they meet.
+                        // The threads meet at a barrier from time to time, so that their operations overlap.
                         if step_number % 3 == 0 {
                             barrier.wait();
                         }
@@ -109,13 +109,13 @@ fn what_threads_are_told_can_be_explained() {
     assert!(words[0] + bytes[0] >= 200 && words[2] > 0 && bytes[2] > 0);
 }
 
-/// Writers of their own keys, who know what these hold; scanners; the checker.
+/// Writers with disjoint keys, each with a map of its own keys; a scanner that also runs the checker.
 fn stress<P: Numbered>(options: Options, keys: u64, steps: u64) {
     const WRITERS: u64 = 3;
     let seed = number_from("BRISTLECONE_SEED", 0);
     let tree = Tree::<P>::new(options).unwrap();
     let (ends, checks, scans) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    // Multiples of 10 are there throughout.
+    // Multiples of 10 exist throughout.
     for n in (0..keys).step_by(10) {
         tree.put(P::key(n).borrow(), P::value(n).borrow()).unwrap();
     }
@@ -128,7 +128,7 @@ fn stress<P: Numbered>(options: Options, keys: u64, steps: u64) {
                     let mut random = fastrand::Rng::with_seed(seed << 8 | thread);
                     let mut own = std::collections::BTreeMap::new();
                     for step in 0..steps {
-                        // In waves: up, and down to nearly nothing.
+                        // In phases: the tree grows, then shrinks to nearly nothing.
                         let grows = (step / (steps / 6)).is_multiple_of(2);
                         let n = random.u64(..keys / WRITERS) * WRITERS + thread;
                         if fixed(n) {
@@ -201,7 +201,8 @@ fn writers_scanners_and_the_checker_beside_each_other() {
     stress::<Bytes>(options, 20_000, 100_000);
 }
 
-/// Somebody who stays at work keeps memory, and nothing else; it is seen in the counts, and freed when he leaves.
+/// A long operation keeps retired memory from being freed and blocks nothing else. The counters show the memory. It is freed after the
+/// operation ends.
 #[test]
 fn who_stays_keeps_memory_and_stops_nobody() {
     let tree = Tree::<Bytes>::new(Options::tiny()).unwrap();

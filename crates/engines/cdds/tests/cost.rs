@@ -1,20 +1,20 @@
-//! The price of a change, exactly: words stored, lines flushed and fences passed, by category.
+//! Exact costs of changes: words stored, lines flushed and fences, by category.
 //!
-//! The thesis (§4.1) makes of every write-back a *flush*: mfence, the lines, mfence. So what it prescribes costs two fences for
-//! each flush that an operation calls, which `faithful` counts; here what was flushed is durable after the next fence, whoever
-//! passes it, so an operation has one fence for all of its payload and one for its commit.
+//! In the thesis (§4.1) every write-back is a *flush*: mfence, the lines, mfence. So it needs two fences for each flush of an operation;
+//! `faithful` counts them. Otherwise flushed lines are durable after the next fence of any kind. Then an operation has one fence for its
+//! whole payload and one for its commit.
 //!
-//! * Commit: the count and the version, two words of one line (§4.3; the count is ours); with a new root, its word too.
-//! * An entry is put into a free slot: key, payload, end and start, four words of one line (§4.4.2).
-//! * A shift by one slot is the same four words, and a fifth that takes the slot out of use if it was in use. An entry that
-//!   moves to another line is awaited before its old slot is overwritten: a flush and a fence for each line left.
-//! * An entry is ended: one word (§4.4.3). An update ends one and puts one (§4.4).
-//! * A node is written once: three words of header, four for each entry, one for each slot that is free; all of its lines.
+//! * Commit: the count and the version, two words of one line (§4.3; the count is ours). With a new root also the root's word.
+//! * An entry in a free slot: key, payload, end and start, four words of one line (§4.4.2).
+//! * A shift by one slot: the same four words, and a fifth that invalidates the slot if it was in use. An entry that moves to another line
+//!   must be durable before its old slot is overwritten: a flush and a fence per crossed line.
+//! * Ending an entry: one word (§4.4.3). An update ends one entry and stores one (§4.4).
+//! * A new node is written once: three words of header, four per entry, one per free slot; all of its lines.
 //!
-//! Without order (`cdds-unsorted`) nothing shifts: a put is four words of one line wherever its key belongs, and a fifth if the slot
-//! had a dead entry; no fence stands between. All the rest costs the same.
+//! Without order (`cdds-unsorted`) there are no shifts: a put stores four words of one line for any key, and a fifth if the slot had a dead
+//! entry, without a fence in between. All other costs are equal.
 //!
-//! Slot 0 is in a node's first line, behind it two are in each (figure 4.1 with our header).
+//! Slot 0 is in a node's first line. Each further line has two slots (figure 4.1 with our header).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,14 +44,14 @@ fn delete<S: Sample, O: Order>(tree: &T<S, O>, key: u32) -> bool {
     tree.delete(S::borrow(&S::key(key))).unwrap()
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
     counter.take();
     operation();
     counter.take()
 }
 
-/// Words stored to nodes and their lines flushed, in how many calls, and how many of them wait before others may follow.
+/// Words stored to nodes, their flushed lines, the number of flush calls, and the number of those that must be durable before later stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Price {
     words: u64,
@@ -80,39 +80,39 @@ fn line_of(slot: u64) -> u64 {
     slot.div_ceil(2)
 }
 
-/// An entry is put into slot `place`, and those from there to the free slot `hole` make way; without order it is put into `hole`.
+/// An entry is stored in slot `place`. The entries from there to the free slot `hole` shift. Without order it is stored in `hole`.
 fn entry<O: Order>(place: u64, hole: u64) -> Price {
     let place = if O::SHIFTS { place } else { hole };
     let (moves, crossings) = (hole.abs_diff(place), line_of(hole).abs_diff(line_of(place)));
-    // The hole is the only one of the slots written that was free.
+    // Of the written slots only the hole was free.
     Price { words: 4 * (moves + 1) + moves, lines: crossings + 1, calls: crossings + 1, guards: crossings }
 }
 
-/// New nodes of so many lines with so many entries in all.
+/// New nodes of `lines` lines with `entries` entries in total.
 fn nodes(count: u64, lines: u64, entries: u64) -> Price {
     let free = count * (2 * lines - 1) - entries;
     Price { words: 3 * count + 4 * entries + free, lines: count * lines, calls: count, guards: 0 }
 }
 
-/// The node's part is this, and the allocator's so many words with a line each, without a fence of its own.
+/// Checks the cost of the nodes, and of the allocator: a word and a line per change, without fences of its own.
 #[track_caller]
 fn assert_costs(seen: &Counts, price: Price, blocks: u64, faithful: bool, what: &str) {
     assert_costs_of_nodes(seen, price, blocks, faithful, what);
     let (node, records) = (seen.part(Category::Node), seen.part(Category::Record));
-    // A block taken is an intent and a bit.
+    // An allocated block costs an intent and a bit.
     let allocation = seen.part(Category::Allocation);
     assert_eq!((allocation.words, allocation.flushes), (2 * blocks, 2 * blocks), "{what}: {allocation:?}");
     assert_eq!(seen.fences_total(), node.fences_total() + records.fences_total(), "{what}");
     assert_eq!(seen.words, node.words + allocation.words + records.words, "{what}");
 }
 
-/// The same without the allocator's part, of an operation that opens a chunk: that price is paid once for many nodes.
+/// As `assert_costs` without the allocator's cost, for an operation that opens a chunk. That cost occurs once for many nodes.
 #[track_caller]
 fn assert_costs_of_nodes(seen: &Counts, price: Price, blocks: u64, faithful: bool, what: &str) {
     let node = seen.part(Category::Node);
     assert_eq!((node.words, node.flushes), (price.words, price.lines), "{what}: {seen:?}");
     let fences = if faithful {
-        // The allocator's intents have one, which is not their own.
+        // The allocator's intents share one fence.
         BTreeMap::from([(Fence::Payload, 2 * price.calls + u64::from(blocks > 0))])
     } else {
         let guards = (price.guards > 0).then_some((Fence::Guard, price.guards));
@@ -163,13 +163,13 @@ fn without_order_an_insert_anywhere_is_six_words_two_lines_and_two_fences() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
         let (tree, counter) = counted::<Words, Unsorted>(lines, faithful);
         let slots = tree.shape().slots as u32;
-        // 131 is a prime above the number of slots: keys in no order, each once.
+        // 131 is a prime above the number of slots. So each key occurs once, in a mixed order.
         for m in 1..=slots {
             let seen = cost(&counter, || assert!(!put(&tree, m * 77 % 131, 7)));
             assert_eq!((seen.words, seen.flushes), (6, 2));
             assert_eq!(seen.fences_total(), if faithful { 4 } else { 2 });
         }
-        // A full leaf takes an entry over a dead one, which goes out of use before: one word more.
+        // In a full leaf an entry replaces a dead one, which is invalidated first: one more word.
         for m in 1..=slots {
             assert!(delete(&tree, m * 77 % 131));
             let seen = cost(&counter, || assert!(!put(&tree, 200 + m, 7)));
@@ -236,19 +236,19 @@ fn of_splits<O: Order>() {
         let (tree, counter) = counted::<Words, O>(lines, faithful);
         let slots = tree.shape().slots as u64;
         (1..=slots).for_each(|key| _ = put(&tree, key as u32, 7));
-        // Two leaves, and a root above them and the old one.
+        // Two leaves, and a root above them and the old leaf.
         let seen = cost(&counter, || _ = put(&tree, slots as u32 + 1, 7));
         let ends = |count: u64| (0..count).fold(Price::default(), |sum, _| sum + END);
-        // Algorithm 3 ends all that was in the leaf.
+        // Algorithm 3 ends all entries of the old leaf.
         let ended = ends(if faithful { slots } else { 0 });
         let price = nodes(2, lines, slots + 1) + nodes(1, lines, 3) + COMMIT_OF_ROOT + ended;
-        // An inner node of four lines is as large as the meta block, whose chunk has space.
+        // An inner node of four lines has the size of the meta block, whose chunk has space.
         let is_open = lines == 4;
         let assert = if is_open { assert_costs } else { assert_costs_of_nodes };
         assert(&seen, price, 3, faithful, "split of the root");
         assert_eq!(tree.check().levels, 2);
-        // The right leaf fills and is split: its link is ended, two are put behind it. Links come from the end of a node: the first
-        // to the last slot, which it leaves for the second.
+        // The right leaf fills and is split. Its link is ended, and two links are stored after it. Links are stored from the end of a node:
+        // the first one moves from the last slot to make space for the second one.
         if slots < 7 {
             continue;
         }
@@ -276,11 +276,11 @@ fn byte_strings_cost_a_record_besides() {
 fn of_byte_strings<O: Order>() {
     for (lines, faithful) in LINES.into_iter().flat_map(|lines| BOTH.map(|faithful| (lines, faithful))) {
         let (tree, counter) = counted::<Inlined, O>(lines, faithful);
-        // Keys of one length: the first record opens its chunk; that price is paid once a chunk.
+        // Keys of one length. The first record opens its chunk; that cost occurs once per chunk.
         let long = |m: u64| m as u32 * 8 + 6;
         put(&tree, long(0), 7);
         let slots = tree.shape().slots as u64;
-        // A slot stays free: of a leaf without one the next change takes the garbage out, many records at a time.
+        // One slot stays free. In a full leaf the next change would collect garbage, many records at a time.
         for m in 1..slots - 1 {
             let seen = cost(&counter, || assert!(!put(&tree, long(m), 7)));
             assert_costs(&seen, entry::<O>(m, m) + COMMIT, 1, faithful, "insert");
@@ -288,11 +288,11 @@ fn of_byte_strings<O: Order>() {
             // Head, checksum, key, 4 bytes of value.
             let key = Inlined::key(long(m));
             assert_eq!((words, fences.len()), (2 + (key.len() as u64 + 4).div_ceil(8), 0), "its record");
-            // Its head, and its content, which begins behind it and may go on in the next line.
+            // Its head, and its content, which follows and may continue in the next line.
             assert!((2..=3).contains(&flushes), "{flushes} lines of a short record");
         }
         for m in 0..slots - 1 {
-            // What it named is given back by the collector.
+            // The collector frees the record later.
             let seen = cost(&counter, || assert!(delete(&tree, long(m))));
             assert_costs(&seen, END + COMMIT, 0, faithful, "delete");
         }

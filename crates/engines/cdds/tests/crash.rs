@@ -1,16 +1,16 @@
-//! Every state that a crash can leave of a small tree is opened and judged.
+//! Crash exploration of small trees: every state that a crash can leave is opened and judged.
 
 use crate::common::subject::{LAZY, SCAN, Work, at_least, explore, lives, mixed, sizes};
 use cdds::{Inlined, Order, Ordered, Sorted, Unsorted};
 use crash::{Report, by_tier};
 use index::Words;
 
-/// Fewest states of the mixed runs, in the short tier and in a soak.
+/// Minimum number of states of the mixed runs, in the short tier and in a soak.
 const FLOORS_MIXED: [u64; 2] = [48_500, 92_000];
-/// The same of nodes without order.
+/// The same for nodes without order.
 const FLOORS_MIXED_UNSORTED: [u64; 2] = [32_300, 70_000];
 
-/// So many images at a point, fewer inside recovery.
+/// This many images at a point, fewer inside recovery.
 fn caps(cap: usize) -> (usize, usize) {
     (cap, (cap / 2).min(8))
 }
@@ -35,7 +35,8 @@ fn byte_strings_survive_a_crash_anywhere() {
     of::<Unsorted>(7_200);
 }
 
-/// What `mixed` draws and `lives` does not: batches, marks, rollbacks, closes, kills; and steps cut short. So many steps a workload.
+/// Operations that `mixed` draws and `lives` does not: batches, marks, rollbacks, closes, kills, and interrupted steps. `steps`: steps per
+/// workload.
 fn explore_mixed<O: Order>(steps: [usize; 12]) -> [Report; 7] {
     let words = |name, workloads: &[Work<Ordered<Words, O>>]| explore(name, workloads, caps(by_tier(6, 64)));
     let bytes =
@@ -58,7 +59,7 @@ fn mixed_operations_survive_a_crash_anywhere() {
     at_least(&reports, by_tier(FLOORS_MIXED[0], FLOORS_MIXED[1]));
 }
 
-/// The same without order, with fewer steps.
+/// The same test without order, with fewer steps.
 #[test]
 fn mixed_operations_without_order_survive_a_crash_anywhere() {
     let reports = explore_mixed::<Unsorted>([80, 60, 80, 60, 100, 80, 60, 60, 60, 40, 60, 60]);

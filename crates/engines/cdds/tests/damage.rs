@@ -1,6 +1,8 @@
-//! Damaged memory: bits flipped and words overwritten in nodes, the meta block, dead intervals and records of trees that were closed
-//! or left as they were. Whatever is done with such a tree is answered, with an error or not: no panic, no end that does not come.
-//! Of what is checked (tags, order, ranges, records) no damage goes unreported.
+//! Damaged trees and tables: bits are flipped and words are overwritten in nodes, the meta block, dead intervals and records, of structures
+//! that were closed or not.
+//!
+//! Every operation on a damaged structure returns, with or without an error: no panic, no endless loop. Damage to checked words (tags,
+//! order, ranges, records) is always reported.
 
 #[path = "../../../index/tests/shared/damaged.rs"]
 mod damaged;
@@ -25,8 +27,7 @@ use pmem::{LINE, Memory, Observed, Result, WORD};
 const LINES: u64 = 3;
 const KEYS: u32 = 60;
 
-/// A tree or table with everything in it: splits and merges, old versions, dead intervals of both kinds, large records. `used`: it was not
-/// closed.
+/// A tree or table after splits and merges, with old versions, dead intervals of both kinds, and large records. `used`: it was not closed.
 fn made<X: Tested>(used: bool) -> Image {
     let memory = Memory::new(BYTES, 0);
     let medium = Observed::new(Arc::clone(&memory), Arc::new(Watch::default()));
@@ -65,7 +66,7 @@ fn made<X: Tested>(used: bool) -> Image {
     Image::of(&memory)
 }
 
-/// Everything that one can do with a tree or table; what it says is of no interest here.
+/// Runs every kind of operation. The results do not matter.
 fn use_it<X: Tested>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result<()> {
     let open = |recovery| {
         let options = X::options(options(LINES));
@@ -86,7 +87,7 @@ fn use_it<X: Tested>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
     };
     scan(false);
     scan(true);
-    // In any order: what is damaged may refuse all that comes behind it.
+    // The order is random, because damage may make all later operations fail.
     for _ in 0..12 {
         let mark = tree.mark();
         let (key, value) = (X::Schema::key(random.u32(..KEYS)), X::Schema::value(random.u32(..200)));
@@ -115,7 +116,7 @@ fn use_it<X: Tested>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
     tree.collect_all()
 }
 
-/// Every key is put, taken back and deleted.
+/// Puts, rolls back and deletes every key.
 fn all_at_once<X: Tested>(tree: &Versioned<Observed, X>) {
     let mark = tree.mark();
     for n in 0..KEYS {
@@ -130,10 +131,10 @@ fn all_at_once<X: Tested>(tree: &Versioned<Observed, X>) {
     _ = tree.collect_all();
 }
 
-/// Words of the meta block's first line and its intervals.
+/// Number of words of the meta block's first line and its intervals.
 const META_WORDS: u64 = cdds::meta::META_BYTES / WORD;
 
-/// Damages and uses so many of them.
+/// Damages and uses this many structures.
 fn campaign<X: Tested>(cases: u64) {
     println!("{}", X::ENGINE);
     damaged::campaign(&[made::<X>(false), made::<X>(true)], META_WORDS, cases, use_it::<X>);
@@ -157,7 +158,7 @@ fn a_damaged_table_answers_whatever_it_is_asked() {
     campaign::<Hashed<Keyed>>(3000);
 }
 
-/// Nodes that the current version shows, from the root down.
+/// Nodes of the current version, from the root down.
 fn live_nodes<S: Sample, O: Order>(tree: &Tree<Observed, S, O>, root: u64) -> Vec<(Node, Header)> {
     let (medium, view) = (tree.region().medium(), tree_view(tree));
     let mut open = vec![Node(root)];
@@ -172,7 +173,7 @@ fn live_nodes<S: Sample, O: Order>(tree: &Tree<Observed, S, O>, root: u64) -> Ve
     nodes
 }
 
-/// What the newest version shows.
+/// The newest version.
 fn tree_view<S: Sample, O: Order>(tree: &Tree<Observed, S, O>) -> cdds::version::View {
     let medium = tree.region().medium();
     let meta = cdds::meta::Meta(tree.region().root().unwrap());
@@ -180,7 +181,7 @@ fn tree_view<S: Sample, O: Order>(tree: &Tree<Observed, S, O>) -> cdds::version:
     cdds::version::View { version, dead: meta.read_dead(medium, version).unwrap() }
 }
 
-/// Places of words, what they are, and which bits of them count.
+/// Checked words: address, description, and mask of the checked bits.
 fn checked_words<S: Sample, O: Order>(image: &Image) -> Vec<(u64, &'static str, u64)> {
     let (medium, _) = image.memory();
     let tree = open::<S, O>(&medium, LINES, Recovery::Lazy);
@@ -196,7 +197,7 @@ fn checked_words<S: Sample, O: Order>(image: &Image) -> Vec<(u64, &'static str, 
     let view = tree_view(&tree);
     for (node, header) in live_nodes(&tree, root) {
         places.push((node.0, "tag and level", u64::MAX));
-        // Whole words are read: the last bits of a pointer that owns nothing say nothing.
+        // Checks read whole words. The last bits of a pointer that owns nothing have no meaning.
         places.push((node.0 + 2 * WORD, "lowest key", if S::PLAIN { u64::MAX } else { !7 }));
         for (slot, entry) in node.seen(&medium, tree.shape(), &view) {
             let at = node.slot_at(slot);
@@ -210,14 +211,14 @@ fn checked_words<S: Sample, O: Order>(image: &Image) -> Vec<(u64, &'static str, 
                 let check = medium.memory().peek(entry.payload + WORD);
                 places.push((entry.payload, "head of a record", u64::MAX));
                 let (key_bytes, pieces) = (head & 0xFFFF, check >> 32 & 0xFFFF);
-                // Of no pieces the size matters not.
+                // Without pieces, the size of a piece does not matter.
                 let counts = if pieces == 0 { u64::MAX >> 16 } else { u64::MAX };
                 places.push((entry.payload + WORD, "checksum of a record", counts));
                 if key_bytes >= 8 && pieces == 0 {
                     places.push((entry.payload + 2 * WORD, "key of a record", u64::MAX));
                 }
             }
-            // A start beyond the newest version is none.
+            // A start beyond the newest version makes an entry invisible.
             places.push((at + 2 * WORD, "start of an entry", u64::MAX << 40));
         }
     }
@@ -228,7 +229,7 @@ fn assert_reported<S: Sample, O: Order>(at_least: usize) {
     let image = made::<Ordered<S, O>>(false);
     let (mut cases, mut random) = (0, fastrand::Rng::with_seed(1));
     for (at, what, bits) in checked_words::<S, O>(&image) {
-        // Some bits of each word, others of the next.
+        // A random selection of the bits of each word.
         for bit in (0..64).filter(|bit| bits >> bit & 1 != 0 && random.u8(..8) == 0).collect::<Vec<u32>>() {
             let mut image = image.clone();
             *image.word(at) ^= 1 << bit;

@@ -1,8 +1,8 @@
-//! Trees and tables over a journal, on a machine whose power is cut and whose calls fail.
+//! Commit groups: trees and tables over a journal, on a machine with power cuts and failing calls.
 //!
-//! Whatever grew, shrank, split or moved in the group that was running: what was acknowledged is there, what was not is there in
-//! order or not at all, a batch in write groups whole or not at all. Readers who go on after a failed call find the durable version, in
-//! nodes and buckets that were taken back under them.
+//! Acknowledged writes are present. Of later writes a prefix is present, and each batch in write groups completely or not at all, whatever
+//! grew, shrank, split or moved in the running group. After a failed call, readers find the durable version, also in nodes and buckets that
+//! were rolled back during the read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,11 +31,11 @@ type KeyBuf<X> = <<X as cdds::Structure>::Schema as Schema>::KeyBuf;
 type ValueBuf<X> = <<X as cdds::Structure>::Schema as Schema>::ValueBuf;
 type Subject<X> = Versioned<Durable, X>;
 
-/// What is known of a life, whatever happens to the machine.
+/// The expected states of a life.
 struct Life<X: Tested> {
-    /// What was there after so many operations.
+    /// Contents after each operation.
     states: Vec<Model<X>>,
-    /// Operations acknowledged as durable.
+    /// Number of operations that were acknowledged as durable.
     acknowledged: usize,
     made: bool,
     marks: Vec<(Mark, Model<X>)>,
@@ -43,7 +43,7 @@ struct Life<X: Tested> {
 }
 
 fn how<X: Tested>() -> X::Options {
-    // Batches of more than a few keys go in write groups.
+    // Batches of more than a few keys use write groups.
     X::options(cdds::Options { group_blocks: 4, stripes: 16, ..options(2) })
 }
 
@@ -76,10 +76,10 @@ impl<X: Tested> Life<X> {
         self.states.last().expect("there is always one").clone()
     }
 
-    /// One operation; what it leads to is in the newest state before it is tried.
+    /// Runs one operation. Its result becomes the newest state before the operation starts.
     fn step(&mut self, of: &Subject<X>, rng: &mut fastrand::Rng, step: usize) -> Result<(), Error> {
         let mut next = self.newest();
-        // Times that fill, and times that empty.
+        // Periods of filling and of emptying alternate.
         let fills = (step / 25).is_multiple_of(2);
         let how = WriteOptions { sync: rng.u8(..4) == 0 };
         let (key, value) = (X::Schema::key(rng.u32(..KEYS)), X::Schema::value(rng.u32(..300)));
@@ -120,7 +120,7 @@ impl<X: Tested> Life<X> {
                 }
             }
             75..80 => {
-                // Else it may be of an older version that is durable.
+                // Without the commit, the mark could be of an older version that is durable.
                 of.commit()?;
                 let mark = of.mark();
                 self.acknowledged = self.states.len() - 1;
@@ -167,7 +167,7 @@ impl<X: Tested> Life<X> {
     fn run(&mut self, of: &Subject<X>, rng: &mut fastrand::Rng) -> Result<(), Error> {
         for step in 0..STEPS {
             self.step(of, rng, step)?;
-            // A version that is kept shows the same, whatever the running group has moved.
+            // A kept version does not change, whatever the running group has moved.
             if let Some((mark, state)) = self.marks.last() {
                 let at = of.snapshot_of(mark.clone()).expect("its own mark");
                 assert!(X::pairs(&at).unwrap().into_iter().eq(state.clone()), "step {step}");
@@ -176,7 +176,7 @@ impl<X: Tested> Life<X> {
         Ok(())
     }
 
-    /// The number of the state that this is, the newest if there are several.
+    /// The number of the state with these contents; the newest if there are several.
     fn state_of(&self, of: &Subject<X>) -> Result<usize, String> {
         let found: Model<X> = X::pairs(&of.snapshot())?.into_iter().collect();
         let mut value = ValueBuf::<X>::default();
@@ -191,7 +191,7 @@ impl<X: Tested> Life<X> {
         state.ok_or_else(|| format!("{} keys as no operation left them", found.len()))
     }
 
-    /// Opens after a cut and judges; then it has to go on.
+    /// Opens the structure after a power cut, judges it, and continues to work.
     fn judge(&self, machine: &Machine) -> Result<bool, String> {
         let of = match open::<X>(machine) {
             Err(_) if !self.made => return Ok(false),
@@ -225,7 +225,7 @@ fn write_of<X: Tested>((key, value): &PairOf<X>) -> WriteOf<'_, X> {
     }
 }
 
-/// Cuts the power all over a life; tells how often what was left opened.
+/// Cuts the power at points throughout a life. Returns how often the remaining files opened.
 fn cuts<X: Tested>(seed: u64, cuts: u64, images: &mut Images) -> u64 {
     let live = |cut: Option<u64>| {
         let machine = Machine::new(seed);
@@ -271,7 +271,7 @@ fn nothing_acknowledged_is_lost_by_a_power_cut() {
     images.require("power cuts", 2000);
 }
 
-/// A call fails: the write says so, nothing more is taken, and everybody sees what is durable, also who reads beside it.
+/// A call fails. The write returns an error, later writes are refused, and all readers see the durable state, also concurrent ones.
 fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
     let machine = Machine::new(seed);
     let mut life = Life::<X>::new();
@@ -280,7 +280,7 @@ fn after_a_failure<X: Tested>(seed: u64, fault: Fault) -> bool {
     let (done, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Errors and torn contents, if there are any, in memory that is taken back meanwhile.
+            // This thread may meet errors or torn contents in memory that is rolled back meanwhile.
             while !done.load(Ordering::Acquire) {
                 X::pairs(&of.snapshot()).map_or_else(
                     |why| assert!(why.contains("taken back"), "{why}"),

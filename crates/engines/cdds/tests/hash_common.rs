@@ -1,4 +1,4 @@
-//! What the tests of the hash table share: small tables in plain memory.
+//! Shared parts of the tests of the hash table: small tables in memory.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub fn options(lines: u64) -> Options {
     common::hash_options(common::options(lines))
 }
 
-/// Opens what is in memory.
+/// Opens the table in memory.
 #[allow(dead_code)]
 pub fn open<S: Sample>(medium: &Observed, lines: u64, recovery: Recovery) -> Table<Observed, S> {
     Hashed::<S>::open_in(medium, lines, recovery)
 }
 
-/// All pairs of a walk, each once.
+/// All pairs of a walk. Each key must occur once.
 #[allow(dead_code)]
 pub fn pairs<M: Medium, S: Sample>(walk: &mut Pairs<'_, M, S>) -> Map<S> {
     let (mut key, mut value) = (S::KeyBuf::default(), S::ValueBuf::default());

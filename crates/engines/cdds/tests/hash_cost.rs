@@ -1,12 +1,12 @@
-//! The price of a change to the hash table, exactly: words stored, lines flushed and fences passed.
+//! Exact costs of changes to the hash table: words stored, lines flushed and fences.
 //!
 //! * Commit: the count and the version, two words of one line.
-//! * An entry is put into a free slot: key, payload, end and start, four words of one line; one more where the slot was in use.
-//! * An entry is ended: one word of one line, and the new entry goes beside it if that slot is free.
-//! * A first node of a bucket: three words of header, four for the entry, one for each slot that is free; all of its lines, and a
-//!   fence before the slot of the directory leads to it.
+//! * An entry in a free slot: key, payload, end and start, four words of one line; one more if the slot was in use.
+//! * Ending an entry: one word of one line. The new entry is stored in the adjacent slot if that is free.
+//! * The first node of a bucket: three words of header, four for the entry, one per free slot; all of its lines, and a fence before the
+//!   slot of the directory references it.
 //!
-//! `faithful` has two fences for each flush that an operation calls, and none of its own [thesis §4.1].
+//! `faithful` has two fences for each flush of an operation, and no others [thesis §4.1].
 
 use std::sync::Arc;
 
@@ -47,9 +47,9 @@ fn a_change_of_an_entry_is_two_or_three_lines_and_two_fences() {
     for faithful in [false, true] {
         let (table, counter) = counted::<Words>(8, faithful);
         put(&table, 1, 1);
-        // Slot 0 has the header beside it: the next entry is in another line.
+        // Slot 0 shares its line with the header. So the next entry is in another line.
         assert_costs(&cost(&counter, || assert!(put(&table, 1, 2))), 7, 3, 3, faithful);
-        // From then on in the same one, where the version before is garbage: the slot is taken out of use first.
+        // Later entries stay in that line, in the slot of the previous version, which is garbage: the slot is invalidated first.
         assert_costs(&cost(&counter, || assert!(put(&table, 1, 3))), 7, 2, 2, faithful);
         assert_costs(&cost(&counter, || assert!(put(&table, 1, 4))), 8, 2, 2, faithful);
         assert_costs(&cost(&counter, || assert!(!put(&table, 2, 1))), 6, 2, 2, faithful);
@@ -64,14 +64,14 @@ fn a_new_node_is_written_once_and_waited_for() {
     let (table, counter) = counted::<Words>(4, false);
     put(&table, 1, 1);
     for key in 2..8 {
-        // A full node of seven slots comes with the fifth key of one bucket's share: before that it has one bucket.
+        // Few enough keys that no bucket has a second node, and enough that a second bucket is added.
         put(&table, key, 1);
     }
     let buckets = table.buckets().unwrap();
     assert_eq!(buckets, 2, "{} keys", table.len());
     let seen = cost(&counter, || _ = table.snapshot());
     assert_eq!((seen.words, seen.flushes, seen.fences_total()), (0, 0, 0));
-    // All versions of one key are kept, until there is no slot.
+    // All versions of one key are kept, until no slot is free.
     let mut kept = Vec::new();
     let mut dearest = (0, 0, 0);
     for value in 0..12 {
@@ -79,11 +79,11 @@ fn a_new_node_is_written_once_and_waited_for() {
         let seen = cost(&counter, || assert!(put(&table, 1, value)));
         dearest = dearest.max((seen.words, seen.flushes, seen.fences_total()));
     }
-    // The end; the node; its block's intent and bit; the slot; the commit.
+    // The ended entry; the node; its block's intent and bit; the slot; the commit.
     assert_eq!(dearest, (1 + (3 + 4 + 6) + 2 + 1 + 2, 1 + 4 + 2 + 1 + 1, 3));
 }
 
-/// What a put costs on average while a table grows: its own price, and its share of nodes and buckets.
+/// The average cost of a put while a table grows: its own cost, and its share of new nodes and buckets.
 fn average<S: Sample>(lines: u64, keys: u32, most: (f64, f64, f64)) {
     let (table, counter) = counted::<S>(lines, false);
     let seen = cost(&counter, || (0..keys).for_each(|key| _ = put(&table, key, 8)));

@@ -1,6 +1,6 @@
-//! Every state that a crash can leave of a small hash table is opened and judged.
+//! Crash exploration of small hash tables: every state that a crash can leave is opened and judged.
 //!
-//! Beyond the table's own check: a walk and lookups agree, and a second recovery stores nothing.
+//! In addition to the table's own check, a walk and lookups must agree, and a second recovery must store nothing.
 
 use crate::common::Sample;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, at_least, explore, lives, mixed, sizes};
@@ -9,10 +9,10 @@ use cdds::hash::Hashed;
 use crash::by_tier;
 use index::{Keyed, Words};
 
-/// Fewest states of the mixed runs, in the short tier and in a soak.
+/// Minimum number of states of the mixed runs, in the short tier and in a soak.
 const FLOORS_MIXED: [u64; 2] = [85_000, 98_000];
 
-/// Inside recovery so many images.
+/// Number of images at a point inside recovery.
 const NESTED: usize = 8;
 
 #[test]
@@ -35,7 +35,7 @@ fn byte_strings_survive_a_crash_anywhere() {
     at_least(&[report], 7_900);
 }
 
-/// Values that are cut into pieces, written and given back, by batches and rollbacks too.
+/// Values in pieces are written and freed, also by batches and rollbacks.
 #[test]
 fn values_in_pieces_survive_a_crash_anywhere() {
     let large = |key| Op::Put(key, 11_000 + key);
@@ -65,8 +65,8 @@ fn with_a_fence_around_each_flush_it_survives_too() {
     at_least(&[words, bytes], 9_400);
 }
 
-/// Batches in write groups of a few blocks, over a table that has to grow for them and over one that need not; refused ones, whose write groups
-/// are taken back; conditions; and everything gone at once, with a version kept beside it and without.
+/// Batches in write groups of a few blocks, over a table that must grow for them and over one that need not. Refused batches, whose write
+/// groups are rolled back. Conditions. A clear, with a kept version and without.
 fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
     let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
     let gone = |from: u32, to: u32| (from..to).map(|key| (key, None)).collect::<Vec<_>>();
@@ -77,7 +77,7 @@ fn together<S: Sample>(recovery: Recovery) -> Work<Hashed<S>> {
         Op::Back([all(0, 2, 10), all(6, 9, 10), gone(9, 10)].concat()),
         Op::Release,
         Op::If(all(2, 6, 40), vec![(3, Some(13)), (9, None)]),
-        // Only of a byte string can there be no space.
+        // Only a byte string can lack space.
         if S::PLAIN { Op::Kill } else { Op::Refused([all(0, 4, 5), gone(7, 9)].concat()) },
         Op::Put(3, 3),
         Op::CollectAll,
@@ -100,7 +100,7 @@ fn batches_in_groups_and_clearing_survive_a_crash_anywhere() {
     at_least(&[words, bytes], 28_900);
 }
 
-/// What `mixed` draws and `lives` does not: updates, batches, marks, rollbacks, closes, kills; and steps cut short.
+/// Operations that `mixed` draws and `lives` does not: updates, batches, marks, rollbacks, closes, kills, and interrupted steps.
 #[test]
 fn mixed_operations_survive_a_crash_anywhere() {
     let of = sizes;

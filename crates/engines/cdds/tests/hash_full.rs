@@ -1,4 +1,4 @@
-//! A medium that cannot grow: what does not fit is refused, and nothing is lost.
+//! A medium that cannot grow: writes without space are refused, and no data is lost.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn observed(memory: &Arc<Memory>) -> Observed {
     Observed::new(Arc::clone(memory), Arc::new(Counter::default()))
 }
 
-/// Fills a medium of every size: what is acknowledged is there, what is refused is not; deletes make space again.
+/// Fills media of different sizes. Acknowledged writes are present, refused writes are not. Deletes make space again.
 fn fill<S: Sample>() {
     for kilobytes in (40..120).step_by(4) {
         let memory = Memory::new(kilobytes << 10, 0);

@@ -1,5 +1,5 @@
-//! Long random runs of the hash table against a map, with old versions kept beside it: every snapshot is compared with the map as
-//! it was. And a table that everything was deleted from, which gives its space back.
+//! The hash table against a map: long random runs with old versions kept. Every snapshot is compared with the map at its moment. Also a
+//! table whose keys are all deleted, which frees its space.
 
 use crate::common::{Sample, memory};
 use crate::hash_common::options;
@@ -30,8 +30,8 @@ fn byte_strings_agree_with_a_map_at_every_kept_version() {
     }
 }
 
-/// Up to many keys and down to none, again and again: what is left is what an empty table has, and the region stays as large as
-/// it was after the first time.
+/// Up to many keys and down to none, several times. In the end the table takes as much as an empty one, and the region is as large as after
+/// the first time.
 fn lives<S: Sample>(lines: u64, keys: u32) {
     let (medium, _) = memory(64 << 20);
     let table = Table::<Observed, S>::create(medium.clone(), &options(lines)).unwrap();
@@ -51,7 +51,7 @@ fn lives<S: Sample>(lines: u64, keys: u32) {
         assert_eq!(table.buckets().unwrap(), 1);
         let now = table.check();
         assert_eq!((now.problems, now.nodes), (Vec::new(), 0));
-        // The top keeps its size: a word for each segment that there was.
+        // The top level keeps its size: a word for each former segment.
         let top = u64::from(keys).next_power_of_two() * 8;
         assert!(now.live_bytes <= empty.live_bytes + top, "{} bytes after all", now.live_bytes);
         let len = table.region().medium().memory().len();
@@ -68,8 +68,8 @@ fn space_comes_back_when_everything_is_deleted() {
     lives::<Keyed>(4, 600);
 }
 
-/// With space for one node more when two buckets became one, a last bucket that was full by chance stood in the way of all others:
-/// a table of ten million keys that were deleted had a quarter of a million buckets left.
+/// A former defect: a merge of two buckets required space for one more node. A last bucket that was full by chance then blocked all merges.
+/// A table whose ten million keys were deleted kept a quarter of a million buckets.
 #[test]
 fn deletes_alone_make_a_large_table_small() {
     let (medium, _) = memory(128 << 20);
@@ -83,7 +83,7 @@ fn deletes_alone_make_a_large_table_small() {
     }
     let slots = table.shape().slots as u64;
     assert!(table.buckets().unwrap() >= keys / slots);
-    // Deletes in a row that found the table sparse and left it as large as it was.
+    // Consecutive deletes that left a sparse table as large as it was.
     let (mut last, mut row, mut longest) = (table.buckets().unwrap(), 0, 0);
     for key in 0..keys {
         assert!(table.delete(&key).unwrap());

@@ -1,4 +1,4 @@
-//! The reverse proof: each flush, fence and publish of the hash table left out or torn in turn, some image must break.
+//! Mutants of the hash table: each flush, fence and publish is left out or torn in turn, and some image must be wrong.
 
 use crate::common::Sample;
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
@@ -10,9 +10,9 @@ use crash::{Argued, Kind, Options, Trial, WhichLine};
 use index::{Keyed, Words};
 use pmem::Fence;
 
-/// Mutants that no image can break besides those of `common/trials.rs`. All of these are more than three, because one line has several
-/// mutants: a publish that is swapped is early elsewhere. The reasons are six, and each names its invariant: a table that was only made,
-/// what no number of buckets covers (D1), two of the meta block (V1), and two of the allocator (A3).
+/// Equivalent mutants besides those of `common/trials.rs`. There are more mutants than reasons, because one line has several mutants: a
+/// swapped publish is an early publish elsewhere. The reasons with those of `common/trials.rs`: a table that was only made, words that no
+/// number of buckets covers (D1), the meta block (V1), and the allocator (A3).
 fn argued() -> Vec<Argued> {
     let versioned = include_str!("../src/versioned.rs");
     let resize = include_str!("../src/hash/resize.rs");
@@ -47,7 +47,7 @@ fn argued() -> Vec<Argued> {
     .collect()
 }
 
-/// Batches in write groups, of which one is refused (only of a byte string can there be no space); conditions; everything gone.
+/// Batches in write groups, one of which is refused (only a byte string can lack space); conditions; a clear.
 fn together<S: Sample>() -> Work<Hashed<S>> {
     let all = |from: u32, to: u32, value| (from..to).map(|key| (key, Some(value + key))).collect::<Vec<_>>();
     let mut ops = vec![
@@ -75,9 +75,9 @@ fn trials<S: Sample>(workloads: Vec<Work<Hashed<S>>>, cap: usize) -> impl Iterat
         .map(move |(number, workload)| Trial::of(format!("{} {number}", S::NAME), options.clone(), workload))
 }
 
-/// Mutants that there are, tried or not.
+/// Number of mutants, tried or not.
 const FOUND: usize = 117;
-/// Chunks of a region in which a large value gets 64 pieces and no more.
+/// Number of chunks of a region in which a large value gets exactly 64 pieces.
 const CHUNKS: u64 = 13;
 
 pub fn nothing_can_be_left_out() {

@@ -1,5 +1,5 @@
-//! Readers beside a writer who moves what they look for: the table grows and shrinks under them, nodes and records are given back
-//! and used again. What a reader finds is of one version, whole.
+//! Readers beside a writer of the hash table. The table grows and shrinks, and nodes and records are freed and reused. Every read must
+//! return one complete version.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,13 +11,13 @@ use cdds::hash::Table;
 use index::{Keyed, Words};
 use pmem::{Error, Observed};
 
-/// Keys that are always there; what their values sum up to never changes.
+/// Keys that are always present. The sum of their values never changes.
 const ACCOUNTS: u32 = 24;
 /// Keys that come and go.
 const OTHERS: std::ops::Range<u32> = 100..700;
 const EACH: u32 = 1000;
 
-/// Numbers of keys and values, from what was handed out.
+/// Numbers of keys and values.
 trait Numbered: Sample {
     fn number(value: &Self::ValueBuf) -> u32;
     fn is_account(key: &Self::KeyBuf) -> bool;
@@ -41,7 +41,7 @@ impl Numbered for Keyed {
     }
 }
 
-/// What readers have seen, and whether the writer is done: when they have seen enough.
+/// The number of reads, and whether the writer is done. The writer ends after enough reads.
 #[derive(Debug, Default)]
 struct Progress {
     done: AtomicBool,
@@ -84,7 +84,7 @@ fn write<S: Numbered>(
                 table.collect_some(7).unwrap();
             }
         }
-        // As if nothing had been; who reads a version in between is told so.
+        // The rollback undoes these writes. Readers of the version in between get an error.
         let mark = table.mark();
         write_many(table, &[(S::key(0), None), (S::key(1), Some(S::value(7)))]).unwrap();
         assert!(table.roll_back(&mark).unwrap());
@@ -92,7 +92,7 @@ fn write<S: Numbered>(
     progress.done.store(true, Ordering::Release);
 }
 
-/// Walks and lookups of one version agree with each other and with its number of keys, unless it is taken back.
+/// Walks and lookups of one version agree with each other and with its number of keys, unless the version is rolled back.
 fn read_versions<S: Numbered>(table: &Table<Observed, S>, progress: &Progress) {
     while !progress.done.load(Ordering::Acquire) {
         match read_version(table) {
@@ -122,7 +122,7 @@ fn read_version<S: Numbered>(table: &Table<Observed, S>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The one version that is not balanced: account 0 is away, account 1 has 7.
+/// The one version with a wrong sum: account 0 is absent, account 1 has 7.
 fn is_taken_back<S: Numbered>(all: &Map<S>) -> bool {
     !all.contains_key(&S::key(0)) && all.get(&S::key(1)) == Some(&S::value(7))
 }

@@ -1,5 +1,5 @@
-//! Named and retained versions: what they show stays as it was, through crashes, collection and restarts, until they are forgotten or
-//! rolled back.
+//! Named and retained versions: their contents do not change through crashes, collection and restarts, until they are forgotten or rolled
+//! back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -148,7 +148,7 @@ fn retained<X: Tested<Schema = Words>>() {
         }
         assert!(tree.mark_at(oldest - 1).is_none());
     }
-    // To one that is not the newest, whose keys were not counted.
+    // A rollback to a version that is not the newest. Its keys were not counted.
     let to = tree.mark_at(tree.version() - 5).unwrap();
     let wanted = states[&to.version()].clone();
     assert!(tree.roll_back(&to).unwrap());
@@ -163,19 +163,19 @@ fn retained<X: Tested<Schema = Words>>() {
     let snapshot = tree.snapshot_of(tree.mark_at(since).unwrap()).unwrap();
     assert_eq!(X::pairs(&snapshot).unwrap(), wanted);
     drop(tree);
-    // What was collected before a restart is not known after it.
+    // A restart forgets what was collected, so the version is not readable.
     assert!(X::open_in(&medium, 4, Recovery::Lazy).mark_at(since).is_none());
 }
 
 const LINES: u64 = 2;
 
-/// Names, rolling back to them and forgetting them, with a crash anywhere.
+/// Names versions, rolls back to them and forgets them, with a crash at any point.
 #[derive(Clone, Debug)]
 enum Op {
     Put(u32, u32),
     Keep(&'static str),
     Forget(&'static str),
-    /// Back to this one, which makes these forgotten.
+    /// Rolls back to the first name, which removes the names of the list.
     Back(&'static str, &'static [&'static str]),
     Collect,
     Kill,

@@ -1,4 +1,5 @@
-//! CDDS B-Tree and hash table: contents, costs, crashes, mutants, damage, threads, versions. One program, so that the engines are compiled once for all of these tests.
+//! Tests of the CDDS B-Tree and hash table: contents, costs, crashes, mutants, damage, threads, versions. They are one program, so that the
+//! engines are compiled once.
 
 mod common;
 mod cost;

@@ -1,5 +1,5 @@
-//! Long random runs of trees against a map, with old versions kept beside it: every snapshot is compared with the map as it was.
-//! The hash table is run by the same means.
+//! Trees against a map: long random runs with old versions kept. Every snapshot is compared with the map at its moment. The hash table uses
+//! the same code.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,10 +17,10 @@ use pmem::{Error, Observed};
 type KeyBufOf<X> = <<X as cdds::Structure>::Schema as Schema>::KeyBuf;
 type KindOf<X> = <<X as cdds::Structure>::Schema as crate::common::samples::Sample>::Kind;
 type Map<X> = BTreeMap<KeyBufOf<X>, ValueBufOf<X>>;
-/// A version, and what is in it.
+/// A version and its expected contents.
 type Kept<'a, X> = (SnapshotOf<'a, Observed, X>, Map<X>);
 
-/// Parts of an order of keys, from both ends.
+/// Compares ranges in key order, from both ends.
 fn compare_parts<X: Tested>(mut cursor: Box<dyn Cursor<KindOf<X>> + '_>, map: &Map<X>, from: &KeyBufOf<X>) {
     let mut all = |bound: Bound<&KeyBufOf<X>>, down: bool| -> Pairs<X::Schema> {
         let (mut key, mut value, mut pairs) =
@@ -70,7 +70,7 @@ fn compare<X: Tested>(
     }
 }
 
-/// `look` sees the structure at the end of each round, before it is opened anew.
+/// `look` sees the structure at the end of each round, before the reopen.
 pub fn run<X: Tested>(
     seed: u64,
     lines: u64,

@@ -1,7 +1,7 @@
-//! The reverse of `crash`: each flush and each fence is left out, each publish is stored before the fence in front of it, or in two
-//! halves; every time some image must break, or a sentence says why none can.
+//! Mutants of `crash`: each flush and each fence is left out, and each publish is stored before the preceding fence or in two halves. Some
+//! image must be wrong each time, or the mutant is equivalent, with a reason.
 //!
-//! A mutant is tried on the workloads in which it changes something, in their order, until one breaks.
+//! A mutant is tried on the workloads in which it changes something, in their order, until an image is wrong.
 
 use crate::common::subject::{LAZY, Op, SCAN, Sizes, Work, lives, mixed, sizes};
 use crate::common::trials::{
@@ -12,18 +12,18 @@ use cdds::{Inlined, Order, Ordered, Sorted, Unsorted};
 use crash::{Argued, Kind, Options, Trial};
 use index::Words;
 
-/// What no image can break besides what stands in `common/trials.rs`, and why. All of these are more than three, because one line has
-/// several mutants: two lines of the meta block, of which a publish is swapped, early or split, and two of the allocator. So there are
-/// four reasons, and each names its invariant.
+/// Equivalent mutants besides those of `common/trials.rs`, with their reasons. There are more mutants than reasons, because one line has
+/// several mutants: two lines of the meta block, of which a publish is swapped, early or split, and two lines of the allocator. So there
+/// are four reasons, each with its invariant.
 const ARGUED: [Argued; 2] = [
     Argued::new(Kind::EarlyPublish, "cdds/src/meta.rs", META, COUNT, COUNT_IS_UNREAD),
     Argued::new(Kind::SwapPublish, "cdds/src/meta.rs", META, LAST, INTERVAL_IS_DEAD),
 ];
 
-/// Chunks of the smallest region in which a large value gets 64 pieces and no more.
+/// Number of chunks of the smallest region in which a large value gets exactly 64 pieces.
 const CHUNKS: u64 = 12;
 
-/// Operations that fail half way and leave traces in nodes, which the next one declares dead; then their removal.
+/// Operations that fail half way and leave entries in nodes, which the next operation declares dead. Then the entries are removed.
 fn refused() -> Vec<Op> {
     let mut ops = vec![Op::Put(2, 7), Op::Put(4, 7), Op::Put(6, 7)];
     ops.push(Op::Refused(vec![(3, Some(1)), (4, None)]));
@@ -43,14 +43,14 @@ fn of_bytes<O: Order>(name: &str, options: Options, work: Work<Ordered<Inlined, 
 }
 
 fn trials<O: Order>(seed: u64) -> Vec<Trial> {
-    // An inner node of four lines is as large as the meta block: no chunk is opened, so no fence stands before its intents.
+    // An inner node of four lines has the size of the meta block. So no chunk is opened, and there is no fence before its intents.
     let split = Op::Batch((1..9).map(|key| (key, Some(key))).collect());
     let split_first = Work::new(Sizes { lines: 4, ..roomy() }, [split]);
     let small = Sizes { capacity: 80 << 10, ..sizes(2, LAZY) };
     let mut trials = vec![
         of_words::<O>("words, first operations", deep(seed), first(seed as u32)),
         of_words::<O>("a split first", deep(seed), split_first),
-        // Two shifts across lines in one change.
+        // One change shifts entries across two lines.
         of_words::<O>("words, five lines", low(118), mixed(118, sizes(5, LAZY), 60, 24, 0)),
         of_words::<O>("words, four lines", low(6), mixed(6, sizes(4, LAZY), 60, 24, 0)),
         of_bytes::<O>("byte strings, first operations", deep(seed), first(seed as u32)),
@@ -64,7 +64,7 @@ fn trials<O: Order>(seed: u64) -> Vec<Trial> {
     ];
     trials.extend(of_chunks::<Ordered<Inlined, O>>(seed, CHUNKS));
     if !O::SHIFTS {
-        // What these break others do, where nothing shifts.
+        // Without shifts, other workloads detect the mutants of these.
         const MORE: [&str; 4] = ["words, four lines", "words, random", "lives", "byte strings, cut, scan"];
         trials.retain(|trial| !MORE.contains(&trial.name()));
     }

@@ -1,4 +1,4 @@
-//! The N-th growth or sync fails: see the shared module. (What a crash right behind a failure leaves is explored in `mutants`.)
+//! The suite `nth_failure` for CDDS. (`mutants` explores crashes just after a failure.)
 
 #[path = "../../../index/tests/shared/nth_failure.rs"]
 mod shared;
@@ -22,7 +22,7 @@ fn the_nth_growth_or_sync_fails_over_words() {
     fails::<Hashed<Words>>(3);
 }
 
-/// Trees and table take turns: a growth for every few values takes long.
+/// Trees and the table take turns, because a growth for every few values takes long.
 #[test]
 fn the_nth_growth_or_sync_fails_over_byte_strings() {
     if has_turn(0, 2) {

@@ -1,4 +1,4 @@
-//! A panic in the midst of a write ends all writes, holds no reader up, and loses nothing.
+//! A panic during a write ends all writes, blocks no reader and loses nothing.
 
 use crate::common::subject::{LAZY, SCAN, lives, mixed, sizes};
 use cdds::hash::Hashed;
@@ -6,7 +6,7 @@ use cdds::{Inlined, Ordered, Unsorted};
 use crash::{Subject, Workload, by_tier, panic_everywhere};
 use index::{Keyed, Words};
 
-/// So many operations of a workload panic, each at so many of its events at most.
+/// Injects panics into a sample of the operations of a workload, each at a bounded number of its events.
 fn panics<S: Subject>(workload: &Workload<S>) {
     let one_in = workload.steps.len().div_ceil(by_tier(4, 24));
     let tally = panic_everywhere(workload, one_in, 16).unwrap_or_else(|why| panic!("{why}"));

@@ -1,4 +1,4 @@
-//! Child pointers that lead to another sound node: no key is missing silently.
+//! Child pointers that lead to a wrong intact node: no key is silently missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const BYTES: u64 = 1 << 20;
 const LINES: u64 = 3;
 const KEYS: u32 = 120;
 
-/// Every word that leads to a child, with every other node of the child's level and every single bit.
+/// Replaces every child pointer by every other node of the same level, and flips each of its bits.
 fn assert_not_silent<S: Sample, O: Order>() {
     let memory = Memory::new(BYTES, 0);
     let medium = Observed::new(Arc::clone(&memory), Arc::new(Counter::default()));

@@ -1,6 +1,5 @@
-//! Nodes looked at with vectors and nodes looked at slot by slot are the same to everybody: two trees, one in memory that shows its
-//! lines and one in memory that does not, do the same things and give the same answers, and what they store is the same to the
-//! last word.
+//! SIMD and scalar search of nodes agree. Two trees do the same operations: one in memory that exposes its lines, and one in memory that
+//! does not. Their answers are equal, and so are all their stored words.
 
 use std::ops::Bound;
 
@@ -12,7 +11,7 @@ use pmem::{Durability, Medium, Native, WORD};
 
 const BYTES: u64 = 8 << 20;
 
-/// A tree, and what is to be the same as in another.
+/// A tree, with the parts that must be equal to those of another tree.
 struct Twin<M: Medium, S: Sample, O: Order> {
     tree: Tree<M, S, O>,
     marks: Vec<Mark>,
@@ -23,7 +22,7 @@ impl<M: Medium, S: Sample, O: Order> Twin<M, S, O> {
         Self { tree: Tree::create(medium, &options(lines)).unwrap(), marks: Vec::new() }
     }
 
-    /// Does the next thing, and says what came of it.
+    /// Runs the next operation and returns its result.
     fn step(&mut self, rng: &mut fastrand::Rng, keys: u32) -> String {
         let (tree, n) = (&self.tree, rng.u32(..keys));
         let (key, value) = (S::key(n), S::value(rng.u32(..60)));
@@ -66,7 +65,7 @@ fn run<S: Sample, O: Order>(seed: u64, lines: u64, steps: usize) {
     let mut shown = Twin::<_, S, O>::new(native, lines);
     let mut hidden = Twin::<_, S, O>::new(memory(BYTES).0, lines);
     assert_eq!(shown.tree.shape().vectors, Vectors::of_processor());
-    // The region's header is not the tree's.
+    // The region's header does not belong to the tree.
     let header = shown.words().iter().zip(hidden.words()).filter(|(a, b)| **a != *b).count();
     let (mut rng, keys) = (fastrand::Rng::with_seed(seed), 30 * lines as u32);
     for step in 0..steps {

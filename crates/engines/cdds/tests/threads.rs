@@ -1,8 +1,9 @@
-//! A writer, a collector and readers on processors of their own: nobody sees what was not there at its version.
+//! A writer, a collector and readers on real threads: a reader sees only the contents of its version.
 //!
-//! What it found: a cursor that began between a rollback's look at who keeps what and its commit kept a version that was dead then.
-//! And a reader on its way from the root down did not look at a child before it looked at the root for the second time: when the root
-//! and then that child had been given back, it read whatever was in the child's place.
+//! Former defects:
+//! * A rollback checked which versions are kept, and then committed. A cursor that began in between kept a version that was then dead.
+//! * On the way down, a reader validated the root before it had read a child. When the root and then that child had been freed, it read the
+//!   child's reused block.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -17,12 +18,12 @@ use index::Words;
 use pmem::{Durability, Native};
 
 const READERS: u64 = 3;
-/// Looks of a reader.
+/// Number of reads per reader.
 const LOOKS: usize = 150;
-/// Changes that the writer may be ahead of the looks.
+/// Maximum number of changes that the writer may be ahead of the reads.
 const AHEAD: usize = 10;
 
-/// Says what was wrong, if anything was.
+/// Returns the first error, if there is one.
 fn beside<S: Numbered, O: Order>(seed: u64, lines: u64, kinds: Kinds) -> Result<(), String> {
     let medium = Native::anonymous(64 << 20, Durability::Power).map_err(|error| error.to_string())?;
     let options = Options { stripes: 16, ..options(lines) };
@@ -109,7 +110,7 @@ fn readers_of_byte_strings_see_their_version_beside_a_writer() {
     all::<Inlined, Unsorted>();
 }
 
-/// The harness is not blind.
+/// An injected fault must be detected.
 #[test]
 fn a_reader_that_does_not_stay_at_its_version_is_noticed() {
     let why = beside::<Words, Sorted>(1, 2, Kinds { rolls_back: false, stays: false }).unwrap_err();

@@ -1,4 +1,4 @@
-//! The mutation run of one engine: the engine that the commit chooses, or the one that `BRISTLECONE_ENGINE` names.
+//! The mutation run of one engine. The commit or `BRISTLECONE_ENGINE` selects the engine.
 //!
 //! A run of all three would take longer than all other tests of this crate.
 
@@ -12,7 +12,7 @@ const ENGINES: [Engine; 3] = [
     ("cdds-hash", hash_mutants::nothing_can_be_left_out),
 ];
 
-/// The engine to try at this change, or the named one.
+/// The engine of this turn, or the named one.
 fn chosen(turn: u64, named: Option<&str>) -> Engine {
     match named {
         Some(name) => {

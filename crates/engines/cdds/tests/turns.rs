@@ -1,11 +1,12 @@
-//! A writer, a collector and those who keep versions take turns in one thread, in an order that a seed decides: what `threads` does
-//! by chance can be repeated here.
+//! A writer, a collector and users of kept versions in one thread, in an order that a seed determines. So a failure of `threads` can be
+//! repeated here.
 //!
-//! `BRISTLECONE_ROUNDS` sets how many times as many orders there are (1), `BRISTLECONE_SEED` moves the seeds.
+//! `BRISTLECONE_ROUNDS` multiplies the number of orders (default 1). `BRISTLECONE_SEED` offsets the seeds.
 //!
-//! What it found: the left one of two siblings gave entries to the right one and stayed, with what it gave ended in it; when their
-//! parent had been replaced, nobody looked for those there, and their blocks were given back under it. And slots whose clearing was
-//! put off were met a second time by the same step of the collector, which gave back what they named once more.
+//! Former defects:
+//! * The left one of two siblings gave entries to the right one and stayed, with those entries ended in it. When their parent had been
+//!   replaced, no later step looked for them there, and their blocks were freed while they were referenced.
+//! * The same step of the collector met slots with deferred clearing twice, and freed their blocks twice.
 
 use crate::common::beside::{Kinds, Numbered, Record, Writer};
 use crate::common::{memory, options};

@@ -1,11 +1,11 @@
-//! The price of a change, exactly: words stored, lines flushed and fences passed. From the protocol of the index and of `replace`:
+//! Exact costs of changes: words stored, lines flushed and fences. From the commit protocol of the index and of `replace`:
 //!
-//! * insert of a word, update, both the same: the entry's two words and the count; the entry's line and the header's, a fence
-//!   behind each. An insert of the public NV-Tree has 4.0 flushes and 2.1 fences;
-//! * delete: the key of the negative entry, the word of its sign, the count; two lines, two fences. In a full leaf: the sign alone;
+//! * insert or update of a word: the entry's two words and the count; the entry's line and the header's, with a fence after each. An insert
+//!   of the public NV-Tree has 4.0 flushes and 2.1 fences;
+//! * delete: the key of the negative entry, the word of its sign, the count; two lines, two fences. In a full leaf: only the sign;
 //! * split of N live entries: two headers of 8 words, all entries, the link; a line for each four entries, two headers, the link; a fence
-//!   behind the new leaves and one behind the link. Besides, the allocator's intents and bits of three blocks, a word and a line each
-//!   where they do not share one, without fences of their own.
+//!   after the new leaves and one after the link. The allocator's intents and bits of three blocks cost a word each, and a line each where
+//!   they share none, without fences of their own.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use nvtree::{NvTree, Options};
 use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
 
-/// Entries of a leaf of one page.
+/// Number of entries of a leaf of one page.
 const N: u64 = 252;
 const HEADER_WORDS: u64 = LINE / WORD;
 const APPEND: [(Fence, u64); 2] = [(Fence::Payload, 1), (Fence::Commit, 1)];
@@ -28,14 +28,14 @@ fn counted<S: Sample>() -> (NvTree<Observed, S>, Arc<Counter>) {
     (index.unwrap(), counter)
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
     counter.take();
     operation();
     counter.take()
 }
 
-/// Key number `n` in an order of its own.
+/// Key number `n`, in a mixed order.
 fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
 }
@@ -65,7 +65,7 @@ fn an_append_is_three_words_two_lines_and_two_fences() {
         if n + 1 < N / 4 {
             assert_costs(&seen, 3, 2, &APPEND, "delete");
         } else {
-            // It filled the leaf, which is replaced: its header and 63 entries, the link; intents and bits of two blocks.
+            // The insert filled the leaf, which is replaced: its header and 63 entries, the link; intents and bits of two blocks.
             let live = N / 4;
             assert_eq!(seen.part(Category::Node).words, 3 + HEADER_WORDS + 2 * live + 1, "{seen:?}");
             assert_eq!(seen.part(Category::Node).flushes, 2 + 1 + live.div_ceil(4) + 1, "{seen:?}");
@@ -115,7 +115,7 @@ fn a_split_is_all_entries_and_two_headers_and_two_fences() {
     assert!(splits >= 60, "{splits} splits");
 }
 
-/// Keys in order leave full leaves behind: a new one is begun with its first key.
+/// Keys in ascending order leave full leaves. A new leaf starts with its first key.
 #[test]
 fn a_key_above_all_begins_a_leaf_for_two_fences() {
     let (index, counter) = counted::<Words>();
@@ -137,7 +137,7 @@ fn a_wide_value_is_an_append_of_its_words() {
     let (index, counter) = counted::<Fixed>();
     let entry = 1 + Fixed::PAYLOAD_WORDS as u64;
     for n in 0..40 {
-        // Entries of 32 bytes never straddle a line.
+        // Entries of 32 bytes never cross a line.
         let seen = cost(&counter, || assert!(!index.put(&key(n), &Fixed::value(n as u32)).unwrap()));
         assert_costs(&seen, entry + 1, 2, &APPEND, "insert");
         let seen = cost(&counter, || assert!(index.put(&key(n), &Fixed::value(n as u32 + 7)).unwrap()));
@@ -147,7 +147,7 @@ fn a_wide_value_is_an_append_of_its_words() {
     }
 }
 
-/// An update of byte strings is two entries under one count, and still two fences.
+/// An update of byte strings stores two entries under one count, with two fences.
 #[test]
 fn byte_strings_cost_a_record_besides_and_no_fence() {
     let (index, counter) = counted::<Keyed>();
@@ -155,11 +155,11 @@ fn byte_strings_cost_a_record_besides_and_no_fence() {
     for n in 2..50 {
         let seen = cost(&counter, || assert!(!index.put(&Keyed::key(n), &Keyed::value(1)).unwrap()));
         let records = seen.part(Category::Record);
-        // Head, checksum, 9 bytes of key, 4 of value; a block taken is an intent and a bit.
+        // Head, checksum, 9 bytes of key, 4 of value. An allocated block costs an intent and a bit.
         assert_eq!(records.words, 5);
         assert_costs(&seen, 3 + 5 + 2, 2 + 2 + records.flushes, &APPEND, "insert");
         let seen = cost(&counter, || assert!(index.put(&Keyed::key(n), &Keyed::value(2)).unwrap()));
-        // The number of the entry that is taken away, and its sign. Both entries are in one line, or in two.
+        // The number of the removed entry, and its sign. Both entries are in one line or in two.
         let lines = seen.part(Category::Node).flushes;
         assert!((2..=3).contains(&lines), "{seen:?}");
         assert_costs(
@@ -174,14 +174,14 @@ fn byte_strings_cost_a_record_besides_and_no_fence() {
     }
 }
 
-/// A write group: an entry and a count of each, and a fence behind all of either.
+/// A write group: an entry and a count per write; one fence after all entries, one after all counts.
 #[test]
 fn writes_of_different_leaves_share_two_fences() {
     let (index, counter) = counted::<Words>();
     (0..40 * N).for_each(|n| assert!(!index.put(&(n << 20), &n).unwrap()));
     let leaves = index.paths().leaves as u64;
     assert!(leaves >= 40, "{leaves}");
-    // The last leaf is the one that has space, and the others are made so.
+    // The last leaf has space. The deletes make space in the others.
     (0..40 * N).step_by(2).for_each(|n| assert!(index.delete(&(n << 20)).unwrap()));
     let far = |i: u64| (1 + 2 * N * i) << 20;
     let (inserted, updated, deleted) = (far(0) + 1, far(4), far(8));
@@ -190,7 +190,7 @@ fn writes_of_different_leaves_share_two_fences() {
     let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
     assert_eq!(found, [false, true, true]);
     assert_costs(&seen, 3 * 3, 3 * 2, &APPEND, "three writes");
-    // Of one leaf they go one after the other, and in their order.
+    // Writes to one leaf follow one another, in their order.
     let all = [Write::Put(&inserted, &9), Write::Delete(&inserted), Write::Put(&inserted, &10)];
     let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
     assert_eq!(found, [true, true, false]);

@@ -1,4 +1,4 @@
-//! See the shared module.
+//! The suite `damage` for the NV-Tree.
 
 #[path = "../../../index/tests/shared/damage.rs"]
 mod shared;

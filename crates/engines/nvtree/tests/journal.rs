@@ -1,4 +1,4 @@
-//! See the shared module.
+//! The suite `journal` for the NV-Tree.
 
 #[path = "../../../index/tests/shared/journal.rs"]
 mod shared;

@@ -1,5 +1,5 @@
-//! The NV-Tree: contents, costs, damage, failures, threads, schedules. One program, so that the engines are compiled once for all of these tests.
-//! Under `cfg(shuttle)` there are the schedules alone.
+//! Tests of the NV-Tree: contents, costs, damage, failures, threads, schedules. They are one program, so that the engines are compiled
+//! once. Under `cfg(shuttle)` there are only the schedules.
 
 mod common;
 #[cfg(not(shuttle))]

@@ -1,9 +1,9 @@
-//! See the shared module; and inner nodes of production sizes.
+//! The suite `model_of_lists` for the NV-Tree, also with inner nodes of production sizes.
 
 #[path = "../../../index/tests/shared/model_of_lists.rs"]
 mod shared;
 
-/// Full leaves, parents and rebuilds as in use; no insert waits for a rebuild.
+/// Full leaves, parents and rebuilds of production sizes. No insert waits for a rebuild.
 #[test]
 fn pages_are_as_in_a_map() {
     shared::pages(|index| {

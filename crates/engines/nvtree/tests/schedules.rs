@@ -1,4 +1,4 @@
-//! Schedules of whole operations: see the shared module. Full leaves are replaced meanwhile, and inner nodes built anew.
+//! The suite `schedules` for the NV-Tree. Full leaves are replaced and inner nodes are rebuilt meanwhile.
 
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;
@@ -27,13 +27,13 @@ fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
         &[WORDS, KEYED],
         &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
     );
-    // That a batch runs they need not ask over a journal: what it changed is not durable, and durable at once.
+    // Over a journal, readers without this check do not notice a running batch. Its changes are not durable, and then durable at once.
     notice_in(
         &[WORDS_JOURNALED, KEYED_JOURNALED],
         &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],
     );
     notice_in(&[KEYED, KEYED_JOURNALED], &[(Some(Canary::SecondLook), WHOLE, "")]);
-    // Entries of words never change where they stand: what a reader may see too early is not wrong, it is not durable. (Over a journal
-    // it is missed only beside a commit that fails and is taken back.)
+    // Entries of words never change in place. A reader without the second validation returns correct values that are not durable yet. (Over
+    // a journal that is an error only beside a commit that fails and is rolled back.)
     notice_in(&[WORDS], &[(Some(Canary::SecondLook), CRASHES, "after a crash")]);
 }

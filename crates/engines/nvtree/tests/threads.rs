@@ -1,4 +1,4 @@
-//! See the shared module.
+//! The suite `threads` for the NV-Tree.
 
 #[path = "../../../index/tests/shared/threads.rs"]
 mod shared;

@@ -1,4 +1,4 @@
-//! What a combine may cost one operation, in steps and parts: however many buckets there are, and however keys are spread.
+//! The bounded work of a combine in one operation, in steps and parts: for any number of buckets and any distribution of keys.
 
 use crate::common::{Sample, memory};
 use index::leaf_list::prelude::*;
@@ -6,7 +6,7 @@ use index::{Keyed, Words};
 use pmem::{Durability, Observed};
 use vlab::{Options, Vlab, Work};
 
-/// Entries of a directory that go at once.
+/// Number of directory entries that are freed at once.
 const SEGMENT: u64 = 1024;
 
 struct Watched<S: Sample> {
@@ -25,7 +25,7 @@ impl<S: Sample> Watched<S> {
         Self { before: index.work(), index, step: combine_step as u64, most_left: 0 }
     }
 
-    /// After each operation.
+    /// Checks the work of one operation.
     fn look(&mut self) {
         let after = self.index.work();
         let (steps, parts) = (after.steps - self.before.steps, after.parts - self.before.parts);
@@ -38,13 +38,13 @@ impl<S: Sample> Watched<S> {
         self.before = after;
     }
 
-    /// Every directory was passed in steps and given back in parts.
+    /// Checks that every directory was traversed in steps and freed in parts.
     fn end(self, combines: u64) {
         let (work, paths) = (self.index.work(), self.index.paths());
         println!("{work:?}, {paths:?}");
         assert!(work.combines >= combines, "{work:?}");
         assert_eq!((work.most, work.most_parts), (self.step, 1));
-        // The last one alone has so many, and the one before it was a segment's at least.
+        // The last directory has this many entries, and the one before it at least those of a segment.
         assert!(work.steps >= paths.directory as u64, "{work:?}");
         assert!(work.parts >= paths.directory as u64 / SEGMENT, "{work:?}");
         assert!(self.most_left > paths.directory as u64 / SEGMENT / 2, "{}", self.most_left);
@@ -52,7 +52,7 @@ impl<S: Sample> Watched<S> {
     }
 }
 
-/// Inserts of so many words, then deletes of most.
+/// Inserts this many words, then deletes most of them.
 fn of_words(key: impl Fn(u64) -> u64, combine_step: usize) {
     let mut watched = Watched::<Words>::new(combine_step);
     let count = 60_000;
@@ -73,7 +73,7 @@ fn no_operation_passes_more_than_a_step_where_words_are_even() {
     of_words(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, 7);
 }
 
-/// Most keys lie in few cells of the table, and most cells have none.
+/// Most keys are in few cells of the table, and most cells are empty.
 #[test]
 fn no_operation_passes_more_than_a_step_where_words_are_not() {
     of_words(|n| (n + 1) << (n % 3 * 20), 64);

@@ -1,13 +1,14 @@
-//! The price of a change, exactly: words stored, bytes whose value changes, lines flushed and fences passed.
+//! Exact costs of changes: words stored, bytes whose value changes, lines flushed and fences.
 //!
-//! The paper counts bytes whose value changes (table 2, row G): of an insert E + 1 for an entry of E bytes, of a delete 1; of a split
-//! the entries that move, half of N, 8 N bytes of 16-byte entries. Its fences: 2, 1 and 5. From the layout here:
+//! The paper counts bytes whose value changes (table 2, row G): E + 1 for an insert of an entry of E bytes, 1 for a delete. For a split it
+//! counts the entries that move, half of N, so 8 N bytes of 16-byte entries. Its fences are 2, 1 and 5. From the layout here:
 //!
-//! * insert: the entry's words and one of the bitmap; the entry's line and the header's; behind each a fence;
-//! * delete: one word, line, fence. Update of a word: the same; of more: an insert, whose bitmap word says both;
-//! * split: the flag; a header of 8 words and the entries that move; the link; the bitmap words that change, `max`; the flag again. A
-//!   fence behind each of the five under `faithful`, else behind the new bucket and at the end. Besides, the allocator's intent
-//!   and bit, a word and a line each, without fences of their own.
+//! * insert: the entry's words and one word of the bitmap; the entry's line and the header's; a fence after each;
+//! * delete: one word, line and fence. The update of a word costs the same. A larger update costs as an insert, because one bitmap word
+//!   publishes both changes;
+//! * split: the flag; a header of 8 words and the entries that move; the link; the bitmap words that change, `max`; the flag again. Under
+//!   `faithful` there is a fence after each of the five, otherwise after the new bucket and at the end. The allocator's intent and bit cost
+//!   a word and a line each, without fences of their own.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use pmem::observed::{Category, Counts};
 use pmem::{Counter, Durability, Fence, LINE, Observed, WORD};
 use vlab::{Options, Vlab};
 
-/// Entries of a bucket of one page.
+/// Number of entries of a bucket of one page.
 const N: u64 = 252;
 const BITMAP_WORDS: u64 = 4;
 const HEADER_WORDS: u64 = LINE / WORD;
@@ -30,14 +31,14 @@ fn counted<S: Sample>(faithful: bool) -> (Vlab<Observed, S>, Arc<Counter>) {
     (index.unwrap(), counter)
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 fn cost(counter: &Counter, operation: impl FnOnce()) -> Counts {
     counter.take();
     operation();
     counter.take()
 }
 
-/// Key number `n` without a byte that is 0, in an order of its own.
+/// Key number `n`, without a byte of 0, in a mixed order.
 fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x0101_0101_0101_0101
 }
@@ -88,14 +89,14 @@ fn a_split_is_half_of_the_entries_and_five_fences_as_the_paper_has_it_and_two_by
             }
             splits += 1;
             if before.directory != after.directory && faithful {
-                continue; // a combine with it, which has a price of its own
+                continue; // a combine runs, which has a cost of its own
             }
             let of_nodes = seen.part(Category::Node);
             let moved = N / 2;
-            // The flag; the new bucket; the link; bitmap and `max`; the flag; and the insert's three.
+            // The flag; the new bucket; the link; bitmap and `max`; the flag; and the three words of the insert.
             let words = 1 + HEADER_WORDS + 2 * moved + 1 + BITMAP_WORDS + 1 + 1 + 3;
             assert_eq!(of_nodes.words, words, "{seen:?}");
-            // The entries that moved stand together under each bitmap word, four in a line.
+            // The moved entries of each bitmap word are contiguous, four in a line.
             let lines = BITMAP_WORDS * moved.div_ceil(BITMAP_WORDS).div_ceil(4);
             let headers = if faithful { 5 } else { 2 };
             assert_eq!(of_nodes.flushes, lines + headers + 2, "{seen:?}");
@@ -118,7 +119,7 @@ fn a_split_is_half_of_the_entries_and_five_fences_as_the_paper_has_it_and_two_by
     }
 }
 
-/// Keys in order leave full buckets behind: a new one is begun with its first key.
+/// Keys in ascending order leave full buckets. A new bucket starts with its first key.
 #[test]
 fn a_key_above_all_begins_a_bucket_for_two_fences() {
     let (index, counter) = counted::<Words>(false);
@@ -142,7 +143,7 @@ fn a_wide_value_is_replaced_under_one_bitmap_word_for_two_fences() {
     let entry = 1 + Fixed::PAYLOAD_WORDS as u64;
     for n in 0..100 {
         let seen = cost(&counter, || assert!(!index.put(&key(n), &Fixed::value(n as u32)).unwrap()));
-        // Entries of 32 bytes never straddle a line.
+        // Entries of 32 bytes never cross a line.
         assert_costs(&seen, entry + 1, 2, &[(Fence::Payload, 1), (Fence::Commit, 1)], "insert");
         let seen = cost(&counter, || assert!(index.put(&key(n), &Fixed::value(n as u32 + 7)).unwrap()));
         assert_costs(&seen, entry + 1, 2, &[(Fence::Payload, 1), (Fence::Commit, 1)], "update");
@@ -160,7 +161,7 @@ fn byte_strings_cost_a_record_besides_and_a_delete_the_fence_that_frees_it() {
         let two = [(Fence::Payload, 1), (Fence::Commit, 1)];
         let seen = cost(&counter, || assert!(!index.put(&Keyed::key(n), &Keyed::value(1)).unwrap()));
         let records = seen.part(Category::Record);
-        // Head, checksum, 9 bytes of key, 4 of value; a block taken is an intent and a bit.
+        // Head, checksum, 9 bytes of key, 4 of value. An allocated block costs an intent and a bit.
         assert_eq!(records.words, 5);
         assert_costs(&seen, 3 + 5 + 2, 2 + 2 + records.flushes, &two, "insert");
         let seen = cost(&counter, || assert!(index.put(&Keyed::key(n), &Keyed::value(2)).unwrap()));
@@ -171,7 +172,8 @@ fn byte_strings_cost_a_record_besides_and_a_delete_the_fence_that_frees_it() {
     }
 }
 
-/// A write group: an entry and a bit of each insert, the word of an update, the bit of a delete; and a fence behind all of either.
+/// A write group: an entry and a bit per insert, the word of an update, the bit of a delete; one fence after all entries, one after the
+/// rest.
 #[test]
 fn writes_of_different_buckets_share_their_fences() {
     let (index, counter) = counted::<Words>(false);
@@ -187,12 +189,12 @@ fn writes_of_different_buckets_share_their_fences() {
     assert_eq!(found, [false, true, true]);
     let both = [(Fence::Payload, 1), (Fence::Commit, 1)];
     assert_costs(&seen, 3 + 1 + 1, 2 + 1 + 1, &both, "three writes");
-    // What has nothing to store first needs no fence for it.
+    // Without entries there is nothing to store first, so one fence is enough.
     let all = [Write::Put(&updated, &9), Write::Delete(&inserted)];
     let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
     assert_eq!(found, [true, true]);
     assert_costs(&seen, 2, 2, &[(Fence::Commit, 1)], "an update and a delete");
-    // Of one bucket they go one after the other, and in their order.
+    // Writes to one bucket follow one another, in their order.
     let all = [Write::Put(&inserted, &9), Write::Delete(&inserted), Write::Put(&inserted, &10)];
     let seen = cost(&counter, || found = index.write_many_as(&all, WriteOptions::default()).unwrap());
     assert_eq!(found, [false, true, false]);

@@ -1,5 +1,5 @@
-//! VLAB: contents, costs, damage, failures, threads, rewired pages, schedules. One program, so that the engines are compiled once for all of these tests.
-//! Under `cfg(shuttle)` there are the schedules alone.
+//! Tests of VLAB: contents, costs, damage, failures, threads, rewired pages, schedules. They are one program, so that the engines are
+//! compiled once. Under `cfg(shuttle)` there are only the schedules.
 
 #[cfg(not(shuttle))]
 mod bound;

@@ -1,4 +1,4 @@
-//! See the shared module; and the same through windows, searches, directories of production sizes.
+//! The suite `model_of_lists` for VLAB, also with remapped pages, searches, and directories of production sizes.
 
 #[path = "../../../index/tests/shared/model_of_lists.rs"]
 mod shared;
@@ -9,7 +9,7 @@ use index::{Fixed, Words};
 use pmem::{Durability, Native};
 use vlab::{Addressed, Guide, Options, Vlab};
 
-/// Returns how often the index was seen with a window and without.
+/// Returns the numbers of observations of the index with a window of remapped pages and without.
 fn behind_windows<S: Sample>(faithful: bool, seed: u64, steps: usize, keys: u32) -> [usize; 2] {
     let (home, mut ways) = (Mapped::new(), [0; 2]);
     shared::run_in(
@@ -35,7 +35,7 @@ fn words_behind_windows_are_as_in_a_map() {
     assert!(ways[0] > 10_000, "{ways:?}");
 }
 
-/// Buckets as splits make them, and not evenly spread words: what a search compares.
+/// Buckets after splits, with unevenly distributed words: the number of comparisons of a search.
 #[test]
 fn a_search_among_many_buckets_of_uniform_keys_compares_few() {
     for (guide, most) in
@@ -54,7 +54,7 @@ fn a_search_among_many_buckets_of_uniform_keys_compares_few() {
     }
 }
 
-/// Full buckets, braids and combines as in use.
+/// Full buckets, braids and combines of production sizes.
 #[test]
 fn pages_are_as_in_a_map() {
     shared::pages(|index| {

@@ -1,5 +1,5 @@
-//! Windows: when there is one and why not, that it shows what the directory leads to through every change, and that nothing durable
-//! knows of it.
+//! Windows of remapped pages: when there is one and the reason why not; a window always acts as the directory does; nothing durable depends
+//! on it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use pmem::window::{MAPPING_BYTES, Pages};
 use pmem::{Durability, Fence, Geometry, Line, Medium, Native, Result};
 use vlab::{Addressed, Addressing, Options, Vlab};
 
-/// Buckets of one page, addressed by windows; else as in use.
+/// Buckets of one page, addressed by windows, otherwise with production settings.
 fn production() -> Options {
     Options { addressing: Addressing::Rewired, ..Options::new(64, Durability::Process) }
 }
 
-/// Mappings of the window.
+/// Number of mappings of the window.
 fn mappings<M: Medium, S: Sample>(index: &Vlab<M, S>) -> Option<u64> {
     match index.addressed() {
         Addressed::Window { mappings, .. } => Some(mappings),
@@ -31,7 +31,7 @@ fn assert_sound<M: Medium, S: Sample>(index: &Vlab<M, S>) {
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// Random words, and as many buckets as they make.
+/// Random words, and the buckets that they make.
 fn fill<M: Medium>(index: &Vlab<M, Words>, count: usize, seed: u64) -> Vec<u64> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let keys: Vec<u64> = (0..count).map(|_| rng.u64(..)).collect();
@@ -74,7 +74,7 @@ fn an_index_that_is_opened_has_a_window_and_a_combine_makes_a_new_one() {
     let index: Vlab<_, Words> = open_in(&home, &production());
     assert_eq!(mappings(&index), Some(taken));
     assert_has(&index, &keys);
-    // Not closed this time.
+    // The index is not closed this time.
     let more = fill(&index, 20_000, 2);
     drop(index);
     let index: Vlab<_, Words> = open_in(&home, &production());
@@ -90,7 +90,7 @@ fn keys_in_order_need_a_mapping_for_each_chunk_alone() {
     (1..200_000_u64).for_each(|n| assert!(!index.put(&(n << 20), &n).unwrap()));
     index.combine().unwrap();
     let buckets = index.paths().directory as u64;
-    // A chunk of 256 KiB has 63 pages of buckets behind one for its header.
+    // A chunk of 256 KiB has 63 pages of buckets after one for its header.
     let chunks = buckets.div_ceil(63) + 1;
     let taken = mappings(&index).unwrap();
     assert!(taken <= 2 * chunks && buckets > 700, "{taken} mappings of {buckets} buckets");
@@ -119,7 +119,7 @@ fn without_a_file_a_page_or_words_there_is_a_directory_and_it_says_why() {
     let asked = Options::new(64, Durability::Process);
     assert_eq!(told::<_, Words>(file(), &asked), "directory (as asked for)");
     assert!(told::<_, Fixed>(file(), &production()).starts_with("rewired (2 mappings"));
-    // As a store has it.
+    // The medium of a store.
     let told_of_a_store = told::<_, Words>(pmem::Durable::from(file()), &production());
     assert!(told_of_a_store.starts_with("rewired (2 mappings"), "{told_of_a_store}");
 }
@@ -142,7 +142,7 @@ fn where_mappings_do_not_suffice_the_directory_goes_on_and_no_write_fails() {
     let index: Vlab<_, Words> = open_in(&home, &few);
     assert!(mappings(&index).is_none());
     assert_has(&index, &keys);
-    // Fewer buckets have space again.
+    // With fewer buckets there is space again.
     for key in keys.split_off(2_000) {
         assert!(index.delete(&key).unwrap());
     }
@@ -152,8 +152,8 @@ fn where_mappings_do_not_suffice_the_directory_goes_on_and_no_write_fails() {
     assert_sound(&index);
 }
 
-/// Buckets that are merged leave their page to another: the places that led to them must lead there at once, for their pages are
-/// written anew by the next splits.
+/// A merge frees a bucket's page for another bucket. The window's places that showed the page must show the remaining bucket at once,
+/// because the next splits write the page anew.
 #[test]
 fn pages_of_merged_buckets_are_used_again_under_the_same_window() {
     let index: Vlab<_, Words> = Vlab::create(Mapped::new().medium(), &production()).unwrap();
@@ -163,7 +163,7 @@ fn pages_of_merged_buckets_are_used_again_under_the_same_window() {
     let (mut through, mut nodes) = (0, index.check().nodes);
     let (mut merged, mut split) = (0, 0);
     for round in 0..40_u64 {
-        // A stretch is emptied, and filled again with other keys.
+        // A range of keys is removed, and then filled with other keys.
         let from = (round as usize * 7919) % (keys.len() - 3_000);
         let gone: Vec<u64> = keys.drain(from..from + 2_500).collect();
         for key in &gone {
@@ -190,7 +190,7 @@ fn pages_of_merged_buckets_are_used_again_under_the_same_window() {
     assert_has(&index, &keys);
 }
 
-/// Emptied from above, what was merged is merged again and again: each time more places would have to be changed.
+/// Deleting from the top merges the same bucket again and again. Each merge would have to change more places of the window.
 #[test]
 fn a_merge_that_would_change_many_places_gives_up_the_window_until_the_next_combine() {
     let index: Vlab<_, Words> = Vlab::create(Mapped::new().medium(), &production()).unwrap();
@@ -215,7 +215,7 @@ fn a_merge_that_would_change_many_places_gives_up_the_window_until_the_next_comb
     assert_has(&index, &keys);
 }
 
-/// A medium that counts what it is told.
+/// A medium that counts calls.
 struct Counted {
     below: Native,
     verbs: &'static [AtomicU64; 4],
@@ -306,7 +306,7 @@ fn the_same_words_are_stored_and_the_same_lines_flushed_with_a_window_and_withou
     }
 }
 
-/// Readers who look at what stays, while what is between comes and goes and windows are switched under them.
+/// Readers look for keys that stay. Meanwhile other keys come and go and windows are switched.
 #[test]
 fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switched() {
     let how = Options { stripes: 16, combine_step: 64, ..rewired::<Words>(false) };
@@ -338,13 +338,13 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
         let mut before = false;
         let mut note = |now: bool| switched += u64::from(now != std::mem::replace(&mut before, now));
         for group in 0..24_u64 {
-            // A window is made when no reader has the one before it any more; who waits for the processor may have.
+            // A window is made when no reader holds the previous one. A descheduled reader may hold it.
             while mappings(&index).is_none() {
                 index.combine().unwrap();
                 thread::yield_now();
             }
             note(true);
-            // Up, in any order; then down, in runs, so that buckets are merged and their pages given to others.
+            // Inserts in any order. Then deletes of runs, so that buckets are merged and their pages reused.
             let (mut some, base) = (Vec::new(), rng.u64(1..kinds - 60));
             for _ in 0..6_000 {
                 some.push(stays(base + rng.u64(..60)) + 1 + rng.u64(..1 << 39));
@@ -366,8 +366,8 @@ fn readers_find_what_stays_while_buckets_split_and_merge_and_windows_are_switche
     assert_sound(&index);
 }
 
-/// What a reader finds at a second address is kept from it by the stripe of the first: else it would see a slot that is given to another
-/// key while it copies, which no change of the list tells.
+/// The version lock of a slot's first address also protects reads through its second address. Otherwise a reader could copy a slot while
+/// the slot gets another key, and no change of the list would tell it.
 #[test]
 fn a_value_read_through_a_window_is_of_its_key_and_whole_beside_a_writer_of_the_same_slots() {
     const WORDS: usize = 15;
@@ -375,7 +375,7 @@ fn a_value_read_through_a_window_is_of_its_key_and_whole_beside_a_writer_of_the_
     let how = Options { payload_words: WORDS, stripes: 1024, ..rewired::<Words>(false) };
     let index: Vlab<_, Fixed> = Vlab::create(Mapped::new().medium(), &how).unwrap();
     let value = |key: u64, number: u64| (key << 32 | number).to_le_bytes().repeat(WORDS);
-    // As many keys again as a bucket holds, so that there are some; most of them stay.
+    // Twice as many keys as a bucket holds, so that there are several buckets. Most keys stay.
     (0..400).for_each(|key| assert!(!index.put(&key, &value(key, 0)).unwrap()));
     index.combine().unwrap();
     assert!(mappings(&index).is_some());

@@ -1,5 +1,4 @@
-//! Schedules of whole operations: see the shared module. Directories are combined with braids meanwhile, and once all is done by the
-//! paper's ways.
+//! The suite `schedules` for VLAB. Directories are combined with braids meanwhile, also by the paper's methods.
 
 #[path = "../../../index/tests/shared/schedules.rs"]
 mod shared;
@@ -16,8 +15,8 @@ fn what_everybody_is_told_can_be_explained_and_outlasts_a_crash() {
     live(ENGINES, crash::by_tier(500, 1600), &["appends"]);
 }
 
-/// `Settled` is left out of these: nobody has to wait until what leads to the buckets is whole, for views are replaced and not changed, and
-/// an entry of a directory is one word.
+/// The fault `Settled` is not injected here. No operation waits for the path to the buckets: views are replaced and not changed, and an
+/// entry of a directory is one word.
 #[test]
 fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
     notice_in(
@@ -32,7 +31,7 @@ fn a_part_of_the_protocols_that_is_left_out_is_noticed() {
         &[WORDS, KEYED, FAITHFUL],
         &[(Some(Canary::Batches), WHOLE, ""), (Some(Canary::FirstLook), CRASHES, "after a crash")],
     );
-    // That a batch runs they need not ask over a journal: what it changed is not durable, and durable at once.
+    // Over a journal, readers without this check do not notice a running batch. Its changes are not durable, and then durable at once.
     notice_in(
         &[WORDS_JOURNALED, KEYED_JOURNALED],
         &[(Some(Canary::FirstLook), WHOLE, ""), (Some(Canary::Notes), CRASHES, "after a crash")],

@@ -1,4 +1,4 @@
-//! See the shared module.
+//! The suite `snapshots` for VLAB.
 
 #[path = "../../../index/tests/shared/snapshots_of_lists.rs"]
 mod shared;

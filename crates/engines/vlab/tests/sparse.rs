@@ -1,4 +1,4 @@
-//! See the shared test.
+//! The suite `sparse` for VLAB.
 
 #[path = "../../../index/tests/shared/sparse_of_lists.rs"]
 mod shared;

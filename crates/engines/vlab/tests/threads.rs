@@ -1,4 +1,4 @@
-//! See the shared module; and the same through windows, which come and go meanwhile.
+//! The suite `threads` for VLAB, also with windows of remapped pages, which come and go.
 
 #[path = "../../../index/tests/shared/threads.rs"]
 mod shared;

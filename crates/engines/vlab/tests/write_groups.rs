@@ -1,4 +1,4 @@
-//! See the shared module.
+//! The suite `write_groups` for VLAB.
 
 #[path = "../../../index/tests/shared/write_groups.rs"]
 mod shared;

@@ -1,6 +1,7 @@
-//! Damaged memory: bits flipped and words overwritten in buckets, the meta block and records of indexes that were closed or left as they
-//! were. Whatever is done with such an index is answered, with an error or not: no panic, no end that does not come. Of what is checked
-//! (links, bounds, the phase of a combine, records) no damage goes unreported.
+//! Damaged lists: bits are flipped and words are overwritten in buckets, the meta block and records, of indexes that were closed or not.
+//!
+//! Every operation on a damaged index returns, with or without an error: no panic, no endless loop. Damage to checked words (links, bounds,
+//! the phase of a combine, records) is always reported.
 
 #[path = "damaged.rs"]
 mod damaged;
@@ -20,7 +21,7 @@ use pmem::{Memory, Observed, Result, WORD};
 const LINES: u64 = 3;
 const KEYS: u32 = 60;
 
-/// An index with everything in it: splits and merges, large records; under `faithful` two lists. `used`: it was not closed.
+/// An index after splits and merges, with large records; under `faithful` with two lists. `used`: it was not closed.
 fn made<S: Sample>(used: bool, faithful: bool) -> Image {
     let memory = Memory::new(BYTES, 0);
     let medium = Observed::new(Arc::clone(&memory), Arc::new(Watch::default()));
@@ -48,7 +49,7 @@ fn made<S: Sample>(used: bool, faithful: bool) -> Image {
     Image::of(&memory)
 }
 
-/// Everything that one can do with an index; what it says is of no interest here.
+/// Runs every kind of operation. The results do not matter.
 fn use_it<S: Sample>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result<()> {
     let path = Path::new("damaged");
     let (index, _) = Index::<Observed, S>::open(medium.clone(), path, &options::<S>(LINES, false))?;
@@ -66,7 +67,7 @@ fn use_it<S: Sample>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
     };
     scan(false);
     scan(true);
-    // In any order: what is damaged may refuse all that comes behind it.
+    // The order is random, because damage may make all later operations fail.
     for _ in 0..40 {
         let (key, value) = (S::key(random.u32(..KEYS)), S::value(random.u32(..200)));
         match random.u8(..6) {
@@ -87,7 +88,7 @@ fn use_it<S: Sample>(medium: &Observed, seed: u64, found: &Cell<bool>) -> Result
     index.clear()
 }
 
-/// Damages and uses so many indexes.
+/// Damages and uses this many indexes.
 fn campaign<S: Sample>(cases: u64) {
     let images = [(false, false), (true, false), (false, true), (true, true)].map(|(u, f)| made::<S>(u, f));
     damaged::campaign(&images, META_WORDS, cases, use_it::<S>);
@@ -103,7 +104,7 @@ fn a_damaged_index_of_byte_strings_answers_whatever_it_is_asked() {
     campaign::<Keyed>(2000);
 }
 
-/// Each bit of every leaf's links and bounds, of the meta block, and of byte strings' entries is flipped in turn.
+/// Flips each bit of every leaf's links and bounds, of the meta block, and of the entries of byte strings.
 fn assert_reported<S: Sample>(faithful: bool, at_least: usize) {
     let image = made::<S>(false, faithful);
     let blocks = image.blocks();

@@ -1,4 +1,4 @@
-//! Memory in which words are damaged, and the loop that uses it: no panic, no end that does not come.
+//! The loop that damages the words of an index and uses the index: no panic, no endless loop.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use pmem::{Event, Memory, Observed, Observer, Region, Result, WORD};
 
 pub const BYTES: u64 = 1 << 20;
 
-/// What is read and stored while one damaged index is used; beyond it, it is said to be without end.
+/// Maximum number of loads and stores of one damaged index. Beyond it the run counts as endless.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// Counts, and stops what does not end.
+/// Counts the loads and stores of a run, and stops an endless run.
 #[derive(Debug, Default)]
 pub struct Watch(AtomicU64);
 
@@ -34,7 +34,7 @@ impl Observer for Watch {
     }
 }
 
-/// An index's memory, word by word.
+/// The words of an index.
 #[derive(Clone)]
 pub struct Image {
     pub words: Vec<u64>,
@@ -56,7 +56,7 @@ impl Image {
         &mut self.words[(at / WORD) as usize]
     }
 
-    /// What its blocks are used for.
+    /// The blocks of the index, by use.
     pub fn blocks(&self) -> Blocks {
         let (region, _) = Region::open(self.memory().0, Path::new("image")).unwrap();
         let of_chunk = |(chunk, class): (u64, pmem::alloc::FoundClass)| {
@@ -70,7 +70,7 @@ impl Image {
     }
 }
 
-/// Blocks of an index by what they are used for.
+/// The blocks of an index, by use.
 pub struct Blocks {
     /// Kind, address, bytes.
     pub all: Vec<(Kind, u64, u64)>,
@@ -80,16 +80,16 @@ pub struct Blocks {
     used: Vec<u64>,
 }
 
-/// One to three words changed.
+/// Overwrites one to three words.
 fn damage(image: &mut Image, blocks: &Blocks, meta_words: u64, random: &mut fastrand::Rng) -> String {
     let mut told = String::new();
     for _ in 0..random.u32(1..4) {
         let at = match random.u8(..10) {
             0..2 => blocks.meta + random.u64(..meta_words) * WORD,
-            // Superblock, log and heads of chunks, too.
+            // Superblock, log and heads of chunks.
             2 => *random.choice(&blocks.used).unwrap(),
             _ => {
-                // Of nodes and of records as often, though there are more of these.
+                // Nodes as often as records, although there are more records.
                 let nodes = random.bool();
                 let of: Vec<_> = blocks.all.iter().filter(|(kind, ..)| kind.is_node() == nodes).collect();
                 let of = if of.is_empty() { blocks.all.iter().collect() } else { of };
@@ -116,8 +116,8 @@ fn damage(image: &mut Image, blocks: &Blocks, meta_words: u64, random: &mut fast
     told
 }
 
-/// Damages and uses so many indexes. `use_it` does everything that one can do with an index, by a seed, and says in the cell whether
-/// verification found something.
+/// Damages and uses this many indexes. `use_it` runs every kind of operation, chosen by a seed. It sets the cell if verification found a
+/// problem.
 pub fn campaign(
     images: &[Image],
     meta_words: u64,

@@ -1,4 +1,4 @@
-//! An engine as the suites ask for it that run over every engine: how its index is made and opened; all the rest is [`Index`].
+//! The interface of an engine to the suites that run for every engine: how its index is made and opened. The rest is [`Index`].
 
 use std::marker::PhantomData;
 
@@ -10,26 +10,26 @@ use super::samples::Sample;
 /// An engine with its options.
 #[allow(dead_code)]
 pub trait Subject {
-    /// What its keys and values are.
+    /// Keys and values.
     type Schema: Sample;
-    /// Its index.
+    /// The index over a medium.
     type Over<M: Medium>: Index<KindOf<Self>> + Embed;
-    /// Cursors come in key order.
+    /// True if cursors return keys in key order.
     const ORDERED: bool = true;
-    /// Writes that are asked for together take place together, or none of them does.
+    /// True if the writes of one group are atomic together.
     const WRITES_AT_ONCE: bool = false;
-    /// Keys of random writes.
+    /// Number of keys of random writes.
     const KEYS: u32 = 60;
-    /// Keys of one append.
+    /// Number of keys of one append.
     const APPENDED: u32 = 100;
-    /// Ways to recover.
+    /// Number of ways to recover.
     const WAYS: u64 = 1;
 
     /// Makes an empty index.
     fn create<M: Medium>(&self, medium: M) -> Result<Self::Over<M>>;
-    /// Opens what is in the medium, with this promise, in this way of [`Subject::WAYS`].
+    /// Opens the index in the medium with this durability. `way` is below [`Subject::WAYS`].
     fn open<M: Medium>(&self, medium: M, durability: Durability, way: u64) -> Result<(Self::Over<M>, Found)>;
-    /// Does work beside users: a part of it, or all.
+    /// Does background work: one step, or all.
     fn tend<M: Medium>(_index: &Self::Over<M>, _all: bool) -> Result<()> {
         Ok(())
     }
@@ -41,7 +41,7 @@ pub type KindOf<X> = <<X as Subject>::Schema as Sample>::Kind;
 pub type KeyOf<X> = <KindOf<X> as Kind>::KeyBuf;
 #[allow(dead_code)]
 pub type ValueOf<X> = <KindOf<X> as Kind>::ValueBuf;
-/// What an index is to hold.
+/// The expected contents of an index.
 #[allow(dead_code)]
 pub type Model<X> = std::collections::BTreeMap<KeyOf<X>, ValueOf<X>>;
 

@@ -1,4 +1,4 @@
-//! Indexes over a list of leaves as subjects of the shared suites.
+//! Adapts indexes over a list of leaves to the shared suites.
 
 use std::path::Path;
 

@@ -1,5 +1,7 @@
-//! Groups: the index behind a journal, on a machine whose power is cut and whose calls fail. What was acknowledged as durable is there, what
-//! was not is there in order or not at all, a batch whole or not at all; after a failed commit readers see what is durable.
+//! Commit groups: lists over a journal, on a machine with power cuts and failing calls.
+//!
+//! Writes that were acknowledged as durable are present. Of later writes a prefix is present, and each batch completely or not at all.
+//! After a failed commit, readers see the durable state.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -37,11 +39,11 @@ fn open<S: Sample>(machine: &Machine) -> Result<Stored<S>> {
     Ok(Index::open(Durable::from(Arc::new(journal)), Path::new("machine"), &sized::<S>(false))?.0)
 }
 
-/// What is known of an index, whatever happens to the machine.
+/// The expected states of an index.
 struct Life<S: Sample> {
-    /// Contents after so many operations.
+    /// Contents after each operation.
     states: Vec<Map<S>>,
-    /// Operations acknowledged as durable.
+    /// Number of operations that were acknowledged as durable.
     acknowledged: usize,
 }
 
@@ -50,7 +52,7 @@ impl<S: Sample> Life<S> {
         Self { states: vec![Map::<S>::new()], acknowledged: 0 }
     }
 
-    /// One operation; it is in the newest state before it is tried.
+    /// Runs one operation. Its result becomes the newest state before the operation starts.
     fn step(&mut self, index: &Stored<S>, rng: &mut fastrand::Rng) -> Result<()> {
         let sync = rng.u8(..) < 140;
         let mut next = self.states.last().cloned().unwrap_or_default();
@@ -80,7 +82,7 @@ impl<S: Sample> Life<S> {
         Ok(())
     }
 
-    /// True if the index holds what one of the operations from the last acknowledged one on left.
+    /// Checks that the index has the contents after one of the operations from the last acknowledged one on.
     #[track_caller]
     fn assert_holds(&self, index: &Stored<S>, what: &str) {
         let found: Map<S> = pairs(&mut index.cursor(), Bound::Unbounded, false).into_iter().collect();
@@ -97,7 +99,7 @@ impl<S: Sample> Life<S> {
     }
 }
 
-/// A life with a cut at change `cut`, or with a failure at call `fail`; false if nothing happened.
+/// Runs a life with a power cut at change `cut`, or a fault at call `fail`. False if neither happened.
 fn live<S: Sample>(seed: u64, faithful: bool, cut: Option<u64>, fail: Option<(u64, Fault)>) -> bool {
     let what = format!("seed {seed}, cut {cut:?}, fault {fail:?}");
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -122,7 +124,7 @@ fn live<S: Sample>(seed: u64, faithful: bool, cut: Option<u64>, fail: Option<(u6
         }
     }
     if failed && !machine.is_off() {
-        // Readers see what is durable, and nothing more is taken (or, if there was no space, all goes on).
+        // Readers see the durable state. The index takes no more writes; after a lack of space it does.
         life.assert_holds(&index, &what);
     }
     let happened = failed || machine.is_off() || machine.faults() > 0;

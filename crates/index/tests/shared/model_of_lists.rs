@@ -1,4 +1,4 @@
-//! Long random runs of indexes over a list of leaves against an ordered map.
+//! Lists of leaves against an ordered map: long random runs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ fn run<S: Sample>(lines: u64, faithful: bool, seed: u64, steps: usize, keys: u32
     );
 }
 
-/// Puts and deletes in memory that `medium` reaches, across reopens. `look` sees the index after each step.
+/// Random puts and deletes in the memory that `medium` reaches, across reopens. `look` sees the index after each step.
 pub fn run_in<M: Medium, S: Sample>(
     medium: impl Fn() -> M,
     options: &Options,
@@ -32,13 +32,13 @@ pub fn run_in<M: Medium, S: Sample>(
     let (mut most, mut merged) = (0, 0);
     for step in 0..steps {
         let (key, value) = (S::key(rng.u32(..keys)), S::value(rng.u32(..300)));
-        // Grows and shrinks in turns.
+        // The index grows and shrinks in turn.
         let grows = (step / (steps / 8)).is_multiple_of(2);
         if rng.u32(..100) < if grows { 70 } else { 25 } {
             let replaced = index.put(S::borrow(&key), S::borrow_value(&value)).unwrap();
             assert_eq!(replaced, model.insert(key, value).is_some());
         } else {
-            // One that is there, as a rule: so that little is left in the end.
+            // Usually a key that is present, so that few keys are left in the end.
             let there = model.range(key.clone()..).next().map(|(key, _)| key.clone());
             let key = there.filter(|_| !grows || rng.bool()).unwrap_or(key);
             let removed = index.delete(S::borrow(&key)).unwrap();
@@ -114,7 +114,7 @@ fn wide_values_are_as_in_a_map() {
     run::<Fixed>(33, false, 9, 16_000, 4_000);
 }
 
-/// Production sizes: what leads to full leaves, as in use. `rebuild` looks at it and builds it anew.
+/// A run with production sizes. `rebuild` rebuilds the path to the leaves and checks it.
 pub fn pages(rebuild: impl FnOnce(&Index<Observed, Words>)) {
     let (medium, _) = memory(256 << 20);
     let index: Index<_, Words> = Index::create(medium, &Options::new(64, Durability::Power)).unwrap();
@@ -138,7 +138,7 @@ pub fn pages(rebuild: impl FnOnce(&Index<Observed, Words>)) {
     assert!(report.nodes * 252 < report.keys * 12, "{} leaves of {} keys", report.nodes, report.keys);
 }
 
-/// Keys whose first bytes tell nothing: the separators themselves are asked, among many leaves of one word.
+/// Keys with a common prefix. The search must read the separators themselves, among many leaves with the same first word.
 #[test]
 fn keys_that_differ_late_are_as_in_a_map() {
     let (medium, _) = memory(64 << 20);

@@ -1,10 +1,11 @@
-//! The N-th growth or sync fails, once or from then on, N = 1, 2, 3 … until a run meets no failure any more.
+//! The N-th growth or sync fails, once or from then on, for N = 1, 2, 3 … until a run has no failure.
 //!
-//! Each failure is told as an error. Nothing acknowledged is lost, and nothing refused is there; snapshots stay what they are. Writes work
-//! as soon as there is space. After a reopen everything is as acknowledged, verification finds nothing, and every block has an owner.
+//! Each failure is reported as an error. No acknowledged write is lost, and no refused write is present; snapshots do not change. Writes
+//! work again as soon as there is space. After a reopen the contents are the acknowledged ones, verification finds no problem, and every
+//! block has an owner.
 //!
-//! The memory keeps what was stored, as a file does when the process dies. Once, a close whose second sync failed had stored the mark
-//! `clean`, and the tree took further writes: the next open trusted the mark and its number of keys.
+//! The memory keeps all stores, as a file does when the process dies. A former defect: a close whose second sync failed had stored the mark
+//! `clean`, and the tree took further writes. The next open trusted the mark and its number of keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use index::{Embed, Index, Kind, Lifecycle, Write, WriteOptions};
 use pmem::{Durability, Error, Found, Memory, Result};
 
 type Over<X> = <X as Subject>::Over<Failing>;
-/// A snapshot, and what is in it.
+/// A snapshot and its expected contents.
 type Kept<'a, X> = (Box<dyn View<KindOf<X>> + 'a>, Model<X>);
 
 fn key<X: Subject>(n: u32) -> KeyOf<X> {
     X::Schema::key(n)
 }
 
-/// Value number `n`; of byte strings every fifth is cut into pieces, some of them into more than a fence covers.
+/// Value number `n`. Every fifth byte string is stored in pieces, some in more pieces than one fence covers.
 fn value<X: Subject>(n: u32) -> ValueOf<X> {
     let more = if n % 40 == 35 {
         8 * 40_000
@@ -36,7 +37,7 @@ fn value<X: Subject>(n: u32) -> ValueOf<X> {
     X::Schema::value(more + n)
 }
 
-/// All that a cursor gives out.
+/// All pairs that a cursor returns.
 fn pairs<X: Subject>(mut cursor: Box<dyn Cursor<KindOf<X>> + '_>) -> Vec<(KeyOf<X>, ValueOf<X>)> {
     let (mut key, mut value, mut pairs) = (KeyOf::<X>::default(), ValueOf::<X>::default(), Vec::new());
     cursor.walk(None).unwrap();
@@ -49,7 +50,7 @@ fn pairs<X: Subject>(mut cursor: Box<dyn Cursor<KindOf<X>> + '_>) -> Vec<(KeyOf<
     pairs
 }
 
-/// A run's memory, contents and faults.
+/// The memory, contents and faults of a run.
 struct Run<'x, X: Subject> {
     subject: &'x X,
     memory: Arc<Memory>,
@@ -76,15 +77,15 @@ impl<'x, X: Subject> Run<'x, X> {
         self.subject.open(self.medium(), durability, way)
     }
 
-    /// Does something, and says whether it was acknowledged. What fails without a planned failure fails the test; so does a
-    /// failed sync that is not told.
+    /// Runs `what`. `Some` if it was acknowledged. The test fails if `what` fails without a planned fault, or if a failed sync is not
+    /// reported.
     fn acknowledged<R>(&self, what: impl FnOnce() -> Result<R>) -> Option<R> {
         let (before, plan) = (self.faults.met(), self.faults.plan());
         let outcome = what();
         let met = self.faults.met() > before;
         match outcome {
             Ok(done) => {
-                // A growth by several chunks that failed is tried again by one.
+                // After a failed growth by several chunks, the allocator tries to grow by one.
                 assert!(!met || plan.growth, "{plan:?}: a failed sync was not told");
                 Some(done)
             }
@@ -93,7 +94,7 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// One write, or several: as a batch, or else as a write group.
+    /// One write, or several: as a batch or as a write group.
     fn write(&mut self, index: &Over<X>, writes: &[(u32, Option<u32>)], batch: bool) {
         let how = WriteOptions::default();
         let pairs: Vec<_> = writes.iter().map(|(n, v)| (key::<X>(*n), v.map(value::<X>))).collect();
@@ -129,7 +130,7 @@ impl<'x, X: Subject> Run<'x, X> {
         assert!(found.is_none_or(|found| found == were), "{:?}: wrong answers", self.faults.plan());
     }
 
-    /// Of a write group that failed each write took place or did not.
+    /// After a failed write group, each of its writes may be present or absent.
     fn settle(&mut self, index: &Over<X>, key: KeyOf<X>, new: Option<ValueOf<X>>) {
         let mut value = ValueOf::<X>::default();
         let found = index.get(KindOf::<X>::key(&key), Some(&mut value)).unwrap().then_some(value);
@@ -140,7 +141,7 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// Appends keys; of an append that failed the first ones may be there.
+    /// Appends keys. After a failed append, a prefix of them may be present.
     fn append(&mut self, index: &Over<X>, keys: std::ops::Range<u32>) {
         let pairs: Vec<_> = keys.map(|n| (key::<X>(n), value::<X>(n))).collect();
         let mut rest = pairs.iter();
@@ -161,12 +162,12 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// Goes back to the newest snapshot, where an engine can.
+    /// Rolls back to the newest snapshot, if the engine supports it.
     fn roll_back(&mut self, index: &Over<X>, kept: &[Kept<'_, X>]) {
         if let (Some(history), Some((view, model))) = (index.history(), kept.last()) {
             let version = view.version().expect("an engine with a history has versions");
             if let Some(done) = self.acknowledged(|| history.roll_back(version)) {
-                // A hash table need not know a version that only a snapshot keeps.
+                // A hash table may have dropped a version that only a snapshot keeps.
                 assert!(done || !X::ORDERED, "{:?}: a rollback was refused", self.faults.plan());
                 if done {
                     self.model.clone_from(model);
@@ -175,7 +176,7 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// Now, and in every snapshot.
+    /// Checks the contents of the index and of every snapshot.
     fn assert_contents(&self, index: &Over<X>, kept: &[Kept<'_, X>]) {
         let plan = self.faults.plan();
         assert!(pairs::<X>(index.cursor()).into_iter().eq(self.model.clone()), "{plan:?}");
@@ -187,7 +188,7 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// Contents, verification, ownership of every block: on the medium and in the allocator's own books.
+    /// Checks contents, verification, and the owner of every block, on the medium and in the allocator's lists.
     fn assert_sound(&self, index: &Over<X>, kept: &[Kept<'_, X>]) {
         let (plan, report, kernel) = (self.faults.plan(), Index::check(index), index.kernel());
         assert!(report.problems.is_empty(), "{plan:?}: {:#?}", report.problems);
@@ -196,7 +197,7 @@ impl<'x, X: Subject> Run<'x, X> {
         self.assert_contents(index, kept);
     }
 
-    /// Writes, deletes, batches, snapshots and ways back to them, work beside users.
+    /// Random writes, deletes, batches, snapshots, rollbacks and background work.
     fn work<'a>(&mut self, index: &'a Over<X>, kept: &mut Vec<Kept<'a, X>>, seed: u64, count: usize) {
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..count {
@@ -222,7 +223,7 @@ impl<'x, X: Subject> Run<'x, X> {
         }
     }
 
-    /// Opens the index as the medium is now, with no failure to come, looks at everything, and works on.
+    /// Opens the index in the current state of the medium, without further faults. Checks it and continues to work.
     fn assert_reopens(&mut self) {
         self.faults.arm(false);
         let way = self.faults.plan().nth % X::WAYS;
@@ -239,12 +240,12 @@ impl<'x, X: Subject> Run<'x, X> {
     }
 }
 
-/// A life: create, work, append, sync, close. Returns false if it met no failure.
+/// A life: create, work, append, sync, close. False if no fault occurred.
 fn live<X: Subject>(subject: &X, plan: Plan) -> bool {
     let how = WriteOptions::default();
     let mut run = Run::new(subject, plan);
     let Some(index) = run.acknowledged(|| run.create()) else {
-        // What is there is no index, or an empty one.
+        // The creation failed: there is no index, or an empty one.
         run.faults.arm(false);
         if let Ok((index, _)) = run.open(Durability::Power, 0) {
             run.assert_sound(&index, &[]);
@@ -256,7 +257,7 @@ fn live<X: Subject>(subject: &X, plan: Plan) -> bool {
     run.append(&index, 1000..1000 + X::APPENDED);
     run.append(&index, 2000..2005);
     run.assert_sound(&index, &kept);
-    // There is space again: everything works that did not.
+    // With space again, everything that failed works.
     if plan.growth && run.faults.met() > 0 {
         run.faults.arm(false);
         let failed = run.failed;
@@ -272,13 +273,13 @@ fn live<X: Subject>(subject: &X, plan: Plan) -> bool {
         run.write(&index, &[(3000, Some(5))], false);
         run.acknowledged(|| index.close()).is_some()
     } else {
-        // After a failed sync nothing more is promised: what a later one says may not be true.
+        // A failed sync is final, because a later successful sync may not cover the lost writes.
         assert!(matches!(index.put(some, bytes, how), Err(Error::Failed)), "{plan:?}");
         assert!(matches!(index.delete(some, how), Err(Error::Failed)), "{plan:?}");
         assert!(matches!(index.close(), Err(Error::Failed)), "{plan:?}: not everything was kept");
         false
     };
-    // Either way it takes no more writes, and another close does not call it a success.
+    // In both cases the index refuses writes, and a second close has the result of the first.
     let refused = index.put(some, bytes, how).expect_err("a closed index was written");
     assert!(matches!((closed, refused), (true, Error::Closed) | (false, Error::Failed)), "{plan:?}");
     assert_eq!(index.close().is_ok(), closed, "{plan:?}");
@@ -290,7 +291,7 @@ fn live<X: Subject>(subject: &X, plan: Plan) -> bool {
     met
 }
 
-/// A reopen of an index that was closed, or left as it was, with failures to come only now.
+/// Reopens an index that was closed or left as it was. Faults begin with the reopen.
 fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
     let mut run = Run::new(subject, plan);
     run.faults.arm(false);
@@ -302,7 +303,7 @@ fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
     }
     drop(index);
     run.faults.arm(true);
-    // Another promise than before, so that the superblock changes even if it says `in use` already.
+    // A different durability, so that the superblock changes even if it already says `in use`.
     if let Some((index, _)) = run.acknowledged(|| run.open(Durability::Process, way)) {
         run.assert_sound(&index, &[]);
         let mut kept = Vec::new();
@@ -315,7 +316,7 @@ fn reopen<X: Subject>(subject: &X, plan: Plan, closed: bool, way: u64) -> bool {
     met
 }
 
-/// An index without a root (a crash during creation left it so) gets one at its next open, for which it has to grow.
+/// An index without a root, after a crash during creation. Its next open makes one and needs to grow for it.
 fn reopen_without_root<X: Subject>(subject: &X, plan: Plan) -> bool {
     let whole = Run::new(subject, Plan { growth: true, nth: 2, for_good: false });
     assert!(whole.create().is_err());
@@ -328,7 +329,7 @@ fn reopen_without_root<X: Subject>(subject: &X, plan: Plan) -> bool {
     met
 }
 
-/// All of it. `growths`: in a life more of them than this are tried.
+/// Runs all cases. A life must have more than `growths` growths.
 pub fn the_nth_growth_or_sync_fails<X: Subject>(subject: &X, growths: u64) {
     every_nth(true, growths, |plan| live(subject, plan));
     every_nth(false, 5, |plan| live(subject, plan));

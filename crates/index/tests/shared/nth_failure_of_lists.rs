@@ -1,4 +1,4 @@
-//! The tests of `nth_failure` on indexes over a list of leaves.
+//! The suite `nth_failure` for indexes over a list of leaves.
 
 #[path = "nth_failure.rs"]
 mod nth_failure;

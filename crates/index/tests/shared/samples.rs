@@ -1,4 +1,4 @@
-//! What the tests of all engines share: plain memory, keys and values from small numbers.
+//! Shared parts of the engines' tests: memory, and keys and values from small numbers.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use pmem::{Counter, Memory, Observed};
 pub trait Sample:
     Schema<KeyBuf: Ord + Bytes, ValueBuf: PartialEq + Bytes> + SchemaOf<<Self as Sample>::Kind>
 {
-    /// What its keys and values are to a caller of [`index::Index`].
+    /// The kind of keys and values in [`index::Index`].
     type Kind: Kind;
     /// Words of a value in its entry.
     #[allow(dead_code)]
     const PAYLOAD_WORDS: usize = 1;
-    /// Key number `n`; ascending with `n`. Number 0 is the least key there is.
+    /// Key number `n`. Keys ascend with `n`. Key 0 is the smallest possible key.
     #[allow(dead_code)]
     fn key(n: u32) -> Self::KeyBuf;
     /// Value number `n`.
@@ -24,7 +24,7 @@ pub trait Sample:
     fn value(n: u32) -> Self::ValueBuf;
 }
 
-/// Bytes in the order of keys.
+/// Bytes that have the order of the keys.
 pub trait Bytes {
     /// The bytes.
     #[allow(dead_code)]
@@ -44,7 +44,7 @@ impl Bytes for Vec<u8> {
 }
 
 fn word(n: u32) -> u64 {
-    // Both halves matter; the last key there is, too.
+    // Both halves of the word depend on `n`. The largest possible key occurs, too.
     if n == 0 {
         0
     } else if n >= 1 << 20 {
@@ -99,14 +99,14 @@ impl Sample for Prefixed {
 #[allow(dead_code)]
 pub type Pairs<S> = Vec<(<S as Schema>::KeyBuf, <S as Schema>::ValueBuf)>;
 
-/// Observed memory and who counts.
+/// Observed memory and its counter.
 #[allow(dead_code)]
 pub fn memory(bytes: u64) -> (Observed, Arc<Counter>) {
     let counter = Arc::new(Counter::default());
     (Observed::new(Memory::new(bytes, 0), Arc::clone(&counter) as Arc<_>), counter)
 }
 
-/// All pairs that a cursor gives out.
+/// All pairs that a cursor returns.
 #[allow(dead_code)]
 pub fn pairs<T: LeafList<Schema = S>, S: Sample>(
     cursor: &mut Cursor<'_, T>,

@@ -1,6 +1,7 @@
-//! Schedules of whole operations, as the trees have them ([`schedules`]): indexes of the smallest leaves,
-//! two threads that write and two that read, another perhaps going on before every single load and store, the power cut at any moment.
-//! Leaves are split, joined and replaced meanwhile, and what leads to them is built anew.
+//! Schedules of whole operations on lists ([`schedules`]): indexes with the smallest leaves, two writers and two readers.
+//!
+//! The thread may change before every load and store, and the power may be cut at any moment. Leaves are split, joined and replaced
+//! meanwhile, and the path to them is rebuilt.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -15,11 +16,11 @@ pub use schedules::campaign::{CRASHES, LIES, WHOLE};
 use schedules::campaign::{Execution, How, Tally, campaign, execute, execute_journaled, notice};
 use schedules::scheduled::{Sampled, Scheduled, Turnover};
 
-/// Indexes of a schema, of the smallest leaves; `FAITHFUL` as [`options`] has it.
+/// Indexes of a schema with the smallest leaves. `FAITHFUL`: see [`options`].
 struct Of<K, S, const FAITHFUL: bool>(PhantomData<(K, S)>);
 
 impl<K, S: Numbers, const FAITHFUL: bool> Of<K, S, FAITHFUL> {
-    /// Stripes enough that leaves hardly ever share one: a second look would fail for another leaf's sake.
+    /// So many stripes that two leaves rarely share one. Otherwise a validation could fail because of another leaf.
     fn options(lines: u64) -> Options {
         Options { stripes: 16, ..options::<S>(lines, FAITHFUL) }
     }
@@ -48,20 +49,20 @@ impl<K: Sampled, S: Numbers<Kind = K>, const FAITHFUL: bool> Scheduled for Of<K,
     }
 }
 
-/// Lines of a leaf: a header, and four entries of words.
+/// Lines of a leaf: a header, and space for four entries of words.
 const LINES: u64 = 2;
 
-/// An engine's name, how it lives once, and what has to happen to its leaves in many such lives.
+/// The name of an engine, its execution, and the events on leaves that must occur.
 pub type Engine = (&'static str, Execution, &'static [&'static str]);
 
-/// What happens to leaves in any thousand lives. (A key behind all others seldom comes to a leaf that is full.)
+/// Events that must occur in 1,000 executions. A key above all others seldom meets a full leaf.
 const ALL: &[&str] = &["splits", "merges", "rebuilds"];
 
 /// Words over memory whose fences make writes durable.
 pub const WORDS: Engine = ("words", |how| execute::<Of<U64, Words, false>>(LINES, how), ALL);
 /// Byte strings over the same.
 pub const KEYED: Engine = ("byte strings", |how| execute::<Of<Bytes, Keyed, false>>(LINES, how), ALL);
-/// Words by the paper's ways: two lists, which a combine merges; buckets that are never joined.
+/// Words as in the paper: two lists, which a combine merges. Buckets are never joined.
 #[allow(dead_code)]
 pub const FAITHFUL: Engine =
     ("words, faithful", |how| execute::<Of<U64, Words, true>>(LINES, how), &["splits", "rebuilds"]);
@@ -72,12 +73,12 @@ pub const WORDS_JOURNALED: Engine =
 pub const KEYED_JOURNALED: Engine =
     ("byte strings over a journal", |how| execute_journaled::<Of<Bytes, Keyed, false>>(LINES, how), ALL);
 
-/// Each of these is noticed in each of these engines.
+/// Checks that each of these injected faults is detected in each of these engines.
 pub fn notice_in(engines: &[Engine], canaries: &[(Option<Canary>, How, &str)]) {
     engines.iter().for_each(|(name, execution, _)| notice(name, *execution, canaries));
 }
 
-/// So many executions of each engine, and a quarter of that by priorities. In all of them these things have to happen, too.
+/// Runs this many executions of each engine, and a quarter of that by priorities. The events `rarer` must occur in their total.
 pub fn live(engines: &[Engine], executions: u64, rarer: &[&str]) {
     let mut total = Tally::default();
     for (name, execution, happens) in engines {

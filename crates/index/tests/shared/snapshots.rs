@@ -1,5 +1,5 @@
-//! Snapshots, and scans beside batches: they equal a copy of the model made at their moment, whatever is written after it, and memory for
-//! before-images is bounded. Trees and leaf lists run the same tests.
+//! Snapshots, and scans beside batches: they equal a copy of the model from their moment, whatever is written later. Memory for
+//! before-images is bounded. Trees and lists of leaves run the same tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,10 +12,10 @@ use pmem::{Error, Result};
 type Of<T> = <T as index::Embed>::Schema;
 type Key<T> = <Of<T> as Schema>::KeyBuf;
 type Value<T> = <Of<T> as Schema>::ValueBuf;
-/// Pairs in the order of a scan.
+/// Pairs in scan order.
 pub type Pairs<T> = Vec<(Key<T>, Value<T>)>;
 
-/// Gives out pairs until it returns false.
+/// Returns one pair per call. False at the end.
 pub type Next<'n, S> =
     dyn FnMut(&mut <S as Schema>::KeyBuf, &mut <S as Schema>::ValueBuf) -> Result<bool> + 'n;
 
@@ -27,7 +27,7 @@ pub trait Subject: Snapshots {
     fn write_many(&self, writes: &[(Key<Self>, Option<Value<Self>>)]);
     fn append(&self, key: &Key<Self>, value: &Value<Self>);
     fn clear(&self);
-    /// Places a cursor, of a snapshot if there is one.
+    /// Places a cursor over the index, or over a snapshot.
     fn with_cursor<R>(
         &self,
         snapshot: Option<&Snapshot<'_, Self>>,
@@ -36,7 +36,7 @@ pub trait Subject: Snapshots {
     ) -> R;
 }
 
-/// Keys and values from numbers.
+/// Makes keys and values from numbers.
 pub struct Make<T: Subject> {
     pub key: fn(u64) -> Key<T>,
     pub value: fn(u64) -> Value<T>,
@@ -120,7 +120,7 @@ fn change<T: Subject>(
             apply::<T>(model, &several);
         }
         97..99 => {
-            // Above all keys there are.
+            // A key above all others.
             let above =
                 (0..keys * 2).map(make.key).filter(|key| model.last_key_value().is_none_or(|(k, _)| key > k));
             if let Some(key) = above.max() {
@@ -156,7 +156,7 @@ where
     assert!(get(snapshot, &at).unwrap().as_ref() == model.get(&at), "{said:?}: get of {at:?}");
 }
 
-/// Up to four snapshots at once, among random writes of all kinds.
+/// Up to four snapshots at once, beside random writes of all kinds.
 pub fn snapshots_equal_the_model<T: Subject>(index: &T, make: &Make<T>, seed: u64, steps: usize, keys: u64)
 where
     Value<T>: PartialEq,
@@ -188,7 +188,7 @@ where
     assert!(checks > steps / 40 && hidden * 2 > checks, "{checks} checks, {hidden} beside changes");
 }
 
-/// The oldest snapshot fails when the bound is reached; a younger one goes on, and memory falls.
+/// The oldest snapshot fails at the memory bound. A younger one goes on, and memory falls.
 pub fn the_oldest_snapshot_fails_at_the_bound<T: Subject>(index: &T, make: &Make<T>)
 where
     Value<T>: PartialEq,
@@ -228,7 +228,7 @@ where
     assert!(matches!(scan, Err(Error::SnapshotBytes { limit_bytes: BOUND })));
     assert!(full.images >= 300 && images.held().snapshots == 1);
     assert_is(&younger.0, &younger.1, (make.key)(7), &"younger");
-    // A removal of everything is more than may be kept.
+    // A clear needs more before-images than the bound allows.
     images.set_limit(BOUND / 10);
     index.clear();
     assert!(matches!(get(&younger.0, &(make.key)(7)), Err(Error::SnapshotBytes { .. })));
@@ -239,7 +239,7 @@ where
     assert_eq!((images.held().bytes, images.held().snapshots), (0, 0));
 }
 
-/// A cursor that stands still costs the keys that batches changed since, not the batches; and fails at the bound.
+/// An idle cursor pins memory for each key that batches have changed since, not for each batch. It fails at the bound.
 pub fn an_idle_cursor_pins_bounded_memory<T: Subject>(index: &T, make: &Make<T>)
 where
     Value<T>: PartialEq,
@@ -261,7 +261,7 @@ where
         let (mut key, mut value) = (Key::<T>::default(), Value::<T>::default());
         assert!(next(&mut key, &mut value).unwrap());
         (0..500).for_each(|round| some(round, 0..20));
-        // Of the newest segment and of those before it.
+        // Before-images of the newest segment and of earlier ones.
         assert!(images.held().images <= 40, "{:?}", images.held());
         let rest = rest::<Of<T>>(next).unwrap();
         assert!(rest == expected[1..], "the scan sees half of a batch");
@@ -279,7 +279,7 @@ where
     });
 }
 
-/// A scan beside a large batch copies what it gives out. Once, its next step copied the whole rest of the batch.
+/// A scan beside a large batch copies only pairs that it returns. A former defect: its next step copied the rest of the batch.
 pub fn a_scan_copies_no_more_of_a_batch_than_it_gives<T: Subject>(index: &T, make: &Make<T>, keys: u64)
 where
     Value<T>: PartialEq,
@@ -312,7 +312,7 @@ where
     }
 }
 
-/// Writes in the form of an index.
+/// Borrowed writes for an index.
 pub fn borrowed<S: Schema>(writes: &[(S::KeyBuf, Option<S::ValueBuf>)]) -> Vec<Write<'_, S::Key, S::Value>> {
     writes
         .iter()
@@ -323,7 +323,7 @@ pub fn borrowed<S: Schema>(writes: &[(S::KeyBuf, Option<S::ValueBuf>)]) -> Vec<W
         .collect()
 }
 
-/// What an update decides here.
+/// The decision of an update.
 pub fn decide<S: Schema>(value: &S::ValueBuf) -> Decision<&S::Value> {
     Decision::Put(S::borrow_value(value))
 }

@@ -1,4 +1,4 @@
-//! Snapshots of indexes over a list of leaves, by the means of `snapshots`.
+//! The suite `snapshots` for indexes over a list of leaves.
 
 #[path = "snapshots.rs"]
 mod snapshots;

@@ -1,5 +1,6 @@
-//! Random deletes, then records of another size: the file takes little more than one that was written with what is left. Once every
-//! chunk stayed as it was, a tenth of it used, for records of the size that it was opened for.
+//! Sparse chunks: after random deletes and records of another size, the file is little larger than a file written with the remaining pairs.
+//!
+//! A former defect: every chunk kept its size class, with a tenth of it in use.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,10 +20,10 @@ type Pair = (Vec<u8>, Vec<u8>);
 
 const SYNCED: WriteOptions = WriteOptions { sync: true };
 
-/// Operations of one commit to a journal.
+/// Operations per commit of a journal.
 const BATCH: usize = 500;
 
-/// The file at `path`, mapped, or over a journal beside it.
+/// The file at `path`, mapped or over a journal.
 fn medium(path: &Path, journaled: bool) -> Durable {
     let is_new = !path.exists();
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
@@ -38,7 +39,7 @@ fn medium(path: &Path, journaled: bool) -> Durable {
     Arc::new(journal.unwrap()).into()
 }
 
-/// An index, and what it takes to ask how large its file is.
+/// An index, with the parts that tell the size of its file.
 struct Opened<I> {
     index: I,
     journal: Option<Arc<Journal>>,
@@ -84,7 +85,7 @@ impl<I: Index<Bytes>> Opened<I> {
         }
     }
 
-    /// Bytes of the file, behind a checkpoint.
+    /// Bytes of the file after a checkpoint.
     fn file_bytes(&self) -> u64 {
         if let Some(journal) = &self.journal {
             journal.checkpoint_all().unwrap();
@@ -115,7 +116,7 @@ fn assert_holds(index: &impl Index<Bytes>, model: &BTreeMap<Vec<u8>, Vec<u8>>, g
     assert!(gone.iter().all(|key| get(key).is_none()));
 }
 
-/// `reopens`: between the deletes and the writes.
+/// Runs the test. `reopens`: the index is reopened between the deletes and the writes.
 fn leaves_little<X: Subject<Schema: Sample<Kind = Bytes>>>(
     subject: &X,
     folder: &Path,
@@ -138,7 +139,7 @@ fn leaves_little<X: Subject<Schema: Sample<Kind = Bytes>>>(
     if reopens {
         opened = Opened::new(subject, opened.close(), journaled);
     }
-    // As many bytes as are left, by puts and by several at once.
+    // As many bytes as remain, half by single puts and half by write groups.
     let puts: Vec<_> = (KEYS..KEYS + KEYS / 10 * 3 / 10).map(|number| pair(number, 1000)).collect();
     let (alone, together) = puts.split_at(puts.len() / 2);
     opened.put_all(alone);
@@ -158,7 +159,7 @@ fn leaves_little<X: Subject<Schema: Sample<Kind = Bytes>>>(
     assert!(opened.file_bytes() * 2 <= live * 3, "opened");
 }
 
-/// Everything is deleted: the file is about as small as it was.
+/// All keys are deleted. Then the file is about as small as before the first key.
 fn leaves_nothing<X: Subject<Schema: Sample<Kind = Bytes>>>(subject: &X, folder: &Path, journaled: bool) {
     let opened = Opened::new(subject, folder.join(format!("emptied {journaled}")), journaled);
     let empty = opened.file_bytes();
@@ -169,17 +170,17 @@ fn leaves_nothing<X: Subject<Schema: Sample<Kind = Bytes>>>(subject: &X, folder:
     opened.delete_all(&keys);
     let none = opened.file_bytes();
     println!("{}: {empty} bytes before, {full} full, {none} without a key", opened.path.display());
-    // Free chunks that are held, and those that the last growth brought.
+    // The allowance covers held free chunks and the chunks of the last growth.
     assert!(none <= empty + (4 << 20), "{none} bytes without a key, {empty} before the first");
     assert_eq!(opened.index.check().problems, Vec::<String>::new());
-    // Its chunks are used again.
+    // The free chunks are used again.
     opened.put_all(&all);
     assert_holds(&opened.index, &all.into_iter().collect(), &[]);
     assert!(opened.file_bytes() * 2 <= full * 3, "{} bytes full again", opened.file_bytes());
     assert_eq!(opened.index.check().problems, Vec::<String>::new());
 }
 
-/// In memory and on a disk, mapped and over a journal.
+/// Runs the tests in memory and on a disk, mapped and over a journal.
 pub fn random_deletes_leave_space_for_records_of_another_size<X: Subject<Schema: Sample<Kind = Bytes>>>(
     subject: &X,
 ) {

@@ -1,4 +1,4 @@
-//! The tests of `sparse` on indexes over a list of leaves.
+//! The suite `sparse` for indexes over a list of leaves.
 
 #[path = "sparse.rs"]
 mod sparse;

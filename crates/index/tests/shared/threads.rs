@@ -1,5 +1,5 @@
-//! Readers on processors of their own beside a writer: keys that stay are always found, values belong to their keys and never go back, scans
-//! ascend (or descend), and of a batch all is seen or nothing.
+//! Readers beside a writer, on real threads. Keys that stay are always found, values belong to their keys and never go back, scans ascend
+//! or descend, and a reader sees all or none of each batch.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -11,12 +11,12 @@ use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, WriteOptions};
 use pmem::{Durability, Geometry, Medium, Native};
 
-/// Keys of which every fourth stays, two of every eighth are written together, and the others come and go: so many, as a rule.
+/// Default number of keys. Every fourth key stays. Two of every eight are written together. The others come and go.
 const KEYS: u32 = 400;
-/// Operations of the writer, each followed by a look of its own.
+/// Operations of the writer. Each is followed by a lookup.
 const WRITES: u32 = 12_000;
 
-/// Which write a value is of.
+/// Values that contain the number of their write.
 trait Numbered: Sample {
     fn numbered(key: u32, number: u32) -> Self::ValueBuf;
     fn number(key: u32, value: &Self::ValueBuf) -> Option<u32>;
@@ -64,7 +64,7 @@ fn stays(key: u32) -> bool {
     key.is_multiple_of(4)
 }
 
-/// Written with the next key, always.
+/// True if the key is always written together with the next one.
 fn is_paired(key: u32) -> bool {
     key % 8 == 1
 }
@@ -72,7 +72,7 @@ fn is_paired(key: u32) -> bool {
 fn write<M: Medium, S: Numbered>(index: &Index<M, S>, keys: u32) {
     let mut rng = fastrand::Rng::with_seed(3);
     for number in 1..WRITES {
-        // Regions fill and empty in turns, so that buckets split and merge.
+        // Regions fill and empty in turn, so that buckets split and merge.
         let group = (number / (2 * keys)).is_multiple_of(2);
         let key = rng.u32(..keys);
         if is_paired(key) || is_paired(key.wrapping_sub(1)) {
@@ -88,7 +88,7 @@ fn write<M: Medium, S: Numbered>(index: &Index<M, S>, keys: u32) {
     }
 }
 
-/// What one reader saw last of each key.
+/// The last value of each key that a reader saw.
 #[derive(Default)]
 struct Seen(HashMap<u32, u32>);
 
@@ -158,7 +158,7 @@ fn beside<S: Numbered>(lines: u64) {
     beside_in::<S>(medium, &Options { geometry, stripes: 16, ..options::<S>(lines, false) }, KEYS);
 }
 
-/// The same in this memory, with so many keys.
+/// The same test in this memory, with this many keys.
 #[allow(private_bounds)]
 pub fn beside_in<S: Numbered>(medium: Native, options: &Options, keys: u32) {
     let index = Index::<_, S>::create(medium, options).unwrap();

@@ -1,4 +1,4 @@
-//! Writes of many keys at once against the same writes of an ordered map, one by one: what each says of its key, and what is there then.
+//! Write groups against single writes of an ordered map: the result for each key, and the contents.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::common::{Index, Sample, memory, options, pairs};
 use index::leaf_list::prelude::*;
 use index::{Fixed, Keyed, Words, Write, WriteOptions};
 
-/// So many calls of up to so many writes, of keys below `keys`. Every second time few keys come again and again, and the index grows and
-/// shrinks in turns, so that the leaf of one write may join another's.
+/// Calls with random numbers of writes of keys below `keys`. Every second call repeats few keys. The index grows and shrinks in turn, so
+/// that the leaf of one write may be joined with the leaf of another.
 fn equal_one_by_one<S: Sample>(lines: u64, faithful: bool, keys: u32) {
     let (medium, _) = memory(64 << 20);
     let index = Index::<_, S>::create(medium, &options::<S>(lines, faithful)).unwrap();

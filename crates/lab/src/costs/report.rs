@@ -135,8 +135,8 @@ pub struct Rows {
     others: Others,
 }
 
-/// Operations that were judged but belong in no row: splits while leaves were to have space, and inserts without one while
-/// they were to be full.
+/// Judged operations that belong to no row: splits in a measurement of leaves with space, and inserts without a split in a measurement of
+/// full leaves.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Others {
     /// How many.

@@ -35,7 +35,7 @@ impl Step {
         self.logged.unwrap_or(self.count())
     }
 
-    /// True without space for one more.
+    /// True if there is no space for one more.
     pub fn is_full(&self) -> bool {
         self.taken() == self.shape.capacity
     }

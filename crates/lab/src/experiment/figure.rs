@@ -361,7 +361,7 @@ fn groups(subjects: &'static [Subject], node_lines: u64, group: usize) -> Vec<Ve
     shown.chunks(durable_at_once).map(|part| [&[&subjects[0]], part].concat()).collect()
 }
 
-/// Trees of so many bytes that half of the free memory has space for.
+/// Number of trees of `bytes` bytes that fit into half of the free memory.
 fn trees_at_once(bytes: u64) -> usize {
     const UNKNOWN: u64 = 4 << 30;
     let told = std::fs::read_to_string(Path::new("/proc/meminfo")).unwrap_or_default();

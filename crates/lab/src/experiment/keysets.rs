@@ -1,5 +1,5 @@
-//! How long a lookup takes in VLAB, and how many comparisons, by how keys are spread: its search calculates where a bucket is, which
-//! even keys make easy. Beside `wb-4k`, whose search does not depend on it.
+//! Time and number of comparisons of a lookup in VLAB, by the distribution of the keys. Its search calculates the position of a bucket,
+//! which is easy for evenly distributed keys. The baseline is `wb-4k`, whose search does not depend on the distribution.
 //!
 //! Both indexes hold the same keys of a set at the same time, and are asked for the same ones in turns, so that what else the machine
 //! does meets both. Every answer is checked.
@@ -24,7 +24,7 @@ use crate::{Error, median, wrong};
 
 const OURS: &str = "vlab";
 const OTHER: &str = "wb-4k";
-/// A lookup may take so many times as long as the other's.
+/// Maximum ratio of the time of a lookup in VLAB to that in the other index.
 const OVER: f64 = 1.2;
 /// Keys of which comparisons are counted, at most.
 const COMPARED: usize = 100_000;
@@ -48,7 +48,7 @@ pub struct Row {
     pub about: &'static str,
     /// Keys.
     pub keys: u64,
-    /// Nanoseconds a lookup takes in VLAB, and in `wb-4k`, medians of the rounds.
+    /// Nanoseconds of a lookup in VLAB and in `wb-4k`, medians of the rounds.
     pub ns: [f64; 2],
     /// Times as long as in `wb-4k` in the same round: median, least and most of the rounds.
     pub ratio: [f64; 3],
@@ -63,7 +63,7 @@ pub struct Report {
     pub experiment: &'static str,
     /// What it is.
     pub about: &'static str,
-    /// Lookups of a round.
+    /// Lookups per round.
     pub operations: u64,
     /// Rounds.
     pub rounds: usize,
@@ -155,8 +155,8 @@ fn made_sets(count: u64, seed: u64) -> Vec<Set> {
     ]
 }
 
-/// Words as numbers in their order: digits of a number system that has one for each byte that occurs, the least for none, as many as
-/// a key has space for. Words that are the same so far are one key.
+/// Words as numbers in their order: digits of a number system with one digit for each byte that occurs, and the smallest digit for the end;
+/// as many digits as fit into a key. Words with the same digits are one key.
 fn words(path: &Path, seed: u64) -> Result<Set, Error> {
     let failed = |why: String| Error::Words { path: path.to_owned(), why };
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;

@@ -7,7 +7,7 @@
 //! * `draw`: simulated figures as pictures.
 //! * [`claims`]: a claim's verdict, a function of measured rows alone.
 //! * [`phases`]: operations, mixes of them and a trace on six indexes of the VLAB paper: times and counts.
-//! * [`keysets`]: lookups in VLAB by how keys are spread. [`stalls`]: what its combines cost an insert.
+//! * [`keysets`]: lookups in VLAB by the distribution of keys. [`stalls`]: the cost of its combines for an insert.
 //! * [`wb_tree`]: the trees and claims of the wB+-Tree paper's figures 11 to 14.
 //! * [`report`]: rows and claims for people.
 //!
@@ -318,7 +318,7 @@ pub struct Row {
     pub tree: &'static str,
     /// Layout of its leaves.
     pub leaf: &'static str,
-    /// Its commit protocol.
+    /// The commit protocol.
     pub commit_protocol: &'static str,
     /// How it holds keys.
     pub keys: Form,
@@ -358,7 +358,7 @@ pub struct Report {
     pub seed: u64,
     /// Keys in the trees on which operations were counted.
     pub keys_counted: u64,
-    /// Groups of durable trees, each measured with the volatile one: all that memory had space for at once.
+    /// Number of groups of durable trees, each measured together with the volatile one. A group is limited by the memory.
     pub groups: usize,
     /// The best flush instruction of this processor.
     pub best_flush: String,

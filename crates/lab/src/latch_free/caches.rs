@@ -1,4 +1,4 @@
-//! Where in the hierarchy of caches the loads of lookups are answered [Bw-tree figure 7].
+//! Counts the loads of lookups by the level of cache that serves them [Bw-tree figure 7].
 //!
 //! The other maps are other people's code, which tells nobody what it reads, so the program runs once more below Valgrind, whose Callgrind
 //! simulates a first and a last level of cache. It does so twice, with the second and with the third level of [`Config`] as the last one:
@@ -17,14 +17,14 @@ use super::{OURS, Ours, SKIP_LIST, STD};
 use crate::stores::place::Place;
 use crate::{Error, wrong};
 
-/// Loads of a map's lookups, by where they were answered.
+/// Loads of a map's lookups, by the level that served them.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Loads {
     /// Which map.
     pub map: &'static str,
     /// Lookups of random keys.
     pub lookups: u64,
-    /// Loads of a lookup from the first, second and third level, and from memory. Those that fetch instructions are not among them.
+    /// Loads per lookup from the first, second and third level, and from memory, without instruction fetches.
     pub each: [f64; 4],
 }
 
@@ -39,7 +39,7 @@ impl Loads {
 #[inline(never)]
 fn counted_lookups(handle: &mut dyn Handle<u64, u64>, stream: &Stream<WordKeys>) -> usize {
     let (mut value, mut found) = (0, 0);
-    // No closure: its name has this function's in it, and Callgrind would stop counting there.
+    // A closure would have a name that contains this function's name, and Callgrind would stop counting there.
     for i in 0..stream.keys.len() {
         found += usize::from(handle.get(stream.keys.get(i), &mut value));
     }

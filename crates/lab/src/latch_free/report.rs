@@ -23,7 +23,7 @@ const WANTED: [(&str, Option<&str>, f64); 5] = [
     ("concurrent-map", Some("updates"), 1.0),
 ];
 
-/// Two threads over one, and lookups of one thread over those of `BTreeMap`.
+/// Targets: two threads relative to one, and lookups of one thread relative to those of `BTreeMap`.
 const SCALES: f64 = 1.8;
 const BESIDE_STD: f64 = 0.85;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Case, Done, Options};
 use crate::median;
 
-/// What two readers are to reach of one reader's lookups.
+/// Target of two readers, relative to the lookups of one reader.
 const TARGET_ALONE: f64 = 1.8;
 /// And beside a writer at full speed, of one reader's beside a writer.
 const TARGET_BESIDE_WRITER: f64 = 1.5;
@@ -41,9 +41,9 @@ pub struct Row {
     pub beside_writer: bool,
     /// There are more threads than cores: they take turns.
     pub threads_exceed_cores: bool,
-    /// Lookups a second, of all readers together; median of the rounds.
+    /// Lookups per second of all readers; median of the rounds.
     pub gets_per_second: f64,
-    /// Lookups in a second of processor time; median of the rounds.
+    /// Lookups per second of processor time; median of the rounds.
     pub gets_per_cpu_second: f64,
     /// Writes a second; median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,9 +55,9 @@ pub struct Row {
 pub struct Ratio {
     /// Which cases.
     pub name: String,
-    /// Lookups a second, divided.
+    /// Ratio of lookups per second.
     pub ratio: f64,
-    /// What it were if every reader had a core for itself: lookups in a second of processor time times readers, divided.
+    /// The ratio with a core for every reader: (lookups per second of processor time) × readers, divided.
     pub ratio_by_cpu_time: f64,
     /// What is to be reached, where something is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,9 +82,9 @@ pub struct Report {
     pub milliseconds: u64,
     /// What acknowledged writes survive.
     pub durability: String,
-    /// The writer does not wait until its writes are durable.
+    /// True if the writer does not wait for durability.
     pub unsynced: bool,
-    /// Keys of a scan, which is counted as one lookup; 0: readers look up one key.
+    /// Number of keys of a scan, which counts as one lookup. 0: readers look up single keys.
     pub scan: usize,
     /// What the store lies on.
     pub medium: String,

@@ -1,4 +1,4 @@
-//! Bristlecone as a competitor of `bench store`: its public API and nothing else.
+//! Bristlecone as a competitor of `bench store`, through its public API only.
 
 use std::ops::Bound;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! The connection itself: PING, HELLO, CLIENT, SELECT, QUIT …
+//! Commands of the connection: PING, HELLO, CLIENT, SELECT, QUIT …
 //!
-//! There are no users and no passwords: who can reach the port can do everything. AUTH says so.
+//! There are no users and no passwords. Every client that can reach the port can run every command. AUTH returns an error that says so.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use crate::resp::Protocol;
 use crate::shared::{Client, lock};
 
 const GROUP: &str = "connection";
-/// Longest name that a client can give itself, in bytes.
+/// Maximum length of a client's name in bytes.
 const NAME_BYTES_MAX: usize = 1024;
-/// The version of Redis whose commands and replies these are.
+/// The version of Redis whose commands and replies the server imitates.
 pub const REDIS_VERSION: &str = "7.0.0";
 
 const fn command(name: &'static str, arity: i64, summary: &'static str, handler: Handler) -> Command {
     Command { name, arity, flags: Flags::FAST, keys: NO_KEYS, group: GROUP, summary, handler }
 }
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("ping", -1, "Answers PONG, or its argument.", ping),
     command("echo", 2, "Returns its argument.", |call| Ok(call.reply.bulk(call.argument(1))?)),
@@ -122,7 +122,7 @@ fn reset(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a client may call itself: printable ASCII without blanks.
+/// Parses a client's name: printable ASCII without spaces.
 fn client_name(name: &[u8]) -> Result<String, CommandError> {
     if name.len() > NAME_BYTES_MAX || !name.iter().all(u8::is_ascii_graphic) {
         let text = "ERR Client names cannot contain spaces, newlines or special characters.";

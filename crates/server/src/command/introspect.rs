@@ -1,8 +1,8 @@
-//! COMMAND: the table of commands, as clients and redis-cli read it.
+//! The command COMMAND: the table of commands for clients and redis-cli.
 
 use super::{Call, Command, CommandError, Flags, NO_KEYS, all, arity_fits, find};
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
     name: "command",
     arity: -1,
@@ -66,7 +66,7 @@ fn entry(call: &mut Call<'_>, command: &Command) {
     flags.iter().for_each(|(_, name)| reply.simple(name));
     let (first, last, step) = command.keys;
     [first, last, step].into_iter().for_each(|number| reply.integer(number));
-    // Categories, tips, key specifications and subcommands: none.
+    // Categories, tips, key specifications and subcommands are empty.
     (0..4).for_each(|_| reply.array(0));
 }
 

@@ -1,8 +1,8 @@
-//! Keys as such: presence, removal, and everything that goes through them in order.
+//! Commands on keys: presence, removal, scans and ranges.
 //!
-//! Invariants
-//! * I1: SCAN and KEYS look only at the range of keys that start with the pattern's literal prefix.
-//! * I2: SCAN goes on behind the last key it looked at, so every key that is there throughout is returned exactly once.
+//! Invariants:
+//! * I1: SCAN and KEYS read only the range of keys that start with the pattern's literal prefix.
+//! * I2: SCAN continues after the last key that it read. So every key that is present throughout is returned exactly once.
 
 use std::ops::Bound;
 
@@ -29,7 +29,7 @@ const fn command(
 const READ: Flags = Flags::READ.and(Flags::FAST);
 const WALK: Flags = Flags::READ.and(Flags::SLOW);
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("del", -2, Flags::WRITE, ALL_KEYS, "Removes keys; returns how many were there.", del),
     command("unlink", -2, Flags::WRITE, ALL_KEYS, "The same as DEL.", del),
@@ -173,7 +173,7 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
         }
         behind = Some(last);
     }
-    // A step ends early rather than answer more than it may: the next one goes on from there.
+    // A step ends early if its reply gets too long. The next step continues there.
     let answer_bytes_max = (call.shared.config.reply_bytes_max / 2).min(64 << 20);
     let (mut found, mut found_bytes) = (Vec::new(), 0);
     let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ fn scan(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(found.iter().try_for_each(|key| call.reply.bulk(key))?)
 }
 
-/// A bound as ZRANGEBYLEX writes it, except that a bare key stands for itself, included.
+/// Parses a bound as ZRANGEBYLEX does, except that a key without prefix is included.
 fn bound(text: &[u8]) -> Bound<Vec<u8>> {
     match text {
         b"-" | b"+" => Bound::Unbounded,
@@ -211,7 +211,7 @@ fn bound(text: &[u8]) -> Bound<Vec<u8>> {
     }
 }
 
-/// Where a bound stands, apart from whether its key is included: class and key.
+/// The position of a bound, as class and key. It ignores whether the key is included.
 fn place(text: &[u8]) -> (u8, &[u8]) {
     match text {
         b"-" => (0, b""),
@@ -220,9 +220,9 @@ fn place(text: &[u8]) -> (u8, &[u8]) {
     }
 }
 
-/// `RANGE start end [REV] [LIMIT n]`: from `start` up to `end`; with REV downwards, whichever of the two is the greater.
+/// `RANGE start end [REV] [LIMIT n]`: pairs from `start` up to `end`. With REV from the greater bound down to the smaller one.
 ///
-/// `-` stands before all keys, `+` behind them; `[key` or a bare key is included, `(key` is not.
+/// `-` is before all keys, `+` is after all keys. `[key` and `key` include the key, `(key` excludes it.
 fn range(call: &mut Call<'_>) -> Result<(), CommandError> {
     let (start, end) = (call.argument(1), call.argument(2));
     let (mut descending, mut limit) = (false, u64::MAX);

@@ -1,16 +1,16 @@
-//! The commands: a table of name, arity, flags and handler, one file for each family.
+//! The commands: a table of name, arity, flags and handler. Each family has a file.
 //!
-//! * [`strings`]: GET, SET and their kin, and the counters. * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
-//! * [`connection`]: PING, HELLO, CLIENT … * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN … * [`save`]: SAVE, BGSAVE, LASTSAVE. * [`introspect`]: COMMAND.
+//! * [`strings`]: GET, SET and related commands; [`numbers`]: counters. * [`keys`]: DEL, EXISTS, SCAN, KEYS, RANGE …
+//! * [`connection`]: PING, HELLO, CLIENT … * [`server`]: INFO, CONFIG, FLUSHDB, SHUTDOWN … * [`save`]: SAVE, BGSAVE, LASTSAVE. *
+//!   [`introspect`]: COMMAND.
 //!
-//! Invariants
-//! * I1: a handler writes exactly one reply, or returns an error, upon which what it wrote is taken back ([`run`]).
-//! * I2: texts of errors that Redis has too are Redis's own: clients match on them.
-//! * I3: a handler that may take long is marked [`Flags::SLOW`] and runs where it does not hold up other connections.
+//! Invariants:
+//! * I1: a handler writes exactly one reply, or returns an error. After an error, its partial reply is discarded ([`run`]).
+//! * I2: error texts that Redis has are identical to those of Redis, because clients match on them.
+//! * I3: a handler that may take long has [`Flags::SLOW`]. It runs where it does not block other connections.
 //!
-//! MSET and MSETNX are one batch: a crash leaves all of it or nothing, and readers see all or nothing. The keys of DEL and UNLINK
-//! are removed one after another: after a crash in the middle of it some may be gone and others not. All of them are durable
-//! before it is answered.
+//! MSET and MSETNX are one batch: after a crash all writes are present or none is, and readers see all or none. DEL and UNLINK remove their
+//! keys one after another: after a crash some may be removed and others not. All removals are durable before the reply.
 
 pub mod connection;
 pub mod introspect;
@@ -30,28 +30,28 @@ use crate::resp::{Reply, reply::ReplyTooLong};
 use crate::session::SessionState;
 use crate::shared::{Shared, lock};
 
-/// A command with more bytes than this is not run on a worker of the runtime.
+/// A larger command does not run on a worker of the runtime.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// What a command is like; a set.
+/// The properties of a command, as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// Nothing special.
+    /// No properties.
     pub const NONE: Self = Self(0);
     /// Reads keys.
     pub const READ: Self = Self(1);
     /// Changes keys.
     pub const WRITE: Self = Self(2);
-    /// Takes constant time, apart from the index.
+    /// Takes constant time, except for the index.
     pub const FAST: Self = Self(4);
-    /// May take long: looks at many keys.
+    /// May take long, because it reads many keys.
     pub const SLOW: Self = Self(8);
-    /// For who runs the server.
+    /// For administrators.
     pub const ADMIN: Self = Self(16);
 
-    /// Both sets.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -64,7 +64,7 @@ impl Flags {
     }
 }
 
-/// Where a command's keys are among its arguments: first, last (negative from the end), step; zeros for none.
+/// Positions of the keys among the arguments: first, last (negative: from the end), step. Zeros for no keys.
 pub type KeyPositions = (i64, i64, i64);
 /// No keys.
 pub const NO_KEYS: KeyPositions = (0, 0, 0);
@@ -76,30 +76,30 @@ pub const ALL_KEYS: KeyPositions = (1, -1, 1);
 /// A command.
 #[derive(Debug)]
 pub struct Command {
-    /// Its name in small letters.
+    /// Name in lower case.
     pub name: &'static str,
-    /// Number of arguments with the name; negative: at least so many.
+    /// Number of arguments, with the name. Negative: minimum number.
     pub arity: i64,
-    /// What it is like.
+    /// Properties.
     pub flags: Flags,
-    /// Where its keys are.
+    /// Positions of the keys.
     pub keys: KeyPositions,
-    /// Its family as Redis names it.
+    /// Family, as Redis names it.
     pub group: &'static str,
-    /// What it does, in one line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// Runs it.
+    /// Runs the command.
     pub handler: Handler,
 }
 
-/// What runs a command.
+/// A function that runs a command.
 pub type Handler = fn(&mut Call<'_>) -> Result<(), CommandError>;
 
-/// A command being run.
+/// A running command.
 pub struct Call<'a> {
-    /// Name and arguments; their number fits the command's arity.
+    /// Name and arguments. Their number fits the command's arity.
     pub arguments: &'a [Bytes],
-    /// Where the answer goes.
+    /// The reply.
     pub reply: Reply<'a>,
     /// The connection.
     pub session: &'a mut SessionState,
@@ -108,7 +108,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// An argument that the arity promises.
+    /// An argument that the arity guarantees.
     #[must_use]
     pub fn argument(&self, index: usize) -> &'a [u8] {
         &self.arguments[index]
@@ -120,10 +120,10 @@ impl<'a> Call<'a> {
         self.arguments.get(index..).unwrap_or_default()
     }
 
-    /// Replies with the value of `key`, or a null.
+    /// Replies with the value of `key`, or with null.
     ///
     /// # Errors
-    /// The store's; a reply that becomes too long.
+    /// Those of the store; a reply that is too long.
     pub fn reply_value(&mut self, key: &[u8]) -> Result<(), CommandError> {
         let found = self.shared.store.get_into(key, &mut self.session.value)?;
         self.count_lookup(found);
@@ -135,10 +135,10 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Replies with a value that was, or a null.
+    /// Replies with a former value, or with null.
     ///
     /// # Errors
-    /// A reply that becomes too long.
+    /// A reply that is too long.
     pub fn reply_option(&mut self, value: Option<&[u8]>) -> Result<(), CommandError> {
         match value {
             Some(value) => self.reply.bulk(value)?,
@@ -153,34 +153,34 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Why a command is answered with an error. Its text is the reply, code first.
+/// The error reply of a command. The text starts with the error code.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The store refused.
+    /// An error of the store.
     #[error("ERR {0}")]
     Store(#[from] bristlecone::Error),
-    /// The answer is too long.
+    /// The reply is too long.
     #[error("ERR {0}")]
     Reply(#[from] ReplyTooLong),
-    /// Options that do not fit together, or unknown ones.
+    /// Unknown options, or options that exclude each other.
     #[error("ERR syntax error")]
     Syntax,
-    /// Not an integer, as argument or as value.
+    /// An argument or value is not an integer.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
-    /// Not a number.
+    /// An argument or value is not a number.
     #[error("ERR value is not a valid float")]
     NotFloat,
-    /// The wrong number of arguments; the command's name, `|`, and the subcommand's if it has one.
+    /// Wrong number of arguments. The text is the command's name, with `|` and the name of the subcommand if there is one.
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arity(String),
-    /// No such subcommand.
+    /// There is no such subcommand.
     #[error("ERR unknown subcommand '{0}'. Try {1} HELP.")]
     Subcommand(String, &'static str),
-    /// A part of Redis that is not here.
+    /// A feature of Redis that the server does not have.
     #[error("ERR {0} is not supported yet: {1}")]
     Unsupported(String, &'static str),
-    /// Anything else, code first.
+    /// Any other error, with its code.
     #[error("{0}")]
     Text(String),
 }
@@ -201,12 +201,12 @@ static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     all
 });
 
-/// All commands, in order of their names.
+/// All commands, sorted by name.
 pub fn all() -> &'static [&'static Command] {
     &COMMANDS
 }
 
-/// The command of this name, in whatever case.
+/// The command of this name, in any case. Binary search.
 #[must_use]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     let found =
@@ -223,8 +223,8 @@ pub fn run(shared: &Shared, session: &mut SessionState, arguments: &[Bytes], out
     session_command(&mut call);
 }
 
-/// Lets the processor bring in what commands of one key will read, all at once. (The writes among them are not made together:
-/// after a crash a connection's keys are what some beginning of its commands left.)
+/// Prefetches the memory that commands of one key will read, for all commands together. The writes among them stay separate: after a crash,
+/// a connection's keys have the result of a prefix of its commands.
 pub fn prefetch(shared: &Shared, commands: &[Vec<Bytes>]) {
     let pays = |command: &Command| {
         command.keys == ONE_KEY && (shared.prefetches_writes || !command.flags.has(Flags::WRITE))
@@ -269,7 +269,7 @@ fn session_command(call: &mut Call<'_>) {
     }
 }
 
-/// True if a number of arguments (name included) fits an arity.
+/// True if the number of arguments (with the name) fits the arity.
 #[must_use]
 pub fn arity_fits(arity: i64, arguments: usize) -> bool {
     let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
@@ -285,15 +285,15 @@ fn is_long(command: &Command, call: &Call<'_>) -> bool {
         || call.arguments.iter().map(Bytes::len).sum::<usize>() > INLINE_BYTES_MAX
 }
 
-/// Makes durable what commands changed.
+/// Makes the changes of all earlier commands durable.
 ///
 /// # Errors
-/// The store's: none of it is acknowledged then.
+/// Those of the store. Then none of the changes is acknowledged.
 pub fn commit(shared: &Shared) -> bristlecone::Result<()> {
     if shared.slow_writes { off_the_worker(|| shared.store.commit()) } else { shared.store.commit() }
 }
 
-/// Lets the runtime's other tasks go on meanwhile, if there are several workers.
+/// Runs `work` while other tasks of the runtime go on, if the runtime has several workers.
 fn off_the_worker<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -315,7 +315,7 @@ fn unknown(arguments: &[Bytes]) -> CommandError {
     CommandError::Text(format!("ERR unknown command '{name}', with args beginning with: {rest}"))
 }
 
-/// An integer as Redis reads it: no sign `+`, no leading zeros, no blanks.
+/// Parses an integer as Redis does: no sign `+`, no leading zeros, no spaces.
 ///
 /// # Errors
 /// `NotInteger`.
@@ -329,13 +329,13 @@ pub fn integer(text: &[u8]) -> Result<i64, CommandError> {
     number.ok_or(CommandError::NotInteger)
 }
 
-/// True if an argument is this word, in whatever case.
+/// True if an argument is this word, in any case.
 #[must_use]
 pub fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Adds a session's counts to the server's.
+/// Adds the counts of a session to those of the server.
 pub fn flush_counts(shared: &Shared, session: &mut SessionState) {
     let counters = &shared.counters;
     let pairs = [

@@ -1,6 +1,6 @@
-//! Counters: values that are decimal numbers, changed in one step.
+//! Counters: values that are decimal numbers and change in one step.
 //!
-//! Floating-point numbers are IEEE doubles here, written with the fewest digits that read back the same.
+//! Floating-point numbers are IEEE doubles. They are written with the fewest digits that parse to the same double.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::{Call, Command, CommandError, Flags, ONE_KEY, integer};
 const GROUP: &str = "string";
 const FLAGS: Flags = Flags::WRITE.and(Flags::FAST);
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "incr",
@@ -90,7 +90,7 @@ fn add_float(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Replaces the value of the first argument by what `next` makes of it (an answer and the new text), in one step.
+/// Replaces the value of the first argument in one step. `next` computes a reply and the new text from the old value.
 fn change<T>(
     call: &Call<'_>,
     mut next: impl FnMut(Option<&[u8]>) -> Result<(T, String), CommandError>,
@@ -109,7 +109,7 @@ fn change<T>(
     answer
 }
 
-/// A finite number.
+/// Parses a finite number.
 fn float(text: &[u8]) -> Result<f64, CommandError> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.filter(|number: &f64| number.is_finite()).ok_or(CommandError::NotFloat)

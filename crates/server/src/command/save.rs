@@ -1,9 +1,9 @@
 //! Backups on request: SAVE, BGSAVE, LASTSAVE.
 //!
-//! Where they go is for who starts the server to say ([`Config::backup_dir`](crate::Config)), never for a client. Each has a directory
-//! of its own there, named by the second in which it was begun, which LASTSAVE tells.
+//! The administrator sets the parent directory ([`Config::backup_dir`](crate::Config)); a client cannot. Each backup has its own directory,
+//! named by its start time in seconds. LASTSAVE returns that name.
 //!
-//! Invariant: at most one is being made, whoever asked for it.
+//! Invariant: at most one backup runs at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::server::command;
 use super::{Call, Command, CommandError, Flags, is};
 use crate::shared::{Shared, unix_time};
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("save", 1, Flags::ADMIN.and(Flags::SLOW), "Makes a backup and answers when it is durable.", save),
     command("bgsave", -1, Flags::ADMIN, "Makes a backup beside other commands.", bgsave),
     command("lastsave", 1, Flags::FAST, "Returns the name of the newest backup, a Unix time.", lastsave),
 ];
 
-/// What is known of backups.
+/// The state of backups.
 #[derive(Debug, Default)]
 pub struct Saves {
     running: AtomicBool,
@@ -30,21 +30,21 @@ pub struct Saves {
     newest: AtomicU64,
 }
 
-/// The turn to make a backup; ends when it is dropped.
+/// The right to make a backup. Dropping it frees the right.
 struct Turn(Arc<Saves>);
 
 impl Saves {
-    /// True while one is being made.
+    /// True while a backup is running.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::SeqCst)
     }
 
-    /// True if the last one came to nothing.
+    /// True if the last backup failed.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Name of the newest one, a Unix time; 0 if there is none.
+    /// Name of the latest backup, a Unix time; 0 if there is none.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
     }
@@ -103,7 +103,7 @@ fn bgsave(call: &mut Call<'_>) -> Result<(), CommandError> {
     let dir = dir(call.shared)?;
     let turn = call.shared.saves.begin()?;
     let store = call.shared.store.clone();
-    // Whether it failed is told by INFO.
+    // INFO tells whether the backup failed.
     let make = move || _ = turn.make(&store, &dir);
     let thread = std::thread::Builder::new().name("backup".into()).spawn(make);
     thread.map_err(|error| CommandError::Text(format!("ERR cannot start a thread: {error}")))?;

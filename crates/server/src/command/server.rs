@@ -1,4 +1,4 @@
-//! The server: INFO, CONFIG, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
+//! Commands of the server: INFO, CONFIG, DBSIZE, FLUSHDB, TIME, SHUTDOWN.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::shared::{Shared, unix_time};
 
 const GROUP: &str = "server";
 
-/// A command of this group that names no keys.
+/// A command of this group without keys.
 pub(super) const fn command(
     name: &'static str,
     arity: i64,
@@ -25,7 +25,7 @@ pub(super) const fn command(
 
 const FLUSH: Flags = Flags::WRITE.and(Flags::SLOW);
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     command("dbsize", 1, Flags::READ.and(Flags::FAST), "Returns the number of keys.", dbsize),
     command("flushdb", -1, FLUSH, "Removes every key.", flush),
@@ -60,7 +60,7 @@ fn time(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Answers nothing, as Redis: the connection closes when the server stops.
+/// Sends no reply, as Redis: the connection closes when the server stops.
 fn shutdown(call: &mut Call<'_>) -> Result<(), CommandError> {
     let known = ["SAVE", "NOSAVE", "NOW", "FORCE"];
     if !call.rest(1).iter().all(|option| known.iter().any(|word| is(option, word))) {
@@ -104,7 +104,7 @@ fn config(call: &mut Call<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// The settings that clients and benchmarks ask for.
+/// The settings that clients and benchmarks read.
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     vec![
         ("appendonly", "no".to_owned()),
@@ -195,7 +195,7 @@ fn memory_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Memory of this process as the kernel counts it, mapped file pages included; 0 where it does not tell.
+/// Resident memory of this process in bytes, with mapped file pages; 0 if the kernel does not tell.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -206,7 +206,7 @@ fn resident_bytes() -> u64 {
 fn persistence_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let saves = &shared.saves;
     let newest = saves.newest().to_string();
-    // Every acknowledged write is durable, so nothing is ever waiting to be saved.
+    // Every acknowledged write is durable. So no change waits to be saved.
     let fields = [
         ("loading", "0"),
         ("rdb_changes_since_last_save", "0"),
@@ -240,7 +240,7 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     ];
     let mut fields =
         fields.map(|(name, counter)| (name, counter.load(Ordering::Relaxed).to_string())).to_vec();
-    // These are since the store was opened, whatever CONFIG RESETSTAT sets to zero.
+    // These count since the open of the store. CONFIG RESETSTAT does not reset them.
     if let Some(known) = shared.store.stats().journal.and_then(|journal| journal.activity) {
         fields.extend([
             ("total_groups_committed", known.groups_since_open.to_string()),
@@ -251,8 +251,7 @@ fn stats_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// In Redis's form, where `get` stands for every lookup of one key, `write` for every change of one, and `commit` for making
-/// durable what the commands of a pipeline changed.
+/// Latencies in the form of Redis. `get` covers lookups of one key, `write` changes of one key, `commit` the commits of pipelines.
 fn latency_fields(shared: &Shared) -> Vec<(&'static str, String)> {
     let LatencyStats { get, write, commit } = shared.store.stats().latency;
     let kinds = [

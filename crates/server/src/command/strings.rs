@@ -1,4 +1,4 @@
-//! GET, SET and their kin. The only type is the string of bytes; keys do not expire.
+//! Commands on values: GET, SET and related ones. The only type is the byte string; keys do not expire.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use bristlecone::Change;
 use super::{ALL_KEYS, Call, Command, CommandError, Flags, ONE_KEY, is};
 
 const GROUP: &str = "string";
-/// Why options of expiry are refused.
+/// The reason why options of expiry are refused.
 pub const NO_EXPIRY: &str = "keys do not expire";
 
-/// The family's commands.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "get",
@@ -180,7 +180,8 @@ fn setnx(call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 fn mget(call: &mut Call<'_>) -> Result<(), CommandError> {
-    // As of one moment, so of an MSET all is seen or nothing; one by one, so a reply that gets too long ends it.
+    // One call reads the state of one moment, so it sees all or none of an MSET. It passes one value at a time, so a reply that is too long
+    // ends it.
     let (keys, store): (Vec<&[u8]>, _) =
         (call.rest(1).iter().map(AsRef::as_ref).collect(), call.shared.store.clone());
     call.reply.array(keys.len());
@@ -205,7 +206,7 @@ fn msetnx(call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Sets pairs of arguments in one step; false if one of the keys had to be absent and is not.
+/// Sets all pairs of arguments in one step. False if `absent` is set and one of the keys is present.
 fn set_all(call: &mut Call<'_>, name: &str, absent: bool) -> Result<bool, CommandError> {
     let pairs = call.rest(1).chunks_exact(2);
     if !pairs.remainder().is_empty() {

@@ -1,9 +1,9 @@
-//! RESP, the protocol of Redis clients: requests in ([`request`]), replies out ([`reply`]), versions 2 and 3.
+//! RESP, the protocol of Redis clients, versions 2 and 3: requests ([`request`]) and replies ([`reply`]).
 //!
-//! Why not a protocol crate: a request is only ever an array of bulk strings or one inline line, a small part of what
-//! such crates decode, and what a server needs beside it they do not offer: inline lines, limits that hold before
-//! memory is taken, and a parse that resumes where the last bytes ended (decoding again from the start makes a large
-//! command that drips in quadratic). So this is a small strict parser of our own.
+//! There is a parser of our own instead of a protocol crate, for two reasons. A request is an array of bulk strings or one inline line, a
+//! small part of what such crates decode. And the server needs features that they lack: inline lines, limits that apply before memory is
+//! allocated, and a parser that resumes at the last byte. Parsing again from the start takes quadratic time for a large command that
+//! arrives in small pieces.
 
 pub mod reply;
 pub mod request;

@@ -1,27 +1,27 @@
-//! The reply encoder: values out, in RESP2 or RESP3.
+//! The reply encoder: writes values in RESP2 or RESP3.
 //!
-//! Invariants
-//! * I1: a simple string or error is one line: line ends inside it become blanks.
-//! * I2: what RESP2 does not have is written as its nearest relative: a map as a flat array, a null as a null bulk
-//!   string, a double or a verbatim text as a bulk string.
-//! * I3: a body longer than the limit is an error of the command, found before the memory is taken.
+//! Invariants:
+//! * I1: a simple string or error is one line. Line ends inside it are replaced by spaces.
+//! * I2: a type that RESP2 lacks is written as the most similar one: a map as a flat array, a null as a null bulk string, a double or a
+//!   verbatim text as a bulk string.
+//! * I3: a reply longer than the limit is an error of the command. The error is found before memory is allocated.
 
-/// Version of the protocol that a connection speaks.
+/// Version of the protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// Version 2, what a connection starts with.
+    /// Version 2. A connection starts with it.
     #[default]
     Resp2,
     /// Version 3, after `HELLO 3`.
     Resp3,
 }
 
-/// A reply that would exceed what one command may answer.
+/// The reply would exceed the limit of one command.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a reply of more than {0} bytes: ask for less at a time (LIMIT, COUNT, fewer keys)")]
 pub struct ReplyTooLong(pub usize);
 
-/// Writes one command's reply to the end of a connection's output.
+/// Writes the reply of one command to the end of a connection's output.
 #[derive(Debug)]
 pub struct Reply<'a> {
     output: &'a mut Vec<u8>,
@@ -37,13 +37,13 @@ impl<'a> Reply<'a> {
         Self { output, start, bytes_max, protocol }
     }
 
-    /// The version being written.
+    /// The version of the protocol.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Changes the version, from this reply on.
+    /// Changes the version of the protocol from this reply on.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
@@ -54,7 +54,7 @@ impl<'a> Reply<'a> {
         self.output.len() - self.start
     }
 
-    /// Takes back what was written.
+    /// Discards the reply written so far.
     pub fn restart(&mut self) {
         self.output.truncate(self.start);
     }
@@ -69,7 +69,7 @@ impl<'a> Reply<'a> {
         self.line(b'+', text);
     }
 
-    /// An error; `text` starts with its code.
+    /// An error. `text` starts with the error code.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text);
     }
@@ -92,7 +92,7 @@ impl<'a> Reply<'a> {
     /// A bulk string.
     ///
     /// # Errors
-    /// The reply became too long.
+    /// The reply is too long.
     pub fn bulk(&mut self, bytes: &[u8]) -> Result<(), ReplyTooLong> {
         if self.bytes() + bytes.len() > self.bytes_max {
             return Err(ReplyTooLong(self.bytes_max));
@@ -103,14 +103,14 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// A short bulk string of the server's own, not counted against the limit.
+    /// A short bulk string of the server. It does not count against the limit.
     pub fn text(&mut self, text: &str) {
         self.number(b'$', i64::try_from(text.len()).unwrap_or(i64::MAX));
         self.output.extend_from_slice(text.as_bytes());
         self.output.extend_from_slice(b"\r\n");
     }
 
-    /// A text for people.
+    /// A text for users.
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.text(text),
@@ -123,7 +123,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// "Absent".
+    /// Null.
     pub fn null(&mut self) {
         self.output.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
@@ -131,7 +131,7 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// "Absent" where an array is expected.
+    /// Null in place of an array.
     pub fn null_array(&mut self) {
         self.output.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
@@ -139,12 +139,12 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// Head of an array of `count` values, which follow.
+    /// Head of an array. The caller writes its `count` values next.
     pub fn array(&mut self, count: usize) {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Head of a map of `count` pairs, which follow as key, value, key, value …
+    /// Head of a map. The caller writes its `count` pairs next, as key, value, key, value …
     pub fn map(&mut self, count: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(count * 2),
@@ -152,8 +152,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Puts the head of an array before everything written since `mark` (from [`Reply::bytes`]): for arrays whose
-    /// length is known only at their end.
+    /// Inserts the head of an array before everything written since `mark` (from [`Reply::bytes`]). For arrays whose length is known only
+    /// at their end.
     pub fn array_since(&mut self, mark: usize, count: usize) {
         let body = self.start + mark;
         let end = self.output.len();

@@ -1,33 +1,32 @@
-//! The request parser: bytes as they arrive in, commands out.
+//! The request parser: takes bytes as they arrive, and returns commands.
 //!
-//! Invariants
-//! * I1: no memory is taken for what is only declared. An argument's bytes are counted when they have arrived; the list of
-//!   arguments grows as they come.
-//! * I2: every byte is looked at a bounded number of times, however the input is cut: what was parsed is consumed, and
-//!   an unfinished header line is at most `HEADER_BYTES_MAX` long, an unfinished inline line is searched from where
-//!   the last search ended.
-//! * I3: the same bytes give the same commands, however they are cut.
-//! * I4: after an error the parser is not used again: the connection closes.
+//! Invariants:
+//! * I1: a declared length alone allocates no memory. The bytes of an argument count when they have arrived. The list of arguments grows as
+//!   they arrive.
+//! * I2: every byte is read a bounded number of times, however the input is split. Parsed bytes are consumed. An unfinished header line has
+//!   at most `HEADER_BYTES_MAX` bytes. The search in an unfinished inline line resumes at its last position.
+//! * I3: the same bytes give the same commands, however they are split.
+//! * I4: the parser is not used after an error, because the connection closes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Longest header line (`*3`, `$5`) without its end, in bytes. A sign and the digits of an `i64` fit.
+/// Maximum length of a header line (`*3`, `$5`) in bytes, without its end. A sign and the digits of an `i64` fit.
 const HEADER_BYTES_MAX: usize = 32;
-/// What an argument costs beside its own bytes (its entry in the list and its header), in bytes.
+/// Overhead of an argument in bytes: its entry in the list and its header.
 const ARGUMENT_OVERHEAD_BYTES: usize = 48;
-/// Space made in the list of arguments before any has arrived.
+/// Initial capacity of the list of arguments.
 const ARGUMENTS_RESERVED: usize = 8;
 
-/// Bounds on one command. Beyond them the client gets a protocol error.
+/// Limits of one command. A command beyond them is a protocol error.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Longest bulk string in bytes.
+    /// Maximum length of a bulk string in bytes.
     pub bulk_bytes_max: usize,
-    /// Most arguments of a command, its name included.
+    /// Maximum number of arguments, with the name.
     pub arguments_max: usize,
-    /// Longest inline command in bytes.
+    /// Maximum length of an inline command in bytes.
     pub inline_bytes_max: usize,
-    /// Most bytes of a command, all arguments together with what it costs to hold them.
+    /// Maximum bytes of a command: all arguments with their overhead.
     pub command_bytes_max: usize,
 }
 
@@ -42,76 +41,76 @@ impl Default for RequestLimits {
     }
 }
 
-/// Why a request cannot be understood. The text is Redis's own where Redis has one, because clients look at it.
+/// A malformed request. The texts are those of Redis where it has one, because clients match on them.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// `*` without a number, with a negative one other than -1, or with one beyond the limit.
+    /// `*` without a number, with a negative number other than -1, or with a number beyond the limit.
     #[error("invalid multibulk length")]
     ArrayLength,
-    /// `$` without a number, with a negative one, or with one beyond the limit.
+    /// `$` without a number, with a negative number, or with a number beyond the limit.
     #[error("invalid bulk length")]
     BulkLength,
-    /// An array whose element is not a bulk string.
+    /// An element of an array is not a bulk string.
     #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
     ExpectedBulk(u8),
-    /// A bulk string that does not end where it said.
+    /// A bulk string does not end at its declared length.
     #[error("expected CRLF after a bulk string")]
     BulkEnd,
-    /// A header line that does not end.
+    /// A header line is too long.
     #[error("too big count string")]
     HeaderTooLong,
-    /// A header line that ends in a line feed without a carriage return.
+    /// A header line ends with a line feed without a carriage return.
     #[error("expected CRLF after a length")]
     HeaderEnd,
-    /// An inline command that does not end.
+    /// An inline command is too long.
     #[error("too big inline request")]
     InlineTooLong,
-    /// Quotes that do not match in an inline command.
+    /// An inline command has unbalanced quotes.
     #[error("unbalanced quotes in request")]
     Quotes,
-    /// More bytes than one command may have.
+    /// A command has too many bytes.
     #[error("a command of more than {0} bytes")]
     CommandTooLong(usize),
 }
 
-/// What the parser is in the middle of.
+/// The position of the parser.
 #[derive(Debug, Default)]
 enum State {
     /// Before the first byte of a command.
     #[default]
     Start,
-    /// In an inline line, of which this many bytes were searched for its end.
+    /// In an inline line. This many of its bytes were searched for the end.
     Inline { searched: usize },
-    /// In an array: this many arguments are still to come; the length of the one that is arriving, if known.
+    /// In an array. This many arguments are missing. The length of the next argument, if known.
     Array { missing: usize, bulk_bytes: Option<usize> },
 }
 
-/// Parses requests incrementally. Feed it the connection's buffer whenever bytes have arrived.
+/// An incremental parser of requests. Pass it the connection's buffer whenever bytes have arrived.
 #[derive(Debug)]
 pub struct RequestParser {
     limits: RequestLimits,
     state: State,
     arguments: Vec<Bytes>,
-    /// Bytes declared by the command so far, overhead included.
+    /// Bytes that the command has declared so far, with overhead.
     command_bytes: usize,
-    /// Bytes of the arguments that are complete.
+    /// Bytes of the complete arguments.
     arrived_bytes: usize,
 }
 
 impl RequestParser {
-    /// A parser before its first byte.
+    /// A parser before the first byte.
     #[must_use]
     pub fn new(limits: RequestLimits) -> Self {
         Self { limits, state: State::Start, arguments: Vec::new(), command_bytes: 0, arrived_bytes: 0 }
     }
 
-    /// Bytes held for the unfinished command, beside those still in the buffer.
+    /// Bytes held for the unfinished command, without those in the buffer.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.arrived_bytes + self.arguments.capacity() * size_of::<Bytes>()
     }
 
-    /// Bytes that would complete the argument that is arriving (a hint for the size of the next read).
+    /// Bytes that complete the current argument: a hint for the size of the next read.
     #[must_use]
     pub fn wanted_bytes(&self, buffered: usize) -> usize {
         match self.state {
@@ -120,11 +119,11 @@ impl RequestParser {
         }
     }
 
-    /// Takes the next command from the front of `buffer`; `None` if more bytes are needed. Commands without arguments
-    /// (an empty line, `*0`, `*-1`) are passed over.
+    /// Takes the next command from the front of `buffer`. `None` if more bytes are needed. Skips commands without arguments (an empty line,
+    /// `*0`, `*-1`).
     ///
     /// # Errors
-    /// What cannot be a command, or exceeds the limits.
+    /// The bytes are not a command, or exceed the limits.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Vec<Bytes>>, ProtocolError> {
         loop {
             let done = match self.state {
@@ -192,7 +191,7 @@ impl RequestParser {
     }
 
     fn bulk(&mut self, buffer: &mut BytesMut, missing: usize, bytes: usize) -> Result<Step, ProtocolError> {
-        // The end is judged byte by byte as it comes, so that a wrong one is an error at once.
+        // Each byte of the end is checked when it arrives. So a wrong end is an error at once.
         if buffer.get(bytes).is_some_and(|&end| end != b'\r')
             || buffer.get(bytes + 1).is_some_and(|&end| end != b'\n')
         {
@@ -213,7 +212,7 @@ impl RequestParser {
 
     fn inline(&mut self, buffer: &mut BytesMut, searched: usize) -> Result<Step, ProtocolError> {
         let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') else {
-            // One byte more may be the carriage return of a line that just fits.
+            // The last byte may be the carriage return of a line that just fits.
             if buffer.len() > self.limits.inline_bytes_max + 1 {
                 return Err(ProtocolError::InlineTooLong);
             }
@@ -234,13 +233,13 @@ impl RequestParser {
 enum Step {
     /// More bytes are needed.
     Wait,
-    /// Something was consumed.
+    /// Bytes were consumed.
     On,
     /// A command is complete.
     Command,
 }
 
-/// The header line at the front of the buffer without its CRLF; `None` while it is unfinished.
+/// The header line at the front of the buffer without its CRLF. `None` while it is incomplete.
 fn header_line(buffer: &BytesMut) -> Result<Option<&[u8]>, ProtocolError> {
     let window = &buffer[..buffer.len().min(HEADER_BYTES_MAX)];
     match window.iter().position(|&byte| byte == b'\n') {
@@ -250,7 +249,7 @@ fn header_line(buffer: &BytesMut) -> Result<Option<&[u8]>, ProtocolError> {
     }
 }
 
-/// A decimal number: an optional minus sign and digits, nothing else.
+/// Parses a decimal number: an optional minus sign and digits.
 fn decimal(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -269,8 +268,8 @@ fn decimal(text: &[u8]) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Splits an inline line into arguments: blanks between them; double quotes with the escapes `\n \r \t \b \a \xHH`,
-/// single quotes with `\'`. A closing quote must be followed by a blank or the end.
+/// Splits an inline line into arguments, separated by spaces. Double quotes allow the escapes `\n \r \t \b \a \xHH`, single quotes `\'`.
+/// After a closing quote there must be a space or the end.
 fn split_line(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     let mut arguments = Vec::new();
     let mut at = 0;
@@ -296,7 +295,7 @@ fn split_line(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     }
 }
 
-/// Reads up to the closing quote; gives the position behind it.
+/// Reads up to the closing quote. Returns the position after it.
 fn quoted(line: &[u8], mut at: usize, quote: u8, argument: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
         match &line[at.min(line.len())..] {

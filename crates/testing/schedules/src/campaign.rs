@@ -1,5 +1,5 @@
-//! Executions of an index, many of them: how one is made, judged and counted, and how canaries are looked for. Which indexes there
-//! are is said by who uses this.
+//! The campaign: runs many executions of an index, judges them, and checks that injected faults are detected. Its callers choose the
+//! indexes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,32 +20,32 @@ use crate::scheduled::{Numbered, Sampled, Scheduled, Turnover};
 use crate::scheduler::{Bursts, Until};
 use crate::work::{FAILED, KEYS, TOGETHER, UNSYNCED, Worker, whole};
 
-/// Operations of a thread.
+/// Operations per thread.
 const STEPS: usize = 5;
-/// Executions in which a canary has to be noticed.
+/// Maximum number of executions until an injected fault is detected.
 const CANARY_EXECUTIONS: u64 = 10_000;
 
-/// What schedules came to.
+/// Counts of executions.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Lives of an index.
+    /// Executions.
     pub executions: u64,
-    /// Operations that were judged.
+    /// Judged operations.
     pub operations: u64,
-    /// Of these, those that another of their key overlaps.
+    /// Operations that overlap another one of their key.
     pub overlapping: u64,
     /// Images of power cuts.
     pub cuts: u64,
-    /// Executions in which a call to the disk failed.
+    /// Executions with a failed call to the disk.
     pub failures: u64,
-    /// Halves of a journal that were taken home beside the others.
+    /// Halves of a journal that were checkpointed beside the other threads.
     pub homes: u64,
-    /// What happened to nodes while there were several threads.
+    /// Events on nodes while several threads ran.
     pub turnover: Turnover,
 }
 
 impl Tally {
-    /// Adds what others came to.
+    /// Adds other counts.
     pub fn add(&mut self, other: Tally) {
         self.executions += other.executions;
         self.operations += other.operations;
@@ -59,37 +59,37 @@ impl Tally {
     }
 }
 
-/// What executions came to, or what is wrong with one.
+/// The counts of executions, or the violation that was found.
 pub type Verdict = Result<Tally, String>;
 /// One execution.
 pub type Execution = fn(How) -> Verdict;
 
-/// How an execution is judged.
+/// The settings of an execution.
 #[derive(Clone, Copy)]
 pub struct How {
-    /// What everybody was told, too, and not only what is there after a crash.
+    /// Judges the answers that threads got, in addition to the contents after a crash.
     pub live: bool,
-    /// Fences and syncs do what they say.
+    /// Fences and syncs work.
     pub honest: bool,
-    /// Power cuts of an execution.
+    /// Number of power cuts of an execution.
     pub cuts: usize,
 }
 
-/// Everything is judged.
+/// Judges everything.
 pub const WHOLE: How = How { live: true, honest: true, cuts: 3 };
-/// Only what crashes leave.
+/// Judges only the contents after crashes.
 pub const CRASHES: How = How { live: false, honest: true, cuts: 12 };
-/// What crashes leave when fences do nothing.
+/// Judges the contents after crashes with fences that do nothing.
 pub const LIES: How = How { live: false, honest: false, cuts: 3 };
 
-/// Makes executions until the scheduler has no more, or one goes wrong.
+/// Runs executions until the scheduler has no more, or one is wrong.
 fn run(scheduler: impl Scheduler + 'static, how: How, execution: Execution) -> Verdict {
     let found = Arc::new(AtomicBool::new(false));
     let verdict = Arc::new(Mutex::new(Ok(Tally::default())));
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
-    // The seed repeats it.
+    // The seed repeats a failure, so no file is needed.
     config.failure_persistence = FailurePersistence::None;
     let runner = Runner::new(Until { scheduler, found: found.clone() }, config);
     let shared = verdict.clone();
@@ -121,7 +121,7 @@ fn number_from(name: &str, default: u64) -> u64 {
     }
 }
 
-/// So many executions in bursts and a quarter of that by priorities.
+/// Runs this many executions in bursts, and a quarter of that by priorities.
 pub fn campaign(name: &str, executions: u64, execution: Execution) -> Tally {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let mut total = Tally::default();
@@ -136,7 +136,7 @@ pub fn campaign(name: &str, executions: u64, execution: Execution) -> Tally {
     total
 }
 
-/// What a key holds in the beginning.
+/// The initial value of a key.
 fn start(n: u64) -> Option<u64> {
     (n.is_multiple_of(2) && !TOGETHER.contains(&n)).then_some(1000 + n)
 }
@@ -151,8 +151,8 @@ fn fill<K: Sampled>(index: &dyn Index<K>) -> Result<(), pmem::Error> {
     Ok(())
 }
 
-/// Two threads that write and two that read. Who writes may be `told` that a call failed, or that the index was closed: sometimes a
-/// fifth thread does that.
+/// Two writers and two readers. If `told` is set, writers may get the error of a failed call or of a closed index. Sometimes a fifth thread
+/// closes the index.
 fn beside<K: Scheduled, M: Medium>(
     index: &Arc<K::Over<M>>,
     history: &Arc<History>,
@@ -160,7 +160,7 @@ fn beside<K: Scheduled, M: Medium>(
     hurries: bool,
     told: bool,
 ) -> Result<(), String> {
-    // Many changes beside few reads, now and then: blocks are used again while one scan is on its way.
+    // Sometimes many changes beside few reads. Then blocks are reused while a scan is running.
     let writes = if random.u8(..4) == 0 { 4 * STEPS } else { STEPS };
     let threads = (0..4).map(|thread| {
         let (index, history, random) = (index.clone(), history.clone(), random.fork());
@@ -169,7 +169,7 @@ fn beside<K: Scheduled, M: Medium>(
             let mut worker = Worker::<K::Keys> { index: &*index, history: &history, random, next, hurries };
             if thread >= 2 {
                 let outcome = (0..STEPS).try_for_each(|_| worker.read());
-                // In a pool's frames what is durable cannot be told from what was taken back: readers are told, too.
+                // In the frames of a buffer pool a reader cannot tell durable from rolled-back words. So readers may fail, too.
                 let refused = |why: &String| told && K::POOLED && why.starts_with(FAILED);
                 return if outcome.as_ref().is_err_and(refused) { Ok(()) } else { outcome };
             }
@@ -180,21 +180,21 @@ fn beside<K: Scheduled, M: Medium>(
     let mut threads: Vec<_> = threads.collect();
     if told && random.u8(..6) == 0 {
         let index = index.clone();
-        // Whoever comes too late is told; nobody waits for good.
+        // Later operations get an error. No operation blocks forever.
         threads.push(shuttle::thread::spawn(move || {
             (0..50).for_each(|_| shuttle::thread::yield_now());
             let _ = index.close();
             Ok(())
         }));
     }
-    // All of them end before the first that went wrong is looked at.
+    // All threads end before the first failure is returned.
     let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
-/// All that an index holds, and that it holds together.
+/// Checks an index and returns its contents.
 fn contents<K: Sampled>(index: &dyn Index<K>) -> Result<Vec<Option<u64>>, String> {
-    // Where writes did not wait, the check would see what may yet be taken back.
+    // The check must not see unsynced writes that may still be rolled back.
     let _ = index.commit();
     let report = index.check();
     if let Some(problem) = report.problems.first() {
@@ -215,12 +215,12 @@ fn contents<K: Sampled>(index: &dyn Index<K>) -> Result<Vec<Option<u64>>, String
     Ok(values)
 }
 
-/// What happened to the nodes of an index since then.
+/// Events on the nodes of an index since `before`.
 fn turnover_since(now: Turnover, before: &Turnover) -> Turnover {
     now.into_iter().map(|(what, times)| (what, times - before[what])).collect()
 }
 
-/// Judges what was found when nobody wrote any more, or after a crash.
+/// Judges the contents after the last write, or after a crash.
 fn judge(history: &History, values: &[Option<u64>]) -> Verdict {
     for (n, value) in (1..).zip(values) {
         history.found_after(n, *value);
@@ -266,15 +266,15 @@ pub fn execute<K: Scheduled>(lines: u64, how: How) -> Verdict {
     Ok(tally)
 }
 
-/// What returned is durable, unless it was a write that did not wait for it.
+/// True if the operation is durable after its return: all except writes without sync.
 fn promises(operation: &Operation) -> bool {
     !matches!(operation.writes, Some(Some(value)) if value >= UNSYNCED)
 }
 
-/// Sizes of a journal that goes home once in a while.
+/// Sizes of a journal that is checkpointed now and then.
 const SIZES: Sizes = Sizes { capacity_bytes: 64 << 10, max_bytes: 1 << 20 };
 
-/// One execution of an index over a journal. In one of four a call to the disk fails.
+/// One execution of an index over a journal. In a quarter of them a call to the disk fails.
 pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
     let (history, points) = (Arc::new(History::default()), Arc::new(Points::default()));
@@ -285,7 +285,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let journal = Arc::new(journal);
     let medium = medium::Scheduled { medium: Durable::from(journal.clone()), points: points.clone() };
     let index = K::create(medium, lines).map_err(|error| error.to_string())?;
-    // Once or several times, so that a half of the journal is nearly full when the others begin, or has just been left.
+    // One to seven times. So a half of the journal may be nearly full when the other threads begin, or just changed.
     for _ in 0..random.u64(1..8) {
         fill::<K::Keys>(&index).map_err(|error| error.to_string())?;
     }
@@ -297,7 +297,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     if random.u8(..4) == 0 {
         machine.fail_at(machine.calls() + random.u64(1..20), Fault::Eio);
     }
-    // Beside the others, or else whoever finds no space does it.
+    // With a thread for checkpoints, or without: then a commit without space checkpoints.
     let checkpoints = random.bool().then(|| {
         shuttle::thread::spawn(move || {
             let mut homes = 0;
@@ -320,7 +320,7 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     let failures = u64::from(has_failed);
     let mut tally = Tally { executions: 1, failures, homes, turnover, ..Tally::default() };
     if how.live && !(has_failed && K::POOLED) {
-        // What did not wait and was taken back never happened.
+        // Writes without sync that were rolled back do not count.
         let live = history.until(history.now(), |operation| !has_failed || promises(operation));
         tally.add(judge(&live, &values?)?);
     }
@@ -342,8 +342,8 @@ pub fn execute_journaled<K: Scheduled>(lines: u64, how: How) -> Verdict {
     Ok(tally)
 }
 
-/// Leaves out one part after the other, or what fences do, and sees that each is noticed: by what everybody was told, or, where it says
-/// so, by what a crash left.
+/// Injects one fault after another and checks that each is detected: by the answers that threads got, or by the contents after a crash, as
+/// `canaries` says.
 pub fn notice(name: &str, execution: Execution, canaries: &[(Option<Canary>, How, &str)]) {
     for &(canary, how, says) in canaries {
         let name = format!("{name} without {}", canary.map_or("fences".into(), |c| format!("{c:?}")));

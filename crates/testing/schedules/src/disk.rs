@@ -1,5 +1,5 @@
-//! A simulated disk in schedules: another thread may go on before each call, and at some calls the power is cut on the side:
-//! what it would leave is kept, and the execution goes on.
+//! A simulated disk in schedules. The thread may change before each call. At some calls the state after a power cut is recorded, and the
+//! execution goes on.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use pmem::journal::storage::Storage;
 
 use crate::medium::Points;
 
-/// What power cuts would have left.
+/// Records the states after power cuts.
 #[derive(Debug)]
 pub struct Cuts {
     machine: Machine,
@@ -22,14 +22,14 @@ pub struct Cuts {
 #[derive(Debug)]
 struct Kept {
     random: fastrand::Rng,
-    /// The moment of each, and the machine after it.
+    /// The moment of each cut, and the machine after it.
     cuts: Vec<(u64, Machine)>,
-    /// Most of them; none is made before there may be some.
+    /// Maximum number of cuts. 0 until cuts are allowed.
     most: usize,
 }
 
 impl Cuts {
-    /// Of a machine; for a beginning, none.
+    /// The recorder of a machine. Makes no cuts before [`Cuts::allow`].
     pub fn new(machine: &Machine, points: &Arc<Points>, history: &Arc<History>, seed: u64) -> Arc<Self> {
         let random = fastrand::Rng::with_seed(seed);
         Arc::new(Self {
@@ -40,17 +40,17 @@ impl Cuts {
         })
     }
 
-    /// From now on the power may be cut so many times.
+    /// Sets the maximum number of cuts.
     pub fn allow(&self, most: usize) {
         self.kept.lock().unwrap().most = most;
     }
 
-    /// The cuts that were made.
+    /// The recorded cuts.
     pub fn take(&self) -> Vec<(u64, Machine)> {
         std::mem::take(&mut self.kept.lock().unwrap().cuts)
     }
 
-    /// Perhaps the power is cut here.
+    /// Records a power cut here, by a random choice.
     fn cut(&self) {
         let kept = &mut *self.kept.lock().unwrap();
         if kept.cuts.len() < kept.most && kept.random.u8(..6) == 0 {
@@ -63,13 +63,13 @@ impl Cuts {
         }
     }
 
-    /// One of the files.
+    /// One of the machine's files.
     pub fn file(self: &Arc<Self>, which: Which) -> Box<dyn Storage> {
         Box::new(File { storage: self.machine.storage(which), cuts: self.clone() })
     }
 }
 
-/// A file whose calls are told.
+/// A file whose calls are switch points and may be cut.
 #[derive(Debug)]
 struct File {
     storage: Box<dyn Storage>,

@@ -1,14 +1,14 @@
-//! Schedules of whole operations: indexes of the smallest nodes, writers and readers beside each other, another thread perhaps going on
-//! before every single load and store (`medium`), in random bursts and by priorities (`scheduler`).
+//! Schedules of whole operations: indexes with the smallest nodes, with concurrent writers and readers. The thread may change before every
+//! load and store (`medium`), in random bursts and by priorities (`scheduler`).
 //!
-//! What each thread was told is written down (`work`) and has to be explained by one operation after the other, key by key, with
-//! batches as one; and so has what is there after a power cut at any moment of it: everything that returned before,
-//! what readers returned too (`campaign`). Any `index::Index` can be run so (`scheduled`).
+//! `work` records the answer of each operation. One order of operations must explain all answers, key by key, with a batch as one
+//! operation. It must also explain the contents after a power cut at any moment: everything that returned before the cut, also from reads
+//! (`campaign`). Any `index::Index` can run in this way (`scheduled`).
 //!
-//! The injected faults (`pmem::canary`) leave out a part of the protocols each, and must be detected.
+//! Each injected fault (`pmem::canary`) leaves out a part of a protocol, and must be detected.
 //!
-//! Only under `cfg(shuttle)`; else this crate is empty. `BRISTLECONE_ROUNDS` sets how many times as many schedules there are (1),
-//! `BRISTLECONE_SEED` moves the seeds.
+//! This crate is empty without `cfg(shuttle)`. `BRISTLECONE_ROUNDS` multiplies the number of schedules (default 1). `BRISTLECONE_SEED`
+//! offsets the seeds.
 #![cfg(shuttle)]
 #![allow(missing_docs)]
 

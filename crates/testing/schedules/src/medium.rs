@@ -1,8 +1,7 @@
-//! Durable memory in schedules: another thread may go on before each load, store, flush and fence, and what a crash would leave
-//! is known at each of them.
+//! Durable memory in schedules. The thread may change before each load, store, flush and fence. The state after a crash is known at each of
+//! them.
 //!
-//! Durable words are no atomics of the scheduler's, so it would not switch between two stores of an operation by itself. The
-//! wrapper here makes it choose.
+//! Durable words are not atomics of the scheduler. Without this wrapper it would not switch between two stores of an operation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +10,7 @@ use crash::model::{Undo, put, words};
 use crash::{History, Model};
 use pmem::{Event, Fence, Group, LINE, Line, Medium, Memory, Observed, Observer, Result};
 
-/// Where another thread may go on, once it is switched on.
+/// A switch point of the scheduler, active once it is switched on.
 #[derive(Debug, Default)]
 pub struct Points {
     on: AtomicBool,
@@ -19,24 +18,24 @@ pub struct Points {
 }
 
 impl Points {
-    /// Another thread may go on.
+    /// The scheduler may switch to another thread here.
     pub fn pass(&self) {
         if self.on.load(Ordering::Relaxed) {
             self.at.load(Ordering::SeqCst);
         }
     }
 
-    /// From now on, or no longer.
+    /// Activates or deactivates the point.
     pub fn switch(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
 }
 
-/// A medium with such points.
+/// A medium with switch points.
 pub struct Scheduled<M> {
-    /// What stores and loads.
+    /// The medium that loads and stores.
     pub medium: M,
-    /// Where it may be left.
+    /// The switch points.
     pub points: Arc<Points>,
 }
 
@@ -101,12 +100,12 @@ impl<M: Medium> Medium for Scheduled<M> {
     }
 }
 
-/// All that happened to a memory, each with its moment in a history and the bytes that were in use.
+/// All events of a memory, each with its moment in a history and the bytes in use.
 pub struct Tape {
     memory: Arc<Memory>,
     history: Arc<History>,
     events: Mutex<Vec<(u64, u64, Event)>>,
-    /// Fences are written down.
+    /// True while fences are recorded.
     honest: AtomicBool,
 }
 
@@ -118,7 +117,7 @@ impl Observer for Tape {
     }
 }
 
-/// A memory of so many bytes that is written down.
+/// A memory of `capacity` bytes whose events are recorded.
 pub fn recorded(capacity: u64, history: &Arc<History>) -> (Observed, Arc<Tape>) {
     let memory = Memory::new(capacity, 0);
     let tape = Arc::new(Tape {
@@ -130,25 +129,25 @@ pub fn recorded(capacity: u64, history: &Arc<History>) -> (Observed, Arc<Tape>) 
     (Observed::new(memory, tape.clone()), tape)
 }
 
-/// Tells nobody.
+/// Ignores all events.
 struct Nobody;
 
 impl Observer for Nobody {
     fn event(&self, _event: Event) {}
 }
 
-/// Most contents of a line that are told apart.
+/// Maximum number of contents of a line that are tried.
 const CONTENTS: usize = 64;
 
 impl Tape {
-    /// From now on fences do nothing, as far as crashes are concerned.
+    /// From now on fences have no effect on the states after crashes.
     pub fn lie(&self) {
         self.honest.store(false, Ordering::Relaxed);
     }
 
-    /// What crashes at `cuts` moments from `from` on would leave, each with its moment: of what was not durable nothing,
-    /// everything or something. Half of the moments come right behind the return of a read, for what somebody was told too early is
-    /// durable a few steps later.
+    /// The states after crashes at `cuts` moments from `from` on, each with its moment. All, none or some of the non-durable stores
+    /// survive. Half of the moments are just after the return of a read: an answer that was given too early becomes durable a few steps
+    /// later.
     pub fn crashes(&self, from: u64, cuts: usize, random: &mut fastrand::Rng) -> Vec<(u64, Observed)> {
         let events = std::mem::take(&mut *self.events.lock().unwrap());
         let first = events.partition_point(|(moment, ..)| *moment < from);

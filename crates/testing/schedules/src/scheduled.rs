@@ -1,4 +1,4 @@
-//! What schedules need to know of an index besides its [`Index`]: keys and values from small numbers, and how one is made and opened over
+//! The interface of an index to schedules, besides [`Index`]: keys and values from small numbers, and how the index is made and opened over
 //! any medium.
 
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use pmem::{Medium, Result};
 
 /// Keys or values from small numbers.
 pub trait Numbered: Clone {
-    /// Key number `n`; ascending with `n`.
+    /// Key number `n`. Keys ascend with `n`.
     fn key(n: u64) -> Self;
     /// Value number `n`.
     fn value(n: u64) -> Self;
-    /// The number of a key or a value; `None` if it was made of several.
+    /// The number of a key or a value. `None` if it is torn.
     fn number(&self) -> Option<u64>;
 }
 
@@ -34,7 +34,7 @@ impl Numbered for Vec<u8> {
         key.extend(n.to_be_bytes());
         key
     }
-    /// The number again and again, so that a torn value is seen, of different lengths, so that blocks are used again.
+    /// The number is repeated, so that a torn value is detected. The lengths differ, so that blocks are reused.
     fn value(n: u64) -> Vec<u8> {
         n.to_be_bytes().repeat(1 + n as usize % 4)
     }
@@ -50,29 +50,29 @@ impl Numbered for Vec<u8> {
 pub trait Sampled: Kind<KeyBuf: Numbered, ValueBuf: Numbered> {}
 impl<K: Kind<KeyBuf: Numbered, ValueBuf: Numbered>> Sampled for K {}
 
-/// What happened to nodes, and how often.
+/// Events on nodes, with their counts.
 pub type Turnover = BTreeMap<&'static str, u64>;
 
-/// How indexes of a kind are made.
+/// A type of index.
 pub trait Scheduled: 'static {
     /// Keys and values.
     type Keys: Sampled;
-    /// One over a medium.
+    /// The index over a medium.
     type Over<M: Medium>: Index<Self::Keys> + 'static;
-    /// Over groups, what is durable cannot be told from what was rolled back: readers get failures, too.
+    /// True for an index in a buffer pool over a journal: readers cannot tell durable from rolled-back words, so they may fail, too.
     const POOLED: bool = false;
 
-    /// An empty one, of nodes of so many lines.
+    /// Makes an empty index with nodes of `lines` lines.
     ///
     /// # Errors
-    /// What making it may say.
+    /// Those of the engine.
     fn create<M: Medium>(medium: M, lines: u64) -> Result<Self::Over<M>>;
-    /// The one that lives there, made with nodes of so many lines.
+    /// Opens the index in the medium, made with nodes of `lines` lines.
     ///
     /// # Errors
-    /// What opening it may say.
+    /// Those of the engine.
     fn open<M: Medium>(medium: M, lines: u64) -> Result<Self::Over<M>>;
-    /// How often nodes came and went, if that is counted.
+    /// Counts of events on nodes. Empty if the engine has none.
     fn turnover<M: Medium>(_index: &Self::Over<M>) -> Turnover {
         Turnover::new()
     }

@@ -1,25 +1,26 @@
-//! Random schedules in bursts: a thread runs on until a coin says otherwise, and the coin of each execution is another one.
+//! A scheduler of random bursts. A thread continues until a random draw switches to another one. The probability differs between
+//! executions.
 //!
-//! A choice among all threads at every step would mix them evenly: a reader would hardly ever stand still between two of its
-//! steps while a writer makes hundreds, which is how a stale pointer comes to be followed.
+//! A uniform choice at every step would mix the threads evenly. A reader would rarely stand still between two steps while a writer makes
+//! hundreds. Such a schedule is needed to follow a stale pointer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
-/// See the module's head.
+/// Random bursts; see the head of the module.
 #[derive(Debug)]
 pub struct Bursts {
     seed: u64,
     left: u64,
     random: fastrand::Rng,
-    /// Of 1,024 steps, after so many another thread may go on.
+    /// Number of steps in 1,024 after which the thread may change.
     switches: u32,
 }
 
 impl Bursts {
-    /// So many executions, decided by this seed.
+    /// A scheduler for this many executions with this seed.
     pub fn new(seed: u64, executions: u64) -> Self {
         Self { seed, left: executions, random: fastrand::Rng::new(), switches: 0 }
     }
@@ -54,12 +55,12 @@ impl Scheduler for Bursts {
     }
 }
 
-/// A scheduler that ends when something was found.
+/// A scheduler that stops when a violation is found.
 #[derive(Debug)]
 pub struct Until<S> {
-    /// What decides.
+    /// The scheduler that chooses threads.
     pub scheduler: S,
-    /// Something was found.
+    /// True when a violation is found.
     pub found: Arc<AtomicBool>,
 }
 

@@ -1,7 +1,7 @@
-//! What the threads of a schedule do to an index, and how it is written down.
+//! The operations of the threads in a schedule, and their recording.
 //!
-//! There are few keys, so that operations meet; a node holds a few of them, so that it splits and is joined. Three keys are
-//! written by batches alone, all with one value or none of them: whoever reads them at once must find that.
+//! There are few keys, so operations often have the same key. A node holds few entries, so it splits and is joined. Three keys are written
+//! by batches only, all with one value or all removed. A reader that reads them together must find that.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -13,30 +13,30 @@ use pmem::Error;
 
 use crate::scheduled::{Numbered, Sampled};
 
-/// Keys are the numbers up to this one.
+/// Keys are the numbers from 1 to this one.
 pub const KEYS: u64 = 16;
 /// The keys of batches.
 pub const TOGETHER: [u64; 3] = [3, 8, 13];
-/// Values from here on were stored by writes that promised nothing when they returned.
+/// Values from here on are of writes without sync.
 pub const UNSYNCED: u64 = 1 << 20;
 
 /// A thread that uses an index.
 pub struct Worker<'a, K: Sampled> {
     /// The index.
     pub index: &'a dyn Index<K>,
-    /// Where it is written down.
+    /// The record of all operations.
     pub history: &'a History,
-    /// What decides.
+    /// The source of random choices.
     pub random: fastrand::Rng,
-    /// The value that is written next. No two threads have the same.
+    /// The next value to write. No two threads have the same values.
     pub next: u64,
-    /// Some writes do not wait until they are durable.
+    /// True if some writes are without sync.
     pub hurries: bool,
 }
 
 type Outcome = Result<(), String>;
 
-/// What an operation that was refused begins to tell with.
+/// The prefix of the error of a refused operation.
 pub const FAILED: &str = "an operation failed";
 
 fn key<K: Sampled>(n: u64) -> K::KeyBuf {
@@ -48,7 +48,7 @@ fn text(error: &Error) -> String {
 }
 
 impl<K: Sampled> Worker<'_, K> {
-    /// Half of the time one of three keys that meet often.
+    /// A random key: in half of the cases one of three frequent keys.
     fn any_key(&mut self) -> u64 {
         loop {
             let n = if self.random.bool() { self.random.u64(5..8) } else { self.random.u64(1..=KEYS) };
@@ -58,17 +58,17 @@ impl<K: Sampled> Worker<'_, K> {
         }
     }
 
-    /// A value, and whether the write of it waits.
+    /// A new value, and the options of its write.
     fn any_value(&mut self) -> (u64, WriteOptions) {
         self.next += 1;
         let sync = !self.hurries || self.random.bool();
         (self.next + if sync { 0 } else { UNSYNCED }, WriteOptions { sync })
     }
 
-    /// One change.
+    /// Runs one write.
     ///
     /// # Errors
-    /// It failed; it may have been done all the same.
+    /// The write failed. It may be present all the same.
     pub fn write(&mut self) -> Outcome {
         let (index, history) = (self.index, self.history);
         let n = self.any_key();
@@ -105,7 +105,7 @@ impl<K: Sampled> Worker<'_, K> {
         .map_err(|error| text(&error))
     }
 
-    /// A put and a delete of one key with the writer's lock held, where it is held.
+    /// A put and a delete of one key in one session. The writer's lock is held throughout, if the engine has one.
     fn session(&mut self, n: u64, value: u64) -> Result<(), Error> {
         let history = self.history;
         let (key, bytes) = (key::<K>(n), K::ValueBuf::value(value));
@@ -127,7 +127,7 @@ impl<K: Sampled> Worker<'_, K> {
         done.map(drop)
     }
 
-    /// A put, a delete and a put of different keys at once.
+    /// A put, a delete and a put of different keys in one call.
     fn write_many(&mut self, n: u64, value: u64) -> Result<(), Error> {
         let history = self.history;
         let mut numbers = vec![n];
@@ -138,7 +138,7 @@ impl<K: Sampled> Worker<'_, K> {
             }
         }
         self.next += 1;
-        // Always waited for.
+        // This call is always with sync.
         let values = [Some(value % UNSYNCED), None, Some(self.next)];
         let keys: Vec<_> = numbers.iter().map(|n| key::<K>(*n)).collect();
         let bytes = values.map(|value| value.map(K::ValueBuf::value));
@@ -159,12 +159,12 @@ impl<K: Sampled> Worker<'_, K> {
         done.map(drop)
     }
 
-    /// The keys of batches and one other, which has to be what it was seen to be a moment ago.
+    /// A batch of the batch keys and one other key, with the condition that the other key has the value that was just read.
     fn batch(&mut self, value: u64, how: WriteOptions) -> Result<(), Error> {
         let (index, history) = (self.index, self.history);
         let n = self.any_key();
         let together = (self.random.u8(..4) > 0).then_some(value);
-        // Who removes waits: no value says that he did not.
+        // A removal is always with sync, because no value can mark it as unsynced.
         let how = if together.is_some() { how } else { WriteOptions::default() };
         let (mut writes, mut expected, mut old) = (Vec::new(), Vec::new(), None);
         for n in TOGETHER {
@@ -193,10 +193,10 @@ impl<K: Sampled> Worker<'_, K> {
         done.map(drop)
     }
 
-    /// One look: at a key, at many, or at all in either direction.
+    /// Runs one read: of one key, of several keys, or of all keys in either direction.
     ///
     /// # Errors
-    /// It failed, or found half of a batch.
+    /// The read failed, or found half of a batch.
     pub fn read(&mut self) -> Outcome {
         match self.random.u8(..7) {
             0..2 => self.get(),
@@ -233,7 +233,7 @@ impl<K: Sampled> Worker<'_, K> {
         whole("get_many", |n| seen.iter().find(|(of, _)| *of == n).and_then(|(_, value)| *value))
     }
 
-    /// A snapshot, scanned in both directions with writers in between: both scans and all gets say the same.
+    /// A snapshot, scanned in both directions beside writers. Both scans and all gets must agree.
     fn snapshot(&mut self) -> Outcome {
         let (called, history) = (self.history.now(), self.history);
         let view = match self.index.snapshot() {
@@ -268,7 +268,7 @@ impl<K: Sampled> Worker<'_, K> {
         whole("a scan", |n| seen.iter().find(|(of, _)| *of == n).and_then(|(_, value)| *value))
     }
 
-    /// Writes down what was read.
+    /// Records the answer of a read.
     fn note(&self, n: u64, called: u64, value: Option<&K::ValueBuf>) -> Result<Option<u64>, String> {
         let torn = || format!("a torn value under {n}: {value:?}");
         let value = value.map(|value| value.number().ok_or_else(torn)).transpose()?;
@@ -277,7 +277,7 @@ impl<K: Sampled> Worker<'_, K> {
     }
 }
 
-/// What a snapshot has under each number, by all ways of reading it.
+/// The value of each key in a snapshot, by every way of reading.
 fn read_snapshot<K: Sampled>(view: &dyn View<K>) -> Result<Vec<Option<u64>>, String> {
     let mut scan: Box<dyn Cursor<K> + '_> = view.cursor();
     let (mut key, mut value) = (K::KeyBuf::default(), K::ValueBuf::default());
@@ -306,7 +306,7 @@ fn read_snapshot<K: Sampled>(view: &dyn View<K>) -> Result<Vec<Option<u64>>, Str
     Ok(got)
 }
 
-/// The keys of batches have one value, or none of them has one.
+/// Checks that the keys of batches all have one value, or all have none.
 pub fn whole(who: &str, value_of: impl Fn(u64) -> Option<u64>) -> Outcome {
     let values = TOGETHER.map(&value_of);
     if values.iter().any(|value| *value != values[0]) {

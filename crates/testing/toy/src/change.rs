@@ -1,12 +1,12 @@
-//! A change: the page of a key is written anew, as one page or two, and the link to it is switched.
+//! A change of the toy engine: it writes the page of a key anew, as one page or two, and switches the link to it.
 //!
-//! Commit point: the 8-byte store of the link that led to the old page, in the page before it or in the meta block.
+//! The commit point is the 8-byte store of the link to the old page, in the previous page or in the meta block.
 //!
-//! | fence passed | may be on the medium | recovery |
+//! | last fence | possible state of the medium | recovery |
 //! |---|---|---|
-//! | none | some of the new pages, records and intents | nothing references them: their blocks are freed |
-//! | payload | all of them; the link or not | the old page with its blocks, or the new ones: the list says which |
-//! | commit | the link | the blocks of the old page are freed, if they are not |
+//! | none | some of the new pages, records and intents | frees their blocks, because nothing references them |
+//! | payload | all of them; the old or the new link | keeps the old page or the new ones, as the list says, and frees the others |
+//! | commit | the new link | frees the blocks of the old page, if they are not free |
 
 use index::leaf_list::Writer;
 use index::leaf_list::bound::bound;
@@ -24,7 +24,7 @@ use crate::page::{LINK, Page};
 pub(crate) type Run<S> = Vec<Entry<<S as Schema>::Tail>>;
 
 impl<M: Medium, S: Schema> Toy<M, S> {
-    /// The entries of a page, and where the key is among them or should be.
+    /// The entries of a page, and the position of the key, or its insertion point.
     pub(crate) fn find(
         &self,
         page: Page,
@@ -79,8 +79,8 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         Ok(true)
     }
 
-    /// Puts new pages with these entries in the place of one: two, one if the second part is empty, none if both are and it is not the
-    /// first page.
+    /// Replaces one page by new pages with these entries: two pages, one if the second part is empty, none if both parts are empty and it
+    /// is not the first page.
     fn replace(&self, writer: &mut Writer<()>, old: Page, [left, right]: &[Run<S>; 2]) -> Result<()> {
         let (region, medium, shape) = (&self.region, self.region.medium(), &self.shape);
         let corrupt = |at| Error::Corrupt { what: "link to a page", at };

@@ -1,4 +1,4 @@
-//! The engine's entry in the registry.
+//! The registry entry of the toy engine.
 
 use index::engine::{Capabilities, Family, WithIndex};
 use index::kind::Fixed;
@@ -7,7 +7,7 @@ use pmem::Medium;
 
 use crate::Toy;
 
-/// See the module's head.
+/// The family of the registry.
 pub struct ToyFamily;
 
 impl Family for ToyFamily {

@@ -1,12 +1,12 @@
-//! The smallest engine: a list of sorted pages, of which a change writes one anew. It is registered in tests alone, and shows what an
-//! engine needs: this crate and one line of the registry.
+//! Toy: the smallest engine, a list of sorted pages. A change writes a page anew. Only tests register it.
 //!
-//! Writers, write groups, batches, snapshots, scans and the life cycle are the kernel's ([`index::leaf_list`]). The engine says what a
-//! page is ([`page`]), how the page of a key is found ([`Toy`], a map in volatile memory), and how a page is replaced ([`change`]).
+//! It shows the parts that an engine needs: one crate and one line of the registry. The kernel ([`index::leaf_list`]) has writers, write
+//! groups, batches, snapshots, scans and the life cycle. The engine defines the page ([`page`]), the search for the page of a key ([`Toy`],
+//! a map in volatile memory), and the replacement of a page ([`change`]).
 //!
 //! Invariants:
-//! * T1: from the head on, each page's link leads to the next one; their lower bounds ascend; the first has none and stays the first.
-//! * T2: the volatile map has each page by its lower bound, but while `changes` is odd.
+//! * T1: each page's link references the next page. The lower bounds ascend. The first page has no lower bound and stays first.
+//! * T2: the volatile map has each page by its lower bound, except while `changes` is odd.
 //! * T3: a block is allocated if and only if the list, an entry or the meta block references it (between operations).
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ use pmem::{Error, Found, LINE, Medium, Region, Result, WORD};
 pub use family::ToyFamily;
 use page::{Page, Shape};
 
-/// The registry's description.
+/// The description for the registry.
 pub const ABOUT: About = About {
     name: "toy",
     about: "for tests: a list of sorted pages, of which a change writes one anew",
@@ -44,7 +44,7 @@ pub const ABOUT: About = About {
     default_lines: 16,
 };
 
-/// Bytes of the meta block, whose first word is the head of the list (it checks itself); word 7 is what a clear left.
+/// Bytes of the meta block. Its first word is the head of the list, with its own check. Word 7 is the garbage of a clear.
 const META_BYTES: u64 = LINE;
 
 /// An index over a medium.
@@ -107,7 +107,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         Ok(index)
     }
 
-    /// Gives an index without a meta block (new, or crashed before it had one) that and an empty page.
+    /// Gives an index without a meta block a meta block and an empty page. Such an index is new, or a crash interrupted its creation.
     fn format(&mut self) -> Result<()> {
         let shape = self.shape;
         let root = self.core.make_root(shape.bytes(), META_BYTES, |medium, first, meta| {
@@ -118,7 +118,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
     }
 }
 
-/// Writes an empty page and a meta block that leads to it, and starts writing them back.
+/// Writes an empty page and a meta block that references it, and flushes them.
 fn write_empty<M: Medium, S: Schema>(medium: &M, shape: &Shape, first: u64, meta: u64) {
     Page(first).compose::<M, S::Tail>(medium, shape, (0, 0), &[]);
     medium.copy(meta, checked(first / WORD));

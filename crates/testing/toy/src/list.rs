@@ -1,4 +1,4 @@
-//! The list: how it is opened, how the page of a key is found, what readers and the check see.
+//! The list of the toy engine: opening, search for the page of a key, reads and the check.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,7 +20,7 @@ use pmem::{Error, Medium, Region, Result, WORD};
 use crate::Toy;
 use crate::page::{Page, Shape};
 
-/// Every change is made by itself: nothing is stored to be published later.
+/// The type of deferred changes. It is empty, because every change is complete by itself.
 pub enum Never {}
 
 impl<M: Medium, S: Schema> Toy<M, S> {
@@ -28,12 +28,12 @@ impl<M: Medium, S: Schema> Toy<M, S> {
         run(&mut self.pages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The page before the one with this lower bound.
+    /// The page before the page with this lower bound.
     pub(crate) fn page_before(&self, low: &S::KeyBuf) -> Option<u64> {
         self.with_pages(|pages| pages.range(..low).next_back().map(|(_, page)| *page))
     }
 
-    /// Reads the list: the map of its pages, and the number of keys. Stores nothing.
+    /// Reads the list: the map of its pages and the number of keys. Stores nothing.
     pub(crate) fn load(&self) -> Result<()> {
         let (medium, mut pages, mut keys) = (self.region.medium(), BTreeMap::new(), 0);
         let mut next = self.head()?;
@@ -142,7 +142,7 @@ impl<M: Medium, S: Schema> LeafList for Toy<M, S> {
         is_sound
     }
 
-    /// Each write takes a page, and a split one more.
+    /// Each write needs a page, and one more for a split.
     fn leaves_for(&self, _leaf: u64, writes: u64) -> u64 {
         2 * writes
     }

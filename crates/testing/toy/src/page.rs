@@ -1,12 +1,12 @@
-//! A page: entries in key order. It is written whole, and only its link changes later.
+//! A page of the toy engine: entries in key order. It is written as a whole; only its link changes later.
 //!
 //! ```text
-//! line 0   word 0 link to the next page (checks itself)   1 count   2 lower bound   3 hash of all words but the link
+//! line 0   word 0 link to the next page (with its own check)   1 count   2 lower bound   3 hash of all words but the link
 //! line 1.. entries: key words, then payload words
 //! ```
 //!
-//! The lower bound is a key word: of plain keys the key itself, of byte strings the address of a separator record, which the page owns. 0
-//! is no bound. Keys of a page lie from its lower bound to below that of the next page.
+//! The lower bound is a key word. For plain keys it is the key itself. For byte strings it is the address of a separator record, which the
+//! page owns. 0 means no bound. The keys of a page are from its lower bound to below the lower bound of the next page.
 
 use index::shape::{Node, Shape as Entries};
 use index::{Entry, Schema, Tail};
@@ -17,15 +17,15 @@ pub(crate) const LINK: u64 = 0;
 const COUNT: u64 = WORD;
 const LOW: u64 = 2 * WORD;
 const HASH: u64 = 3 * WORD;
-/// Fewest entries of a page: a split leaves some in both halves.
+/// Minimum number of entries of a page. So both halves of a split have entries.
 const ENTRIES_MIN: usize = 3;
 
-/// Where things are in the pages of one index.
+/// The layout of the pages of one index.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape(pub Entries);
 
 impl Shape {
-    /// The shape of pages of so many lines; `None` if they hold too few entries.
+    /// The layout of pages of `lines` lines. `None` if they hold too few entries.
     pub fn new<S: Schema>(lines: u64, payload_words: usize) -> Option<Self> {
         let words = (S::KEY_WORDS + payload_words) as u64;
         let head = LINE / WORD;
@@ -54,17 +54,17 @@ impl Shape {
 pub struct Page(pub u64);
 
 impl Page {
-    /// The next page's address, 0 behind the last; `None` if there is no page here.
+    /// The address of the next page; 0 after the last page. `None` if this is not a page.
     pub fn next<M: Medium>(self, medium: &M) -> Option<u64> {
         unchecked(medium.word(self.0 + LINK)).map(|next| next * WORD)
     }
 
-    /// Word of the lower bound.
+    /// The word of the lower bound.
     pub fn low<M: Medium>(self, medium: &M) -> u64 {
         medium.word(self.0 + LOW)
     }
 
-    /// Number of entries; `None` if there is no whole page here.
+    /// Number of entries. `None` if this is not a complete page.
     pub fn count<M: Medium>(self, medium: &M, shape: &Shape) -> Option<usize> {
         let count = medium.word(self.0 + COUNT) as usize;
         let is_whole =
@@ -91,13 +91,13 @@ impl Page {
         shape.0.entry(medium, Node(self.0), i)
     }
 
-    /// All entries, none if there is no whole page here.
+    /// All entries. None if this is not a complete page.
     pub fn entries<M: Medium, T: Tail>(self, medium: &M, shape: &Shape) -> impl Iterator<Item = Entry<T>> {
         let count = self.count(medium, shape).unwrap_or(0);
         (0..count).map(move |i| self.entry(medium, shape, i))
     }
 
-    /// Writes a page that nothing references yet, and starts writing it back.
+    /// Writes a page that nothing references yet, and flushes it.
     pub fn compose<M: Medium, T: Tail>(
         self,
         medium: &M,

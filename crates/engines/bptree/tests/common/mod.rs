@@ -1,4 +1,4 @@
-//! What the tests share: the samples of all engines, and the default tree as a subject of the shared suites.
+//! Shared parts of the tests: the samples of all engines, and the default tree as a subject of the shared suites.
 
 #[path = "../../../../index/tests/shared/engine.rs"]
 pub mod engine;

@@ -5,13 +5,13 @@ use std::borrow::Borrow;
 
 use bwtree::{Bytes, Pairs, Words};
 
-/// Kinds with keys and values by number.
+/// A kind of pairs with keys and values by number.
 pub trait Numbered: Pairs<KeyBuf: PartialEq, ValueBuf: PartialEq> {
-    /// Key number `n`; ascending with `n`.
+    /// Key number `n`. Keys ascend with `n`.
     fn key(n: u64) -> Self::KeyBuf;
     /// Value number `n`.
     fn value(n: u64) -> Self::ValueBuf;
-    /// The number of a value; panics at one that was made of several.
+    /// The number of a value. Panics if the value is torn.
     fn number(value: &Self::Value) -> u64;
     /// The number of a key.
     fn key_number(key: &Self::Key) -> u64;
@@ -33,7 +33,7 @@ impl Numbered for Words {
 }
 
 impl Numbered for Bytes {
-    /// Some in the heads of a run alone, some beyond them; the key of number 0 is empty.
+    /// Short and long keys, so that some end within the eight bytes of a slot and some do not. Key number 0 is empty.
     fn key(n: u64) -> Box<[u8]> {
         match n {
             0 => Box::default(),
@@ -41,7 +41,7 @@ impl Numbered for Bytes {
             n => format!("k{n:05}").into_bytes().into(),
         }
     }
-    /// The number again and again, of different lengths, some large.
+    /// Repetitions of the number, of different lengths, some large.
     fn value(n: u64) -> Vec<u8> {
         n.to_be_bytes().repeat(if n.is_multiple_of(7) { 150 } else { 1 + n as usize % 4 })
     }
@@ -65,7 +65,7 @@ pub fn value_of<P: Numbered>(value: &P::ValueBuf) -> u64 {
     P::number(value.borrow())
 }
 
-/// A number from the environment.
+/// A number from an environment variable.
 pub fn number_from(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")),

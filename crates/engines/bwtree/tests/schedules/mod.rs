@@ -1,14 +1,14 @@
-//! Schedules of whole operations: trees of the smallest pages, threads that write, read and scan beside each other, another one
-//! perhaps going on before every single load, store and exchange, in random bursts and by priorities.
+//! Schedules of whole operations: trees with the smallest pages, and threads that write, read and scan concurrently. The scheduler may
+//! switch threads before every load, store and exchange, in random bursts or by priorities.
 //!
-//! What everybody was told is written down and has to be explained by one operation after the other, key by key. In the end the
-//! checker finds nothing, every page and PID is accounted for, and nothing is in limbo. A node that is read after it was freed, or
-//! freed twice, is found out on the spot.
+//! Each execution records the results of all operations. For each key, the results must be those of some sequential order. At the end the
+//! checker must find no violation, every page and PID must be accounted for, and no retired memory may be left. A read of a freed node and
+//! a double free fail at once.
 //!
-//! The canaries leave out a part of the protocols each, and must be noticed.
+//! Injected faults leave out one part of a protocol each, and must be detected.
 //!
-//! Only under `cfg(shuttle)`: `cargo xtask test` runs it. `BRISTLECONE_ROUNDS` sets how many times as many schedules there are
-//! (1), `BRISTLECONE_SEED` moves the seeds.
+//! The tests run only with `cfg(shuttle)`, by `cargo xtask test`. `BRISTLECONE_ROUNDS` multiplies the number of schedules (default 1).
+//! `BRISTLECONE_SEED` changes the seeds.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -27,14 +27,14 @@ use shuttle::{Config, FailurePersistence, Runner};
 
 /// Keys are the numbers below this one.
 const KEYS: u64 = 24;
-/// Threads of an execution.
+/// Number of threads of an execution.
 const THREADS: u64 = 3;
-/// Executions of all campaigns together, at least.
+/// Minimum number of executions of all campaigns together.
 fn executions() -> u64 {
     crash::by_tier(30_000, 100_000)
 }
 
-/// What schedules came to.
+/// Counts of executions and events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     executions: u64,
@@ -62,16 +62,16 @@ impl Tally {
 
 type Verdict = Result<Tally, String>;
 
-/// What the threads of an execution do.
+/// The operations of the threads of an execution.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// Of 16 operations: so many puts and inserts, deletes, updates, gets; the others are scans.
+    /// Of 16 operations, the number of puts and inserts, of deletes, of updates, and of gets. The others are scans.
     of_16: [u8; 4],
-    /// Operations of a thread.
+    /// Number of operations of each thread.
     steps: u64,
-    /// Of two keys, one is there in the beginning; of so many in the beginning, otherwise.
+    /// At the start, one key in `filled` exists.
     filled: u64,
-    /// Keys of half of all operations, from there on.
+    /// First key and number of the hot keys. At least half of all operations use one of them.
     hot: (u64, u64),
 }
 
@@ -80,7 +80,7 @@ const GROWS: Use = Use { of_16: [12, 1, 1, 1], steps: 6, filled: 6, hot: (8, 8) 
 const SHRINKS: Use = Use { of_16: [1, 13, 0, 1], steps: 8, filled: 1, hot: (4, 8) };
 const SCANS: Use = Use { of_16: [4, 4, 0, 0], steps: 4, filled: 2, hot: (2, 20) };
 
-/// Pages of three small records; inner pages of three terms.
+/// Pages of three small records, and inner pages of three terms.
 fn options(random: &mut fastrand::Rng) -> Options {
     Options {
         leaf_chain: random.u32(1..=3),
@@ -145,7 +145,7 @@ impl<P: Numbered> Worker<'_, P> {
         Ok(())
     }
 
-    /// What a scan tells of each key in its range is a read of that key.
+    /// A scan is one read of each key in its range.
     fn scan(&mut self, called: u64, descends: bool) -> Result<(), String> {
         let from = self.random.u64(..KEYS);
         let to = self.random.u64(from..KEYS);
@@ -162,7 +162,7 @@ impl<P: Numbered> Worker<'_, P> {
             }
             before = Some(n);
             seen[n as usize] = Some(value_of::<P>(&value));
-            // In between anything may happen.
+            // Other threads may run between two records.
             shuttle::thread::yield_now();
         }
         for n in from..=to {
@@ -174,7 +174,7 @@ impl<P: Numbered> Worker<'_, P> {
 
 const CHURNS: Use = Use { of_16: [7, 9, 0, 0], steps: 8, filled: 2, hot: (4, 6) };
 
-/// What a key holds in the beginning.
+/// The value of a key at the start.
 fn start(how: Use, n: u64) -> Option<u64> {
     n.is_multiple_of(how.filled).then_some(1000 + n)
 }
@@ -198,7 +198,7 @@ fn execute<P: Numbered>(how: Use) -> Verdict {
     });
     let mut threads: Vec<_> = threads.collect();
     if random.u8(..8) == 0 {
-        // Under load, the checker only finds what is wrong at any moment.
+        // While operations run, the checker reports only what is wrong at any moment.
         let tree = tree.clone();
         threads.push(shuttle::thread::spawn(move || problems(&tree)));
     }
@@ -212,7 +212,7 @@ fn problems<P: Numbered>(tree: &Tree<P>) -> Result<(), String> {
     if check.problems.is_empty() { Ok(()) } else { Err(format!("the tree is damaged: {:?}", check.problems)) }
 }
 
-/// Nobody works on the tree any more.
+/// The final checks. No thread uses the tree any more.
 fn end<P: Numbered>(tree: &Tree<P>, history: &History, how: Use) -> Verdict {
     let check = tree.check();
     if !check.problems.is_empty() || !check.is_quiet {
@@ -248,7 +248,7 @@ fn tally(operations: u64, overlapping: u64, stats: &Stats) -> Tally {
     }
 }
 
-/// Threads that put to the same few keys: the last put of a key is the one with the largest LSN.
+/// Threads put to the same few keys. The last put of a key must be the one with the largest LSN.
 fn execute_lsns(_how: Use) -> Verdict {
     let mut random = fastrand::Rng::with_seed(shuttle::rand::thread_rng().next_u64());
     let tree = Arc::new(Tree::<Words>::new(options(&mut random)).map_err(|error| error.to_string())?);
@@ -278,14 +278,14 @@ fn execute_lsns(_how: Use) -> Verdict {
     Ok(tally(count, count, &tree.stats()))
 }
 
-/// Makes executions until the scheduler has no more, or one goes wrong.
+/// Runs executions until the scheduler has no more, or one fails.
 fn run(scheduler: impl Scheduler + 'static, how: Use, execution: fn(Use) -> Verdict) -> Verdict {
     let found = Arc::new(AtomicBool::new(false));
     let verdict = Arc::new(Mutex::new(Ok(Tally::default())));
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
-    // The seed repeats it.
+    // The seed is enough to repeat a failure.
     config.failure_persistence = FailurePersistence::None;
     let runner = Runner::new(Until { scheduler, found: found.clone() }, config);
     let shared = verdict.clone();
@@ -314,7 +314,7 @@ fn run(scheduler: impl Scheduler + 'static, how: Use, execution: fn(Use) -> Verd
     }
 }
 
-/// So many executions in bursts and a quarter of that by priorities.
+/// Runs four fifths of the executions in bursts and one fifth by priorities.
 fn campaign(name: &str, executions: u64, how: Use, execution: fn(Use) -> Verdict) -> Tally {
     let (rounds, seed) = (number_from("BRISTLECONE_ROUNDS", 1), number_from("BRISTLECONE_SEED", 0));
     let mut total = Tally::default();
@@ -349,7 +349,7 @@ fn what_everybody_is_told_while_it_grows_can_be_explained() {
     assert!(total.splits > total.executions, "too little was split: {total:?}");
 }
 
-/// Records of byte strings go from page to page: each is freed once, and by nobody who may still be read from.
+/// Records of byte strings move between pages. Each must be freed once, and only when no thread can read it.
 #[test]
 fn what_everybody_is_told_of_bytes_can_be_explained() {
     let mut total = campaign("bytes", executions() / 5, MIXED, execute::<Bytes>);
@@ -367,7 +367,7 @@ fn scans_and_lsns_can_be_explained() {
     campaign("LSNs", executions() / 10, MIXED, execute_lsns);
 }
 
-/// Executions in which a canary has to be noticed.
+/// Maximum number of executions within which a fault must be detected.
 const CANARY_EXECUTIONS: u64 = 30_000;
 
 #[test]

@@ -1,11 +1,11 @@
-//! A writer with readers beside it, and what they may see.
+//! A writer with concurrent readers, and the rule for the readers' answers.
 //!
-//! There is one writer, so what is there at each version is known when it has returned. Readers write down what they saw, and
-//! of which versions it may have been: of a snapshot its own, of anything else one that was the newest between call and return.
-//! When all are done, each look is compared with the contents at these versions. After a crash the newest version is one
-//! that was committed, with its contents whole, and none before those that were acknowledged or seen by anybody.
+//! There is one writer, so the contents of each version are known when its write has returned. A reader records its answer and the possible
+//! versions: its own for a snapshot, otherwise any version that was the newest between call and return. At the end each answer is compared
+//! with the contents of these versions. After a crash the newest version must be a committed one with complete contents. It must not be
+//! older than a version that was acknowledged or read.
 //!
-//! Where nothing is rolled back, looks at single keys are judged as histories too, which ask nothing of the tree's own versions.
+//! Without rollbacks, reads of single keys are judged as histories, too. Histories do not use the tree's version numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use super::{Pairs, Sample};
 /// Keys are the numbers below this one.
 pub const KEYS: u32 = 14;
 
-/// Keys and values of which the number can be told.
+/// Keys and values whose number can be read back.
 pub trait Numbered: Sample {
     /// The number of a value.
     fn number(value: &Self::ValueBuf) -> u64;
@@ -44,43 +44,43 @@ impl Numbered for Inlined {
 type Outcome = Result<(), String>;
 type Model<S> = BTreeMap<<S as Schema>::KeyBuf, <S as Schema>::ValueBuf>;
 
-/// What somebody saw.
+/// The answer of a read.
 enum What<S: Schema> {
     /// All pairs in order.
     All(Pairs<S>),
-    /// Under one key.
+    /// The value of one key.
     One(u32, Option<S::ValueBuf>),
     /// Number of keys.
     Count(u64),
 }
 
-/// A look, what it showed, and the versions that it may have been of.
+/// A read: its answer, and the versions that it may have seen.
 struct Look<S: Schema> {
     first: u64,
     last: u64,
-    /// When it was told.
+    /// The moment of its return.
     at: u64,
     what: What<S>,
 }
 
-/// What was written and seen.
+/// The record of all writes and reads.
 pub struct Record<'a, S: Sample> {
-    /// Moments, and looks at single keys.
+    /// Moments, and reads of single keys.
     pub history: &'a History,
-    /// Whole contents by version.
+    /// Complete contents by version.
     contents: Mutex<BTreeMap<u64, Model<S>>>,
-    /// When a version was acknowledged.
+    /// The moments at which versions were acknowledged.
     acknowledged: Mutex<Vec<(u64, u64)>>,
     looks: Mutex<Vec<Look<S>>>,
 }
 
-/// Locks what no schedule looks into.
+/// Takes a lock that is not part of any schedule.
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a, S: Numbered> Record<'a, S> {
-    /// Of a tree that is empty at `version`.
+    /// The record of a tree that is empty at `version`.
     pub fn new(history: &'a History, version: u64) -> Self {
         Self {
             history,
@@ -100,20 +100,20 @@ impl<'a, S: Numbered> Record<'a, S> {
         lock(&self.looks).push(look);
     }
 
-    /// Looks so far.
+    /// Number of reads so far.
     pub fn looks(&self) -> usize {
         lock(&self.looks).len()
     }
 
-    /// Versions so far.
+    /// Number of versions so far.
     pub fn versions(&self) -> usize {
         lock(&self.contents).len()
     }
 
-    /// Everybody saw what was there at a version that it may have been of.
+    /// Checks that every read returned the contents of one of its possible versions.
     ///
     /// # Errors
-    /// Somebody did not.
+    /// A message about the first wrong read.
     pub fn judge(&self) -> Outcome {
         let contents = lock(&self.contents);
         for look in lock(&self.looks).iter() {
@@ -135,10 +135,10 @@ impl<'a, S: Numbered> Record<'a, S> {
         Ok(())
     }
 
-    /// A tree that was opened after a crash at a moment holds a version that was committed, and none that is too old.
+    /// Checks a tree that was opened after a crash at a moment. It has the contents of a committed version that is not too old.
     ///
     /// # Errors
-    /// It does not.
+    /// A message if it has not.
     pub fn judge_after<M: Medium, O: Order>(&self, moment: u64, tree: &Tree<M, S, O>) -> Outcome {
         let told = lock(&self.acknowledged).iter().filter(|(at, _)| *at < moment).map(|(_, v)| *v).max();
         let seen = lock(&self.looks).iter().filter(|look| look.at < moment).map(|look| look.first).max();
@@ -159,7 +159,7 @@ impl<'a, S: Numbered> Record<'a, S> {
     }
 }
 
-/// All pairs that a cursor gives out, in the order of keys.
+/// All pairs that a cursor returns, in key order.
 fn all<M: Medium, S: Sample, O: Order>(
     mut cursor: Cursor<'_, M, S, O>,
     down: bool,
@@ -180,16 +180,17 @@ fn text(error: pmem::Error) -> String {
     format!("an operation failed: {error}")
 }
 
-/// What an execution may do.
+/// The settings of an execution.
 #[derive(Clone, Copy, Debug)]
 pub struct Kinds {
-    /// Versions are kept and gone back to; no histories then.
+    /// Versions are kept and rolled back to. Then there are no histories.
     pub rolls_back: bool,
-    /// Keeps the version that it reads (else, as a canary, it reads the newest and says that it did).
+    /// A reader keeps the version that it reads. False injects a fault: the reader reads the newest version under the number of the old
+    /// one.
     pub stays: bool,
 }
 
-/// The one who writes.
+/// The writer.
 pub struct Writer<'a, M: Medium, S: Numbered, O: Order> {
     pub tree: &'a Tree<M, S, O>,
     pub record: &'a Record<'a, S>,
@@ -197,12 +198,12 @@ pub struct Writer<'a, M: Medium, S: Numbered, O: Order> {
     pub kinds: Kinds,
     model: Model<S>,
     kept: Option<(Mark, Model<S>)>,
-    /// The value that is written next; no two writes have the same.
+    /// The next value. No two writes have the same value.
     next: u32,
 }
 
 impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
-    /// Of an empty tree.
+    /// The writer of an empty tree.
     pub fn new(
         tree: &'a Tree<M, S, O>,
         record: &'a Record<'a, S>,
@@ -212,10 +213,10 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
         Self { tree, record, random, kinds, model: Model::<S>::new(), kept: None, next: 0 }
     }
 
-    /// One change.
+    /// Runs one change.
     ///
     /// # Errors
-    /// It failed, or told something wrong.
+    /// The change failed, or its answer was wrong.
     pub fn step(&mut self) -> Outcome {
         let n = self.random.u32(..KEYS);
         match self.random.u8(..20) {
@@ -240,7 +241,7 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
     /// Puts a value under a key.
     ///
     /// # Errors
-    /// It failed, or told something wrong.
+    /// The put failed, or its answer was wrong.
     pub fn put(&mut self, n: u32) -> Outcome {
         let (number, value) = self.value();
         let called = self.record.history.now();
@@ -263,7 +264,7 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
         }
     }
 
-    /// Three keys beside each other at once.
+    /// A batch of three adjacent keys.
     fn batch(&mut self) -> Outcome {
         let from = self.random.u32(..KEYS - 2);
         let mut writes = Vec::new();
@@ -297,10 +298,11 @@ impl<'a, M: Medium, S: Numbered, O: Order> Writer<'a, M, S, O> {
 
     fn roll_back(&mut self) -> Outcome {
         let Some((mark, model)) = &self.kept else { return Ok(()) };
-        // Others may read at newer versions: they are told.
+        // Readers of newer versions get an error.
         match self.tree.roll_back(mark) {
             Ok(true) => self.model.clone_from(model),
-            // Readers keep what many rollbacks took back, and the list of dead versions is full: refused, and nothing has changed.
+            // Readers pin many rolled-back versions, and the list of dead versions is full. The rollback is refused, and nothing has
+            // changed.
             Ok(false) | Err(pmem::Error::TooLarge { .. }) => {}
             Err(error) => return Err(text(error)),
         }
@@ -312,7 +314,7 @@ fn right(told: bool, wanted: bool) -> Outcome {
     if told == wanted { Ok(()) } else { Err(format!("the writer was told {told} of what was there")) }
 }
 
-/// One who reads.
+/// A reader.
 pub struct Reader<'a, M: Medium, S: Numbered, O: Order> {
     pub tree: &'a Tree<M, S, O>,
     pub record: &'a Record<'a, S>,
@@ -321,10 +323,10 @@ pub struct Reader<'a, M: Medium, S: Numbered, O: Order> {
 }
 
 impl<M: Medium, S: Numbered, O: Order> Reader<'_, M, S, O> {
-    /// One look: at a key, at all, or at a kept version again and again. `pause` lets others go on.
+    /// One read: of a key, of all keys, or of a kept version several times. `pause` lets other threads run.
     ///
     /// # Errors
-    /// It failed, or one version was seen to be two.
+    /// The read failed, or two reads of one version differ.
     pub fn step(&mut self, pause: impl Fn()) -> Outcome {
         match self.random.u8(..6) {
             0..3 => self.get(),
@@ -374,7 +376,7 @@ impl<M: Medium, S: Numbered, O: Order> Reader<'_, M, S, O> {
         Ok(())
     }
 
-    /// `None` where a rollback took the version back, and the reader was told.
+    /// `None` if a rollback removed the version and the reader got that error.
     fn unless_taken_back<T>(&self, outcome: Result<T, String>) -> Result<Option<T>, String> {
         match outcome {
             Err(told) if self.kinds.rolls_back && told.contains("taken back by a rollback") => Ok(None),

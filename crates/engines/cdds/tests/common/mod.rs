@@ -1,4 +1,4 @@
-//! What the tests share: trees and tables in plain memory, keys and values from small numbers.
+//! Shared parts of the tests: trees and tables in memory, keys and values from small numbers.
 
 #[allow(dead_code)]
 pub mod beside;
@@ -26,13 +26,13 @@ use pmem::{Durability, Error, Found, Geometry, Medium, Observed};
 pub use samples::{Pairs, memory};
 use subject::Mix;
 
-/// A sample without words behind its payload.
+/// A sample without words after its payload.
 pub trait Sample: samples::Sample + Schema<Tail = [u64; 0]> {}
 impl<S: samples::Sample + Schema<Tail = [u64; 0]>> Sample for S {}
 
 impl samples::Sample for Inlined {
     type Kind = Bytes;
-    /// Short keys, longer ones, ones that begin like others, ones that end with zeros; separators of all lengths.
+    /// Short and long keys, keys with common prefixes, keys that end with zeros. Separators have all lengths.
     fn key(n: u32) -> Vec<u8> {
         const TAILS: [&[u8]; 8] = [
             b"",
@@ -55,20 +55,20 @@ impl samples::Sample for Inlined {
     }
 }
 
-/// Small chunks, few stripes. In nodes of three lines batches go in write groups of a few blocks.
+/// Small chunks, few stripes. With nodes of three lines, batches use write groups of a few blocks.
 pub fn options(lines: u64) -> Options {
     let production = Options::new(lines, Durability::Power);
     let group_blocks = if lines == 3 { 3 } else { production.group_blocks };
     Options { geometry: Geometry::tiny(), stripes: 2, group_blocks, ..production }
 }
 
-/// Small segments, too.
+/// The same settings with small segments.
 #[allow(dead_code)]
 pub fn hash_options(common: Options) -> hash::Options {
     hash::Options { common, segment_slots: 2, seed: 7 }
 }
 
-/// A structure that is tested as trees and tables both are.
+/// The common interface of trees and tables for tests.
 #[allow(dead_code)]
 pub trait Tested:
     Structure<Schema: Sample, Pass: Send>
@@ -77,16 +77,16 @@ pub trait Tested:
     + Sync
     + 'static
 {
-    /// What random workloads are made of.
+    /// The mix of operations of random workloads.
     const MIX: Mix;
 
-    /// Its options.
+    /// The options of the structure.
     fn options(common: Options) -> Self::Options;
 
-    /// All pairs of a snapshot in order of their keys, each found in every way that there is.
+    /// All pairs of a snapshot in key order, each read in every possible way.
     ///
     /// # Errors
-    /// Two ways differ.
+    /// A message if two ways differ.
     fn pairs<M: Medium>(of: &SnapshotOf<'_, M, Self>) -> Result<Pairs<Self::Schema>, String>;
 
     /// All pairs of the newest version.
@@ -94,7 +94,7 @@ pub trait Tested:
         Self::pairs(&of.snapshot()).unwrap()
     }
 
-    /// Opens what is in memory.
+    /// Opens the structure in memory.
     fn open_in(medium: &Observed, lines: u64, recovery: Recovery) -> Versioned<Observed, Self> {
         let options = Self::options(options(lines));
         Versioned::open(medium.clone(), Path::new("memory"), &options, recovery).unwrap().0
@@ -145,7 +145,7 @@ impl<X: Tested> Subject for Of<X, Options> {
     type Over<M: Medium> = Versioned<M, X>;
     const ORDERED: bool = X::ORDERED;
     const WRITES_AT_ONCE: bool = true;
-    // Of nodes of three entries every second appended key adds a level.
+    // With nodes of three entries, every second appended key adds a level.
     const APPENDED: u32 = 8;
     const WAYS: u64 = 2;
 
@@ -167,13 +167,13 @@ impl<X: Tested> Subject for Of<X, Options> {
     }
 }
 
-/// Opens what is in memory.
+/// Opens the tree in memory.
 #[allow(dead_code)]
 pub fn open<S: Sample, O: Order>(medium: &Observed, lines: u64, recovery: Recovery) -> Tree<Observed, S, O> {
     Tree::open(medium.clone(), Path::new("memory"), &options(lines), recovery).unwrap().0
 }
 
-/// All pairs that a cursor gives out.
+/// All pairs that a cursor returns.
 #[allow(dead_code)]
 pub fn pairs<M: Medium, S: Sample, O: Order>(
     cursor: &mut Cursor<'_, M, S, O>,
@@ -197,7 +197,7 @@ fn try_pairs<M: Medium, S: Sample, O: Order>(
     Ok(pairs)
 }
 
-/// One batch: `None` deletes. Says of each write whether it found its key.
+/// One batch; `None` deletes. True for each write whose key was present.
 #[allow(dead_code)]
 pub fn write_many<M: Medium, X: Tested>(
     of: &Versioned<M, X>,
@@ -213,5 +213,5 @@ pub fn write_many<M: Medium, X: Tested>(
     of.write_many(&writes)
 }
 
-/// A key, and a value if there is one.
+/// A key, and its value if there is one.
 pub type PairOf<X> = index::Pair<<X as Structure>::Schema>;

@@ -1,7 +1,7 @@
-//! Trees and tables as the crash explorer sees them, and the workloads that they are driven by.
+//! Trees and tables as subjects of the crash explorer, and their workloads.
 //!
-//! Contents are judged after recovery both ways, lazily and by a scan. Beyond their own check: scans both ways and lookups
-//! agree, the region below is whole ([`crash::region`]), and a second recovery stores nothing.
+//! Contents are judged after both kinds of recovery, lazy and by a scan. In addition to the structure's own check, scans in both directions
+//! and lookups must agree, the region must be intact ([`crash::region`]), and a second recovery must store nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,54 +20,54 @@ use super::{PairOf, Tested, options, write_many};
 pub enum Op {
     Put(u32, u32),
     Delete(u32),
-    /// Decided in one step with a look: `None` deletes.
+    /// Decided in one step with a read. `None` deletes.
     Update(u32, Option<u32>),
-    /// All as one: `None` deletes.
+    /// One batch. `None` deletes.
     Batch(Vec<(u32, Option<u32>)>),
-    /// Keeps the version.
+    /// Keeps the current version.
     Mark,
-    /// Lets all marks go.
+    /// Releases all marks.
     Release,
-    /// Goes back to the last mark; this is what has to be written to get there without one.
+    /// Rolls back to the last mark. Without a mark, these writes have the same result.
     Back(Vec<(u32, Option<u32>)>),
-    /// As a batch, if these are as they say, and they are.
+    /// A batch with conditions, which hold.
     If(Vec<(u32, Option<u32>)>, Vec<(u32, Option<u32>)>),
-    /// Removes everything.
+    /// Removes every key.
     Clear,
-    /// As a batch, with a value behind it that the region has no space for: nothing of it happens.
+    /// A batch that also has a value without space in the region. It must be refused as a whole.
     Refused(Vec<(u32, Option<u32>)>),
-    /// A put of this value, which the region has no space for.
+    /// A put of a value without space in the region.
     TooLarge(u32, u32),
-    /// Collects in so many nodes.
+    /// Collects in this many nodes.
     Collect(usize),
     CollectAll,
-    /// Close and open again.
+    /// Closes and opens again.
     Reopen,
-    /// Open again without closing.
+    /// Opens again without a close.
     Kill,
 }
 
 pub const LAZY: Recovery = Recovery::Lazy;
 pub const SCAN: Recovery = Recovery::Scan;
 
-/// How one is made and opened.
+/// The settings of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Cache lines of a node.
     pub lines: u64,
-    /// What is done at open.
+    /// The recovery at open.
     pub recovery: Recovery,
-    /// As the thesis prescribes.
+    /// True for the method of the thesis.
     pub faithful: bool,
-    /// The region's sizes.
+    /// The sizes of the region.
     pub geometry: Geometry,
-    /// Bytes that there are in the beginning; the region grows if it needs more.
+    /// Initial bytes. The region grows if it needs more.
     pub len: u64,
-    /// Most bytes.
+    /// Maximum bytes.
     pub capacity: u64,
 }
 
-/// Sizes with space for everything.
+/// Settings with enough space for all workloads.
 pub fn sizes(lines: u64, recovery: Recovery) -> Sizes {
     Sizes { lines, recovery, faithful: false, geometry: Geometry::tiny(), len: 0, capacity: 256 << 10 }
 }
@@ -78,7 +78,7 @@ impl Sizes {
     }
 }
 
-/// See the module's head.
+/// A tree or table under the crash explorer.
 pub struct CddsSubject<X: Tested> {
     medium: Observed,
     sizes: Sizes,
@@ -86,7 +86,7 @@ pub struct CddsSubject<X: Tested> {
     marks: Vec<Mark>,
 }
 
-/// A byte string for which no region here has space, under a key that nothing else has.
+/// A byte string for which no region here has space, under a key of its own.
 const GIANT: u32 = 800_000;
 const GIANT_KEY: u32 = 999_999;
 
@@ -289,10 +289,10 @@ impl<X: Tested> Subject for CddsSubject<X> {
 /// A workload.
 pub type Work<X> = Workload<CddsSubject<X>>;
 
-/// How often [`mixed`] draws what: of a hundred draws those below this number that are not of the kind before.
+/// The mix of [`mixed`]: upper limits for a draw below 100. A kind of operation has the draws from the previous limit to its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// Puts, in thirty draws and in the next thirty: times that fill, and times that empty.
+    /// Puts, in thirty draws and in the next thirty. So periods of filling and of emptying alternate.
     pub puts: [u32; 2],
     pub deletes: u32,
     pub updates: u32,
@@ -302,8 +302,8 @@ pub struct Mix {
     pub writes_end: u32,
 }
 
-/// Random operations that keep a window of keys, with marks, rollbacks and collections among them; with `cuts`, no marks, and
-/// about one step in so many is cut short.
+/// Random operations on a window of keys, with marks, rollbacks and collections. With `cuts` there are no marks, and about one step in
+/// `cuts` is interrupted.
 pub fn mixed<X: Tested>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: usize) -> Work<X> {
     let mix = X::MIX;
     let mut now: BTreeMap<u32, u32> = BTreeMap::new();
@@ -341,7 +341,7 @@ pub fn mixed<X: Tested>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: 
                 }
                 Op::Batch(writes)
             }
-            // Behind a cut nobody knows what a mark would hold.
+            // After an interrupted step the contents of a mark are unknown.
             roll if roll < mix.marks && cuts == 0 => {
                 marked = Some(now.clone());
                 Op::Mark
@@ -379,8 +379,8 @@ pub fn mixed<X: Tested>(seed: u64, sizes: Sizes, count: usize, keys: u32, cuts: 
     Workload { config: sizes, prepare: Vec::new(), steps }
 }
 
-/// From empty up and down again: in a tree shifts, splits, root splits; shares, merges, promotions; in a table new nodes, buckets,
-/// segments, tops, then fewer. Then reuse.
+/// Grows from empty and shrinks again. In a tree: shifts, splits, root splits, shares, merges, promotions. In a table: new nodes, buckets,
+/// segments and top levels, then fewer. Then reuse.
 pub fn lives<X: Tested>(sizes: Sizes, keys: u32) -> Work<X> {
     let mut ops: Vec<Op> = (0..keys).map(|i| Op::Put(i * 7 % keys, i)).collect();
     ops.extend((0..keys).map(|i| Op::Delete(i * 5 % keys)));
@@ -389,7 +389,7 @@ pub fn lives<X: Tested>(sizes: Sizes, keys: u32) -> Work<X> {
     Workload::new(sizes, ops)
 }
 
-/// Explores these workloads with so many images at a point, and inside recovery.
+/// Explores these workloads with this many images at a point, and inside recovery.
 pub fn explore<X: Tested>(name: &str, workloads: &[Work<X>], (cap, nested_cap): (usize, usize)) -> Report {
     let bounds =
         Options { cap, nested_cap, samples: 8, line_cap: 64, violations_max: 1, ..Options::default() };
@@ -407,7 +407,7 @@ pub fn explore<X: Tested>(name: &str, workloads: &[Work<X>], (cap, nested_cap): 
     report
 }
 
-/// Enough to be sure that nothing stopped testing; may only be raised.
+/// Checks the minimum number of states, which may only be raised.
 pub fn at_least(reports: &[Report], floor: u64) {
     let states: u64 = reports.iter().map(|report| report.images + report.nested_images).sum();
     println!("{states} states");

@@ -1,4 +1,4 @@
-//! What the mutation runs of trees and tables share: workloads in which a mutant changes something, and mutants that no image can break.
+//! Shared parts of the mutation runs of trees and tables: workloads in which a mutant changes something, and equivalent mutants.
 
 use cdds::Recovery;
 use crash::{Argued, FREE_CHUNK, Kind, Options, Share, Stage, Trial, run_some_mutants};
@@ -10,16 +10,16 @@ use super::subject::{LAZY, Op, Sizes, Work, sizes};
 pub const META: &str = include_str!("../../src/meta.rs");
 const ALLOC: &str = include_str!("../../../../pmem/src/heap/alloc/allocator.rs");
 
-/// What stores a count.
+/// The line that stores a count.
 pub const COUNT: &str = "medium.publish(self.word_at(if holds_old { 4 } else { 3 }), count_word(state));";
-/// What ends an interval of dead versions.
+/// The line that ends an interval of dead versions.
 pub const LAST: &str = "medium.publish(at + WORD, hi);";
 pub const COUNT_IS_UNREAD: &str =
     "a count is read only if it is of the current version, which is published behind the fence";
 pub const INTERVAL_IS_DEAD: &str = "V1: in a free slot an interval is none before its first version is published; one that grows says \
      of a version that was not committed, and never will be, that it is dead";
 
-/// What no image can break in either structure, and why.
+/// Equivalent mutants of both structures, with their reasons.
 pub const ARGUED: [Argued; 4] = [
     Argued::new(Kind::SwapPublish, "cdds/src/meta.rs", META, COUNT, COUNT_IS_UNREAD),
     Argued::new(
@@ -40,33 +40,33 @@ pub const ARGUED: [Argued; 4] = [
     FREE_CHUNK,
 ];
 
-/// Most mutants break at once.
+/// Low limits. They suffice for most mutants.
 pub fn low(seed: u64) -> Options {
     Options { seed, cap: 32, nested_cap: 4, samples: 8, line_cap: 64, ..Options::default() }
 }
 
-/// For what only a few steps show, where several lines at once have to go wrong.
+/// High limits, for mutants that only a few steps show and that need several wrong lines.
 pub fn deep(seed: u64) -> Options {
     Options { cap: 4096, line_cap: 256, ..low(seed) }
 }
 
-/// A value of so many bytes.
+/// The number of a value of `count` bytes.
 pub fn bytes(count: u32) -> u32 {
     count * 8
 }
 
-/// In a region that need not grow: nothing that growth waits for stands in for a fence of the structure's own.
+/// A region that need not grow. So no fence of a growth replaces a fence of the structure.
 pub fn roomy() -> Sizes {
     Sizes { len: 96 << 10, ..sizes(2, LAZY) }
 }
 
-/// The first operations of all.
+/// The first operations of a structure.
 pub fn first<X: Tested>(value: u32) -> Work<X> {
     Work::new(roomy(), [Op::Put(3, value), Op::Put(5, 2), Op::Delete(3)])
 }
 
-/// More rollbacks than the list has places, with the traces of each to be removed, and places used again. `collects`: every third
-/// time all of them are removed.
+/// More rollbacks than the list has places. The entries of each are removed, and places are reused. `collects`: every third time all
+/// entries are removed.
 pub fn rollbacks<X: Tested>(recovery: Recovery, collects: bool) -> Work<X> {
     let mut ops = vec![Op::Put(2, 7)];
     for round in 0..14 {
@@ -85,10 +85,10 @@ pub fn rollbacks<X: Tested>(recovery: Recovery, collects: bool) -> Work<X> {
     Work::new(sizes(2, recovery), ops)
 }
 
-/// What the allocator, the region and large values need: few steps, and nearly all of their images. `chunks`: of a region in which
-/// a large value gets 64 pieces and no more.
+/// Workloads for the allocator, the region and large values: few steps with nearly all of their images. `chunks`: number of chunks of a
+/// region in which a large value gets exactly 64 pieces.
 pub fn of_chunks<X: Tested>(seed: u64, chunks: u64) -> Vec<Trial> {
-    // Of a line only what was durable and all that was stored: all images of a whole region's creation.
+    // Two contents per line: the durable one and the last one. So all images of the creation of a region are tried.
     let by_lines = Options { line_cap: 2, ..deep(seed) };
     let large = Geometry { chunk_bytes: 32 << 10, ..Geometry::tiny() };
     let of_large = Sizes { geometry: large, capacity: 1 << 20, ..sizes(8, LAZY) };
@@ -106,7 +106,7 @@ pub fn of_chunks<X: Tested>(seed: u64, chunks: u64) -> Vec<Trial> {
             vec![],
             vec![piece(1), piece(2), Op::Put(1, 5), Op::Delete(2), Op::CollectAll, piece(3), Op::Kill],
         ),
-        // The block in which the refused value's pieces were listed goes to another record.
+        // The block that listed the refused value's pieces is reused for another record.
         of(
             "pieces refused",
             low(seed),
@@ -142,10 +142,10 @@ pub fn of_chunks<X: Tested>(seed: u64, chunks: u64) -> Vec<Trial> {
     ]
 }
 
-/// One mutant in so many is tried when nothing else is said.
+/// By default one mutant in this many is tried.
 const ONE_IN: usize = 4;
 
-/// Each mutant breaks an image of a trial, or is one of those in [`ARGUED`] or `argued`. `floor`: mutants that there are, tried or not.
+/// Each mutant makes an image of a trial wrong, or is equivalent: in [`ARGUED`] or `argued`. `floor`: number of mutants, tried or not.
 pub fn assert_nothing_can_be_left_out(engine: &str, trials: &[Trial], argued: Vec<Argued>, floor: usize) {
     let argued = [ARGUED.to_vec(), argued].concat();
     let share = Share::of_environment(ONE_IN);

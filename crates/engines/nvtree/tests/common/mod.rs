@@ -1,4 +1,4 @@
-//! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
+//! Shared parts of the tests: the samples of all indexes over one list, and how an NV-Tree is made and opened.
 
 #[path = "../../../../index/tests/shared/engine.rs"]
 pub mod engine;
@@ -14,14 +14,14 @@ pub use nvtree::{NvTree as Index, Options};
 use pmem::{Durability, Geometry, Medium, Observed, Result};
 pub use samples::*;
 
-/// Words of the meta block that say something.
+/// Number of words in use in the meta block.
 #[allow(dead_code)]
 pub const META_WORDS: u64 = 1;
 /// Words of a header that are checked.
 #[allow(dead_code)]
 pub const CHECKED: &[(u64, &str)] = &[(0, "nxt"), (1, "count"), (2, "min"), (3, "seal")];
 
-/// Small chunks, few stripes, parents of few leaves, which are soon full. There is one way to do things.
+/// Small chunks, few stripes, and parents of few leaves, which are soon full. `_faithful` has no effect.
 pub fn options<S: Sample>(lines: u64, _faithful: bool) -> Options {
     Options {
         payload_words: S::PAYLOAD_WORDS,
@@ -32,19 +32,19 @@ pub fn options<S: Sample>(lines: u64, _faithful: bool) -> Options {
     }
 }
 
-/// Opens what is in memory.
+/// Opens the index in memory.
 #[allow(dead_code)]
 pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
     Index::open(medium.clone(), Path::new("memory"), &options::<S>(lines, false)).unwrap().0
 }
 
-/// Builds the inner nodes anew, at once.
+/// Rebuilds the inner nodes at once.
 #[allow(dead_code)]
 pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
     index.rebuild()
 }
 
-/// Most leaves of an index without keys: a parent of leaves keeps one of its own.
+/// Maximum number of leaves of an index without keys. Each parent of leaves keeps one leaf.
 #[allow(dead_code)]
 pub fn leaves_of_empty<M: Medium, S: Sample>(index: &Index<M, S>) -> Option<u64> {
     Some(index.paths().parents as u64)

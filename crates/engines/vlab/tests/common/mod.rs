@@ -1,4 +1,4 @@
-//! What the tests share: the samples of all indexes over one list, and how this one is made and opened.
+//! Shared parts of the tests: the samples of all indexes over one list, and how a VLAB is made and opened.
 
 #[path = "../../../../index/tests/shared/engine.rs"]
 pub mod engine;
@@ -18,14 +18,14 @@ use vlab::Addressing;
 #[allow(unused_imports)]
 pub use vlab::{Options, Vlab as Index};
 
-/// Words of the meta block that say something.
+/// Number of words in use in the meta block.
 #[allow(dead_code)]
 pub const META_WORDS: u64 = 3;
 /// Words of a header that are checked.
 #[allow(dead_code)]
 pub const CHECKED: &[(u64, &str)] = &[(0, "nxt"), (2, "min"), (3, "max")];
 
-/// Small chunks, few stripes, short braids that are combined often and slowly.
+/// Small chunks, few stripes, and short braids that are combined often and slowly.
 pub fn options<S: Sample>(lines: u64, faithful: bool) -> Options {
     Options {
         payload_words: S::PAYLOAD_WORDS,
@@ -39,7 +39,7 @@ pub fn options<S: Sample>(lines: u64, faithful: bool) -> Options {
     }
 }
 
-/// The same of buckets of one page, addressed by windows.
+/// The same settings with buckets of one page, addressed by windows.
 #[allow(dead_code)]
 pub fn rewired<S: Sample>(faithful: bool) -> Options {
     let geometry = Geometry { chunk_bytes: 64 << 10, ..Geometry::tiny() };
@@ -47,11 +47,11 @@ pub fn rewired<S: Sample>(faithful: bool) -> Options {
     Options { geometry, durability, addressing: Addressing::Rewired, ..options::<S>(64, faithful) }
 }
 
-/// Memory that an index is opened over again and again.
+/// Memory over which an index is opened again and again.
 pub trait Home {
-    /// As it is reached.
+    /// The medium of the memory.
     type Medium: Medium;
-    /// Over what is in it.
+    /// A medium over the current contents.
     fn medium(&self) -> Self::Medium;
 }
 
@@ -62,12 +62,12 @@ impl Home for Observed {
     }
 }
 
-/// A file in memory, mapped anew each time.
+/// A file in memory. Each medium is a new mapping.
 #[allow(dead_code)]
 pub struct Mapped(pub File);
 
 impl Mapped {
-    /// An empty one.
+    /// An empty file.
     #[allow(dead_code)]
     pub fn new() -> Self {
         Self(memory_file().unwrap())
@@ -82,13 +82,13 @@ impl Home for Mapped {
     }
 }
 
-/// Opens what is in memory.
+/// Opens the index in memory.
 #[allow(dead_code)]
 pub fn open<S: Sample>(medium: &Observed, lines: u64) -> Index<Observed, S> {
     open_in(medium, &options::<S>(lines, false))
 }
 
-/// Opens what is at home there.
+/// Opens the index in this memory.
 #[allow(dead_code)]
 pub fn open_in<H: Home, S: Sample>(home: &H, options: &Options) -> Index<H::Medium, S> {
     Index::open(home.medium(), Path::new("memory"), options).unwrap().0
@@ -100,7 +100,7 @@ pub fn rebuild<M: Medium, S: Sample>(index: &Index<M, S>) -> Result<()> {
     index.combine()
 }
 
-/// Most buckets of an index without keys; `None` if buckets are never merged.
+/// Maximum number of buckets of an index without keys. `None` if buckets are never merged.
 #[allow(dead_code)]
 pub fn leaves_of_empty<M: Medium, S: Sample>(index: &Index<M, S>) -> Option<u64> {
     index.can_switch().then_some(1)

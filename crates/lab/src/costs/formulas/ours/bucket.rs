@@ -7,7 +7,7 @@
 //! | new bucket of c entries | c entries, the header | |
 //! | split | | bitmap words that differ; the upper bound; the link, where the new bucket follows in the same list |
 //!
-//! A newcomer goes under the bitmap word that has the most space; a new bucket fills them evenly.
+//! A new entry is stored under the bitmap word with the most space. A new bucket distributes its entries evenly over the words.
 
 use bptree::shape::Shape;
 

@@ -1,9 +1,9 @@
 //! Our own price of an operation, from what the protocols say: exact words and fences, flushes but for what the formula
 //! cannot know.
 //!
-//! Two texts are put together, as in the trees themselves: what a layout writes into which class of words ([`Nodes`], one
-//! file a layout), and what a commit protocol makes of each class ([`Protocol`], one file a commit protocol). They are written from the
-//! heads of the layouts and commit protocols and know the way to the key only ([`Way`]): counts, ranks and places.
+//! A formula combines two parts, as the trees do: the words that a layout writes, by class ([`Nodes`], one file per layout), and the cost
+//! of each class under a commit protocol ([`Protocol`], one file per commit protocol). The formulas follow the heads of the layouts and
+//! commit protocols. They know only the path to the key ([`Way`]): counts, ranks and positions.
 //!
 //! Where the line is drawn: words are those of nodes and of the log's records; flushes those of nodes' lines, each once in a
 //! commit, and of records; fences all of an operation but the allocator's own (blocks are named before the log leads to them,
@@ -146,7 +146,7 @@ fn lines_of(runs: &[Run]) -> u64 {
     runs.iter().flat_map(|run| run.lines()).collect::<BTreeSet<_>>().len() as u64
 }
 
-/// What a change writes into one node, by the classes that matter to a commit protocol.
+/// The words that a change writes into one node, by the classes that a commit protocol distinguishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Offset of the node; 0 for one that is only being made.
@@ -220,7 +220,7 @@ pub trait Nodes: Sync {
     }
 }
 
-/// A commit protocol: what it makes of changes.
+/// A commit protocol: the cost of changes.
 pub trait Protocol: Sync {
     /// An insert into a leaf with space.
     fn insert(&self, parts: &Parts, way: &Way) -> Price;

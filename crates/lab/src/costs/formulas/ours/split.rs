@@ -113,7 +113,7 @@ pub fn stepwise(parts: &Parts, way: &Way, after: &Way) -> (Vec<Vec<Change>>, Way
     (commits, way)
 }
 
-/// Splits one full node of the way, whose parent has space.
+/// Splits one full node of the path. Its parent has space.
 fn split_one(parts: &Parts, way: &mut Way, index: usize) -> Vec<Change> {
     let inner = way.steps.len() - 1;
     let step = &way.steps[index];
