@@ -29,11 +29,11 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test                        every check and the short tests
 cargo xtask soak [--minutes N] [--seed S] [--only NAME]
-                                        longer campaigns in turn, for 60 minutes, from where the last soak ended
-cargo xtask build-times                 how long builds take from an empty target directory
-cargo xtask docs                        the documents' tables anew, from docs/records
+                                        campaigns in turn, for 60 minutes; starts where the last soak ended
+cargo xtask build-times                 times builds from an empty target directory
+cargo xtask docs                        rewrites the tables of the documents from docs/records
 cargo xtask lines                       lines of code by crate
-cargo xtask tidy                        the rules of the house alone";
+cargo xtask tidy                        the style rules alone";
 
 /// The result of a task. An error is a message for the user.
 type Outcome = Result<(), String>;
