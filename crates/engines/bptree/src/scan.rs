@@ -271,7 +271,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> TreeCursor<'_, M, S, L
             // For keys below a separator, the leaf that contains the separator is the wrong leaf.
             let is_hit = is_hit && matches!(target, Target::Holding(_));
             let is_sure = is_hit || behind.is_some_and(|behind| next == Some(behind));
-            if (is_sure || tree.is_right_leaf::<V>(target, &seen)?)
+            if (is_sure || tree.is_right_leaf(target, &seen)?)
                 && self.read_page(seen.leaf, seen.version, skip, take)?
             {
                 return Ok(());

@@ -323,10 +323,12 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
     ///
     /// # Errors
     /// `Corrupt` if it is another leaf.
-    #[inline(always)]
-    pub(crate) fn is_right_leaf<V: Search>(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
+    #[inline(never)]
+    pub(crate) fn is_right_leaf(&self, target: Target<S::Probe<'_>>, seen: &Seen) -> Result<bool> {
         let is_surely = match target {
-            Target::Holding(probe) | Target::Below(probe) => self.surrounds::<V>(seen.leaf, probe),
+            Target::Holding(probe) | Target::Below(probe) => {
+                dispatch_any!(self, V => self.surrounds::<V>(seen.leaf, probe))
+            }
             Target::First => false,
             Target::Last => self.is_last_leaf(seen.leaf),
         };
@@ -399,7 +401,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         loop {
             let seen = self.find_leaf::<V>(Target::Holding(probe), None)?;
             let Some(index) = L::Leaf::find::<_, S, V>(medium, shape, seen.leaf, probe) else {
-                if self.is_right_leaf::<V>(Target::Holding(probe), &seen)? {
+                if self.is_right_leaf(Target::Holding(probe), &seen)? {
                     return Ok(Looked { found: false, leaf: seen.leaf });
                 }
                 tries.fail()?;
