@@ -1,5 +1,5 @@
-//! The log by itself, over more laps than its tags have: a tag comes round after 4,096 laps, which no
-//! workload of a tree reaches.
+//! Crash exploration of the log alone, without a tree. Generation tags repeat after 4,096 generations (laps), more than a workload of a
+//! tree has.
 
 use crash::{Contents, Step, Subject, Workload};
 use pmem::log::{Format, Homes, Log};
@@ -8,7 +8,7 @@ use pmem::{Fence, Geometry, Medium, Observed, WORD};
 
 use crate::subject::text_of;
 
-/// Words under one log.
+/// Words that change through one log.
 pub struct Logged {
     medium: Observed,
     log: Log,
@@ -18,37 +18,58 @@ pub struct Logged {
 /// A change of words.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// The first `words` become `value`, in one commit.
+    /// One commit sets the first words.
     Commit {
-        /// How many.
+        /// Number of words.
         words: u64,
-        /// What.
+        /// Their new value.
         value: u64,
     },
-    /// So many words of unused space become `value`, then word 0, in one commit. (Never two in a row: the second would take
-    /// what the first has put to use.)
+    /// One commit sets words of unused space, and then word 0. Two of them must not follow each other: the second one would change words
+    /// in use.
     Fresh {
-        /// How many.
+        /// Number of unused words.
         words: u64,
-        /// What.
+        /// Their new value.
+        value: u64,
+    },
+    /// One commit sets a word in each of several lines.
+    Lines {
+        /// Number of lines, at most [`LINES`].
+        lines: u64,
+        /// The new value of the words.
         value: u64,
     },
     /// The process is killed, and the log recovered.
     Reopen,
-    /// Word 0 becomes `value`, in as many laps.
+    /// Sets word 0 and ends the generation, several times.
     Laps {
-        /// How many.
+        /// Number of generations.
         laps: u64,
-        /// What.
+        /// The new value of the word.
+        value: u64,
+    },
+    /// As `Laps` with one generation. After a crash the next generations are short ones.
+    LastLap {
+        /// The new value of the word.
         value: u64,
     },
 }
 
 const WORDS: u64 = 24;
-/// Words of a commit that leaves space in the log for others behind it.
+/// Words of a commit that leaves space in the log for other commits.
 const SHORT: u64 = 6;
-/// Words behind them, in use only while they hold what word 0 does.
-const FRESH: u64 = 12;
+/// Words after the first `WORDS`. They are in use only while they have the value of word 0.
+const FRESH: u64 = 18;
+/// Number of the first word of [`Change::Lines`].
+const FIRST_OF_LINES: u64 = (WORDS + FRESH).next_multiple_of(8);
+/// Maximum number of lines of [`Change::Lines`].
+const LINES: u64 = 6;
+
+/// The numbers of the words of [`Change::Lines`].
+fn of_lines(lines: u64) -> impl Iterator<Item = u64> {
+    (0..lines).map(|line| FIRST_OF_LINES + 8 * line)
+}
 
 fn geometry() -> Geometry {
     Geometry { log_records: 64, ..Geometry::tiny() }
@@ -58,7 +79,7 @@ fn home(word: u64) -> u64 {
     geometry().heap_at() + word * WORD
 }
 
-/// As an integer of the contents.
+/// A word as a pair of the contents.
 fn pair(word: u64, value: u64) -> (Vec<u8>, Vec<u8>) {
     (word.to_be_bytes().into(), value.to_be_bytes().into())
 }
@@ -71,6 +92,12 @@ impl Logged {
         }
         .map_err(text_of)
     }
+
+    fn lap(&mut self, value: u64) -> Result<(), String> {
+        self.commit(&[], &[(home(0), value)])?;
+        self.log.settle(&self.medium);
+        Ok(())
+    }
 }
 
 impl Subject for Logged {
@@ -78,7 +105,8 @@ impl Subject for Logged {
     type Config = Format;
 
     fn size(_: &Format) -> (u64, u64) {
-        (home(WORDS + FRESH), home(WORDS + FRESH))
+        let bytes = home(FIRST_OF_LINES + 8 * LINES);
+        (bytes, bytes)
     }
 
     fn create(medium: Observed, format: &Format) -> Result<Self, String> {
@@ -107,22 +135,28 @@ impl Subject for Logged {
                 let fresh: Vec<_> = (WORDS..WORDS + words).map(|word| (home(word), value)).collect();
                 self.commit(&fresh, &[(home(0), value)])
             }
-            Change::Laps { laps, value } => (0..laps).try_for_each(|_| {
-                self.commit(&[], &[(home(0), value)])?;
-                self.log.settle(&self.medium);
-                Ok(())
-            }),
+            Change::Lines { lines, value } => {
+                let writes: Vec<_> = of_lines(lines).map(|word| (home(word), value)).collect();
+                self.commit(&[], &writes)
+            }
+            Change::Laps { laps, value } => (0..laps).try_for_each(|_| self.lap(value)),
+            Change::LastLap { value } => self.lap(value),
         }
     }
 
     fn apply_model(change: &Change, model: &mut Contents) {
         let (words, fresh, value) = match *change {
             Change::Reopen => return,
+            Change::Lines { lines, value } => {
+                return model.extend(of_lines(lines).map(|word| pair(word, value)));
+            }
             Change::Commit { words, value } => (words, 0, value),
             Change::Fresh { words, value } => (1, words, value),
-            Change::Laps { value, .. } => (1, 0, value),
+            Change::Laps { value, .. } | Change::LastLap { value } => (1, 0, value),
         };
-        model.retain(|word, _| *word < pair(WORDS, 0).0);
+        // A new value of word 0 ends the use of the unused space.
+        let in_use = |word: &[u8]| *word < *pair(WORDS, 0).0 || *word >= *pair(FIRST_OF_LINES, 0).0;
+        model.retain(|word, _| in_use(word));
         model.extend((0..words).chain(WORDS..WORDS + fresh).map(|word| pair(word, value)));
     }
 
@@ -130,17 +164,18 @@ impl Subject for Logged {
         let word = |word| self.medium.word(home(word));
         let in_use =
             |at: &u64| if *at < WORDS { word(*at) != 0 } else { word(*at) == word(0) && word(0) != 0 };
-        Ok((0..WORDS + FRESH).filter(in_use).map(|at| pair(at, word(at))).collect())
+        let of_lines = of_lines(LINES).filter(|at| word(*at) != 0);
+        Ok((0..WORDS + FRESH).filter(in_use).chain(of_lines).map(|at| pair(at, word(at))).collect())
     }
 
-    fn continuation(_: &Change) -> Vec<Change> {
-        // A commit as long as old ones were, and another start: what follows in the log must not be taken for its lap's.
-        vec![
-            Change::Commit { words: SHORT, value: 76 },
-            Change::Reopen,
-            Change::Commit { words: WORDS, value: 77 },
-            Change::Laps { laps: 2, value: 78 },
-        ]
+    fn continuation(change: &Change) -> Vec<Change> {
+        let commit = |words, value| Change::Commit { words, value };
+        if let Change::LastLap { .. } = change {
+            // Two generations of one short commit each: recovery must ignore the old records after the second one.
+            return vec![Change::Laps { laps: 1, value: 74 }, commit(1, 75), Change::Reopen];
+        }
+        // A commit as long as old ones, and another recovery: it must ignore the old records after that commit.
+        vec![commit(SHORT, 76), Change::Reopen, commit(WORDS, 77), Change::Laps { laps: 2, value: 78 }]
     }
 
     fn close(mut self) -> Result<(), String> {
@@ -159,10 +194,12 @@ pub fn around_a_wipe(format: Format) -> Vec<Workload<Logged>> {
         ends_before_an_old_commit(format, 8),
         ends_before_an_old_commit(format, 16),
         leaves_old_commits_of_two_laps(format),
+        leaves_short_commits_of_the_second_lap(format),
+        changes_many_lines(format),
     ]
 }
 
-/// Tags come round: behind the wipe in lap 8,192, the first commit of lap 8,193 is shorter than that of lap 4,097 was.
+/// Tags repeat: after the wipe in lap 8,192, the first commit of lap 8,193 is shorter than that of lap 4,097.
 fn tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
@@ -171,8 +208,8 @@ fn tags_come_round(format: Format) -> Workload<Logged> {
     Workload { config: format, prepare, steps: steps.into_iter().map(Step::Run).collect() }
 }
 
-/// The same with records of unused space, of which several are written before a fence in either format: the new ones fill a line,
-/// and old ones in the next have the count of theirs.
+/// The same with records of unused space, several of which are written before a fence in both formats: the new ones fill a line, and the
+/// old ones in the next line have the same count.
 fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let fresh = |words, value| Change::Fresh { words, value };
@@ -183,17 +220,17 @@ fn fresh_tags_come_round(format: Format) -> Workload<Logged> {
     ])
 }
 
-/// The first commit behind the wipe has as many records as that of lap 4,097 had: what follows in the log is that lap's second
-/// commit, whole and with the right tags, if the wipe leaves its line out. Six and eight records end where the third line begins, in one
-/// format each, and sixteen where the fifth does.
+/// The first commit after the wipe has as many records as that of lap 4,097. If the wipe leaves out the next line, the second commit of
+/// lap 4,097 follows in the log, whole and with the right tags. Six and eight records end where the third line begins, in one format each,
+/// and sixteen where the fifth line begins.
 fn ends_before_an_old_commit(format: Format, words: u64) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words, value };
     Workload::new(format, [laps(1, 4), commit(5)]).after([laps(4095, 1), commit(2), laps(4094, 3)])
 }
 
-/// Before the wipe, the log holds two whole commits of lap 4,098 and, behind them, one of lap 4,097. A wipe that is taken for done and is
-/// not: recovery meets the one of lap 4,097, makes lap 8,193 void, and begins lap 8,194, whose tag is that of lap 4,098.
+/// Before the wipe, the log holds two whole commits of lap 4,098, and one of lap 4,097 after them. If a wipe is incomplete, recovery meets
+/// the one of lap 4,097, makes lap 8,193 void, and begins lap 8,194, which has the tag of lap 4,098.
 fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |value| Change::Commit { words: SHORT, value };
@@ -203,7 +240,7 @@ fn leaves_old_commits_of_two_laps(format: Format) -> Workload<Logged> {
     Workload::new(format, [laps(1, 4), commit(5)]).after(prepare)
 }
 
-/// Several commits of one word in the lap before the wipe: a wipe that takes the later ones first must not leave the first.
+/// Several commits of one word in the lap before the wipe: a wipe that clears the later ones first must not leave the first one.
 fn wiped(format: Format) -> Workload<Logged> {
     let laps = |laps, value| Change::Laps { laps, value };
     let commit = |words, value| Change::Commit { words, value };
@@ -211,7 +248,23 @@ fn wiped(format: Format) -> Workload<Logged> {
         .after([laps(4095, 1), laps(4094, 3)])
 }
 
-/// Laps end and begin.
+/// Before the wipe, the first line of the log holds a commit of one word of lap 4,098, after a record that every lap overwrites. If the wipe
+/// leaves out that line, the commit of the second lap after the wipe is followed by this old one.
+fn leaves_short_commits_of_the_second_lap(format: Format) -> Workload<Logged> {
+    let laps = |laps, value| Change::Laps { laps, value };
+    let commit = |value| Change::Commit { words: 1, value };
+    let prepare = [laps(4095, 1), laps(1, 2), commit(3), commit(4), laps(4093, 5)];
+    Workload::new(format, [Change::LastLap { value: 6 }]).after(prepare)
+}
+
+/// Commits that store to more lines of data, and of the log, than those of small trees.
+fn changes_many_lines(format: Format) -> Workload<Logged> {
+    let lines = |value| Change::Lines { lines: LINES, value };
+    let fresh = Change::Fresh { words: FRESH, value: 6 };
+    Workload::new(format, [lines(5), Change::Laps { laps: 1, value: 4 }, fresh])
+}
+
+/// Generations end and begin.
 pub fn short_laps(format: Format) -> Workload<Logged> {
     let commit = |words, value| Change::Commit { words, value };
     Workload::new(format, (0..8).map(|i| commit(1 + i * 5 % 23, 10 + i)))
