@@ -8,7 +8,7 @@
 //! * Y6: no test asserts a time or a speed, because machines differ.
 //! * Y7: no files of a crate of [`circles::FREE`] import each other.
 //! * Y8: a table of a document that is made from a record equals the record.
-//! * Y9: documents use the field's terms ([`prose`]).
+//! * Y9: documents and comments use the field's terms ([`prose`]).
 //!
 //! This file writes the forbidden words in two halves, so that it obeys the rules, too.
 
@@ -100,7 +100,7 @@ pub fn run(root: &Path) -> Outcome {
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         count += 1;
         problems.extend(judge(name, &text));
-        if name.ends_with(".md") {
+        if name.ends_with(".md") || name.ends_with(".rs") {
             problems.extend(prose::problems(name, &text));
         }
     }

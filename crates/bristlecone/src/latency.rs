@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_all_shards_and_a_sample_stands_for_many() {
         let latencies = Latencies::default();
-        // Of about 13,000 calls, 1 % took 2 ms, one took 40 ms, and the others 1 us. 100 of the others were sampled.
+        // About 13,000 calls: 1 % took 2 ms, one took 40 ms, and the others 1 us. 100 of the others were sampled.
         let note = |count, stands_for, took| {
             (0..count).for_each(|_| latencies.note(Timed::Write, stands_for, took));
         };

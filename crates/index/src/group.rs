@@ -1,6 +1,6 @@
 //! The life cycle of an index, and its commit groups.
 //!
-//! Over a journal a commit takes milliseconds. So many operations share one commit.
+//! Over a journal a commit takes milliseconds. Therefore many operations share one commit.
 //!
 //! 1. An operation changes the index under the writer's lock and releases the lock.
 //! 2. It waits for its group. One waiting thread becomes the leader and commits for all ([`pmem::pending`]).

@@ -188,7 +188,7 @@ pub(crate) fn punch(file: &File, path: &Path, from: u64, to: u64) -> std::io::Re
     system::call(Kind::Discard, path, Some(file), |_| {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let (at, bytes) = (from as libc::off_t, (to - from) as libc::off_t);
-        // SAFETY: a system call on our own descriptor; callers ensure that no load meets the hole.
+        // SAFETY: a system call on our own descriptor; callers ensure that no load reads from the hole.
         match unsafe { libc::fallocate(file.as_raw_fd(), how, at, bytes) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),

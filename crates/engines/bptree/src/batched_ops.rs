@@ -51,8 +51,8 @@ fn is_crowded(error: &Error) -> bool {
 }
 
 impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
-    /// Passes the values of many keys to `give`, in the order of the keys, until it returns false; `None` for an absent key. Of each atomic
-    /// batch the call sees all or nothing.
+    /// Passes the values of many keys to `give`, in the order of the keys, until it returns false; `None` for an absent key. The call
+    /// sees all or nothing of each atomic batch.
     ///
     /// # Errors
     /// As [`Tree::get`].

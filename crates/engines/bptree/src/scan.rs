@@ -7,7 +7,7 @@
 //! A descending scan finds each further leaf by a descent below the separator that is the last leaf's lower bound. If the validations of a
 //! step fail repeatedly, the writer waits for the reader (see [`pmem::stripe`]). Between two steps a cursor holds nothing.
 //!
-//! Of each atomic batch a scan sees all or nothing: all if the batch ended before the cursor was placed ([`index::images`]).
+//! A scan sees all or nothing of each atomic batch: all if the batch ended before the cursor was placed ([`index::images`]).
 
 use std::ops::Bound;
 

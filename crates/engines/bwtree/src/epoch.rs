@@ -14,7 +14,7 @@
 //!   epoch above `t` took its slot after `t` had passed, so after the object was taken out of the tree, and cannot find it. One fence is
 //!   between taking an object out and reading `t`; another is between taking a slot and reading the tree. So the later of the two threads
 //!   sees the store of the earlier one.
-//! * E3: a thread slot that is never released keeps what was retired since it was taken, and delays nothing else.
+//! * E3: a thread slot that is never released keeps all memory that was retired since it was taken, and delays nothing else.
 //!
 //! Linearization points: the exchange that takes a slot, and the store that releases it.
 //!

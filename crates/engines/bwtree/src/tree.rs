@@ -422,7 +422,7 @@ impl<P: Pairs> Visit<'_, P> {
 
     /// The page on `level` that contains the target, and its head. `None` if the tree has fewer levels. O(levels).
     ///
-    /// A descent that meets an incomplete split or merge completes it.
+    /// A descent that finds an incomplete split or merge completes it.
     #[inline(always)]
     pub(crate) fn find(&self, target: impl Target<P>, level: u32) -> Option<(Pid, Head<'_, P>)> {
         let mut pid = ROOT;

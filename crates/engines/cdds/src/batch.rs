@@ -56,8 +56,8 @@ impl<M: Medium, X: Structure> Versioned<M, X> {
         Ok(found)
     }
 
-    /// Puts and deletes several keys in one step, if all keys of `expected` have these values (`None`: are absent). Of several writes of
-    /// one key the last one counts. False if a condition was not met; then nothing has changed.
+    /// Puts and deletes several keys in one step, if all keys of `expected` have these values (`None`: are absent). The last of several
+    /// writes of one key counts. False if a condition was not met; then nothing has changed.
     ///
     /// # Errors
     /// As [`Versioned::write_many`].

@@ -92,8 +92,8 @@ pub trait Order: Send + Sync + 'static {
         page: &mut Vec<Entry>,
     );
 
-    /// The entries of an inner node with keys up to the probe that are not void, in descending order. Of one key the greatest start comes
-    /// first.
+    /// The entries of an inner node with keys up to the probe that are not void, in descending order. The greatest start of a
+    /// key comes first.
     fn up_to<M: Medium, S: Schema>(at: Look<'_, M>, probe: S::Probe<'_>) -> impl Iterator<Item = Entry>;
 
     /// Sorts slots of one node by key, and of one key by start.

@@ -2,7 +2,7 @@
 //!
 //! A rebuild begins when a parent of leaves has little space left. New inner nodes are built from the old ones, some parents with each
 //! operation, and replace them when they are complete. Meanwhile a leaf that is added or removed is also changed in the new nodes, if the
-//! build has passed its place. Otherwise the build meets the change later.
+//! build has passed its place. Otherwise the build reads the change later.
 //!
 //! So an insert does not wait for a rebuild. A rebuild begins when a parent is three quarters full and leaves parents half full. A parent
 //! thus has space for as many splits as a rebuild takes. If this fails, the rebuild is completed at once

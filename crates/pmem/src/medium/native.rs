@@ -418,7 +418,7 @@ impl Native {
         if one_each().is_err() {
             return;
         }
-        // In a separate mapping, so that no reader meets a hole for whose page there is no memory.
+        // In a separate mapping, so that no reader accesses a hole for whose page there is no memory.
         let Ok(aside) = Self::reserve(end - first, Durability::Process, &self.path) else { return };
         // SAFETY: MAP_FIXED replaces pages of `aside`'s own range only. It is at least as long, and no thread reads it.
         let mapped = unsafe {

@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn of_many_keys_exactly_those_are_met_that_are_not_durable() {
         let pending = Pending::default();
-        // So many that nearly every one would share its table entry with others.
+        // With this number nearly every key shares its table entry with others.
         let of = |group: u64| (0..5_000).map(move |i| (group << 32) + i * 3);
         of(0).for_each(|hash| pending.note_key(hash));
         let first = pending.close();

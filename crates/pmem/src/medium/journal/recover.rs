@@ -22,7 +22,7 @@
 //! * R1: recovery may read data that is only in the page cache. The previous process may have ended between a write and its sync,
 //!   or after a failed sync. So recovery first makes durable the data it builds on, and it does so by writing: after a failed sync
 //!   the kernel may treat a page as clean that the disk never received, and a sync alone would skip it.
-//! * R2: of the headers, only the newest can be in that state (H1). Of the groups, only the newest complete one can be (J1): the
+//! * R2: among the headers, only the newest can be in that state (H1). Among the groups, only the newest complete one can be (J1): the
 //!   others were synced before it was begun.
 //! * R3: of the data file, only its page and its length can be in that state. Its lines are written again while their generations
 //!   are live, and generations end only after its sync. Nothing is acknowledged that depends on a page or a length that recovery

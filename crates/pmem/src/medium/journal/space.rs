@@ -103,7 +103,7 @@ impl Image {
 
     /// False if the range keeps its blocks.
     fn punch_range(&self, files: &Files, from: u64, to: u64) -> bool {
-        // Hidden first, so that no load meets a hole. If the system has too few mappings, the blocks stay.
+        // Hidden first, so that no load reads from a hole. If the system has too few mappings, the blocks stay.
         if !self.copied && self.memory.hide(from, to).is_err() {
             return false;
         }

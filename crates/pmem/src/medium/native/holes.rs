@@ -42,7 +42,7 @@ impl Native {
                 holes.add(at, first);
             }
             if self.map_range(first, end, both).is_err() {
-                // The system has too few mappings for so many ranges.
+                // The system has too few mappings for all ranges.
                 allocate(file, &self.path, self.origin, self.origin + len)?;
                 return self.map_range(0, len, both);
             }
@@ -62,7 +62,7 @@ impl Native {
         let may = !self.private && !self.is_shown() && self.check().is_ok() && from < to;
         let Some(file) = self.file.as_ref().filter(|_| may) else { return false };
         let mut holes = self.lock_holes();
-        // Hidden before the punch, so that no load meets a hole.
+        // Hidden before the punch, so that no load reads from a hole.
         if self.hide(from, to).is_err() {
             return false;
         }
