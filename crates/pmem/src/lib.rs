@@ -30,6 +30,8 @@
 pub mod bus;
 pub mod error;
 pub mod file;
+#[cfg(test)]
+mod format_page;
 pub mod heap;
 pub mod medium;
 pub mod simd;

@@ -8,6 +8,8 @@ mod cost;
 #[cfg(not(shuttle))]
 mod damage;
 #[cfg(not(shuttle))]
+mod format_page;
+#[cfg(not(shuttle))]
 mod model;
 #[cfg(not(shuttle))]
 mod nth_failure;

@@ -552,8 +552,31 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::format_page::assert_row;
     use crate::medium::counter::Counter;
     use crate::medium::observed::{Memory, Observed};
+
+    #[test]
+    fn the_format_page_has_the_offsets_of_the_region() {
+        let [first, second] = COPIES;
+        assert_row(&format!(
+            "{first}, {second} | superblock copies, {} bytes each | `COPIES`",
+            SUPER_WORDS as u64 * WORD
+        ));
+        let places = [
+            (ROOT_AT, "ROOT_AT"),
+            (LENGTH_AT, "LENGTH_AT"),
+            (BATCH_AT, "BATCH_AT"),
+            (GARBAGE_AT, "GARBAGE_AT"),
+            (LAP_AT, "LAP_AT"),
+            (LOG_AT, "LOG_AT"),
+        ];
+        places.iter().for_each(|(at, name)| assert_row(&format!("{at} | … | `{name}`")));
+        assert_row(&format!("{INTENTS_AT} | intent ring, {INTENTS} words | `INTENTS_AT`, `INTENTS`"));
+        let records = |log_records| Geometry { log_records, ..Geometry::default() }.heap_at();
+        assert_row(&format!("{LOG_AT} + 16 n, rounded up to 4,096 | … | `Geometry::heap_at`"));
+        assert_eq!([records(4), records(512)], [4, 512].map(|n| (LOG_AT + 16 * n).next_multiple_of(4096)));
+    }
 
     /// Once, both copies were in the first block of 4 KiB.
     #[test]

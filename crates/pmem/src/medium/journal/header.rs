@@ -332,3 +332,30 @@ fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ word >> 31
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_page::assert_row;
+
+    #[test]
+    fn the_format_page_has_the_offsets_of_the_journal() {
+        let header = Header {
+            id: [0; 2],
+            sequence: 1,
+            half_bytes: 1 << 20,
+            oldest: FIRST_LAP,
+            first: 1,
+            closed: true,
+            newest: 0,
+        };
+        let [first, second] = COPIES;
+        assert_row(&format!("{DATA_AT} | region | `DATA_AT`"));
+        assert_row(&format!("{first}, {second} | header copies | `COPIES`"));
+        assert_row(&format!("{HALVES_AT} | … | `HALVES_AT`"));
+        assert_row(&format!("{HALVES_AT} + h | … | `half_at`"));
+        assert_row(&format!("{HALVES_AT} + 2 h | … | `annex_at`"));
+        assert_eq!([0, 1].map(|lap| header.half_at(lap)), [HALVES_AT, HALVES_AT + (1 << 20)]);
+        assert_eq!(header.annex_at(), HALVES_AT + (2 << 20));
+    }
+}
