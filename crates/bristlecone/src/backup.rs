@@ -142,10 +142,10 @@ fn fill(place: &StoreDir, form: CopyForm, progress: Progress<'_>, copy: Copy<'_>
 fn refuse_full(dir: &Path) -> Result<bool> {
     let names = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        other => other.map_err(|source| io("cannot look into", dir, source))?,
+        other => other.map_err(|source| io("cannot inspect", dir, source))?,
     };
     let names = names.map(|entry| entry.map(|entry| entry.file_name())).collect::<std::io::Result<Vec<_>>>();
-    let names = names.map_err(|source| io("cannot look into", dir, source))?;
+    let names = names.map_err(|source| io("cannot inspect", dir, source))?;
     let has = |name: &Path| names.iter().any(|found| found == name.as_os_str());
     if has(Path::new(FILE_NAME)) {
         return Err(Error::Option(format!(

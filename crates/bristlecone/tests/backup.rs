@@ -401,7 +401,7 @@ fn a_directory_with_anything_in_it_is_refused_and_left_alone() {
     refused(dir.path(), "already holds a store");
     fs::write(target.path().join("letter"), "dear").unwrap();
     refused(target.path(), "is not empty (letter is there)");
-    refused(&target.path().join("letter"), "cannot look into");
+    refused(&target.path().join("letter"), "cannot inspect");
     let alone = scratch(true);
     fs::write(alone.path().join(JOURNAL_NAME), "of a store whose file is elsewhere").unwrap();
     refused(alone.path(), "is not empty");

@@ -55,7 +55,7 @@ pub fn size(text: &str) -> std::result::Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return Err("give a number of bytes, with K, M, G or T behind it if you like".to_owned()),
+        _ => return Err("expected a number of bytes, optionally with a suffix K, M, G or T".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
     number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())

@@ -84,7 +84,7 @@ fn of_journal(journal: &JournalStats) -> Vec<Row> {
         ("groups", format!("{groups} since the store was made, {groups_since_open} since it was opened")),
         ("syncs", format!("{syncs_since_open} since it was opened")),
         ("checkpoints", format!("{checkpoints_since_open} since it was opened")),
-        ("waiting", format!("{} bytes of groups that are not home", activity.waiting_bytes)),
+        ("waiting", format!("{} bytes of groups that are not checkpointed", activity.waiting_bytes)),
     ]);
     let bytes = activity.replayed_bytes;
     match activity.replayed_groups {

@@ -114,7 +114,7 @@ fn a_bad_line_is_named_and_leaves_no_new_store() {
         (b"1 2\n3 x\n", &["fimi"], "line 2: \"x\" is not an item number"),
         (b"1 2\n3 1000000\n", &["fimi"], "line 2: \"1000000\" is not an item number"),
         (b"a,1\nb,\"2\n\n", &["csv"], "line 2: a quote is not closed"),
-        (b"a,1\n\"b\"c,2\n", &["csv"], "line 2: text behind a closing quote"),
+        (b"a,1\n\"b\"c,2\n", &["csv"], "line 2: text after a closing quote"),
         (
             b"id,name\n1,Ada\n2\n",
             &["csv", "--header", "--value-column", "name"],

@@ -199,7 +199,7 @@ pub enum Error {
         loaded: u64,
     },
     /// A read at a version that was rolled back.
-    #[error("version {version} was taken back by a rollback: take a new snapshot")]
+    #[error("version {version} was removed by a rollback: take a new snapshot")]
     TakenBack {
         /// The version.
         version: u64,

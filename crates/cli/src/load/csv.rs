@@ -112,7 +112,7 @@ fn fields(record: &[u8]) -> Result<Vec<Field<'_>>, String> {
         match rest.get(end) {
             None => return Ok(fields),
             Some(b',') => rest = &rest[end + 1..],
-            Some(_) => return Err("text behind a closing quote".to_owned()),
+            Some(_) => return Err("text after a closing quote".to_owned()),
         }
     }
 }

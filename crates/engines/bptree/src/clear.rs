@@ -186,7 +186,7 @@ impl<M: Medium, S: Schema, L: Layouts, D: CommitProtocol> Tree<M, S, L, D> {
         let mut open = vec![(Node(garbage.node), self.link(Node(garbage.node))?.level)];
         while let Some((node, level)) = open.pop() {
             let link = Link::read(medium, node).filter(|link| link.level == level);
-            let link = link.ok_or(Error::Corrupt { what: "node of what was cleared", at: node.0 })?;
+            let link = link.ok_or(Error::Corrupt { what: "node of a cleared tree", at: node.0 })?;
             owned.push((node.0, if level == 0 { Kind::Leaf } else { Kind::Inner }));
             if level == 0 {
                 let done = if node == last.leaf { garbage.done } else { 0 };

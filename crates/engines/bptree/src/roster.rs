@@ -113,7 +113,7 @@ roster! {
         "bmp-all-4k" [64 in 3..=64] Keyed, Bitmap<FourGroups>, Bitmap<FourGroups>, Stepwise;
             "VLAB's index F: 4 KiB nodes under bitmaps throughout, write-atomic"
         "buffer-pool" [16 in 2..=16] Prefixed, Sorted, Sorted, WriteAhead;
-            "B+-Tree in the volatile frames of a buffer pool, behind a write-ahead log, as in a disk database"
+            "B+-Tree in the volatile frames of a buffer pool, with a write-ahead log, as in a disk database"
         "btree" [16 in 2..=16] Prefixed, Sorted, Sorted, Volatile;
             "volatile cache-optimised prefetching B+-Tree: nothing survives the process"
     }

@@ -97,7 +97,7 @@ impl<P: Pairs> Walk<'_, '_, P> {
             if let Some(last) = &last {
                 let order = key.cmp(last);
                 if order.is_lt() || (order.is_eq() && !may_equal) {
-                    self.tell(pid, || format!("key {key:?} is behind {last:?}"));
+                    self.tell(pid, || format!("key {key:?} comes after {last:?}"));
                 }
             }
             if outline.high.is_some_and(|high| key >= high) {

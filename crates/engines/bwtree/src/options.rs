@@ -106,7 +106,7 @@ impl Options {
             }
             // Otherwise the halves of a split page would be merged at once.
             if merge > split {
-                return Err(Error::Option { name, why: "is more than what is split" });
+                return Err(Error::Option { name, why: "is larger than the size at which a page splits" });
             }
         }
         Ok(())

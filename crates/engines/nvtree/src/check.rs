@@ -52,7 +52,7 @@ impl<M: Medium, S: Schema> NvTree<M, S> {
                 return walk.problem(format!("leaf {next:#x} has no lower bound"));
             };
             if last.as_ref().is_some_and(|before| *before >= low) {
-                return walk.problem(format!("leaf {next:#x} begins with {low:?} behind {last:?}"));
+                return walk.problem(format!("leaf {next:#x} begins with {low:?} after {last:?}"));
             }
             let high = if nxt == 0 || nxt >= medium.len() { 0 } else { Leaf(nxt).min(medium) };
             let high = (high != 0).then(|| bound::<M, S>(medium, high).ok()).flatten();

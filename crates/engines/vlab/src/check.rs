@@ -54,7 +54,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
             let (min, max) = (medium.word(next + MIN), medium.word(next + MAX));
             let expected = last.as_ref().map_or(0, |(_, max)| *max);
             if min != expected || (last.is_some() && min == 0) {
-                walk.problem(format!("bucket {next:#x}: from {min:#x} to {max:#x}, behind {expected:#x}"));
+                walk.problem(format!("bucket {next:#x}: from {min:#x} to {max:#x}, after {expected:#x}"));
             }
             if bucket.is_flagged(medium) || medium.word(next + VNXT) != 0 {
                 walk.problem(format!("bucket {next:#x}: a change is on"));
@@ -66,7 +66,7 @@ impl<M: Medium, S: Schema> Vlab<M, S> {
                 return walk.problem(format!("bucket {next:#x} has no lower bound"));
             };
             if last.as_ref().is_some_and(|(before, _)| *before >= low) {
-                return walk.problem(format!("bucket {next:#x} begins with {low:?} behind {last:?}"));
+                return walk.problem(format!("bucket {next:#x} begins with {low:?} after {last:?}"));
             }
             let high = (max != 0).then(|| bound::<M, S>(medium, max).ok()).flatten();
             let bits = bucket.bits(medium, &self.shape);

@@ -47,7 +47,7 @@ pub fn find_garbage<T: LeafList>(index: &T) -> Result<()> {
 fn first_of<T: LeafList>(index: &T, garbage: Garbage) -> Result<(u64, u64, Vec<EntryOf<T>>)> {
     let leaf = garbage.node;
     let next = index.next_leaf(leaf).filter(|_| super::recover::is_leaf_block(index, leaf));
-    let next = next.ok_or(Error::Corrupt { what: "leaf of what was cleared", at: leaf })?;
+    let next = next.ok_or(Error::Corrupt { what: "leaf of a cleared list", at: leaf })?;
     let separator = if SchemaOf::<T>::PLAIN { 0 } else { index.lower_bound(leaf) };
     // This must not read records: some of them may be free or reused.
     let entries = T::salvage(&index.region, leaf).into_iter().skip(garbage.done as usize).collect();
@@ -75,7 +75,7 @@ pub fn own<T: LeafList>(index: &T, walk: &mut Walk) {
     {
         let (next, separator, entries) = match first_of(index, garbage) {
             Ok(first) if !walk.has(garbage.node) => first,
-            _ => return walk.problem(format!("what was cleared has no leaf at {:#x}", garbage.node)),
+            _ => return walk.problem(format!("a cleared list has no leaf at {:#x}", garbage.node)),
         };
         walk.own(garbage.node, Kind::Leaf);
         if separator != 0 {

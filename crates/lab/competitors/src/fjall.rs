@@ -21,7 +21,7 @@ const CACHE_BYTES_MIN: u64 = 1 << 30;
 fn setting(promise: Promise) -> &'static str {
     match promise {
         Promise::Process => "its default: each write goes from the journal's buffer to the kernel",
-        Promise::Power => "persist(SyncData) behind each put, durability(SyncData) of each batch",
+        Promise::Power => "persist(SyncData) after each put, durability(SyncData) of each batch",
     }
 }
 

@@ -111,7 +111,7 @@ impl Display for Report {
         for Scaling { threads, times } in &self.machine {
             writeln!(
                 f,
-                "\n{threads} threads who share nothing do {times:.2} times the arithmetic of one on this machine."
+                "\n{threads} threads that share nothing do {times:.2} times the arithmetic of one on this machine."
             )?;
         }
         writeln!(f)?;

@@ -180,7 +180,10 @@ fn scan(session: &mut dyn Session, who: &str, held: &Held) -> Result<(), Error> 
         return Ok(());
     }
     let (expected, faults) = (held.keys.len(), met.faults);
-    Err(wrong(who, format!("a scan met {count} pairs of {expected}, {faults} of them wrong or out of order")))
+    Err(wrong(
+        who,
+        format!("a scan returned {count} pairs of {expected}, {faults} of them wrong or out of order"),
+    ))
 }
 
 fn range(session: &mut dyn Session, who: &str, from: &Text, held: &Held) -> Result<(), Error> {
@@ -191,7 +194,7 @@ fn range(session: &mut dyn Session, who: &str, from: &Text, held: &Held) -> Resu
         return Ok(());
     }
     let faults = met.faults;
-    Err(wrong(who, format!("a range from {} met {count} pairs, {faults} of them wrong", text(from))))
+    Err(wrong(who, format!("a range from {} returned {count} pairs, {faults} of them wrong", text(from))))
 }
 
 /// Does the work with so many threads. Pairs, or ranges, a second: from the first thread's first call to the last one's last.

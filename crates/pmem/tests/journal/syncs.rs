@@ -77,7 +77,7 @@ fn verify_copies(machine: &Machine) -> Result<(), String> {
     if journal[..512] == journal[4096..4608] {
         return Ok(());
     }
-    Err("the header copies differ behind a close".to_owned())
+    Err("the header copies differ after a close".to_owned())
 }
 
 /// Opens what is left of a machine without power. `case` decides what survives: the same few patterns everywhere would leave

@@ -80,7 +80,7 @@ impl Drop for Turn {
 fn dir(shared: &Shared) -> Result<PathBuf, CommandError> {
     shared.config.backup_dir.clone().ok_or_else(|| {
         CommandError::Text(
-            "ERR there is no directory for backups: start the server with --backup-dir (what is acknowledged is durable without)"
+            "ERR there is no directory for backups: start the server with --backup-dir (acknowledged writes are durable without it)"
                 .to_owned(),
         )
     })

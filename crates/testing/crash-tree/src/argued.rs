@@ -47,9 +47,10 @@ fn written_back() -> Vec<Argued> {
     const ALLOC: &str = include_str!("../../../pmem/src/heap/alloc/allocator.rs");
     const HOME: &str = include_str!("../../../pmem/src/heap/log/home.rs");
     const REGION: &str = include_str!("../../../pmem/src/heap/region.rs");
-    let record = "C1: no word refers to the record before a commit behind a later fence; until then any part of it may be durable";
-    let bitmap = "A3: the class of the chunk is published behind a fence that follows; until then its bitmap is not read";
-    let home = "L1: data words become durable before the log generation that holds them is void; until then recovery stores them again";
+    let record = "C1: no word references the record before a commit after a later fence; until then any part of it may be durable";
+    let bitmap =
+        "A3: the class of the chunk is published after a later fence; until then its bitmap is not read";
+    let home = "L1: data words become durable before their log generation is void; until then recovery stores them again";
     let record_head = "medium.flush(at, HEAD);";
     [
         (Kind::SwapPublish, "pmem/src/heap/record.rs", RECORD, record_head, record),

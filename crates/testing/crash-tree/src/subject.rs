@@ -456,7 +456,7 @@ impl<K: Sampled, S: SchemaOf<K>, L: Layouts, D: CommitProtocol> Subject for Tree
             Act::Refused(number) => match put(number) {
                 Err(Error::Full { .. }) => Ok(()),
                 Err(error) => Err(error),
-                Ok(_) => return Err("there was space for what was to be refused".to_owned()),
+                Ok(_) => return Err("there was space for a write that must be refused".to_owned()),
             },
             Act::Reopen => {
                 self.0.close()?;

@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
         let looks = self.search.options.close && self.search.report.violations.is_empty();
         match self.model.open().first() {
             Some((line, _)) if looks => {
-                let message = format!("line {line:#x} is not durable behind a clean close");
+                let message = format!("line {line:#x} is not durable after a clean close");
                 Err(Failure { phase, name: name.to_owned(), message })
             }
             _ => Ok(()),

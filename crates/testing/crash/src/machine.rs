@@ -281,7 +281,7 @@ impl SimFile {
     fn write(&mut self, at: usize, bytes: &[u8]) {
         let end = (at + bytes.len()).div_ceil(PAGE).max(at / PAGE);
         assert_eq!(self.holes[0].range(at / PAGE..end).next(), None, "a write to a page without storage");
-        assert!(at + bytes.len() <= self.cache.len(), "a write behind the allocated end");
+        assert!(at + bytes.len() <= self.cache.len(), "a write after the allocated end");
         self.cache[at..at + bytes.len()].copy_from_slice(bytes);
         for sector in at / SECTOR..(at + bytes.len()).div_ceil(SECTOR) {
             let version = self.cache[sector * SECTOR..(sector + 1) * SECTOR].try_into().unwrap();

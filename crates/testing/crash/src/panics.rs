@@ -102,7 +102,7 @@ fn attempt(work: &AnyWorkload, done: &[&AnyOp], op: &AnyOp, nth: u64) -> Result<
     if found == before || found == after || op.is_divisible() {
         Ok(Outcome::Panicked)
     } else {
-        Err(format!("found {found:?}, neither what was before nor what is after it"))
+        Err(format!("found {found:?}, neither the state before nor the state after it"))
     }
 }
 

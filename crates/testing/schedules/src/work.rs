@@ -258,7 +258,7 @@ impl<K: Sampled> Worker<'_, K> {
             if let Some((last, _)) = seen.last()
                 && (n < *last) != descending | (n == *last)
             {
-                return Err(format!("a scan gave {n} behind {last}"));
+                return Err(format!("a scan returned {n} after {last}"));
             }
             seen.push((n, self.note(n, called, Some(&value))?));
         }

@@ -218,7 +218,7 @@ impl<M: Medium, S: Schema> Toy<M, S> {
                 return walk.problem(format!("page {next:#x} has no lower bound"));
             };
             if last.as_ref().map_or(word != 0, |last| *last >= low) {
-                walk.problem(format!("page {next:#x} begins with {low:?} behind {last:?}"));
+                walk.problem(format!("page {next:#x} begins with {low:?} after {last:?}"));
             }
             let high = self.upper_bound(next);
             let high = (high != 0).then(|| bound::<M, S>(medium, high).ok()).flatten();

@@ -379,7 +379,7 @@ impl<M: Medium, S: Numbered, O: Order> Reader<'_, M, S, O> {
     /// `None` if a rollback removed the version and the reader got that error.
     fn unless_taken_back<T>(&self, outcome: Result<T, String>) -> Result<Option<T>, String> {
         match outcome {
-            Err(told) if self.kinds.rolls_back && told.contains("taken back by a rollback") => Ok(None),
+            Err(told) if self.kinds.rolls_back && told.contains("removed by a rollback") => Ok(None),
             other => other.map(Some),
         }
     }

@@ -207,7 +207,7 @@ impl<X: Tested> Subject for CddsSubject<X> {
                 match self.tree().put(X::Schema::borrow(&key), X::Schema::borrow_value(&value)) {
                     Err(Error::Full { .. }) => Ok(()),
                     Err(error) => Err(error),
-                    Ok(_) => return Err("there was space for what was to be refused".to_owned()),
+                    Ok(_) => return Err("there was space for a write that must be refused".to_owned()),
                 }
             }
             Op::Collect(nodes) => self.tree().collect_some(*nodes).map(drop),

@@ -75,7 +75,7 @@ impl<K: Item + ?Sized, V: Item + ?Sized> Handle<K, V> for &Locked<K, V> {
 fn locked<K: Item + ?Sized, V: Item + ?Sized>() -> Kind<K, V> {
     Kind {
         name: "BTreeMap",
-        what: "std's B-tree behind a lock for readers and writers",
+        what: "std's B-tree under a reader-writer lock",
         make: || Box::new(Locked::<K, V>::default()),
     }
 }

@@ -166,7 +166,7 @@ impl Image {
         self.pages[stretch as usize]
             .get_or_init(|| (0..STRETCH.min(rest)).map(|_| Page::default()).collect());
         let is_first = self.noted_page(at).noted.load(Ordering::Relaxed) == 0;
-        assert!(!is_first || !self.space.lacks(at), "store to what was discarded: {at:#x}");
+        assert!(!is_first || !self.space.lacks(at), "store to a discarded range: {at:#x}");
         let mut running = self.running();
         // Checked again under the lock: a caller that violates M3 then does not save a line twice, the second time with a new word.
         let noted = self.noted_page(at).noted.fetch_or(bit(at), Ordering::Relaxed);
